@@ -1,0 +1,1 @@
+"""Benchmarks against other circuit libraries; see README.md."""

@@ -1,0 +1,38 @@
+"""fedcircuits: one model from data that cannot be put in one place, and answers from it."""
+
+from fedcircuits import datasets, errors, testing
+from fedcircuits.circuits import structures
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.distribution import Distribution, Explanation
+from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
+from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.errors import FedcircuitsError
+from fedcircuits.estimators.mixture import MixtureOfProducts
+from fedcircuits.estimators.model import CircuitModel, Model, load
+from fedcircuits.learning.table import Table
+
+__version__ = "0.1.0"
+__all__ = [
+    "Circuit",
+    "CircuitModel",
+    "Distribution",
+    "Explanation",
+    "FedcircuitsError",
+    "Fuse",
+    "Leaf",
+    "MixtureOfProducts",
+    "Model",
+    "Node",
+    "Parameters",
+    "Product",
+    "Schema",
+    "Sum",
+    "Table",
+    "Variable",
+    "datasets",
+    "errors",
+    "load",
+    "structures",
+    "testing",
+]

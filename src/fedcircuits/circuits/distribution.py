@@ -1,0 +1,177 @@
+"""A circuit with its parameters, ready for questions: numbers in, numbers out, all exact.
+
+Rows x are (rows, variables) in the numbers of the circuit; NaN says "sum this variable out". An
+event is a union of disjoint boxes (regions.py); "given" an event restricts the variables that a
+row leaves open, and rejects the row if a value it has lies outside.
+
+log_likelihood   log p(x), marginal where x has NaN
+log_probability  log p(x, event)
+posterior        P(variable = code | x, event)
+moments          mean and variance of a variable given x and an event
+sample           NaN filled by draws from p(· | x, event)
+mpe              NaN filled by the most probable explanation: exact where the circuit is
+                 deterministic, otherwise the best single path (max-product), a lower bound
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.evaluation.program import Packed, Program
+from fedcircuits.circuits.family import Array, Arrays, Family, Region
+from fedcircuits.circuits.parameters import Parameters, inline
+from fedcircuits.circuits.properties import is_deterministic
+from fedcircuits.circuits.regions import EVERYTHING, Box, Event, intersect, whole
+from fedcircuits.errors import QueryError
+
+Index = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    values: Array  # (rows, variables) without NaN
+    log_value: Array  # (rows,) log p of these values, joint with the seen ones
+    exact: bool  # whether no other completion is more probable
+
+
+class Distribution:
+    def __init__(
+        self, circuit: Circuit, parameters: Parameters, dtype: torch.dtype = torch.float64
+    ) -> None:
+        circuit, parameters = inline(circuit, parameters)
+        if not circuit.is_density:
+            raise QueryError("a circuit with a fuse node predicts, it has no likelihood to ask for")
+        if circuit.units[circuit.root.name] != 1:
+            raise QueryError(
+                f"the root must have one unit to be asked, {circuit.root.name!r} has "
+                f"{circuit.units[circuit.root.name]}"
+            )
+        self.circuit, self.parameters = circuit, parameters
+        self.program = Program(circuit, dtype)
+
+    @cached_property
+    def packed(self) -> Packed:
+        return self.program.pack(self.parameters)
+
+    @cached_property
+    def deterministic(self) -> bool:
+        return is_deterministic(self.circuit, self.parameters)
+
+    # ------------------------------------------------------------------ probabilities
+
+    def log_likelihood(self, x: Array) -> Array:
+        return self._log_values(x, {})
+
+    def log_probability(self, x: Array, event: Event = EVERYTHING) -> Array:
+        """log p(x, event): −∞ where the event has no room beside x."""
+        total = np.full(len(x), -np.inf)
+        for box in event:
+            for rows, regions in self._cases(x, box):
+                total[rows] = np.logaddexp(total[rows], self._log_values(x[rows], regions))
+        return total
+
+    def _log_values(self, x: Array, regions: dict[int, Region]) -> Array:
+        found = self.program.log_values(self._tensor(x), self.packed, regions)
+        return np.asarray(found.double().numpy())
+
+    def _tensor(self, x: Array) -> torch.Tensor:
+        """Raw rows stay in double precision until they are centred."""
+        return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float64))
+
+    def _cases(self, x: Array, box: Box) -> Iterator[tuple[Index, dict[int, Region]]]:
+        """Rows that a box does not reject, by which of its variables they leave open."""
+        columns = [self.circuit.schema.index(v) for v in box]
+        values, regions = x[:, columns], list(box.values())
+        inside = np.isnan(values)
+        for i, region in enumerate(regions):
+            for lower, upper in region:
+                inside[:, i] |= (values[:, i] > lower) & (values[:, i] < upper)
+        kept = np.flatnonzero(inside.all(axis=1))
+        if len(kept) == 0:
+            return
+        patterns, which = np.unique(np.isnan(values[kept]), axis=0, return_inverse=True)
+        for i, pattern in enumerate(patterns):
+            restricted = {c: r for c, r, o in zip(columns, regions, pattern, strict=True) if o}
+            yield kept[which.reshape(-1) == i], restricted
+
+    # ------------------------------------------------------------------ one variable
+
+    def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> Array:
+        """(rows, codes) of a category or boolean; its own value in x is ignored."""
+        at, size = self.circuit.schema.index(variable), self.circuit.schema[variable].size
+        joint = np.empty((len(x), size))
+        for code in range(size):
+            asked = x.copy()
+            asked[:, at] = code
+            joint[:, code] = self.log_probability(asked, given)
+        top = joint.max(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            weights = np.exp(joint - top)
+            return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def moments(self, x: Array, variable: str, given: Event = EVERYTHING) -> tuple[Array, Array]:
+        """Mean and variance (rows,), NaN where x and the event are impossible together."""
+        at = self.circuit.schema.index(variable)
+        total = np.full(len(x), -np.inf)
+        first, second = np.zeros(len(x)), np.zeros(len(x))
+        for box in given:
+            region = box.get(variable, whole(self.circuit.schema[variable]))
+            for rows, regions in self._cases(x, box):
+                logs = self._log_values(x[rows], regions)
+                found = self._average(x[rows], regions, at, region)
+                joined = np.logaddexp(total[rows], logs)
+                with np.errstate(invalid="ignore"):
+                    old, new = np.exp(total[rows] - joined), np.exp(logs - joined)
+                old, new = np.nan_to_num(old), np.nan_to_num(new)
+                first[rows] = old * first[rows] + new * found[0]
+                second[rows] = old * second[rows] + new * found[1]
+                total[rows] = joined
+        first[np.isneginf(total)] = np.nan
+        seen = ~np.isnan(x[:, at]) & ~np.isnan(first)
+        first[seen], second[seen] = x[seen, at], x[seen, at] ** 2
+        return first, np.maximum(second - first**2, 0.0)
+
+    def _average(self, x: Array, regions: dict[int, Region], at: int, region: Region) -> Array:
+        """E[x] and E[x²] around 0, (2, rows)."""
+        if not np.isnan(x[:, at]).all():  # a mix of seen and open rows: seen ones are overwritten
+            x = x.copy()
+            x[:, at] = np.nan
+
+        def moments(rule: Family, arrays: Arrays) -> Array:
+            parts = sum(rule.moments(arrays, *interval) for interval in region)
+            mass, one, two = np.asarray(parts)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                return np.nan_to_num(np.stack([one / mass, two / mass]), posinf=np.inf)
+
+        found = self.program.average(self._tensor(x), self.packed, regions, at, moments)
+        return np.asarray(found.numpy())
+
+    # ------------------------------------------------------------------ completions
+
+    def sample(self, x: Array, rng: np.random.Generator, given: Event = EVERYTHING) -> Array:
+        """NaN filled by draws from p(· | x, given)."""
+        cases = [c for box in given for c in self._cases(x, box)]
+        logs = np.full((len(cases), len(x)), -np.inf)
+        for i, (rows, regions) in enumerate(cases):
+            logs[i, rows] = self._log_values(x[rows], regions)
+        if not cases or np.isneginf(logs.max(axis=0)).any():
+            raise QueryError("cannot sample: the evidence has probability zero under the model")
+        which = (logs + rng.gumbel(size=logs.shape)).argmax(axis=0)
+        filled = x.copy()
+        for i, (_, regions) in enumerate(cases):
+            rows = np.flatnonzero(which == i)
+            if len(rows):
+                part = self._tensor(x[rows])
+                filled[rows] = self.program.complete(part, self.packed, regions, rng)[0]
+        return filled
+
+    def mpe(self, x: Array) -> Explanation:
+        filled, _ = self.program.complete(self._tensor(x), self.packed, {}, None)
+        return Explanation(filled, self.log_likelihood(filled), self.deterministic)

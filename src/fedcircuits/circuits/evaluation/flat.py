@@ -1,0 +1,210 @@
+"""A program and its parameters as one list of rows, for the compiled executor (kernel.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.evaluation import kernel
+from fedcircuits.circuits.evaluation.joints import JointStep
+from fedcircuits.circuits.evaluation.leaves import DirectStep, LeafCounts, LeafValues, LinearStep
+from fedcircuits.circuits.evaluation.products import ProductStep
+from fedcircuits.circuits.evaluation.sums import SumStep
+
+if TYPE_CHECKING:
+    from fedcircuits.circuits.evaluation.program import Packed, Program
+
+Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[np.float64]
+FEW = 3  # units up to which a compiled loop beats batched products
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The entries of one step: for each the row it belongs to, what it reads, and its value."""
+
+    owner: Ints
+    reads: Ints
+    values: Array
+    source: Ints  # position in the step's packed tensor, −1 for none
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    kind: npt.NDArray[np.int8]
+    ptr: Ints
+    idx: Ints  # leaves: row of the statistics; else: row of the list
+    placed: Ints  # the same with places instead of rows
+    val: npt.NDArray[np.floating]
+    const: npt.NDArray[np.floating]
+    place: Ints
+    places: int
+    source: Ints  # (entries,) step and position, as offset[step] + position
+    row: Ints  # (rows,) row of the value matrix
+
+
+def suits(program: Program) -> bool:
+    """Whether the compiled executor takes this program: no outer products, few units."""
+    kinds = LinearStep | DirectStep | JointStep | ProductStep | SumStep
+    return all(isinstance(s, kinds) and s.units <= FEW for s in program.steps)
+
+
+def flatten(program: Program, packed: Packed, masked: bool) -> Flat:
+    """masked: constants of leaves as coefficients on the rows that say what is seen."""
+    rows = program.layout.rows
+    kind = np.full(rows, kernel.PRODUCT, np.int8)
+    const = np.zeros(rows)
+    blocks, offset = [], 0
+    extra = program.columns.rows + (2 * program.columns.variables if masked else 0)
+    for step, values in zip(program.steps, packed.values, strict=True):
+        if isinstance(step, LinearStep) and isinstance(values, LeafValues):
+            block = _linear(step, values, const, program.columns.rows, masked)
+            kind[step.start : step.start + step.folds * step.units] = kernel.LEAF
+        elif isinstance(step, ProductStep):
+            block = _product(step)
+        elif isinstance(step, SumStep) and isinstance(values, Tensor):
+            block = _sum(step, values)
+            kind[step.start : step.start + step.folds * step.units] = kernel.SUM
+        else:
+            assert isinstance(step, DirectStep | JointStep)
+            own = np.arange(step.start, step.start + _folds(step) * step.units)
+            block = Block(own, extra + np.arange(len(own)), np.ones(len(own)), np.full(len(own), -1))
+            kind[own] = kernel.LEAF
+            extra += len(own)
+        shifted = np.where(block.source >= 0, block.source + offset, -1)
+        blocks.append(Block(block.owner, block.reads, block.values, shifted))
+        offset += _size(step, values)
+    return _ordered(program, kind, const, blocks)
+
+
+def _folds(step: DirectStep | JointStep) -> int:
+    return step.folds if isinstance(step, DirectStep) else 1
+
+
+def _size(step: object, values: object) -> int:
+    """How many derivatives a step has room for: coefficients and constants, or weights."""
+    if isinstance(step, LinearStep) and isinstance(values, LeafValues):
+        return values.coefficients.numel() + values.constants.numel()
+    return values.numel() if isinstance(values, Tensor) else 0
+
+
+def _linear(step: LinearStep, p: LeafValues, const: Array, seen_row: int, masked: bool) -> Block:
+    slots, rows = [step.entry_slot.numpy()], [step.entry_row.numpy()]
+    values, k = [p.coefficients.double().numpy()], step.units
+    if masked:
+        slots.append(step.pairs.slot.numpy())
+        rows.append(seen_row + step.pairs.variable.numpy())
+        values.append(p.constants.double().numpy())
+    else:
+        total = np.zeros((step.folds, k))
+        np.add.at(total, step.pairs.slot.numpy(), p.constants.double().numpy())
+        const[step.start : step.start + step.folds * k] = total.reshape(-1)
+    slot, read, value = np.concatenate(slots), np.concatenate(rows), np.concatenate(values)
+    owner = step.start + slot[:, None] * k + np.arange(k)
+    source = np.arange(value.size).reshape(value.shape)
+    return Block(owner.reshape(-1), np.repeat(read, k), value.reshape(-1), source.reshape(-1))
+
+
+def _product(step: ProductStep) -> Block:
+    reads = step.rows.index.numpy().reshape(step.arity, -1)
+    owner = np.broadcast_to(step.start + np.arange(reads.shape[1]), reads.shape)
+    real = reads > 0
+    n = int(real.sum())
+    return Block(owner[real], reads[real], np.zeros(n), np.full(n, -1))
+
+
+def _sum(step: SumStep, weight: Tensor) -> Block:
+    w = weight.double().numpy()  # (folds, units, inputs)
+    reads = step.rows.index.numpy().reshape(step.folds, 1, step.inputs)
+    owner = step.start + np.arange(step.folds * step.units).reshape(step.folds, step.units, 1)
+    real = w > 0
+    return Block(
+        np.broadcast_to(owner, w.shape)[real],
+        np.broadcast_to(reads, w.shape)[real],
+        w[real],
+        np.flatnonzero(real.reshape(-1)),
+    )
+
+
+def _ordered(program: Program, kind: npt.NDArray[np.int8], const: Array, blocks: list[Block]) -> Flat:
+    owner = np.concatenate([b.owner for b in blocks])
+    by_owner = np.argsort(owner, kind="stable")
+    reads = np.concatenate([b.reads for b in blocks])[by_owner]
+    values = np.concatenate([b.values for b in blocks])[by_owner]
+    source = np.concatenate([b.source for b in blocks])[by_owner]
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(kind)))])
+    order = kernel.depth_first(kind, ptr, reads, program.root)
+    position = np.full(len(kind), -1)
+    position[order] = np.arange(len(order))
+    counts = (ptr[1:] - ptr[:-1])[order]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    take = np.repeat(ptr[order] - starts[:-1], counts) + np.arange(starts[-1])
+    leaf = np.repeat(kind[order] == kernel.LEAF, counts)
+    idx = np.where(leaf, reads[take], position[np.where(leaf, 0, reads[take])])
+    place, places = kernel.assign_places(kind[order], starts, idx)
+    placed = np.where(leaf, idx, place[np.where(leaf, 0, idx)])
+    dtype = np.float32 if program.dtype == torch.float32 else np.float64
+    return Flat(
+        kind[order], starts, idx, placed, values[take].astype(dtype), const[order].astype(dtype),
+        place, int(places), source[take], order,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- running
+
+
+def _bits(flat: Flat) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.floating]]:
+    """Scratch space, as integers and as floating point."""
+    bits = np.zeros(kernel.BLOCK, np.int32 if flat.val.dtype == np.float32 else np.int64)
+    return bits, bits.view(flat.val.dtype)
+
+
+def log_values(flat: Flat, matrix: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    out = np.empty(matrix.shape[1], matrix.dtype)
+    kernel.upward(
+        flat.kind, flat.place, flat.places, flat.ptr, flat.placed, flat.val, flat.const,
+        matrix, *_bits(flat), out,
+    )  # fmt: skip
+    return out
+
+
+def counts(
+    flat: Flat, program: Program, packed: Packed, matrix: npt.NDArray[np.floating], weight: Tensor, masked: bool
+) -> tuple[float, tuple[LeafCounts | Tensor | None, ...]]:
+    """EM's statistics by step, as the other executor gives them."""
+    d_val, d_const = np.zeros(len(flat.val)), np.zeros(len(flat.kind))
+    objective = kernel.downward(
+        flat.kind, flat.ptr, flat.idx, flat.val, flat.const, matrix,
+        weight.numpy(), *_bits(flat), d_val, d_const,
+    )  # fmt: skip
+    sizes = [_size(s, v) for s, v in zip(program.steps, packed.values, strict=True)]
+    gathered = np.zeros(sum(sizes))
+    known = flat.source >= 0
+    gathered[flat.source[known]] = d_val[known]
+    by_row = np.zeros(program.layout.rows)
+    by_row[flat.row] = d_const
+    found: list[LeafCounts | Tensor | None] = []
+    at = 0
+    for step, values, size in zip(program.steps, packed.values, sizes, strict=True):
+        mine, at = gathered[at : at + size], at + size
+        if isinstance(step, LinearStep) and isinstance(values, LeafValues):
+            found.append(_leaf_counts(step, values, mine, by_row, masked))
+        elif isinstance(values, Tensor):
+            found.append(torch.from_numpy(mine).view(values.shape).mul(values))
+        else:
+            found.append(None)
+    return objective, tuple(found)
+
+
+def _leaf_counts(step: LinearStep, p: LeafValues, mine: Array, by_row: Array, masked: bool) -> LeafCounts:
+    entries = p.coefficients.numel()
+    sums = torch.from_numpy(mine[:entries]).view(p.coefficients.shape)
+    if masked:
+        return LeafCounts(sums, torch.from_numpy(mine[entries:]).view(p.constants.shape))
+    rows = by_row[step.start : step.start + step.folds * step.units].reshape(step.folds, step.units)
+    return LeafCounts(sums, torch.from_numpy(rows)[step.pairs.slot])

@@ -1,0 +1,193 @@
+"""How a graph becomes a few batched operations: which nodes go together, and in which rows.
+
+All values of a batch are ONE matrix (rows, batch). A node of K units is K consecutive rows, so
+laying children end to end is a list of row numbers, and nodes fold together by shape alone:
+
+slot     what is evaluated as one thing. Mostly a node; but leaves of linear families under an
+         elementwise product melt into one slot (they are one matrix product), and outer products
+         read by sums only melt into these sums and are never written down.
+group    slots of equal shape at equal level (longest way to a leaf): one step of the program.
+order    inside a group slots stand as their first reader wants them, so that most reads are views.
+
+Row 0 is the constant 0 = log 1: products of fewer children are filled up with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.family import Family, LinearFamily, family
+from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
+
+Key = tuple[int | str, ...]  # level, kind, shape…
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    name: str
+    kind: str  # linear, direct, joint, product, outer, sum, outer_sum
+    units: int
+    reads: tuple[str, ...] = ()  # outer_sum: all left children, then all right ones
+    leaves: tuple[Leaf, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    groups: list[tuple[Key, list[Slot]]]  # in the order of evaluation
+    row: dict[str, int]  # first row of every slot
+    number: dict[str, int]  # of every slot; 0 is nobody
+    rows: int
+
+
+def lay_out(circuit: Circuit) -> Layout:
+    slots = _slots(circuit)
+    groups: dict[Key, list[Slot]] = defaultdict(list)
+    level: dict[str, int] = {}
+    for slot in slots.values():
+        level[slot.name] = 1 + max((level[r] for r in slot.reads), default=-1)
+        groups[level[slot.name], *_shape(slot, circuit, slots)].append(slot)
+    ordered = sorted(groups, key=lambda key: key[0])
+    _order(groups, ordered, circuit.root.name)
+    row, number, rows = {}, {}, 1
+    for key in ordered:
+        for slot in groups[key]:
+            row[slot.name], number[slot.name] = rows, len(number) + 1
+            rows += slot.units
+    return Layout([(key, groups[key]) for key in ordered], row, number, rows)
+
+
+# ---------------------------------------------------------------------- slots
+
+
+def _slots(circuit: Circuit) -> dict[str, Slot]:
+    """Every slot the root needs, children before parents."""
+    readers: dict[str, list[Node]] = defaultdict(list)
+    for node in circuit.nodes:
+        for child in node.children:
+            readers[child].append(node)
+    melting = {n.name for n in circuit.nodes if _melts(n, circuit, readers[n.name])}
+    made: dict[str, Slot] = {}
+    for node in circuit.nodes:
+        if node.name not in melting:
+            made.update((s.name, s) for s in _slots_of(node, circuit, melting))
+    return _needed(made, circuit.root.name)
+
+
+def _melts(node: Node, circuit: Circuit, readers: list[Node]) -> bool:
+    """Whether a node is evaluated inside its reader rather than in rows of its own."""
+    if isinstance(node, Leaf):
+        [reader] = readers if len(readers) == 1 else [None]
+        linear = isinstance(family(node.family), LinearFamily)
+        return linear and isinstance(reader, Product) and not reader.outer
+    if isinstance(node, Product) and node.outer and readers:
+        return all(isinstance(r, Sum) and _sums_outer_products(r, circuit) for r in readers)
+    return False
+
+
+def _sums_outer_products(node: Sum, circuit: Circuit) -> bool:
+    children = [circuit[c] for c in node.children]
+    shapes = {
+        tuple(circuit.units[g] for g in c.children) if isinstance(c, Product) and c.outer else None
+        for c in children
+    }
+    return len(shapes) == 1 and None not in shapes
+
+
+def _slots_of(node: Node, circuit: Circuit, melting: set[str]) -> Iterator[Slot]:
+    name, units = node.name, circuit.units[node.name]
+    if isinstance(node, Leaf):
+        rule = family(node.family)
+        linear = "linear" if isinstance(rule, LinearFamily) else "direct"
+        yield Slot(name, linear if isinstance(rule, Family) else "joint", units, leaves=(node,))
+    elif isinstance(node, Product) and node.outer:
+        yield Slot(name, "outer", units, node.children)
+    elif isinstance(node, Product):
+        melted = tuple(n for c in node.children if c in melting and isinstance(n := circuit[c], Leaf))
+        rest = tuple(c for c in node.children if c not in melting)
+        if not rest:
+            yield Slot(name, "linear", units, leaves=melted)
+        elif not melted:
+            yield Slot(name, "product", units, rest)
+        else:
+            yield Slot(f"{name}/leaves", "linear", units, leaves=melted)
+            yield Slot(name, "product", units, (*rest, f"{name}/leaves"))
+    elif node.children[0] in melting:
+        pairs = [circuit[c].children for c in node.children]
+        yield Slot(name, "outer_sum", units, tuple(p[i] for i in (0, 1) for p in pairs))
+    else:
+        yield Slot(name, "sum", units, node.children)
+
+
+def _needed(slots: dict[str, Slot], root: str) -> dict[str, Slot]:
+    needed, stack = set(), [root]
+    while stack:
+        name = stack.pop()
+        if name not in needed:
+            needed.add(name)
+            stack.extend(slots[name].reads)
+    return {name: slot for name, slot in slots.items() if name in needed}
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def bucket(n: int) -> int:
+    """Arities are filled up to 1, 2, 3, 4, 6, 8, 12, …, so that irregular trees need few steps."""
+    if n <= 4:
+        return n
+    power = 1 << (n - 1).bit_length()
+    return power * 3 // 4 if n <= power * 3 // 4 else power
+
+
+def _shape(slot: Slot, circuit: Circuit, slots: dict[str, Slot]) -> tuple[int | str, ...]:
+    """What must be equal for two slots to be one batched operation."""
+    if slot.kind == "linear":
+        entries, pairs = linear_size(slot, circuit)
+        blocks = slot.units >= 4 and entries >= 4
+        return ("linear", slot.units, entries, pairs) if blocks else ("linear", slot.units, 0, 0)
+    if slot.kind == "direct":
+        return "direct", slot.leaves[0].family, slot.units, len(slot.leaves[0].scope)
+    if slot.kind == "joint":
+        return "joint", slot.name
+    units = [slots[r].units for r in slot.reads]
+    if slot.kind == "product":
+        return "product", slot.units, bucket(len(units))
+    if slot.kind == "sum":
+        return "sum", slot.units, bucket(sum(units))
+    return slot.kind, slot.units, units[0], units[-1], len(units) // 2
+
+
+def linear_size(slot: Slot, circuit: Circuit) -> tuple[int, int]:
+    """Numbers of statistics and of variables of a linear slot."""
+    entries = pairs = 0
+    for leaf in slot.leaves:
+        rule = family(leaf.family)
+        assert isinstance(rule, LinearFamily)
+        entries += rule.width(circuit.schema[leaf.scope[0]]) * len(leaf.scope)
+        pairs += len(leaf.scope)
+    return entries, pairs
+
+
+# ---------------------------------------------------------------------- order
+
+
+def _order(groups: dict[Key, list[Slot]], ordered: list[Key], root: str) -> None:
+    place = {root: 0}
+    for key in reversed(ordered):
+        groups[key].sort(key=lambda slot: place[slot.name])
+        for name in _reading_order(key, groups[key]):
+            place.setdefault(name, len(place))
+
+
+def _reading_order(key: Key, members: list[Slot]) -> Iterator[str]:
+    if key[1] == "sum":
+        return (name for slot in members for name in slot.reads)
+    if key[1] == "outer_sum":
+        half = len(members[0].reads) // 2
+        spans = (slice(0, half), slice(half, None))
+        return (name for span in spans for slot in members for name in slot.reads[span])
+    longest = max(len(slot.reads) for slot in members)
+    return (s.reads[i] for i in range(longest) for s in members if i < len(s.reads))

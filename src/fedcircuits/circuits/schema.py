@@ -1,0 +1,176 @@
+"""What the variables of a circuit mean: names, kinds, categories, units.
+
+Inside a circuit every value is a number. A category or boolean is its code, the position in
+``categories``; a count is itself; NaN says "sum this variable out".
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from fedcircuits.errors import QueryError, StructureError
+
+Kind = Literal["real", "count", "category", "boolean"]
+Scalar = str | int | float | bool
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    name: str
+    kind: Kind = "real"
+    categories: tuple[Scalar, ...] = ()
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise StructureError(
+                f"variable {self.name!r}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}"
+            )
+        if self.kind == "boolean" and not self.categories:
+            object.__setattr__(self, "categories", (False, True))
+        if self.kind in ("real", "count") and self.categories:
+            raise StructureError(f"variable {self.name!r}: a {self.kind} has no categories")
+        if self.kind == "category" and not self.categories:
+            raise StructureError(f"variable {self.name!r}: a category needs its categories")
+        if self.kind == "boolean" and len(self.categories) != 2:
+            raise StructureError(
+                f"variable {self.name!r}: a boolean has two values, got {self.categories!r}"
+            )
+        if len(set(map(str, self.categories))) != len(self.categories):
+            raise StructureError(f"variable {self.name!r}: a category is named twice")
+
+    @property
+    def size(self) -> int:
+        """Number of codes; 0 for real and count."""
+        return len(self.categories)
+
+    @property
+    def discrete(self) -> bool:
+        return self.kind != "real"
+
+    def encode(self, value: object) -> float:
+        """The number that stands for a user's value inside the circuit."""
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return math.nan
+        if not self.categories:
+            return self._number(value)
+        for code, category in enumerate(self.categories):
+            if value == category and isinstance(value, str) == isinstance(category, str):
+                return float(code)
+        for code, category in enumerate(self.categories):
+            if str(value) == str(category):
+                return float(code)
+        near = difflib.get_close_matches(str(value), [str(c) for c in self.categories], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise QueryError(
+            f"{self.name!r} has no category {value!r}: expected one of {self._listed()}{hint}"
+        )
+
+    def _number(self, value: object) -> float:
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            raise QueryError(
+                f"{self.name!r} is a {self.kind}: expected a number, got {value!r}"
+            ) from None
+        if not math.isfinite(number):
+            raise QueryError(f"{self.name!r}: expected a finite number, got {value!r}")
+        return number
+
+    def decode(self, code: float) -> Scalar | None:
+        """The user's value for a number of the circuit; None where it is missing."""
+        if math.isnan(code):
+            return None
+        if self.categories:
+            return self.categories[int(code)]
+        return int(code) if self.kind == "count" else float(code)
+
+    def _listed(self, most: int = 8) -> str:
+        shown = ", ".join(repr(c) for c in self.categories[:most])
+        return shown + (f", … ({self.size} in all)" if self.size > most else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    variables: tuple[Variable, ...]
+    _index: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        index = {v.name: i for i, v in enumerate(self.variables)}
+        if len(index) != len(self.variables):
+            names = [v.name for v in self.variables]
+            twice = sorted({n for n in names if names.count(n) > 1})
+            raise StructureError(f"variable names must differ, got twice: {', '.join(twice)}")
+        object.__setattr__(self, "_index", index)
+
+    @classmethod
+    def real(cls, names: Iterable[str] | int) -> Schema:
+        """Real variables by name, or ``x0``, ``x1``, … by number."""
+        if isinstance(names, int):
+            names = (f"x{i}" for i in range(names))
+        return cls(tuple(Variable(n) for n in names))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._index)
+
+    def __len__(self) -> int:
+        return len(self.variables)
+
+    def __iter__(self) -> Iterator[Variable]:
+        return iter(self.variables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def __getitem__(self, name: str) -> Variable:
+        return self.variables[self.index(name)]
+
+    def index(self, name: str) -> int:
+        try:
+            return self._index[name]
+        except KeyError:
+            near = difflib.get_close_matches(str(name), self._index, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {_listed(self._index)}"
+            raise QueryError(f"unknown variable {name!r}: {hint}") from None
+
+    def select(self, names: Iterable[str]) -> Schema:
+        return Schema(tuple(self[n] for n in names))
+
+    def to_json(self) -> list[dict[str, object]]:
+        return [_to_row(v) for v in self.variables]
+
+    @classmethod
+    def from_json(cls, rows: object) -> Schema:
+        if not isinstance(rows, list) or not all(isinstance(r, dict) for r in rows):
+            raise StructureError("a schema must be a list of variables")
+        return cls(tuple(_variable(r) for r in rows))
+
+
+def _to_row(variable: Variable) -> dict[str, object]:
+    row: dict[str, object] = {"name": variable.name, "kind": variable.kind}
+    if variable.categories:
+        row["categories"] = list(variable.categories)
+    if variable.unit:
+        row["unit"] = variable.unit
+    return row
+
+
+def _variable(row: dict[str, object]) -> Variable:
+    name, categories, unit = row.get("name"), row.get("categories", []), row.get("unit")
+    if not isinstance(name, str) or not (unit is None or isinstance(unit, str)):
+        raise StructureError(f"a variable must have a name and a unit of text, got {row!r}")
+    if not isinstance(categories, list) or not all(isinstance(c, Scalar) for c in categories):
+        raise StructureError(f"variable {name!r}: categories must be texts or numbers")
+    kind = row.get("kind", "real")
+    return Variable(name, kind, tuple(categories), unit)  # type: ignore[arg-type]
+
+
+def _listed(names: Iterable[str], most: int = 8) -> str:
+    names = list(names)
+    return ", ".join(map(repr, names[:most])) + (" …" if len(names) > most else "")

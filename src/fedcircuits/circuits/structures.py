@@ -1,0 +1,239 @@
+"""Structures to learn parameters for: graphs over a schema, from few numbers.
+
+factorised            one product of leaves
+mixture_of_products   a sum of factorised distributions
+random_binary         RAT: random balanced splits of the variables, several repetitions
+poon_domingos         rectangles of an image, split at every multiple of a step
+latent_tree           a tree over the variables: each has a hidden state that its children's depend
+                      on (hidden Chow–Liu tree)
+chow_liu              the same tree with states that are the variables' own categories
+class_conditional     one copy of a structure's units for every class of a label
+
+`leaf_family` gives the family of a variable's leaves; by default by its kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import networkx as nx
+import numpy as np
+
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.family import Arrays
+from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.errors import StructureError
+
+LeafFamily = Callable[[Variable], str]
+BY_KIND = {
+    "real": "gaussian",
+    "count": "poisson",
+    "category": "categorical",
+    "boolean": "bernoulli",
+}
+
+
+def by_kind(variable: Variable) -> str:
+    return BY_KIND[variable.kind]
+
+
+def factorised(schema: Schema, *, leaf_family: LeafFamily = by_kind) -> Circuit:
+    nodes: list[Node] = []
+    _region(nodes, "root", schema, schema.names, 1, leaf_family)
+    return Circuit(tuple(nodes), schema)
+
+
+def mixture_of_products(
+    schema: Schema, components: int, *, leaf_family: LeafFamily = by_kind
+) -> Circuit:
+    _positive(components=components)
+    nodes: list[Node] = []
+    child = _region(nodes, "component", schema, schema.names, components, leaf_family)
+    return Circuit((*nodes, Sum("root", (child,))), schema)
+
+
+def random_binary(
+    schema: Schema,
+    *,
+    depth: int,
+    repetitions: int,
+    units: int,
+    rng: np.random.Generator,
+    leaf_family: LeafFamily = by_kind,
+) -> Circuit:
+    """Every repetition halves the shuffled variables ``depth`` times, as far as they go."""
+    _positive(depth=depth, repetitions=repetitions, units=units)
+    nodes: list[Node] = []
+
+    def region(name: str, scope: Sequence[str], left: int, top: bool) -> str:
+        if left == 0 or len(scope) == 1:
+            return _region(nodes, name, schema, scope, units, leaf_family)
+        half = len(scope) // 2
+        children = (
+            region(f"{name}0", scope[:half], left - 1, False),
+            region(f"{name}1", scope[half:], left - 1, False),
+        )
+        nodes.append(Product(f"{name}x", children, outer=True))
+        if top:
+            return f"{name}x"
+        nodes.append(Sum(name, (f"{name}x",), units))
+        return name
+
+    shuffled = [[schema.names[i] for i in rng.permutation(len(schema))] for _ in range(repetitions)]
+    tops = tuple(region(f"r{r}.", scope, depth, True) for r, scope in enumerate(shuffled))
+    return Circuit((*nodes, Sum("root", tops)), schema)
+
+
+def poon_domingos(
+    schema: Schema,
+    *,
+    height: int,
+    width: int,
+    step: int,
+    units: int,
+    channels: int = 1,
+    leaf_family: LeafFamily = by_kind,
+) -> Circuit:
+    """Variables are pixels in reading order, the channels of a pixel next to each other."""
+    _positive(height=height, width=width, step=step, units=units, channels=channels)
+    if len(schema) != height * width * channels:
+        raise StructureError(
+            f"a {height} × {width} image of {channels} channels has {height * width * channels} "
+            f"variables, the schema has {len(schema)}"
+        )
+    nodes: list[Node] = []
+    done: dict[tuple[int, int, int, int], str] = {}
+    whole = (0, height, 0, width)
+
+    def pixels(top: int, bottom: int, left: int, right: int) -> list[str]:
+        at = ((y * width + x) * channels for y in range(top, bottom) for x in range(left, right))
+        return [schema.names[i + c] for i in at for c in range(channels)]
+
+    def region(box: tuple[int, int, int, int]) -> str:
+        if box in done:
+            return done[box]
+        name = "root" if box == whole else "{}:{},{}:{}".format(*box)
+        splits = [(region(a), region(b)) for a, b in _cuts(box, step)]
+        if splits:
+            parts = tuple(f"{name}/{i}" for i in range(len(splits)))
+            nodes.extend(Product(p, s, outer=True) for p, s in zip(parts, splits, strict=True))
+            nodes.append(Sum(name, parts, 1 if box == whole else units))
+        else:
+            _region(nodes, name, schema, pixels(*box), 1 if box == whole else units, leaf_family)
+        done[box] = name
+        return name
+
+    region(whole)
+    return Circuit(tuple(nodes), schema)
+
+
+def _cuts(
+    box: tuple[int, int, int, int], step: int
+) -> Iterable[tuple[tuple[int, int, int, int], tuple[int, int, int, int]]]:
+    """The ways to cut a rectangle in two at the next multiples of step."""
+    top, bottom, left, right = box
+    for y in range(step * (top // step + 1), bottom, step):
+        yield (top, y, left, right), (y, bottom, left, right)
+    for x in range(step * (left // step + 1), right, step):
+        yield (top, bottom, left, x), (top, bottom, x, right)
+
+
+# ---------------------------------------------------------------------- trees
+
+
+def latent_tree(
+    schema: Schema, tree: nx.Graph, units: int, *, leaf_family: LeafFamily = by_kind
+) -> Circuit:
+    """Node v: leaf(v) × one sum for every child of v, all of ``units`` units."""
+    _positive(units=units)
+    return _tree(schema, tree, {n: units for n in schema.names}, leaf_family)
+
+
+def chow_liu(schema: Schema, tree: nx.Graph) -> Circuit:
+    """A Bayesian network over a tree of discrete variables; deterministic.
+
+    The weights of sum ``v|`` are P(v | parent), a row for every category of the parent.
+    """
+    for variable in schema:
+        if not variable.size:
+            raise StructureError(
+                f"a Chow–Liu tree needs categories or booleans, but {variable.name!r} is a "
+                f"{variable.kind}: use latent_tree"
+            )
+    return _tree(schema, tree, {v.name: v.size for v in schema}, lambda v: "indicator")
+
+
+def _tree(
+    schema: Schema, tree: nx.Graph, states: Mapping[str, int], leaf_family: LeafFamily
+) -> Circuit:
+    if set(tree.nodes) != set(schema.names) or not nx.is_tree(tree):
+        raise StructureError("the graph must be a tree over exactly the variables of the schema")
+    top = schema.names[0]
+    parent = dict(nx.bfs_predecessors(tree, top))
+    nodes: list[Node] = []
+    for name in reversed([top, *(v for _, v in nx.bfs_edges(tree, top))]):
+        units = states[parent[name]] if name in parent else 1
+        sums = tuple(f"{c}|" for c in tree.neighbors(name) if parent.get(c) == name)
+        leaf = Leaf(name, leaf_family(schema[name]), (name,), states[name])
+        nodes.append(leaf)
+        if sums:
+            nodes.append(Product(f"{name}*", (name, *sums)))
+        nodes.append(Sum(f"{name}|", (f"{name}*" if sums else name,), units))
+    return Circuit(tuple(nodes), schema)
+
+
+def class_conditional(circuit: Circuit, label: Variable) -> Circuit:
+    """P(label) · P(rest | label): the root gets a unit for every class, beside an indicator."""
+    if not label.size:
+        raise StructureError(
+            f"the label must be a category or boolean, {label.name!r} is a {label.kind}"
+        )
+    root = circuit.root
+    if not isinstance(root, Sum):
+        raise StructureError(f"the root must be a sum, got {type(root).__name__.lower()}")
+    given = Sum(root.name, root.children, label.size)
+    mark = Leaf(f"label:{label.name}", "indicator", (label.name,), label.size)
+    joined = Product("classes", (mark.name, given.name))
+    schema = Schema((*circuit.schema.variables, label))
+    return Circuit((*circuit.nodes[:-1], given, mark, joined, Sum("joint", ("classes",))), schema)
+
+
+# ---------------------------------------------------------------------- leaves
+
+
+def indicator_codes(circuit: Circuit) -> dict[str, Arrays]:
+    """The values of all indicator leaves: unit k stands for code k."""
+    return {
+        leaf.name: {"code": np.arange(float(leaf.units))[:, None]}
+        for leaf in circuit.leaves()
+        if leaf.family == "indicator"
+    }
+
+
+def _region(
+    nodes: list[Node],
+    name: str,
+    schema: Schema,
+    scope: Sequence[str],
+    units: int,
+    leaf_family: LeafFamily,
+) -> str:
+    """Leaves over a scope of mixed kinds: one leaf a family, joined by a product if several."""
+    kinds: dict[tuple[str, int], list[str]] = {}
+    for v in scope:
+        kinds.setdefault((leaf_family(schema[v]), schema[v].size), []).append(v)
+    leaves = [
+        Leaf(name if len(kinds) == 1 else f"{name}:{rule}{size or ''}", rule, tuple(members), units)
+        for (rule, size), members in kinds.items()
+    ]
+    nodes.extend(leaves)
+    if len(leaves) > 1:
+        nodes.append(Product(name, tuple(leaf.name for leaf in leaves)))
+    return name
+
+
+def _positive(**numbers: int) -> None:
+    for name, value in numbers.items():
+        if value < 1:
+            raise StructureError(f"{name} must be at least 1, got {value}")

@@ -1,0 +1,35 @@
+"""Every error fedcircuits raises on purpose. A message names the thing, what was expected, what was found, what to do."""
+
+from __future__ import annotations
+
+
+class FedcircuitsError(Exception):
+    """Root of the tree: catch this to catch everything the library raises on purpose."""
+
+
+class StructureError(FedcircuitsError, ValueError):
+    """A graph that is not a circuit: not smooth, not decomposable, a child that does not exist."""
+
+
+class ParameterError(FedcircuitsError, ValueError):
+    """Values that do not fit the graph: missing, of the wrong shape, negative where they may not be."""
+
+
+class TableError(FedcircuitsError, ValueError):
+    """Data that cannot be read as a typed table."""
+
+
+class QueryError(FedcircuitsError, ValueError):
+    """A question that cannot be asked of this model, or evidence that has probability zero."""
+
+
+class FileError(FedcircuitsError, ValueError):
+    """A file that is not what it claims to be, is damaged, or comes from another version."""
+
+
+class DatasetError(FedcircuitsError, LookupError):
+    """A data set that is unknown, cannot be found, or has other bytes than its manifest says."""
+
+
+class ExtraMissingError(FedcircuitsError, ImportError):
+    """An optional dependency is needed; the message names the extra to install."""

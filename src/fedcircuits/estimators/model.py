@@ -1,0 +1,241 @@
+"""The face of every fitted model: questions in the user's own values, in scikit-learn's manners.
+
+A model has learned ``circuit_`` and ``parameters_``. X may be a DataFrame, Table or array; NaN, and
+columns that X does not have, are summed out. ``given`` is evidence: text ("age > 40 and sex = f"),
+a mapping ({"age": (40, None), "sex": "f"}), or rows (a DataFrame, Table or array: one answer each).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from fedcircuits.circuits import files
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.distribution import Distribution, Explanation
+from fedcircuits.circuits.events import Evidence, parse_evidence
+from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.regions import EVERYTHING, Event, conjunction
+from fedcircuits.circuits.schema import Scalar, Schema
+from fedcircuits.errors import QueryError
+from fedcircuits.estimators import questions
+from fedcircuits.learning.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Rows = pd.DataFrame | Table | npt.NDArray[np.generic]
+Given = str | Mapping[str, object] | Rows | None
+AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
+
+
+class Model(BaseEstimator):  # type: ignore[misc]
+    """What all fitted models can do. Learners set ``circuit_`` and ``parameters_`` in ``fit``."""
+
+    circuit_: Circuit
+    parameters_: Parameters
+
+    # ------------------------------------------------------------------ likelihood
+
+    def score_samples(self, X: Rows) -> Array:
+        """Log-likelihood of every row; NaN and absent columns are summed out."""
+        return self._distribution.log_likelihood(self._values(X))
+
+    def score(self, X: Rows, y: object = None) -> float:
+        """Mean log-likelihood of the rows."""
+        return float(self.score_samples(X).mean())
+
+    # ------------------------------------------------------------------ questions
+
+    def probability(self, event: str | Mapping[str, object], given: Given = None) -> float | Array:
+        """P(event | given): a number, or one for every row that is given.
+
+        ``model.probability("age > 40 and income = '>50K'", given="sex = female")``
+        """
+        asked = questions.event_of(event, self.schema_)
+        x, known = self._given(given)
+        base = self._distribution.log_probability(x, known)
+        _require_possible(base, "the evidence")
+        joint = self._distribution.log_probability(x, conjunction(asked, known))
+        return self._answer(np.exp(np.minimum(joint - base, 0.0)), given)
+
+    def expect(self, columns: str | Sequence[str], given: Given = None) -> pd.DataFrame:
+        """Mean and variance of real, count or boolean columns given evidence.
+
+        One line a column; with rows given, one line a row and two columns a variable.
+        """
+        names = [columns] if isinstance(columns, str) else list(columns)
+        questions.require_numbers(names, self.schema_)
+        x, known = self._given(given)
+        _require_possible(self._distribution.log_probability(x, known), "the evidence")
+        found = {n: self._distribution.moments(x, n, known) for n in names}
+        if questions.is_rows(given):
+            wide = {(n, m): v for n, mv in found.items() for m, v in zip(("mean", "variance"), mv, strict=True)}
+            return pd.DataFrame(wide, index=questions.index_of(given))
+        lines = {n: [float(m[0]), float(v[0])] for n, (m, v) in found.items()}
+        return pd.DataFrame.from_dict(lines, orient="index", columns=["mean", "variance"])
+
+    # ------------------------------------------------------------------ prediction
+
+    def classes(self, target: str) -> tuple[Scalar, ...]:
+        """The values that ``predict_proba`` has a column for."""
+        return questions.classes(target, self.schema_)
+
+    def predict_proba(self, X: Rows, target: str | None = None) -> Array:
+        """P(target = class | row), (rows, classes) in the order of ``classes(target)``.
+
+        Rows that are impossible under the model get the classes' overall probabilities, with a
+        warning. The target's own column in X is ignored.
+        """
+        name = self._target(target)
+        self.classes(name)
+        x = self._values(X, ignore=name)
+        found = self._distribution.posterior(x, name)
+        lost = np.isnan(found).any(axis=1)
+        if lost.any():
+            warnings.warn(
+                f"{int(lost.sum())} rows (first: {int(np.flatnonzero(lost)[0])}) have probability "
+                f"zero under the model; they get the overall probabilities of {name!r}",
+                UserWarning,
+                stacklevel=2,
+            )
+            nothing = np.full((1, len(self.schema_)), np.nan)
+            found[lost] = self._distribution.posterior(nothing, name)
+        return found
+
+    def predict(self, X: Rows, target: str | None = None) -> npt.NDArray[np.generic]:
+        """The most probable class of every row, or the conditional mean of a real or count."""
+        name = self._target(target)
+        variable = self.schema_[name]
+        if not variable.size:
+            return self._distribution.moments(self._values(X, ignore=name), name)[0]
+        best = self.predict_proba(X, name).argmax(axis=1)
+        return np.array(variable.categories)[best]
+
+    def _target(self, target: str | None) -> str:
+        name = target if target is not None else getattr(self, "target", None)
+        if not isinstance(name, str):
+            raise QueryError("name the column to predict: predict(X, target='…')")
+        self.schema_.index(name)
+        return name
+
+    # ------------------------------------------------------------------ completions
+
+    def sample(
+        self, n: int = 1, given: Given = None, random_state: int | None = None
+    ) -> pd.DataFrame:
+        """n rows drawn from p(· | given); with rows given, n for each of them, in their order."""
+        if n < 1:
+            raise QueryError(f"sample: n must be at least 1, got {n}")
+        x, known = self._given(given)
+        rng = np.random.default_rng(random_state)
+        drawn = self._distribution.sample(np.repeat(x, n, axis=0), rng, known)
+        return Table(self.schema_, drawn).to_pandas()
+
+    def mpe(self, X: AnyRows) -> AnyRows:
+        """X with its gaps filled by the most probable explanation, in the form X came in.
+
+        ``explain(X)`` says besides whether it is exact or the max-product bound; a DataFrame says
+        it in ``.attrs["exact"]``.
+        """
+        return questions.like(X, self.explain(X), self.schema_)
+
+    def explain(self, X: Rows) -> Explanation:
+        """The most probable explanation with its log-probability, and whether it is exact."""
+        return self._distribution.mpe(self._values(X))
+
+    # ------------------------------------------------------------------ files and pictures
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model as one .fc file, whole or not at all."""
+        self._check_fitted()
+        files.write(path, self.circuit_, self.parameters_, self._metadata())
+
+    def _metadata(self) -> dict[str, object]:
+        return {"estimator": type(self).__name__, "target": getattr(self, "target", None)}
+
+    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+        """A picture: the circuit by layers, and every variable's distribution, before and after
+        ``given``."""
+        from fedcircuits.estimators import pictures
+
+        return pictures.picture(self, given, columns)
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def schema_(self) -> Schema:
+        self._check_fitted()
+        return self.circuit_.schema
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "circuit_"):
+            raise NotFittedError(f"this {type(self).__name__} has learned nothing yet: call fit first")
+
+    @property
+    def _distribution(self) -> Distribution:
+        self._check_fitted()
+        cached = self.__dict__.get("_ready")
+        if cached is None or cached[0] is not self.parameters_:
+            cached = (self.parameters_, Distribution(self.circuit_, self.parameters_))
+            self.__dict__["_ready"] = cached
+        ready: Distribution = cached[1]
+        return ready
+
+    def __getstate__(self) -> dict[str, object]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_ready"}
+
+    def _values(self, X: Rows, ignore: str | None = None) -> Array:
+        return questions.values_of(X, self.schema_, ignore)
+
+    def _given(self, given: Given) -> tuple[Array, Event]:
+        """Rows of fixed values, and an event over what they leave open."""
+        if questions.is_rows(given):
+            return self._values(given), EVERYTHING  # type: ignore[arg-type]
+        evidence: Evidence = parse_evidence(given, self.schema_)  # type: ignore[arg-type]
+        x = np.full((1, len(self.schema_)), np.nan)
+        for name, value in evidence.values.items():
+            x[0, self.schema_.index(name)] = value
+        return x, evidence.event
+
+    @staticmethod
+    def _answer(found: Array, given: Given) -> float | Array:
+        return found if questions.is_rows(given) else float(found[0])
+
+
+def _require_possible(logs: Array, what: str) -> None:
+    impossible = np.flatnonzero(np.isneginf(logs))
+    if len(impossible):
+        where = "" if len(logs) == 1 else f" in row {impossible[0]}"
+        raise QueryError(f"{what}{where} has probability zero under the model")
+
+
+class CircuitModel(Model):
+    """A model from a circuit and parameters that exist already: built by hand, or loaded."""
+
+    def __init__(self, circuit: Circuit, parameters: Parameters, target: str | None = None) -> None:
+        self.circuit = circuit
+        self.parameters = parameters
+        self.target = target
+        parameters.check(circuit)
+        self.circuit_, self.parameters_ = circuit, parameters
+
+    def fit(self, X: object = None, y: object = None) -> Self:
+        """Nothing to learn: here for scikit-learn's sake."""
+        return self
+
+
+def load(path: str | os.PathLike[str]) -> CircuitModel:
+    """The model of an .fc file, ready to be asked."""
+    circuit, parameters, metadata = files.read(path)
+    target = metadata.get("target")
+    return CircuitModel(circuit, parameters, target if isinstance(target, str) else None)

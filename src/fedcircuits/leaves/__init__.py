@@ -1,0 +1,46 @@
+"""Leaf families: input distributions, one family to a file, registered under their names.
+
+Importing this package makes all of them known to circuits. ``fedcircuits.testing.check_leaf`` tells
+whether a family of your own keeps the contract (``circuits.family``).
+"""
+
+from fedcircuits.circuits.family import register
+from fedcircuits.leaves.bernoulli import Bernoulli
+from fedcircuits.leaves.categorical import Categorical
+from fedcircuits.leaves.exponential import Exponential
+from fedcircuits.leaves.gamma import Gamma
+from fedcircuits.leaves.gaussian import Gaussian
+from fedcircuits.leaves.gaussian_mass import GaussianMass
+from fedcircuits.leaves.histogram import CountHistogram, Histogram
+from fedcircuits.leaves.indicator import Indicator
+from fedcircuits.leaves.multivariate_gaussian import MultivariateGaussian
+from fedcircuits.leaves.poisson import Poisson
+from fedcircuits.leaves.student_t import StudentT
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "CountHistogram",
+    "Exponential",
+    "Gamma",
+    "Gaussian",
+    "GaussianMass",
+    "Histogram",
+    "Indicator",
+    "MultivariateGaussian",
+    "Poisson",
+    "StudentT",
+]
+
+register(Gaussian())
+register(GaussianMass())
+register(Bernoulli())
+register(Categorical())
+register(Indicator())
+register(Histogram())
+register(CountHistogram())
+register(Poisson())
+register(Gamma())
+register(Exponential())
+register(StudentT())
+register(MultivariateGaussian())

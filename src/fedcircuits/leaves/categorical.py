@@ -1,0 +1,73 @@
+"""Categorical leaf: f(x) = probability[x] for the codes x = 0 … C − 1.
+
+As a linear form, natural = log probability on the one-hot statistics, constant 0. A probability of
+exactly 0 is allowed and makes its value IMPOSSIBLE. x must be a code of the variable: a number that
+is none is not recognised by the linear form. The fit is that of smoothed frequencies
+(``finite``): ``smoothing`` pseudo-counts for every value, 0 for plain frequencies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.family import Array, Arrays, LinearFamily, Tensors
+from fedcircuits.circuits.schema import Variable
+from fedcircuits.leaves import finite
+
+
+@dataclass(frozen=True, slots=True)
+class Categorical(LinearFamily):
+    name: ClassVar[str] = "categorical"
+    kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean"})
+    smoothing: float = 1e-3
+
+    def __post_init__(self) -> None:
+        finite.check_smoothing(self.name, self.smoothing)
+
+    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
+        return {"probability": (variable.size,)}
+
+    def width(self, variable: Variable) -> int:
+        return variable.size
+
+    def check(self, p: Arrays) -> str | None:
+        return finite.check_probability(p["probability"])
+
+    def log_density(self, x: Tensor, p: Tensors) -> Tensor:
+        logs = finite.log_probability(p["probability"])
+        terms = (torch.where(x == code, logs[..., code], 0.0) for code in range(logs.shape[-1]))
+        return sum(terms, torch.zeros((), dtype=logs.dtype, device=logs.device))
+
+    def statistics(self, x: Tensor, p: Tensors) -> Tensor:
+        return torch.stack([(x == code).to(x.dtype) for code in range(p["probability"].shape[-1])])
+
+    def natural(self, p: Tensors) -> tuple[Tensor, Tensor]:
+        logs = finite.log_probability(p["probability"])
+        return logs.movedim(-1, 0), torch.zeros_like(logs[..., 0])
+
+    def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
+        old = p["probability"]
+        return {"probability": finite.frequencies(count, sums, self.smoothing, old)}
+
+    def moments(self, p: Arrays, lower: float, upper: float) -> Array:
+        return finite.moments(_codes(p), p["probability"], lower, upper)
+
+    def quantile(self, u: Array, p: Arrays) -> Array:
+        return finite.quantile(_codes(p), p["probability"], u)
+
+    def mode(self, p: Arrays) -> Array:
+        return np.asarray(p["probability"].argmax(-1), dtype=np.float64)
+
+    def sample(
+        self, rng: np.random.Generator, p: Arrays, lower: float = -np.inf, upper: float = np.inf
+    ) -> Array:
+        return finite.sample(rng, _codes(p), p["probability"], lower, upper)
+
+
+def _codes(p: Arrays) -> Array:
+    return np.arange(p["probability"].shape[-1], dtype=np.float64)

@@ -1,0 +1,71 @@
+"""Distributions given as a table: values (n,) in ascending order, probability (..., n).
+
+Shared by the families of finitely many values. Smoothed frequencies, the fit of all of them, are
+(sums + smoothing) / (Σ sums + n · smoothing): the posterior mean under ``smoothing`` pseudo-counts
+for every value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.family import IMPOSSIBLE, Array, log_of, require
+from fedcircuits.errors import ParameterError
+
+
+def check_probability(probability: Array) -> str | None:
+    return require(
+        np.isfinite(probability) & (probability >= 0), "probability must be finite and not negative"
+    ) or require(
+        np.abs(probability.sum(-1) - 1) < 1e-5, "probability must sum to 1 over its last axis"
+    )
+
+
+def check_smoothing(name: str, smoothing: float) -> None:
+    if not 0 <= smoothing < np.inf:
+        raise ParameterError(
+            f"family {name!r}: smoothing is a number of pseudo-counts, expected 0 or more, "
+            f"got {smoothing}"
+        )
+
+
+def log_probability(probability: Tensor) -> Tensor:
+    """log p with log 0 = IMPOSSIBLE, and a derivative of 0 there instead of NaN."""
+    possible = probability > 0
+    return torch.where(possible, log_of(torch.where(possible, probability, 1.0)), IMPOSSIBLE)
+
+
+def frequencies(count: Array, sums: Array, smoothing: float, old: Array) -> Array:
+    """(..., n) from sums (n, ...); ``old`` where nothing was counted."""
+    smoothed = np.moveaxis(sums, 0, -1) + smoothing
+    total = smoothed.sum(-1)
+    known = (count > 0) & (total > 0)
+    return np.where(known[..., None], smoothed / np.where(known, total, 1.0)[..., None], old)
+
+
+def moments(values: Array, probability: Array, lower: float, upper: float) -> Array:
+    inside = probability * ((values > lower) & (values < upper))
+    powers = values ** np.arange(3)[:, None]  # (3, n)
+    return np.moveaxis(inside @ powers.T, -1, 0)
+
+
+def quantile(values: Array, probability: Array, u: Array) -> Array:
+    cumulative = np.cumsum(probability, -1)
+    cumulative = cumulative / cumulative[..., -1:]
+    # at u = 0 the first value that can occur; 1e-15 forgives the rounding of the cumulative sum
+    reached = cumulative >= np.maximum(np.asarray(u)[..., None] - 1e-15, 1e-300)
+    return np.asarray(values[np.argmax(reached, -1)])
+
+
+def sample(
+    rng: np.random.Generator, values: Array, probability: Array, lower: float, upper: float
+) -> Array:
+    """One draw for every table inside (lower, upper); evenly among those where none can occur."""
+    inside = (values > lower) & (values < upper)
+    restricted = probability * inside
+    empty = restricted.sum(-1, keepdims=True) <= 0
+    restricted = np.where(empty, inside | ~inside.any(), restricted)
+    restricted = restricted / restricted.sum(-1, keepdims=True)
+    return quantile(values, restricted, 1.0 - rng.random(restricted.shape[:-1]))

@@ -1,0 +1,165 @@
+"""Histogram leaves: a bin b = [edge_b, edge_b+1) holds probability_b, spread evenly over it.
+
+    Histogram       real:  f(x) = probability_b / (edge_b+1 − edge_b); the last bin is closed
+    CountHistogram  count: edges are halves, a bin of n integers gives each probability_b / n
+
+Outside the edges, and in a bin of probability 0, f is 0: IMPOSSIBLE. There is no tail: choose edges
+that hold all values that can come, or mix with a family that has tails. Edges may differ between
+units, their number may not. The fit keeps the edges and takes smoothed frequencies (``finite``) of
+the rows that fall inside them, with ``smoothing`` pseudo-counts for every bin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Family, Tensors, require
+from fedcircuits.circuits.schema import Variable
+from fedcircuits.leaves import finite
+
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram(Family):
+    name: ClassVar[str] = "histogram"
+    kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    smoothing: float = 1e-3
+
+    def __post_init__(self) -> None:
+        finite.check_smoothing(self.name, self.smoothing)
+
+    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
+        return {"edges": (None,), "probability": (None,)}
+
+    def check(self, p: Arrays) -> str | None:
+        edges, bins = p["edges"], p["probability"].shape[-1]
+        if edges.shape[-1] != bins + 1:
+            return f"edges must be one more than bins: {bins + 1}, got {edges.shape[-1]}"
+        ascending = np.isfinite(edges).all() and np.all(np.diff(edges) > 0)
+        wrong = require(ascending, "edges must be finite and ascending")
+        return wrong or finite.check_probability(p["probability"])
+
+    def log_density(self, x: Tensor, p: Tensors) -> Tensor:
+        index, outside = _bin(x, p["edges"])
+        heights = finite.log_probability(p["probability"]) - torch.log(p["edges"].diff(dim=-1))
+        bins = heights.shape[-1]
+        offset = torch.arange(heights[..., 0].numel()).reshape(heights.shape[:-1]) * bins
+        inside = heights.reshape(-1)[(index + offset.to(index.device))]
+        return torch.where(outside, IMPOSSIBLE, inside)
+
+    def statistics(self, x: Tensor, p: Tensors) -> Tensor:
+        index, outside = _bin(x, p["edges"])
+        found = torch.where(outside, -1, index)
+        return torch.stack([(found == b).to(x.dtype) for b in range(p["probability"].shape[-1])])
+
+    def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
+        new = finite.frequencies(count, sums, self.smoothing, p["probability"])
+        return {"edges": np.asarray(p["edges"]), "probability": new}
+
+    def moments(self, p: Arrays, lower: float, upper: float) -> Array:
+        low, high = p["edges"][..., :-1], p["edges"][..., 1:]
+        a, b = np.clip(lower, low, high), np.clip(upper, low, high)
+        mass = p["probability"] * np.maximum(b - a, 0.0) / (high - low)  # (..., bins)
+        second = (np.square(a) + a * b + np.square(b)) / 3
+        return np.stack([mass.sum(-1), (mass * (a + b) / 2).sum(-1), (mass * second).sum(-1)])
+
+    def quantile(self, u: Array, p: Arrays) -> Array:
+        index, share = _locate(p["probability"], u)
+        low, high = _ends(p["edges"], index)
+        return np.asarray(low + share * (high - low))
+
+    def mode(self, p: Arrays) -> Array:
+        index = np.argmax(p["probability"] / np.diff(p["edges"]), -1)
+        return np.asarray(np.add(*_ends(p["edges"], index)) / 2)
+
+    def sample(
+        self, rng: np.random.Generator, p: Arrays, lower: float = -np.inf, upper: float = np.inf
+    ) -> Array:
+        """The histogram cut to (lower, upper) is again one."""
+        edges = np.clip(p["edges"], lower, upper)
+        kept = np.maximum(np.diff(edges), 0.0) / np.diff(p["edges"]) * p["probability"]
+        total = kept.sum(-1, keepdims=True)
+        part = np.where(total > 0, kept / np.where(total > 0, total, 1.0), 1 / kept.shape[-1])
+        u = rng.random(total.shape[:-1])
+        return np.clip(
+            Histogram.quantile(self, u, {"edges": edges, "probability": part}), lower, upper
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountHistogram(Histogram):
+    name: ClassVar[str] = "count_histogram"
+    kinds: ClassVar[frozenset[str]] = frozenset({"count"})
+
+    def check(self, p: Arrays) -> str | None:
+        if wrong := Histogram.check(self, p):
+            return wrong
+        halves = (p["edges"] % 1 == 0.5) & (p["edges"] >= -0.5)
+        return require(halves, "edges must be whole numbers plus a half, from -0.5 up")
+
+    def log_density(self, x: Tensor, p: Tensors) -> Tensor:
+        return torch.where(x == torch.floor(x), Histogram.log_density(self, x, p), IMPOSSIBLE)
+
+    def moments(self, p: Arrays, lower: float, upper: float) -> Array:
+        low, high = p["edges"][..., :-1], p["edges"][..., 1:]
+        first = np.clip(np.floor(lower) + 1, low + 0.5, high + 0.5)
+        last = np.clip(np.ceil(upper) - 1, low - 0.5, high - 0.5)
+        size = np.maximum(last - first + 1, 0.0)
+        mass, middle = p["probability"] * size / (high - low), (first + last) / 2
+        second = np.square(middle) + (np.square(size) - 1) / 12
+        return np.stack([mass.sum(-1), (mass * middle).sum(-1), (mass * second).sum(-1)])
+
+    def quantile(self, u: Array, p: Arrays) -> Array:
+        index, share = _locate(p["probability"], u)
+        low, high = _ends(p["edges"], index)
+        steps = np.ceil(share * (high - low) - 1e-9)  # forgives the rounding of u
+        return np.clip(low - 0.5 + steps, low + 0.5, high - 0.5)
+
+    def mode(self, p: Arrays) -> Array:
+        index = np.argmax(p["probability"] / np.diff(p["edges"]), -1)
+        return np.asarray(_ends(p["edges"], index)[0] + 0.5)
+
+    def sample(
+        self, rng: np.random.Generator, p: Arrays, lower: float = -np.inf, upper: float = np.inf
+    ) -> Array:
+        first, last = np.floor(lower) + 1, np.ceil(upper) - 1
+        x = Histogram.sample(self, rng, p, first - 0.5, last + 0.5)
+        low, high = p["edges"][..., 0] + 0.5, p["edges"][..., -1] - 0.5
+        return np.clip(np.clip(np.round(x), low, high), first, last)
+
+
+def _bin(x: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+    """The bin of every x, and where x is in none. Edge by edge, to need no (x, edges) table."""
+    last = edges.shape[-1] - 2
+    passed = [(x >= edge).long() for edge in edges[..., 1:-1].unbind(-1)]
+    index = sum(passed, torch.zeros_like(x + edges[..., 0], dtype=torch.long)).clamp_max(last)
+    return index, (x < edges[..., 0]) | (x > edges[..., -1])
+
+
+def _locate(probability: Array, u: Array) -> tuple[Index, Array]:
+    """The bin that the quantile u falls in, and the share of the bin below it."""
+    cumulative = np.cumsum(probability, -1)
+    cumulative = cumulative / cumulative[..., -1:]
+    u = np.broadcast_to(u, np.broadcast_shapes(np.shape(u), probability.shape[:-1]))[..., None]
+    index = np.argmax(cumulative >= np.maximum(u, 1e-300), -1)[..., None]
+    shape = (*index.shape[:-1], probability.shape[-1])
+    upper = np.take_along_axis(np.broadcast_to(cumulative, shape), index, -1)
+    held = np.take_along_axis(np.broadcast_to(probability, shape), index, -1)
+    share = 1 - (upper - u) / held
+    return index[..., 0], np.clip(share[..., 0], 0.0, 1.0)
+
+
+def _ends(edges: Array, index: Index) -> tuple[Array, Array]:
+    edges = np.broadcast_to(edges, (*np.shape(index), edges.shape[-1]))
+    at = np.asarray(index)[..., None]
+    return (
+        np.take_along_axis(edges, at, -1)[..., 0],
+        np.take_along_axis(edges, at + 1, -1)[..., 0],
+    )

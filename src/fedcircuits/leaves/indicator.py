@@ -1,0 +1,58 @@
+"""Indicator leaf: all mass on one code, f(x) = 1 where x = code and 0 elsewhere.
+
+A leaf of C units with codes 0 … C − 1 lays a variable of C values open to the sums above it, which
+then learn all there is to learn: the leaf's own parameter never changes. Its one statistic counts
+how often its own code was seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Family, Tensors, require
+from fedcircuits.circuits.schema import Variable
+
+
+@dataclass(frozen=True, slots=True)
+class Indicator(Family):
+    name: ClassVar[str] = "indicator"
+    kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean"})
+
+    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
+        return {"code": ()}
+
+    def check(self, p: Arrays) -> str | None:
+        code = p["code"]
+        right = np.isfinite(code) & (code >= 0) & (code == np.floor(code))
+        return require(right, "code must be a whole number, 0 or more")
+
+    def log_density(self, x: Tensor, p: Tensors) -> Tensor:
+        hit = x == p["code"]
+        return torch.where(hit, 0.0, IMPOSSIBLE).to(p["code"].dtype)
+
+    def statistics(self, x: Tensor, p: Tensors) -> Tensor:
+        return (x == p["code"]).to(x.dtype)[None]
+
+    def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
+        return {"code": np.asarray(p["code"])}
+
+    def moments(self, p: Arrays, lower: float, upper: float) -> Array:
+        code = p["code"]
+        inside = ((code > lower) & (code < upper)).astype(np.float64)
+        return np.stack([inside, code * inside, np.square(code) * inside])
+
+    def quantile(self, u: Array, p: Arrays) -> Array:
+        return np.broadcast_to(p["code"], np.broadcast_shapes(np.shape(u), np.shape(p["code"])))
+
+    def mode(self, p: Arrays) -> Array:
+        return np.asarray(p["code"])
+
+    def sample(
+        self, rng: np.random.Generator, p: Arrays, lower: float = -np.inf, upper: float = np.inf
+    ) -> Array:
+        return np.asarray(p["code"])

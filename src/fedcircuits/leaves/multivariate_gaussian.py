@@ -1,0 +1,221 @@
+"""Multivariate Gaussian leaf: x ~ N(mean, covariance) over W real variables at once.
+
+Values: mean (units, W), covariance (units, W, W). Missing values and regions are handled exactly by
+conditioning (``conditional_normal``), but for the mass of regions on several missing columns of one
+row, which is scipy's randomised cubature with a fixed seed: absolute error about 1e-6.
+
+EM with missing values: for d = E[x | seen] − mean and C the covariance of x given what was seen,
+the sums are count Σw, first Σw d, second Σw (d dᵀ + C). They are taken about the present mean, so
+that nothing cancels; then
+
+    mean += first / count        covariance = second / count − (first/count)(first/count)ᵀ
+
+with all eigenvalues at or above the larger of ``minimum_variance`` and 1e-12 of the largest: the
+maximum of the likelihood under that bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.family import (
+    IMPOSSIBLE,
+    Array,
+    Arrays,
+    JointFamily,
+    Region,
+    Tensors,
+    log_of,
+    require,
+)
+from fedcircuits.circuits.schema import Variable
+from fedcircuits.errors import ParameterError
+from fedcircuits.leaves.conditional_normal import (
+    Conditional,
+    condition,
+    patterns,
+    region_draws,
+    region_moments,
+)
+from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, log_interval_mass
+
+
+@dataclass(frozen=True, slots=True)
+class MultivariateGaussian(JointFamily):
+    name: ClassVar[str] = "multivariate_gaussian"
+    kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    minimum_variance: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if not 0 < self.minimum_variance < np.inf:
+            raise ParameterError(
+                f"family {self.name!r}: minimum_variance must be positive, "
+                f"got {self.minimum_variance}"
+            )
+
+    def shapes(self, variables: tuple[Variable, ...]) -> dict[str, tuple[int | None, ...]]:
+        width = len(variables)
+        return {"mean": (width,), "covariance": (width, width)}
+
+    def check(self, p: Arrays) -> str | None:
+        mean, covariance = p["mean"], p["covariance"]
+        wrong = require(np.isfinite(mean), "mean must be finite") or require(
+            np.isfinite(covariance), "covariance must be finite"
+        )
+        if wrong:
+            return wrong
+        if not np.allclose(covariance, np.swapaxes(covariance, -1, -2), rtol=1e-5):
+            return "covariance must be symmetric"
+        try:
+            np.linalg.cholesky(covariance)
+        except np.linalg.LinAlgError:
+            least = float(np.linalg.eigvalsh(covariance).min())
+            return f"covariance must be positive definite, its least eigenvalue is {least:.3g}"
+        return None
+
+    def log_density(self, x: Tensor, p: Tensors, regions: Mapping[int, Region]) -> Tensor:
+        result = torch.zeros(len(p["mean"]), len(x), dtype=x.dtype, device=x.device)
+        for pattern in patterns(torch.isnan(x).cpu().numpy(), tuple(regions)):
+            rows = x[pattern.rows]
+            given = condition(rows, pattern, p)
+            inner = [regions[c] for c in pattern.missing if c in regions]
+            value = given.log_density + _log_mass(given, inner)
+            for column in set(pattern.seen) & set(regions):
+                value = torch.where(_inside(rows[:, column], regions[column]), value, IMPOSSIBLE)
+            result = result.index_copy(1, torch.as_tensor(pattern.rows, device=x.device), value)
+        return result
+
+    def log_maximum(self, x: Tensor, p: Tensors) -> Tensor:
+        result = torch.zeros(len(p["mean"]), len(x), dtype=x.dtype, device=x.device)
+        for pattern in patterns(torch.isnan(x).cpu().numpy()):
+            given = condition(x[pattern.rows], pattern, p)
+            root = torch.linalg.cholesky(given.covariance)
+            log_volume = torch.diagonal(root, dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
+            peak = -log_volume - len(pattern.missing) * LOG_ROOT_TWO_PI
+            rows = torch.as_tensor(pattern.rows, device=x.device)
+            result = result.index_copy(1, rows, given.log_density + peak)
+        return result
+
+    def statistics(self, x: Tensor, weight: Tensor, p: Tensors) -> dict[str, Tensor]:
+        mean = p["mean"]
+        first, second = torch.zeros_like(mean), torch.zeros_like(p["covariance"])
+        for pattern in patterns(torch.isnan(x).cpu().numpy()):
+            rows, missing, w = x[pattern.rows], pattern.missing, weight[:, pattern.rows]
+            given = condition(rows, pattern, p)
+            deviation = (rows - mean[:, None]).clone()  # (units, rows, W)
+            deviation[:, :, missing] = given.mean - mean[:, None, missing]
+            weighted = w[..., None] * deviation
+            first = first + weighted.sum(1)
+            second = second + weighted.mT @ deviation
+            hidden = torch.zeros_like(second)
+            hidden[:, torch.tensor(missing, dtype=torch.long)[:, None], missing] = (
+                w.sum(1)[:, None, None] * given.covariance
+            )
+            second = second + hidden
+        return {"count": weight.sum(1), "first": first, "second": second}
+
+    def maximise(self, sums: Arrays, p: Arrays) -> dict[str, Array]:
+        known = sums["count"] > 0
+        count = np.where(known, sums["count"], 1.0)
+        shift = sums["first"] / count[:, None]
+        covariance = sums["second"] / count[:, None, None] - shift[:, :, None] * shift[:, None, :]
+        return {
+            "mean": np.where(known[:, None], p["mean"] + shift, p["mean"]),
+            "covariance": np.where(
+                known[:, None, None], self._bounded(covariance), p["covariance"]
+            ),
+        }
+
+    def _bounded(self, covariance: Array) -> Array:
+        covariance = (covariance + np.swapaxes(covariance, -1, -2)) / 2
+        values, vectors = np.linalg.eigh(covariance)
+        least = np.maximum(self.minimum_variance, 1e-12 * values[:, -1:])
+        lifted = (vectors * np.maximum(values, least)[:, None, :]) @ np.swapaxes(vectors, -1, -2)
+        low = np.asarray((values < least).any(-1))[:, None, None]
+        return np.where(low, (lifted + np.swapaxes(lifted, -1, -2)) / 2, covariance)
+
+    def moments(self, x: Array, p: Arrays, regions: Mapping[int, Region]) -> tuple[Array, Array]:
+        units = len(p["mean"])
+        first = np.broadcast_to(x, (units, *x.shape)).copy()
+        second = np.square(first)
+        for pattern in patterns(np.isnan(x), tuple(regions)):
+            given = condition(torch.as_tensor(x[pattern.rows]), pattern, _tensors(p))
+            inner = [regions[c] for c in pattern.missing if c in regions]
+            at = (pattern.rows[:, None], pattern.missing)
+            for unit in range(units):
+                root = np.linalg.cholesky(given.covariance[unit].numpy())
+                answer = region_moments(given.mean[unit].numpy(), root, inner)
+                first[unit][at], second[unit][at] = answer
+        return first, second
+
+    def complete(
+        self,
+        x: Array,
+        unit: npt.NDArray[np.int64],
+        p: Arrays,
+        regions: Mapping[int, Region],
+        rng: np.random.Generator | None,
+    ) -> Array:
+        result = x.copy()
+        for k in np.unique(unit):
+            own = np.flatnonzero(unit == k)
+            one = {name: torch.as_tensor(value[k : k + 1]) for name, value in p.items()}
+            for pattern in patterns(np.isnan(x[own]), tuple(regions)):
+                given = condition(torch.as_tensor(x[own[pattern.rows]]), pattern, one)
+                inner = [regions[c] for c in pattern.missing if c in regions]
+                mean = given.mean[0].numpy()
+                if rng is not None:
+                    root = np.linalg.cholesky(given.covariance[0].numpy())
+                    mean = region_draws(rng, mean, root, inner)
+                result[own[pattern.rows][:, None], pattern.missing] = mean
+        return result
+
+
+def _log_mass(given: Conditional, inner: list[Region]) -> Tensor:
+    """(units, rows): log mass of regions on the first columns of the conditional."""
+    if not inner:
+        return torch.zeros_like(given.log_density)
+    if len(inner) > 1:
+        return _log_joint_mass(given, inner)
+    mean, deviation = given.mean[..., 0], given.covariance[:, 0, 0].sqrt()[:, None]
+    masses = [
+        log_interval_mass((a - mean) / deviation, (b - mean) / deviation) for a, b in inner[0]
+    ]
+    return torch.logsumexp(torch.stack(masses), 0).clamp_min(IMPOSSIBLE)
+
+
+def _log_joint_mass(given: Conditional, inner: list[Region]) -> Tensor:
+    from scipy.stats import multivariate_normal
+
+    size = len(inner)
+    mean = given.mean[..., :size].detach().double().cpu().numpy()  # (units, rows, regions)
+    covariance = given.covariance[:, :size, :size].detach().double().cpu().numpy()
+    total = np.zeros(mean.shape[:2])
+    for box in product(*inner):
+        lower, upper = np.array(box).T
+        for unit, row in np.ndindex(total.shape):
+            total[unit, row] += multivariate_normal.cdf(
+                upper - mean[unit, row],
+                cov=covariance[unit],
+                lower_limit=lower - mean[unit, row],
+                abseps=1e-7,
+                releps=1e-7,
+                rng=np.random.default_rng(0),
+            )
+    return log_of(torch.as_tensor(np.clip(total, 0.0, 1.0)).to(given.mean))
+
+
+def _inside(x: Tensor, region: Region) -> Tensor:
+    return torch.stack([(x > a) & (x < b) for a, b in region]).any(0)
+
+
+def _tensors(p: Arrays) -> dict[str, Tensor]:
+    return {name: torch.as_tensor(value) for name, value in p.items()}

@@ -1,0 +1,222 @@
+"""The algebra against sets of points: cells between all ends that occur, so the check is exact."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedcircuits.circuits.events import parse_event
+from fedcircuits.circuits.family import Region
+from fedcircuits.circuits.regions import (
+    EVERYTHING,
+    MAXIMUM_BOXES,
+    NOTHING,
+    Event,
+    complement,
+    conjunction,
+    describe,
+    difference,
+    disjunction,
+    intersect,
+    negation,
+    of_codes,
+    union,
+    whole,
+)
+from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.errors import QueryError
+
+REAL = Variable("age")
+COUNT = Variable("n", "count")
+COLOUR = Variable("colour", "category", ("red", "blue", "green", "it's"))
+SMOKER = Variable("smoker", "boolean")
+SCHEMA = Schema((REAL, COUNT, COLOUR, SMOKER))
+POINTS = {
+    "age": [k + 0.5 for k in range(-6, 6)],
+    "n": [float(k) for k in range(8)],
+    "colour": [0.0, 1.0, 2.0, 3.0],
+    "smoker": [0.0, 1.0],
+}
+GRID = [
+    dict(zip(("age", "n", "colour"), p, strict=True))
+    for p in itertools.product(POINTS["age"][::3], POINTS["n"][::2], POINTS["colour"])
+]
+
+variables = st.sampled_from([REAL, COUNT, COLOUR, SMOKER])
+
+
+@st.composite
+def regions(draw: st.DrawFn, variable: Variable) -> Region:
+    """Made without the functions under test."""
+    if variable.kind == "real":
+        ends = sorted(draw(st.sets(st.integers(-5, 5), max_size=6)))
+        pairs = [(float(a), float(b)) for a, b in zip(ends[::2], ends[1::2], strict=False)]
+        if draw(st.booleans()) and pairs:
+            pairs[0] = (-math.inf, pairs[0][1])
+        return tuple(pairs)
+    top = 6 if variable.kind == "count" else variable.size
+    chosen = sorted(draw(st.sets(st.integers(0, top - 1))))
+    runs: list[tuple[float, float]] = []
+    for code in chosen:
+        if runs and runs[-1][1] == code - 0.5:
+            runs[-1] = (runs[-1][0], code + 0.5)
+        else:
+            runs.append((code - 0.5, code + 0.5))
+    return tuple(runs)
+
+
+pairs = variables.flatmap(lambda v: st.tuples(st.just(v), regions(v), regions(v)))
+
+
+def contains(region: Region, value: float) -> bool:
+    return any(lower < value < upper for lower, upper in region)
+
+
+def is_sound(region: Region) -> bool:
+    ends = [end for interval in region for end in interval]
+    return all(a < b for a, b in itertools.pairwise(ends))
+
+
+@given(pairs)
+def test_regions_are_sets(case: tuple[Variable, Region, Region]) -> None:
+    variable, a, b = case
+    both, either, other = intersect(a, b), union(a, b), complement(a, variable)
+    assert is_sound(both) and is_sound(either) and is_sound(other)
+    for value in POINTS[variable.name]:
+        in_a, in_b = contains(a, value), contains(b, value)
+        assert contains(both, value) == (in_a and in_b)
+        assert contains(either, value) == (in_a or in_b)
+        assert contains(other, value) == (not in_a)
+
+
+@given(pairs)
+def test_complement_is_an_involution(case: tuple[Variable, Region, Region]) -> None:
+    variable, a, _ = case
+    assert complement(complement(a, variable), variable) == intersect(a, whole(variable))
+    assert union(a, complement(a, variable)) == whole(variable)
+    assert intersect(a, complement(a, variable)) == ()
+
+
+def test_whole_domains() -> None:
+    assert whole(REAL) == ((-math.inf, math.inf),)
+    assert whole(COUNT) == ((-0.5, math.inf),)
+    assert whole(COLOUR) == ((-0.5, 3.5),)
+    assert whole(SMOKER) == ((-0.5, 1.5),)
+
+
+def test_codes_that_touch_are_one_interval() -> None:
+    assert of_codes([3, 1, 0, 3]) == ((-0.5, 1.5), (2.5, 3.5))
+    assert of_codes([]) == ()
+
+
+# ---------------------------------------------------------------------- events
+
+
+@st.composite
+def events(draw: st.DrawFn) -> Event:
+    """One box, or two that differ on a count."""
+    box = {
+        v.name: region
+        for v in (REAL, COLOUR)
+        if draw(st.booleans()) and (region := draw(regions(v))) and region != whole(v)
+    }
+    if draw(st.booleans()):
+        return (box,)
+    return ({**box, "n": ((2.5, 5.5),)}, {"n": ((-0.5, 1.5),)})
+
+
+def hits(event: Event, point: dict[str, float]) -> int:
+    return sum(all(contains(r, point[n]) for n, r in box.items()) for box in event)
+
+
+def is_tidy(event: Event) -> bool:
+    return all(r and r != whole(SCHEMA[n]) for box in event for n, r in box.items())
+
+
+@given(events(), events(), events())
+def test_events_are_sets_of_disjoint_boxes(a: Event, b: Event, c: Event) -> None:
+    both, either = conjunction(a, b, c), disjunction([a, b, c], SCHEMA)
+    neither, without = negation(either, SCHEMA), difference(a, b, SCHEMA)
+    assert all(map(is_tidy, (both, either, neither, without)))
+    for point in GRID:
+        in_a, in_b, in_c = (hits(e, point) for e in (a, b, c))
+        assert hits(both, point) == (in_a and in_b and in_c)
+        assert hits(either, point) == (in_a or in_b or in_c)
+        assert hits(neither, point) == (not (in_a or in_b or in_c))
+        assert hits(without, point) == (in_a and not in_b)
+
+
+def test_no_event_and_no_condition() -> None:
+    assert conjunction() == EVERYTHING == negation(NOTHING, SCHEMA)
+    assert disjunction([], SCHEMA) == NOTHING == negation(EVERYTHING, SCHEMA)
+    assert disjunction([({"n": ((2.5, 9.5),)},), EVERYTHING], SCHEMA) == EVERYTHING
+
+
+def test_alternatives_of_one_variable_are_one_box() -> None:
+    ones = [({"n": ((k - 0.5, k + 0.5),)},) for k in (1, 2, 5)]
+    assert disjunction(ones, SCHEMA) == ({"n": ((0.5, 2.5), (4.5, 5.5))},)
+
+
+def test_boxes_that_differ_in_one_variable_are_merged() -> None:
+    old = {"age": ((40.0, math.inf),)}
+    split = [({**old, "smoker": ((k - 0.5, k + 0.5),)},) for k in (0, 1)]
+    assert disjunction(split, SCHEMA) == (old,)
+
+
+def test_too_many_boxes_are_refused() -> None:
+    schema = Schema.real(40)
+    above: Region = ((0.0, math.inf),)
+    clauses = [
+        disjunction([({f"x{i}": above},), ({f"x{i + 1}": above},)], schema) for i in range(0, 40, 2)
+    ]
+    assert len(conjunction(*clauses[:13])) == 2**13
+    with pytest.raises(QueryError, match=f"more than {MAXIMUM_BOXES:,} separate cases"):
+        conjunction(*clauses)
+    products = [({f"x{i}": above, f"x{i + 1}": above},) for i in range(0, 40, 2)]
+    with pytest.raises(QueryError, match="smaller parts"):
+        disjunction(products, schema)
+
+
+# ---------------------------------------------------------------------- describe
+
+
+@pytest.mark.parametrize(
+    ("region", "variable", "text"),
+    [
+        (((40.0, math.inf),), REAL, "age > 40"),
+        (((-math.inf, 2.5),), REAL, "age < 2.5"),
+        (((20.0, 40.0),), REAL, "20 < age < 40"),
+        (((-math.inf, 1.0), (3.0, math.inf)), REAL, "age < 1 or age > 3"),
+        (((3.5, math.inf),), COUNT, "n >= 4"),
+        (((-0.5, 3.5),), COUNT, "n <= 3"),
+        (((2.5, 3.5),), COUNT, "n = 3"),
+        (((-0.5, 0.5), (2.5, 5.5)), COUNT, "n = 0 or 3 <= n <= 5"),
+        (((-0.5, 1.5),), COLOUR, "colour in {'red', 'blue'}"),
+        (((-0.5, 2.5),), COLOUR, 'colour != "it\'s"'),
+        (((1.5, 2.5),), COLOUR, "colour = 'green'"),
+        (((0.5, 1.5),), SMOKER, "smoker = True"),
+        (whole(REAL), REAL, "any value of age"),
+        ((), COUNT, "no value of n"),
+        (((0.0, 1.0),), Variable("mean radius"), "0 < mean radius < 1"),
+        (((0.0, math.inf),), Variable("in"), "`in` > 0"),
+        (((0.0, math.inf),), Variable("a`b"), "`a``b` > 0"),
+    ],
+)
+def test_describe(region: Region, variable: Variable, text: str) -> None:
+    assert describe(region, variable) == text
+
+
+names = st.text(min_size=1, max_size=12)
+
+
+@given(pairs, names)
+def test_a_description_can_be_read_again(case: tuple[Variable, Region, Region], name: str) -> None:
+    variable, region, _ = case
+    renamed = Variable(name, variable.kind, variable.categories)
+    if region and region != whole(variable):
+        event = parse_event(describe(region, renamed), Schema((renamed,)))
+        assert event == ({name: region},)

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from fedcircuits.circuits.family import IMPOSSIBLE
+from fedcircuits.leaves import GaussianMass
+from fedcircuits.testing import check_leaf
+
+LEVELS = torch.arange(256) / 255
+
+
+def _p(mean: float, variance: float) -> dict[str, torch.Tensor]:
+    return {"mean": torch.tensor(mean).double(), "variance": torch.tensor(variance).double()}
+
+
+def test_keeps_the_contract() -> None:
+    check_leaf(GaussianMass(), {"mean": [0.5, 0.2, 0.7], "variance": [0.01, 1e-4, 0.004]})
+
+
+def test_keeps_it_where_the_ends_hold_much_mass() -> None:
+    extreme = {"mean": [0.0, 1.3, -2.0, 0.5, 0.5], "variance": [0.01, 0.01, 0.25, 100.0, 1e-6]}
+    check_leaf(GaussianMass(), extreme, without={"maximum"})  # the fit is of clipped moments
+
+
+def test_inner_values_follow_the_papers_formula() -> None:
+    x, mean, deviation = 77 / 255, 0.4, 0.1
+    right = np.diff(stats.norm(mean, deviation).cdf([x, x + 1 / 255]))[0]
+    found = GaussianMass().log_density(torch.tensor(x).double(), _p(mean, deviation**2))
+    assert float(found) == pytest.approx(np.log(right), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mean", [-3.0, 0.0, 0.37, 1.0, 4.0])
+@pytest.mark.parametrize("deviation", [1e-3, 0.05, 1.0, 30.0])
+def test_all_256_values_sum_to_one(dtype: torch.dtype, mean: float, deviation: float) -> None:
+    p = {k: v.to(dtype) for k, v in _p(mean, deviation**2).items()}
+    found = GaussianMass().log_density(LEVELS.to(dtype), p)
+    assert float(torch.logsumexp(found.double(), 0)) == pytest.approx(0.0, abs=2e-4)
+
+
+def test_gradients_are_finite_in_the_far_tail() -> None:
+    p = {k: v.float().requires_grad_() for k, v in _p(0.1, 1e-6).items()}
+    GaussianMass().log_density(LEVELS, p).sum().backward()
+    assert all(torch.isfinite(v.grad).all() for v in p.values() if v.grad is not None)
+    assert p["mean"].grad is not None
+
+
+def test_values_off_the_grid_are_impossible() -> None:
+    x = torch.tensor([-1 / 255, 256 / 255, 0.5 / 255, 300.0]).double()
+    assert (GaussianMass().log_density(x, _p(0.5, 0.1)) <= IMPOSSIBLE).all()
+
+
+def test_masses_of_empty_intervals() -> None:
+    p = {"mean": np.array([0.5]), "variance": np.array([0.1])}
+    assert GaussianMass().mass(p, 0.1 / 255, 0.9 / 255).tolist() == [0.0]
