@@ -1,16 +1,19 @@
 """check_leaf must call every planted error by the name of the law it breaks."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, Tensors
+from fedcircuits.circuits.family import Array, Arrays, LinearFamily, Region, Tensors, require
 from fedcircuits.circuits.schema import Variable
-from fedcircuits.leaves import Categorical, Gaussian, MultivariateGaussian, Poisson
+from fedcircuits.leaves import Categorical, Exponential, Gaussian, MultivariateGaussian, Poisson
 from fedcircuits.testing import check_leaf
 
 P = {"mean": np.array([1.5]), "variance": np.array([4.0])}
@@ -46,7 +49,7 @@ class StatisticsOfTheBatch(Gaussian):
 
 class CdfOff(Gaussian):
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
-        return super().moments(p | {"mean": p["mean"] + 0.01}, lower, upper)
+        return super().moments(dict(p) | {"mean": p["mean"] + 0.01}, lower, upper)
 
 
 class CdfFalls(Gaussian):
@@ -68,7 +71,7 @@ class SamplerTooWide(Gaussian):
     def sample(
         self, rng: np.random.Generator, p: Arrays, lower: float = -np.inf, upper: float = np.inf
     ) -> Array:
-        return super().sample(rng, p | {"variance": 1.3 * p["variance"]}, lower, upper)
+        return super().sample(rng, dict(p) | {"variance": 1.3 * p["variance"]}, lower, upper)
 
 
 class SamplerIgnoresInterval(Gaussian):
@@ -95,8 +98,7 @@ class NoFloor(Gaussian):
 
 class ForgetsWhatItHad(Gaussian):
     def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
-        fitted = super().maximise(np.maximum(count, 1e-9), sums, p)
-        return fitted
+        return super().maximise(np.maximum(count, 1e-9), sums, p)
 
 
 class FitsTheDeviation(Gaussian):
@@ -182,6 +184,52 @@ def test_a_law_can_be_left_out() -> None:
         check_leaf(Gaussian(), P, without={"modes"})
 
 
+class Laplace(LinearFamily):
+    """A family from outside, around 0, that draws by the default of the contract."""
+
+    name: ClassVar[str] = "laplace"
+    kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+
+    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
+        return {"scale": ()}
+
+    def width(self, variable: Variable) -> int:
+        return 1
+
+    def check(self, p: Arrays) -> str | None:
+        return require(np.isfinite(p["scale"]) & (p["scale"] > 0), "scale must be positive")
+
+    def log_density(self, x: Tensor, p: Tensors) -> Tensor:
+        return -x.abs() / p["scale"] - torch.log(2 * p["scale"])
+
+    def statistics(self, x: Tensor, p: Tensors) -> Tensor:
+        return x.abs()[None]
+
+    def natural(self, p: Tensors) -> tuple[Tensor, Tensor]:
+        return -1 / p["scale"][None], -torch.log(2 * p["scale"])
+
+    def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
+        scale = np.maximum(sums[0] / np.where(count > 0, count, 1.0), 1e-6)
+        return {"scale": np.where(count > 0, scale, p["scale"])}
+
+    def moments(self, p: Arrays, lower: float, upper: float) -> Array:
+        half = {"rate": 1 / p["scale"]}
+        right = Exponential().moments(half, max(lower, 0.0), max(upper, 0.0))
+        left = Exponential().moments(half, max(-upper, 0.0), max(-lower, 0.0))
+        return np.stack([right[0] + left[0], right[1] - left[1], right[2] + left[2]]) / 2
+
+    def quantile(self, u: Array, p: Arrays) -> Array:
+        return -p["scale"] * np.sign(u - 0.5) * np.log(2 * np.minimum(u, 1 - u))
+
+    def mode(self, p: Arrays) -> Array:
+        return np.zeros_like(p["scale"])
+
+
+def test_a_family_from_outside_passes() -> None:
+    check_leaf(Laplace(), {"scale": [1.0, 20.0]})
+    check_leaf(Laplace())
+
+
 @dataclass(frozen=True)
 class AllowsHalves(Poisson):
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
@@ -213,18 +261,25 @@ JOINT = {"mean": np.array([[0.5, -1.0]]), "covariance": np.array([[[1.0, 0.6], [
 
 
 class JointNormaliser(MultivariateGaussian):
-    def log_density(self, x: Tensor, p: Tensors, regions: dict) -> Tensor:  # type: ignore
+    def log_density(self, x: Tensor, p: Tensors, regions: Mapping[int, Region]) -> Tensor:
         return super().log_density(x, p, regions) + 0.02
 
 
 class JointIgnoresRegions(MultivariateGaussian):
-    def log_density(self, x: Tensor, p: Tensors, regions: dict) -> Tensor:  # type: ignore
+    def log_density(self, x: Tensor, p: Tensors, regions: Mapping[int, Region]) -> Tensor:
         return super().log_density(x, p, {})
 
 
 class JointSamplesIndependently(MultivariateGaussian):
-    def complete(self, x, unit, p, regions, rng):  # type: ignore
-        loose = p | {"covariance": p["covariance"] * np.eye(2)}
+    def complete(
+        self,
+        x: Array,
+        unit: npt.NDArray[np.int64],
+        p: Arrays,
+        regions: Mapping[int, Region],
+        rng: np.random.Generator | None,
+    ) -> Array:
+        loose = dict(p) | {"covariance": p["covariance"] * np.eye(2)}
         return super().complete(x, unit, loose, regions, rng)
 
 
@@ -250,7 +305,7 @@ class JointMaximumOff(MultivariateGaussian):
 
 
 class JointSecondMoment(MultivariateGaussian):
-    def moments(self, x, p, regions):  # type: ignore
+    def moments(self, x: Array, p: Arrays, regions: Mapping[int, Region]) -> tuple[Array, Array]:
         first, second = super().moments(x, p, regions)
         return first, np.where(np.isnan(x), second + 0.05 * len(regions), second)
 

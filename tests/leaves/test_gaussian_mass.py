@@ -11,7 +11,10 @@ LEVELS = torch.arange(256) / 255
 
 
 def _p(mean: float, variance: float) -> dict[str, torch.Tensor]:
-    return {"mean": torch.tensor(mean).double(), "variance": torch.tensor(variance).double()}
+    return {
+        "mean": torch.tensor(mean, dtype=torch.float64),
+        "variance": torch.tensor(variance, dtype=torch.float64),
+    }
 
 
 def test_keeps_the_contract() -> None:
@@ -26,7 +29,7 @@ def test_keeps_it_where_the_ends_hold_much_mass() -> None:
 def test_inner_values_follow_the_papers_formula() -> None:
     x, mean, deviation = 77 / 255, 0.4, 0.1
     right = np.diff(stats.norm(mean, deviation).cdf([x, x + 1 / 255]))[0]
-    found = GaussianMass().log_density(torch.tensor(x).double(), _p(mean, deviation**2))
+    found = GaussianMass().log_density(torch.tensor(x, dtype=torch.float64), _p(mean, deviation**2))
     assert float(found) == pytest.approx(np.log(right), rel=1e-9)
 
 

@@ -101,9 +101,8 @@ def test_collinear_rows_meet_the_floor() -> None:
     sums = rule.statistics(x, torch.ones(1, 20).double(), T)
     fitted = rule.maximise({name: value.numpy() for name, value in sums.items()}, P)
     values = np.linalg.eigvalsh(fitted["covariance"][0])
-    assert values[:2] == pytest.approx([1e-3, 1e-3]) and values[2] == pytest.approx(
-        3 * x[:, 0].var(correction=0)
-    )
+    assert values[:2] == pytest.approx([1e-3, 1e-3])
+    assert values[2] == pytest.approx(3 * float(x[:, 0].var(correction=0)))
 
 
 def test_check_says_what_is_wrong() -> None:

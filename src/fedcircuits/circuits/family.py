@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from fedcircuits.errors import ParameterError, StructureError
 Array = npt.NDArray[np.float64]
 Arrays = Mapping[str, Array]
 Tensors = Mapping[str, Tensor]
+Domain = Literal["real", "positive", "unit", "simplex", "fixed"]
 Region = tuple[tuple[float, float], ...]
 EVERYWHERE: Region = ((-np.inf, np.inf),)
 IMPOSSIBLE = -1e30
@@ -38,6 +39,7 @@ class Family(ABC):
 
     name: ClassVar[str]
     kinds: ClassVar[frozenset[str]]
+    domains: ClassVar[Mapping[str, Domain]]  # what values each parameter can take
 
     @abstractmethod
     def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:

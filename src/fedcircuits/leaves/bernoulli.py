@@ -7,6 +7,7 @@ impossible; use ``Categorical`` for exact zeros. The fit is (Σwx + a) / (Σw + 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, LinearFamily, Tensors, require
+from fedcircuits.circuits.family import Array, Arrays, Domain, LinearFamily, Tensors, require
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.leaves import finite
 
@@ -26,6 +27,7 @@ CODES = np.array([0.0, 1.0])
 class Bernoulli(LinearFamily):
     name: ClassVar[str] = "bernoulli"
     kinds: ClassVar[frozenset[str]] = frozenset({"boolean"})
+    domains: ClassVar[Mapping[str, Domain]] = {"probability": "unit"}
     smoothing: float = 1e-3
 
     def __post_init__(self) -> None:
@@ -57,6 +59,10 @@ class Bernoulli(LinearFamily):
         one = (sums[0] + self.smoothing) / np.where(total > 0, total, 1.0)
         kept = np.clip(one, LEAST, 1 - LEAST)
         return {"probability": np.where(count > 0, kept, p["probability"])}
+
+    def start(self, x: Array, variable: Variable) -> dict[str, Array]:
+        even = {"probability": np.array(0.5)}
+        return self.maximise(np.array(float(len(x))), np.array([x.sum()]), even)
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         return finite.moments(CODES, _table(p), lower, upper)

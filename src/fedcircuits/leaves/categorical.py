@@ -8,6 +8,7 @@ is none is not recognised by the linear form. The fit is that of smoothed freque
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, LinearFamily, Tensors
+from fedcircuits.circuits.family import Array, Arrays, Domain, LinearFamily, Tensors
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.leaves import finite
 
@@ -24,6 +25,7 @@ from fedcircuits.leaves import finite
 class Categorical(LinearFamily):
     name: ClassVar[str] = "categorical"
     kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean"})
+    domains: ClassVar[Mapping[str, Domain]] = {"probability": "simplex"}
     smoothing: float = 1e-3
 
     def __post_init__(self) -> None:
@@ -53,6 +55,11 @@ class Categorical(LinearFamily):
     def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
         old = p["probability"]
         return {"probability": finite.frequencies(count, sums, self.smoothing, old)}
+
+    def start(self, x: Array, variable: Variable) -> dict[str, Array]:
+        even = {"probability": np.full(variable.size, 1 / variable.size)}
+        counts = (x == np.arange(variable.size)[:, None]).sum(1).astype(np.float64)
+        return self.maximise(np.array(float(len(x))), counts, even)
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         return finite.moments(_codes(p), p["probability"], lower, upper)

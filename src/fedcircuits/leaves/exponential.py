@@ -9,6 +9,7 @@ incomplete gamma function.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,7 +18,15 @@ import torch
 from scipy.special import gammainc
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, LinearFamily, Tensors, require
+from fedcircuits.circuits.family import (
+    IMPOSSIBLE,
+    Array,
+    Arrays,
+    Domain,
+    LinearFamily,
+    Tensors,
+    require,
+)
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 
@@ -26,6 +35,7 @@ from fedcircuits.errors import ParameterError
 class Exponential(LinearFamily):
     name: ClassVar[str] = "exponential"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    domains: ClassVar[Mapping[str, Domain]] = {"rate": "positive"}
     minimum_mean: float = 1e-9
 
     def __post_init__(self) -> None:
@@ -64,6 +74,8 @@ class Exponential(LinearFamily):
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         rate = p["rate"]
         start = max(lower, 0.0)
+        if start == np.inf:
+            return np.zeros((3, *np.shape(rate)))
         reach = rate * (max(upper, start) - start)
         mass, once, twice = (gammainc(i, reach) for i in (1, 2, 3))
         first, second = once / rate, 2 * twice / np.square(rate)  # of x − start

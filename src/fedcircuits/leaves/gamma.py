@@ -14,6 +14,7 @@ to be the 0.001 quantile.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,7 +30,15 @@ from scipy.special import (
 )
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, LinearFamily, Tensors, require
+from fedcircuits.circuits.family import (
+    IMPOSSIBLE,
+    Array,
+    Arrays,
+    Domain,
+    LinearFamily,
+    Tensors,
+    require,
+)
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 
@@ -40,6 +49,7 @@ SMALLEST = 1e-300
 class Gamma(LinearFamily):
     name: ClassVar[str] = "gamma"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    domains: ClassVar[Mapping[str, Domain]] = {"shape": "positive", "rate": "positive"}
     minimum_shape: float = 1e-2
     maximum_shape: float = 1e6
 

@@ -11,6 +11,7 @@ subtraction does not cancel.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +20,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, LinearFamily, Tensors, require
+from fedcircuits.circuits.family import Array, Arrays, Domain, LinearFamily, Tensors, require
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves.normal import interval_moments, interval_quantile
@@ -29,6 +30,7 @@ from fedcircuits.leaves.normal import interval_moments, interval_quantile
 class Gaussian(LinearFamily):
     name: ClassVar[str] = "gaussian"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    domains: ClassVar[Mapping[str, Domain]] = {"mean": "real", "variance": "positive"}
     minimum_variance: float = 1e-6
     maximum_variance: float = math.inf
 
@@ -73,6 +75,13 @@ class Gaussian(LinearFamily):
             "mean": np.where(count > 0, mean, p["mean"]),
             "variance": np.where(count > 0, variance, p["variance"]),
         }
+
+    def start(self, x: Array, variable: Variable) -> dict[str, Array]:
+        """Mean and variance in two passes: x is not standardised here, its square could cancel."""
+        if not len(x):
+            return {"mean": np.zeros(()), "variance": np.ones(())}
+        variance = np.clip(np.var(x), self.minimum_variance, self.maximum_variance)
+        return {"mean": np.asarray(np.mean(x)), "variance": np.asarray(variance)}
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         mean, deviation = p["mean"], np.sqrt(p["variance"])

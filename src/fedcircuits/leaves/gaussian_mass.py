@@ -17,6 +17,7 @@ a fit of the clipped moments, not of the likelihood.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +26,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Family, Tensors
+from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.leaves import finite
 from fedcircuits.leaves.gaussian import Gaussian, check_bounds, check_normal
@@ -40,6 +41,7 @@ ROUNDING = 1 / (12 * TOP**2)
 class GaussianMass(Family):
     name: ClassVar[str] = "gaussian_mass"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    domains: ClassVar[Mapping[str, Domain]] = {"mean": "real", "variance": "positive"}
     minimum_variance: float = 1e-6
     maximum_variance: float = math.inf
 

@@ -6,11 +6,13 @@
 Outside the edges, and in a bin of probability 0, f is 0: IMPOSSIBLE. There is no tail: choose edges
 that hold all values that can come, or mix with a family that has tails. Edges may differ between
 units, their number may not. The fit keeps the edges and takes smoothed frequencies (``finite``) of
-the rows that fall inside them, with ``smoothing`` pseudo-counts for every bin.
+the rows that fall inside them, with ``smoothing`` pseudo-counts for every bin. Learning starts with
+``bins`` bins of one width that reach beyond the values seen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,8 +21,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Family, Tensors, require
+from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors, require
 from fedcircuits.circuits.schema import Variable
+from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import finite
 
 Index = npt.NDArray[np.intp]
@@ -30,10 +33,14 @@ Index = npt.NDArray[np.intp]
 class Histogram(Family):
     name: ClassVar[str] = "histogram"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    domains: ClassVar[Mapping[str, Domain]] = {"edges": "fixed", "probability": "simplex"}
     smoothing: float = 1e-3
+    bins: int = 16
 
     def __post_init__(self) -> None:
         finite.check_smoothing(self.name, self.smoothing)
+        if self.bins < 3:
+            raise ParameterError(f"family {self.name!r}: expected 3 bins or more, got {self.bins}")
 
     def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
         return {"edges": (None,), "probability": (None,)}
@@ -62,6 +69,19 @@ class Histogram(Family):
     def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
         new = finite.frequencies(count, sums, self.smoothing, p["probability"])
         return {"edges": np.asarray(p["edges"]), "probability": new}
+
+    def start(self, x: Array, variable: Variable) -> dict[str, Array]:
+        """Bins of one width, the first and last of them beyond all values."""
+        low, high = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
+        if not np.spacing(max(abs(low), abs(high))) * 1e3 < high - low:
+            low, high = low - 0.5 * max(1.0, abs(low)), high + 0.5 * max(1.0, abs(high))
+        step = (high - low) / (self.bins - 2)
+        return self._counted(x, np.linspace(low - step, high + step, self.bins + 1))
+
+    def _counted(self, x: Array, edges: Array) -> dict[str, Array]:
+        even = {"edges": edges, "probability": np.full(len(edges) - 1, 1 / (len(edges) - 1))}
+        counts = np.histogram(x, edges)[0].astype(np.float64)
+        return self.maximise(np.array(float(len(x))), counts, even)
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         low, high = p["edges"][..., :-1], p["edges"][..., 1:]
@@ -103,6 +123,13 @@ class CountHistogram(Histogram):
             return wrong
         halves = (p["edges"] % 1 == 0.5) & (p["edges"] >= -0.5)
         return require(halves, "edges must be whole numbers plus a half, from -0.5 up")
+
+    def start(self, x: Array, variable: Variable) -> dict[str, Array]:
+        """Bins of as many whole numbers each as it takes to go beyond the largest value."""
+        low, high = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
+        low = max(low - np.ceil((high - low) / (self.bins - 2)), 0.0)
+        width = max(np.ceil((high - low + 2) / self.bins), 1.0)
+        return self._counted(x, low - 0.5 + width * np.arange(self.bins + 1))
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         return torch.where(x == torch.floor(x), Histogram.log_density(self, x, p), IMPOSSIBLE)

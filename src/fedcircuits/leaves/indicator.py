@@ -7,6 +7,7 @@ how often its own code was seen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Family, Tensors, require
+from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors, require
 from fedcircuits.circuits.schema import Variable
 
 
@@ -22,6 +23,7 @@ from fedcircuits.circuits.schema import Variable
 class Indicator(Family):
     name: ClassVar[str] = "indicator"
     kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean"})
+    domains: ClassVar[Mapping[str, Domain]] = {"code": "fixed"}
 
     def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
         return {"code": ()}
@@ -40,6 +42,11 @@ class Indicator(Family):
 
     def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
         return {"code": np.asarray(p["code"])}
+
+    def start(self, x: Array, variable: Variable) -> dict[str, Array]:
+        """The commonest code, for a single unit; a leaf of C units has codes 0 … C − 1."""
+        counts = np.bincount(x.astype(np.int64), minlength=1)
+        return {"code": np.array(float(counts.argmax()))}
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         code = p["code"]

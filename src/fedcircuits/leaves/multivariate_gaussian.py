@@ -134,6 +134,13 @@ class MultivariateGaussian(JointFamily):
             ),
         }
 
+    def start(self, x: Array) -> dict[str, Array]:
+        """Mean (W,) and diagonal covariance (W, W) of the seen values of x (rows, W)."""
+        columns = [column[~np.isnan(column)] for column in x.T]
+        mean = np.array([c.mean() if len(c) else 0.0 for c in columns])
+        variance = np.array([c.var() if len(c) else 1.0 for c in columns])
+        return {"mean": mean, "covariance": np.diag(np.maximum(variance, self.minimum_variance))}
+
     def _bounded(self, covariance: Array) -> Array:
         covariance = (covariance + np.swapaxes(covariance, -1, -2)) / 2
         values, vectors = np.linalg.eigh(covariance)

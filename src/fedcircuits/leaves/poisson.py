@@ -12,6 +12,7 @@ rate = Σwx / Σw over the rows inside, at least ``minimum_rate``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +21,15 @@ import torch
 from scipy.special import gammainc, gammaincc
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, LinearFamily, Tensors, require
+from fedcircuits.circuits.family import (
+    IMPOSSIBLE,
+    Array,
+    Arrays,
+    Domain,
+    LinearFamily,
+    Tensors,
+    require,
+)
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 
@@ -29,6 +38,7 @@ from fedcircuits.errors import ParameterError
 class Poisson(LinearFamily):
     name: ClassVar[str] = "poisson"
     kinds: ClassVar[frozenset[str]] = frozenset({"count"})
+    domains: ClassVar[Mapping[str, Domain]] = {"rate": "positive"}
     minimum_rate: float = 1e-6
 
     def __post_init__(self) -> None:

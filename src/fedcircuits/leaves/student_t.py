@@ -7,7 +7,8 @@ and scale, where they are well conditioned in any precision; then
     location += scale · Σuz / Σu        scale² *= Σuz² / Σu − (Σuz / Σu)²
 
 (dividing by Σu, not by the number of rows, is the faster EM of Kent, Tyler and Vardi 1994; both
-rest at the same point). scale stays at or above ``minimum_scale``, degrees as given.
+rest at the same point). scale stays at or above ``minimum_scale``, degrees as given;
+the setting ``degrees`` is what learning starts with.
 
 Partial moments of z between a and b, with C = (1 + z²/ν)^−½:
 
@@ -22,6 +23,7 @@ below 1e-7 for ends of up to 1e3). The second moment of an unbounded interval is
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,7 +32,7 @@ import torch
 from scipy.special import exprel, gammaln, stdtr, stdtrit
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, Family, Tensors, require
+from fedcircuits.circuits.family import Array, Arrays, Domain, Family, Tensors, require
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 
@@ -41,12 +43,22 @@ NEAR = 1e-3  # how near to 2 degrees the second moment is interpolated
 class StudentT(Family):
     name: ClassVar[str] = "student_t"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    domains: ClassVar[Mapping[str, Domain]] = {
+        "location": "real",
+        "scale": "positive",
+        "degrees": "fixed",
+    }
     minimum_scale: float = 1e-6
+    degrees: float = 4.0
 
     def __post_init__(self) -> None:
         if not 0 < self.minimum_scale < math.inf:
             raise ParameterError(
                 f"family {self.name!r}: minimum_scale must be positive, got {self.minimum_scale}"
+            )
+        if not 0 < self.degrees < math.inf:
+            raise ParameterError(
+                f"family {self.name!r}: degrees must be positive, got {self.degrees}"
             )
 
     def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
@@ -86,8 +98,21 @@ class StudentT(Family):
             "degrees": np.asarray(p["degrees"]),
         }
 
+    def start(self, x: Array, variable: Variable) -> dict[str, Array]:
+        """Median and median deviation, with the family's own ``degrees``."""
+        location = np.median(x) if len(x) else np.zeros(())
+        spread = 1.4826 * np.median(np.abs(x - location)) if len(x) else np.ones(())
+        scale = spread if spread > 0 else np.std(x)  # most values equal, not all
+        return {
+            "location": np.asarray(location),
+            "scale": np.maximum(scale, self.minimum_scale),
+            "degrees": np.array(self.degrees),
+        }
+
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         location, scale, degrees = p["location"], p["scale"], p["degrees"]
+        if not lower < upper:
+            return np.zeros((3, *np.shape(location)))
         a, b = (lower - location) / scale, (upper - location) / scale
         mass, first, second = _mass(a, b, degrees), _first(a, b, degrees), _second(a, b, degrees)
         with np.errstate(invalid="ignore"):  # the undefined ones are NaN on purpose

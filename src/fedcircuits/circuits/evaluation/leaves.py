@@ -6,7 +6,7 @@ additive statistics of EM, which are also the gradient of linear leaves), maximi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, linear_size
 from fedcircuits.circuits.evaluation.pairs import Functional, Pairs, Part
 from fedcircuits.circuits.evaluation.rows import chunks
-from fedcircuits.circuits.evaluation.statistics import Columns, Frame, Inputs, standardise
+from fedcircuits.circuits.evaluation.statistics import Columns, Frame, Inputs
 from fedcircuits.circuits.family import (
     Array,
     Arrays,
@@ -25,7 +25,7 @@ from fedcircuits.circuits.family import (
     JointFamily,
     LinearFamily,
     Region,
-    family,
+    Tensors,
 )
 from fedcircuits.circuits.parameters import Parameters
 
@@ -99,21 +99,36 @@ class LinearStep:
     # ------------------------------------------------------------------ parameters
 
     def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> LeafValues:
-        return self._values(self.pairs.pack(parameters), frames, dtype)
+        return self.from_parts(self.pairs.pack(parameters), frames, dtype)
 
-    def _values(self, parts: tuple[Part, ...], frames: Frames, dtype: torch.dtype) -> LeafValues:
-        coefficients = torch.zeros(len(self.entry_row), self.units, dtype=dtype)
-        constants = torch.zeros(len(self.first), self.units, dtype=dtype)
-        for part in parts:
+    def from_parts(self, parts: tuple[Part, ...], frames: Frames, dtype: torch.dtype) -> LeafValues:
+        arrays = [self.framed(part, frames) for part in parts]
+        tensors = [
+            {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in found.items()}
+            for found in arrays
+        ]
+        coefficients, constants = self.operand(parts, tensors, frames)
+        return LeafValues(parts, coefficients.to(dtype), constants.to(dtype))
+
+    def operand(
+        self, parts: tuple[Part, ...], tensors: Sequence[Tensors], frames: Frames
+    ) -> tuple[Tensor, Tensor]:
+        """Coefficients (entries, units) and constants (pairs, units), differentiable by tensors."""
+        some = next(iter(tensors[0].values()))
+        coefficients = some.new_zeros(len(self.entry_row), self.units)
+        constants = some.new_zeros(len(self.first), self.units)
+        for part, values in zip(parts, tensors, strict=True):
             rule = part.rule
             assert isinstance(rule, LinearFamily)
-            arrays, jacobian = self._framed(part, frames)
-            tensors = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in arrays.items()}
-            natural, constant = rule.natural(tensors)  # (S, pairs, units), (pairs, units)
+            natural, constant = rule.natural(values)  # (S, pairs, units), (pairs, units)
+            first = self.first[part.pairs]
             for s in range(len(natural)):
-                coefficients[self.first[part.pairs] + s] = natural[s].to(dtype)
-            constants[part.pairs] = (constant - torch.from_numpy(jacobian)).to(dtype)
-        return LeafValues(parts, coefficients, constants)
+                coefficients = coefficients.index_put((first + s,), natural[s])
+            frame = self._frame(part, frames)
+            if frame is not None:
+                constant = constant - torch.from_numpy(np.log(frame[1])).to(constant)
+            constants = constants.index_put((part.pairs,), constant)
+        return coefficients, constants
 
     def _frame(self, part: Part, frames: Frames) -> tuple[Array, Array] | None:
         """shift and scale (pairs, 1) of a part, if its family has frames."""
@@ -126,12 +141,14 @@ class LinearStep:
     def _is(self, part: Part, cell: tuple[str, int]) -> bool:
         return part.rule.name == cell[0] and int(self.pairs.variable[part.pairs[0]]) in self.places[cell]
 
-    def _framed(self, part: Part, frames: Frames) -> tuple[Arrays, Array]:
+    def framed(self, part: Part, frames: Frames) -> Arrays:
+        """A part's parameters as its frame shows them."""
         frame = self._frame(part, frames)
-        if frame is None:
-            return part.arrays, np.zeros((1, 1))
-        assert isinstance(part.rule, LinearFamily)
-        return standardise(part.rule, part.arrays, *frame), np.log(frame[1])
+        return part.arrays if frame is None else _moved(part, part.arrays, *frame)
+
+    def unframed(self, part: Part, arrays: Arrays, frames: Frames) -> Arrays:
+        frame = self._frame(part, frames)
+        return arrays if frame is None else _moved(part, arrays, -frame[0] / frame[1], 1 / frame[1])
 
     # ------------------------------------------------------------------ upward
 
@@ -222,25 +239,28 @@ class LinearStep:
 
     def maximise(self, counts: LeafCounts, p: LeafValues, frames: Frames, rules: Rules) -> LeafValues:
         parts = tuple(self._maximised(part, counts, frames, rules) for part in p.parts)
-        return self._values(parts, frames, p.coefficients.dtype)
+        return self.from_parts(parts, frames, p.coefficients.dtype)
 
     def _maximised(self, part: Part, counts: LeafCounts, frames: Frames, rules: Rules) -> Part:
         rule = rules.get(part.rule.name, part.rule)
         assert isinstance(rule, LinearFamily)
         width = self._width(part)
         sums = torch.stack([counts.sums[self.first[part.pairs] + s] for s in range(width)])
-        frame = self._frame(part, frames)
-        before = part.arrays if frame is None else standardise(rule, part.arrays, *frame)
-        after: Arrays = rule.maximise(
-            counts.count[part.pairs].double().numpy(), sums.double().numpy(), before
-        )
-        if frame is not None:
-            after = standardise(rule, after, -frame[0] / frame[1], 1 / frame[1])
+        count = counts.count[part.pairs].double().numpy()
+        after = rule.maximise(count, sums.double().numpy(), self.framed(part, frames))
+        after = self.unframed(part, after, frames)
         return replace(part, arrays=after)
 
     def _width(self, part: Part) -> int:
         ends = torch.cat([self.first[1:], torch.tensor([len(self.entry_row)])])
         return int((ends - self.first)[part.pairs[0]])
+
+
+def _moved(part: Part, arrays: Arrays, shift: Array, scale: Array) -> Arrays:
+    assert isinstance(part.rule, LinearFamily)
+    moved = part.rule.affine(arrays, shift, scale)
+    assert moved is not None
+    return moved
 
 
 def log_mode(part: Part) -> Tensor:
@@ -267,8 +287,24 @@ class DirectStep:
         return cls(len(slots), int(key[3]), int(key[4]), start, numbers, Pairs.of(slots, circuit))
 
     def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> LeafValues:
+        return self.from_parts(self.pairs.pack(parameters), frames, dtype)
+
+    def from_parts(self, parts: tuple[Part, ...], frames: Frames, dtype: torch.dtype) -> LeafValues:
         nothing = torch.zeros(0, dtype=dtype)
-        return LeafValues(self.pairs.pack(parameters), nothing, nothing)
+        return LeafValues(parts, nothing, nothing)
+
+    def log_values(
+        self, parts: tuple[Part, ...], tensors: Sequence[Tensors], inputs: Inputs
+    ) -> Tensor:
+        """(folds · units, batch), differentiable by the tensors (pairs, units, …)."""
+        some = next(iter(tensors[0].values()))
+        total = some.new_zeros(self.folds, self.units, len(inputs.x))
+        for part, values in zip(parts, tensors, strict=True):
+            x, seen = self._read(part, 0, len(part.pairs), inputs, some.dtype)
+            found = part.rule.log_density(x, {n: v.unsqueeze(2) for n, v in values.items()})
+            found = found if seen is None else torch.where(seen, found, 0.0)
+            total = total.index_add(0, self.pairs.slot[part.pairs], found)
+        return total.flatten(0, 1)
 
     def _tensors(self, part: Part, a: int, b: int, dtype: torch.dtype) -> dict[str, Tensor]:
         """Parameters (pairs, units, 1, …) of some pairs of a part: the 1 is the batch."""

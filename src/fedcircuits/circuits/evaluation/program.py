@@ -9,7 +9,7 @@ Parameters are packed once per program, shaped as the steps want them; the graph
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -45,6 +45,7 @@ from fedcircuits.errors import QueryError
 T = TypeVar("T")
 Step = LinearStep | DirectStep | JointStep | ProductStep | OuterStep | SumStep | OuterSumStep
 Values = LeafValues | JointValues | Tensor | None
+Derivative = LeafCounts | JointCounts | Tensor | None
 NUMBERS = 1 << 20  # in the value matrix of one batch
 LARGEST = 4096  # rows of one batch
 
@@ -64,7 +65,7 @@ class Counts:
 
     log_likelihood: float  # summed over rows, weighted
     weight: float  # of all rows
-    steps: tuple[LeafCounts | JointCounts | Tensor | None, ...]
+    steps: tuple[Derivative, ...]
 
     def add(self, other: Counts) -> Counts:
         steps = tuple(_add(a, b) for a, b in zip(self.steps, other.steps, strict=True))
@@ -73,9 +74,7 @@ class Counts:
         )
 
 
-def _add(
-    a: LeafCounts | JointCounts | Tensor | None, b: LeafCounts | JointCounts | Tensor | None
-) -> LeafCounts | JointCounts | Tensor | None:
+def _add(a: Derivative, b: Derivative) -> Derivative:
     if a is None:
         return None
     return a + b if isinstance(a, Tensor) else a.add(b)  # type: ignore[operator, arg-type]
@@ -176,15 +175,19 @@ class Program:
         shifts: tuple[Tensor | None, ...] | None = None,
         regions: Regions | None = None,
         maximum: bool = False,
+        known: Mapping[int, Tensor] | None = None,
     ) -> Tensor:
-        """The value matrix (rows, batch)."""
+        """The value matrix (rows, batch); ``known`` are rows of steps that need no evaluation."""
         values = torch.empty(self.layout.rows, inputs.x.shape[0], dtype=self.dtype)
         values[0] = 0
         for i, (step, own) in enumerate(zip(self.steps, packed.values, strict=True)):
             shift = shifts[i] if shifts else None
             if isinstance(step, LinearStep | DirectStep) and isinstance(own, LeafValues):
                 out = values.narrow(0, step.start, step.folds * step.units)
-                step.upward(own, inputs, out, shift, maximum)
+                if known and i in known:
+                    out.copy_(known[i])
+                else:
+                    step.upward(own, inputs, out, shift, maximum)
             elif isinstance(step, JointStep) and isinstance(own, JointValues):
                 out = values.narrow(0, step.start, step.units)
                 step.upward(own, inputs, out, regions or {}, maximum)
@@ -241,24 +244,36 @@ class Program:
 
     # ------------------------------------------------------------------ downward
 
-    def downward(self, values: Tensor, inputs: Inputs, packed: Packed, weight: Tensor) -> tuple[Tensor, Counts]:
-        """Posterior of every unit (rows, batch) times the rows' weights, and EM's statistics."""
+    def downward(
+        self, values: Tensor, inputs: Inputs, packed: Packed, weight: Tensor
+    ) -> tuple[Tensor, list[Derivative]]:
+        """Posterior of every unit (rows, batch) times the rows' weights, and for every step the
+        derivatives of the weighted log-likelihood: by weights, or the statistics of leaves."""
         gradient = torch.zeros_like(values)
         root = values[self.root]
         gradient[self.root] = torch.where(root > IMPOSSIBLE / 2, weight, 0.0)
-        counts: list[LeafCounts | JointCounts | Tensor | None] = [None] * len(self.steps)
+        found: list[Derivative] = [None] * len(self.steps)
         for i in range(len(self.steps) - 1, -1, -1):
             step, own = self.steps[i], packed.values[i]
             if isinstance(step, LinearStep | DirectStep) and isinstance(own, LeafValues):
-                counts[i] = step.downward(own, inputs, gradient)
+                found[i] = step.downward(own, inputs, gradient)
             elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                counts[i] = step.downward(own, inputs, gradient)
+                found[i] = step.downward(own, inputs, gradient)
             elif isinstance(step, SumStep | OuterSumStep) and isinstance(own, Tensor):
-                counts[i] = step.downward(own, values, gradient).mul_(own)
+                found[i] = step.downward(own, values, gradient)
             elif isinstance(step, ProductStep | OuterStep):
                 step.downward(gradient)
-        total = float((root.double() * weight.double()).sum())
-        return gradient, Counts(total, float(weight.double().sum()), tuple(counts))
+        return gradient, found
+
+    def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
+        values = self.upward(inputs, packed)
+        _, found = self.downward(values, inputs, packed, weight)
+        steps = tuple(
+            d.mul_(v) if isinstance(d, Tensor) and isinstance(v, Tensor) else d
+            for d, v in zip(found, packed.values, strict=True)
+        )
+        total = float((values[self.root].double() * weight.double()).sum())
+        return Counts(total, float(weight.double().sum()), steps)
 
     def counts(self, x: Tensor, packed: Packed, weight: Tensor | None = None) -> Counts:
         """Expected statistics of rows x: add them over batches or parties, then maximise."""
@@ -273,7 +288,7 @@ class Program:
                     folded, self, packed, inputs.matrix.contiguous().numpy(), own, inputs.seen is not None
                 )
                 return Counts(total, float(own.double().sum()), steps)
-            return self.downward(self.upward(inputs, packed), inputs, packed, own)[1]
+            return self._expected(inputs, packed, own)
 
         found = in_threads(expect, self._spans(len(x), LARGEST if linear else self.batch))
         total = next(found)
@@ -293,7 +308,7 @@ class Program:
         self,
         step: Step,
         values: Values,
-        counts: LeafCounts | JointCounts | Tensor | None,
+        counts: Derivative,
         frames: Frames,
         rules: Rules,
     ) -> Values:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.family import Array, Arrays, LinearFamily, family
+from fedcircuits.circuits.family import Array, LinearFamily, family
 from fedcircuits.circuits.parameters import Parameters
 
 LIMIT = 1e14  # |standardised value| in single precision; beyond it squares overflow
@@ -153,9 +153,3 @@ class Inputs:
     @property
     def unseen_row(self) -> int:
         return self.statistics + self.variables
-
-
-def standardise(rule: LinearFamily, arrays: Arrays, shift: Array, scale: Array) -> Arrays:
-    moved = rule.affine(arrays, shift, scale)
-    assert moved is not None
-    return moved

@@ -35,6 +35,7 @@ LAWS: dict[str, Callable[[Subject], None]] = {
     "samples": distribution.samples,
     "truncated samples": distribution.truncated_samples,
     "statistics": learning.statistics,
+    "start": learning.start,
     "maximum": learning.maximum,
     "degenerate data": learning.degenerate_data,
     "linear form": learning.linear_form,

@@ -47,6 +47,20 @@ def maximum(s: Subject) -> None:
             expect(gain <= slack, f"parameters near the fit are likelier by {gain:.4g}")
 
 
+def start(s: Subject) -> None:
+    """What learning begins with is a distribution that can give every value seen."""
+    many = s.draws(200)
+    for x in (many, many[:1], np.repeat(many[:1], 50), np.empty(0)):
+        p = s.family.start(x, s.variable)
+        wrong = s.family.check(p)
+        expect(wrong is None, f"start from {len(x)} rows: {wrong}")
+        for name, shape in s.family.shapes(s.variable).items():
+            expect(np.ndim(p[name]) == len(shape), f"start gives {name!r} leading axes")
+        lowest = float(s.log_density(x, p).min(initial=0.0))
+        possible = lowest > -1e6 or s.family.name == "indicator"
+        expect(possible, f"start from {len(x)} rows gives one of them log density {lowest:.6g}")
+
+
 def degenerate_data(s: Subject) -> None:
     """Constant data, one row, hardly any weight or none leave a distribution."""
     middle = float(s.quantiles(np.array([0.5]))[0])

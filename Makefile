@@ -1,0 +1,52 @@
+# make demo   a first look: learns, answers, draws        make bench   against other libraries
+# make test   lint and all tests                          make docs    API pages in build/docs
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+BIN := .venv/bin
+READY := .venv/ready
+PYTHONS := python3.11 python3.12 python3.13 python3
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+$(READY): pyproject.toml constraints.txt
+	@found=; for p in $(PYTHONS); do \
+	  if $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	  then found=$$p; break; fi; done; \
+	if [ -z "$$found" ]; then \
+	  echo "fedcircuits needs Python 3.11 or newer with its venv module; looked for: $(PYTHONS)" >&2; \
+	  exit 1; fi; \
+	echo "installing into .venv with $$($$found --version)"; $$found -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python -m fedcircuits.app.demo
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest -q -n auto --maxprocesses=4
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+docs: $(READY)
+	$(BIN)/pdoc --docformat markdown --output-directory build/docs fedcircuits
+	@echo "open build/docs/fedcircuits.html"
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist demo .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help demo lint test bench docs format clean

@@ -1,0 +1,172 @@
+"""A circuit as one differentiable operation: gradient training beside EM.
+
+The whole upward pass is one node of torch's graph; its backward pass is the downward pass, which
+gives the derivatives by weights and by the coefficients of linear leaves directly. Leaves of other
+families are differentiated by torch and enter as rows of log-values.
+
+Free numbers become parameters by the domains of the families: real as it is, positive by exp, unit
+by the logistic function, simplex and weights by softmax; fixed ones are not trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcircuits.circuits.evaluation.joints import JointStep
+from fedcircuits.circuits.evaluation.leaves import DirectStep, LeafCounts, LeafValues, LinearStep
+from fedcircuits.circuits.evaluation.pairs import Part
+from fedcircuits.circuits.evaluation.program import Packed, Program, Values
+from fedcircuits.circuits.evaluation.statistics import Inputs
+from fedcircuits.circuits.family import Array, Domain
+from fedcircuits.circuits.parameters import Parameters
+
+SMALLEST = 1e-12
+
+
+def free(value: Tensor, domain: Domain) -> Tensor:
+    """The free numbers of a parameter."""
+    if domain == "positive":
+        return torch.log(value.clamp_min(SMALLEST))
+    if domain == "unit":
+        return torch.logit(value, SMALLEST)
+    return torch.log(value.clamp_min(SMALLEST)) if domain == "simplex" else value
+
+
+def bound(value: Tensor, domain: Domain) -> Tensor:
+    """The parameter of free numbers."""
+    if domain == "positive":
+        return torch.exp(value)
+    if domain == "unit":
+        return torch.sigmoid(value)
+    return torch.softmax(value, -1) if domain == "simplex" else value
+
+
+class Differentiable(nn.Module):
+    """log p(x) with a gradient by everything that is learned: ``model(x).mean().backward()``."""
+
+    def __init__(self, program: Program, parameters: Parameters) -> None:
+        super().__init__()
+        self.program = program
+        self.start = program.pack(parameters)
+        self.numbers = nn.ParameterDict()
+        for i, (step, values) in enumerate(zip(program.steps, self.start.values, strict=True)):
+            if isinstance(values, Tensor):
+                self.numbers[f"{i}"] = torch.log(values.clamp_min(SMALLEST)) - 1e4 * (values == 0)
+            elif isinstance(values, LeafValues) and isinstance(step, LinearStep | DirectStep):
+                for j, name, domain, array in self._trained(step, values):
+                    self.numbers[f"{i}/{j}/{name}"] = free(array.to(program.dtype), domain)
+
+    def _trained(
+        self, step: LinearStep | DirectStep, values: LeafValues
+    ) -> Iterator[tuple[int, str, Domain, Tensor]]:
+        for j, part in enumerate(values.parts):
+            arrays = step.framed(part, self.start.frames) if isinstance(step, LinearStep) else part.arrays
+            for name, array in arrays.items():
+                domain = part.rule.domains.get(name, "fixed")
+                if domain != "fixed":
+                    yield j, name, domain, torch.from_numpy(np.ascontiguousarray(array))
+
+    # ------------------------------------------------------------------ parameters
+
+    def _part(self, i: int, j: int, part: Part, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+        """The parameters of a part as functions of the free numbers."""
+        found = {}
+        for name, array in arrays.items():
+            key, domain = f"{i}/{j}/{name}", part.rule.domains.get(name, "fixed")
+            fixed = torch.from_numpy(np.ascontiguousarray(array)).to(self.program.dtype)
+            found[name] = bound(self.numbers[key], domain) if key in self.numbers else fixed
+        return found
+
+    def _tensors(self, inputs: Inputs) -> Iterator[Tensor]:
+        """What the operation depends on: weights; coefficients and constants; rows of values."""
+        for i, (step, values) in enumerate(
+            zip(self.program.steps, self.start.values, strict=True)
+        ):
+            if isinstance(values, Tensor):
+                yield torch.softmax(self.numbers[f"{i}"], -1)
+            elif isinstance(step, LinearStep) and isinstance(values, LeafValues):
+                parts = [
+                    self._part(i, j, p, step.framed(p, self.start.frames))
+                    for j, p in enumerate(values.parts)
+                ]
+                yield from step.operand(values.parts, parts, self.start.frames)
+            elif isinstance(step, DirectStep) and isinstance(values, LeafValues):
+                parts = [self._part(i, j, p, p.arrays) for j, p in enumerate(values.parts)]
+                yield step.log_values(values.parts, parts, inputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inputs = self.program.read(x, self.start)
+        found: Tensor = _LogLikelihood.apply(self, inputs, *self._tensors(inputs))
+        return found
+
+    @torch.no_grad()
+    def packed(self) -> Packed:
+        """Where training stands, for queries and to save."""
+        new: list[Values] = []
+        for i, (step, values) in enumerate(
+            zip(self.program.steps, self.start.values, strict=True)
+        ):
+            if isinstance(values, Tensor):
+                new.append(torch.softmax(self.numbers[f"{i}"], -1) * (values > 0))
+            elif isinstance(values, LeafValues) and isinstance(step, LinearStep | DirectStep):
+                new.append(self._learned(i, step, values))
+            else:
+                new.append(values)
+        return Packed(self.start.frames, tuple(new))
+
+    def _learned(self, i: int, step: LinearStep | DirectStep, values: LeafValues) -> LeafValues:
+        parts = []
+        for j, part in enumerate(values.parts):
+            linear = isinstance(step, LinearStep)
+            arrays = step.framed(part, self.start.frames) if linear else part.arrays
+            found = {n: t.double().numpy() for n, t in self._part(i, j, part, arrays).items()}
+            found = step.unframed(part, found, self.start.frames) if linear else found
+            parts.append(replace(part, arrays=found))
+        return step.from_parts(tuple(parts), self.start.frames, self.program.dtype)
+
+
+class _LogLikelihood(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, model, inputs, *tensors):  # type: ignore[no-untyped-def]
+        packed, known = _repacked(model, tensors)
+        ctx.model, ctx.inputs, ctx.packed = model, inputs, packed
+        ctx.values = model.program.upward(inputs, packed, known=known)
+        return ctx.values[model.program.root].clone()
+
+    @staticmethod
+    def backward(ctx, weight):  # type: ignore[no-untyped-def]
+        program = ctx.model.program
+        gradient, found = program.downward(ctx.values, ctx.inputs, ctx.packed, weight)
+        out = []
+        for step, derivative in zip(program.steps, found, strict=True):
+            if isinstance(derivative, Tensor):
+                out.append(derivative)
+            elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):
+                out += [derivative.sums, derivative.count]
+            elif isinstance(step, DirectStep):
+                out.append(gradient.narrow(0, step.start, step.folds * step.units))
+        return (None, None, *out)
+
+
+def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> tuple[Packed, dict[int, Tensor]]:
+    """Packed parameters with the given tensors in place, and known rows of log-values."""
+    left = iter(tensors)
+    values: list[Values] = []
+    known: dict[int, Tensor] = {}
+    for i, (step, old) in enumerate(zip(model.program.steps, model.start.values, strict=True)):
+        if isinstance(old, Tensor):
+            values.append(next(left))
+        elif isinstance(step, LinearStep) and isinstance(old, LeafValues):
+            values.append(replace(old, coefficients=next(left), constants=next(left)))
+        elif isinstance(step, DirectStep):
+            known[i] = next(left)
+            values.append(old)
+        else:
+            assert old is None or isinstance(step, JointStep)
+            values.append(old)
+    return Packed(model.start.frames, tuple(values)), known
