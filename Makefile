@@ -29,7 +29,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 test: lint
 	$(BIN)/python -m pytest -q -n auto --maxprocesses=4

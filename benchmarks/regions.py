@@ -105,6 +105,12 @@ def _per_region(values: Array, region: Indices) -> Array:
     return values / total[region]
 
 
+def products(path: Path) -> int:
+    """Multiplications of one row: statistics [x, x²] of the leaves, and the weights."""
+    with np.load(path) as data:
+        return int(2 * data["mean"].size + data["weight"].size + data["root_weight"].size)
+
+
 def mean_log_likelihood(path: Path) -> float:
     """The mean log-likelihood of the file's rows in float64, region by region: the check value."""
     data = np.load(path)

@@ -28,18 +28,27 @@ THREAD_LIMITS = (
 )
 
 
+OURS = "ours"
+
+
 def run_peer(peer: str, job: Mapping[str, Json], timeout: float = 1800) -> dict[str, Json]:
-    """The worker's figures with ``peer`` and ``title``; ``error`` in one line where it failed."""
-    labels: dict[str, Json] = {"peer": peer, "title": PEERS[peer].title}
-    reason = ensure(peer)
+    """The worker's figures with ``peer`` and ``title``; ``error`` in one line where it failed.
+
+    ``ours`` is fedcircuits itself, run by this interpreter.
+    """
+    title = "fedcircuits" if peer == OURS else PEERS[peer].title
+    labels: dict[str, Json] = {"peer": peer, "title": title}
+    reason = None if peer == OURS else ensure(peer)
     if reason is not None:
         return {**labels, "error": reason}
+    python = sys.executable if peer == OURS else str(python_of(peer))
     worker = Path(__file__).parent / "peers" / f"{peer}.py"
     complete: dict[str, Json] = {"threads": 1, "repeats": 5, **job}
     complete["trees"] = str(cache_folder() / "trees")
     try:
         done = subprocess.run(
-            [str(python_of(peer)), str(worker)],
+            [python, str(worker)],
+            check=False,
             input=json.dumps(complete),
             capture_output=True,
             text=True,

@@ -108,6 +108,11 @@ class FitsTheDeviation(Gaussian):
         return fitted | {"variance": kept}
 
 
+class StartsWithoutSpread(Gaussian):
+    def start(self, x: Array, variable: Variable) -> dict[str, Array]:
+        return {"mean": np.asarray(np.mean(x)), "variance": np.asarray(np.var(x))}
+
+
 class LinearFormOff(Gaussian):
     def natural(self, p: Tensors) -> tuple[Tensor, Tensor]:
         coefficients, constant = super().natural(p)
@@ -161,6 +166,7 @@ def test_the_right_one_passes() -> None:
         ("degenerate data", NoFloor()),
         ("degenerate data", ForgetsWhatItHad()),
         ("maximum", FitsTheDeviation()),
+        ("start", StartsWithoutSpread()),
         ("linear form", LinearFormOff()),
         ("affine", AffineForgetsSquare()),
         ("refused values", ChecksNothing()),
@@ -299,6 +305,11 @@ class JointNoFloor(MultivariateGaussian):
         return covariance
 
 
+class JointStartsWithoutSpread(MultivariateGaussian):
+    def start(self, x: Array) -> dict[str, Array]:
+        return super().start(x) | {"covariance": np.zeros((2, 2))}
+
+
 class JointMaximumOff(MultivariateGaussian):
     def log_maximum(self, x: Tensor, p: Tensors) -> Tensor:
         return super().log_maximum(x, p) - 0.1
@@ -319,6 +330,7 @@ class JointSecondMoment(MultivariateGaussian):
         ("maximum", JointImputesMeans()),
         ("statistics", JointAverages()),
         ("degenerate data", JointNoFloor()),
+        ("start", JointStartsWithoutSpread()),
         ("mode", JointMaximumOff()),
         ("moments", JointSecondMoment()),
     ],

@@ -3,6 +3,8 @@ import pytest
 import torch
 
 from fedcircuits.circuits.family import IMPOSSIBLE
+from fedcircuits.circuits.schema import Variable
+from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import CountHistogram, Histogram
 from fedcircuits.testing import check_leaf
 
@@ -56,6 +58,16 @@ def test_rows_outside_do_not_count() -> None:
 )
 def test_check_says_what_is_wrong(change: dict[str, np.ndarray], word: str) -> None:
     assert word in str(Histogram().check(P | change))
+
+
+def test_start_reaches_beyond_the_values() -> None:
+    x = np.array([2.0, 3.0, 7.0])
+    for rule, kind in ((Histogram(bins=5), "real"), (CountHistogram(bins=5), "count")):
+        p = rule.start(x, Variable("x", kind))
+        assert len(p["edges"]) == 6 and p["edges"][0] < 2 and p["edges"][-1] > 8
+        assert rule.check(p) is None
+    with pytest.raises(ParameterError, match="bins"):
+        Histogram(bins=2)
 
 
 def test_count_edges_are_halves() -> None:

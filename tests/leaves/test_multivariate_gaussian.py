@@ -105,6 +105,14 @@ def test_collinear_rows_meet_the_floor() -> None:
     assert values[2] == pytest.approx(3 * float(x[:, 0].var(correction=0)))
 
 
+def test_start_takes_the_seen_values_of_every_column() -> None:
+    x = np.array([[1.0, np.nan, 5.0], [3.0, np.nan, np.nan]])
+    p = RULE.start(x)
+    assert p["mean"].tolist() == [2.0, 0.0, 5.0]
+    assert np.diag(p["covariance"]).tolist() == [1.0, 1.0, 1e-6]
+    assert RULE.check({name: value[None] for name, value in p.items()}) is None
+
+
 def test_check_says_what_is_wrong() -> None:
     singular = P | {"covariance": np.ones((1, 3, 3))}
     assert "positive definite" in str(RULE.check(singular))

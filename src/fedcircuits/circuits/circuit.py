@@ -11,6 +11,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
+from reprlib import repr as shortened
+from typing import NoReturn
 
 from fedcircuits.circuits.family import Family, family
 from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
@@ -20,14 +23,17 @@ from fedcircuits.errors import StructureError
 CIRCUIT = "circuit"  # the family of a leaf whose distribution is a circuit of its own
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Circuit:
+    """``Circuit((Leaf("a", "gaussian", ("x",), 2), Sum("root", ("a",))), Schema.real(["x"]))``."""
+
     nodes: tuple[Node, ...]  # children before parents; the last one is the root
     schema: Schema
     units: Mapping[str, int] = field(init=False, repr=False, compare=False)
     scopes: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple(self.nodes))
         if not self.nodes:
             raise StructureError("a circuit needs at least one node")
         units, scopes = _check(self.nodes, self.schema)
@@ -48,10 +54,16 @@ class Circuit:
         return {n.name: n for n in self.nodes}
 
     def __getitem__(self, name: str) -> Node:
-        return self.by_name[name]
+        try:
+            return self.by_name[name]
+        except KeyError:
+            raise StructureError(f"the circuit has no node {name!r}") from None
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    def __repr__(self) -> str:
+        return f"<Circuit of {len(self.nodes):,} nodes over {len(self.schema):,} variables>"
 
     def inputs(self, node: Node) -> int:
         """Number of units a sum or fuse node reads: the width of its weight matrix."""
@@ -83,9 +95,10 @@ class Circuit:
     @classmethod
     def loads(cls, text: str) -> Circuit:
         try:
-            return cls.from_json(json.loads(text))
-        except json.JSONDecodeError as error:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise StructureError(f"not the JSON form of a circuit: {error}") from None
+        return cls.from_json(data)
 
 
 def reachable(nodes: Iterable[Node], root: str) -> tuple[Node, ...]:
@@ -108,13 +121,16 @@ def reachable(nodes: Iterable[Node], root: str) -> tuple[Node, ...]:
 # ---------------------------------------------------------------------- checks
 
 
-def _check(nodes: tuple[Node, ...], schema: Schema) -> tuple[dict[str, int], dict[str, frozenset[str]]]:
+def _check(
+    nodes: tuple[Node, ...], schema: Schema
+) -> tuple[dict[str, int], dict[str, frozenset[str]]]:
     units: dict[str, int] = {}
     scopes: dict[str, frozenset[str]] = {}
     interned: dict[frozenset[str], frozenset[str]] = {}
     seen: dict[str, Node] = {}
     for node in nodes:
-        _check_edges(node, seen)
+        _check_form(node)
+        _check_edges(node, seen, nodes)
         if isinstance(node, Leaf):
             width, scope = node.units, _leaf_scope(node, schema)
         elif not node.children:
@@ -125,21 +141,35 @@ def _check(nodes: tuple[Node, ...], schema: Schema) -> tuple[dict[str, int], dic
             width, scope = _product_units(node, units), _product_scope(node, scopes)
         else:
             width, scope = node.units, frozenset().union(*(scopes[c] for c in node.children))
-        if width < 1:
-            raise StructureError(f"node {node.name!r} must have at least one unit, got {width}")
+        if not isinstance(width, Integral) or isinstance(width, bool) or width < 1:
+            raise StructureError(
+                f"{_word(node)} {node.name!r}: units must be a whole number from 1, got {width!r}"
+            )
         seen[node.name] = node
-        units[node.name], scopes[node.name] = width, interned.setdefault(scope, scope)
+        units[node.name], scopes[node.name] = int(width), interned.setdefault(scope, scope)
     return units, scopes
 
 
-def _check_edges(node: Node, seen: Mapping[str, Node]) -> None:
+def _check_form(node: Node) -> None:
+    """Texts in place of tuples would be read letter by letter."""
+    if not isinstance(node, Leaf | Product | Sum | Fuse):
+        raise StructureError(f"expected Leaf, Product, Sum or Fuse as nodes, got {node!r}")
+    if not isinstance(node.name, str):
+        raise StructureError(f"the name of a node must be text, got {node.name!r}")
+    what, names = ("scope", node.scope) if isinstance(node, Leaf) else ("children", node.children)
+    if not isinstance(names, tuple) or not all(isinstance(n, str) for n in names):
+        raise StructureError(
+            f"{_word(node)} {node.name!r}: {what} must be a tuple of names such as ('a', 'b') or "
+            f"('a',), got {names!r}"
+        )
+
+
+def _check_edges(node: Node, seen: Mapping[str, Node], nodes: tuple[Node, ...]) -> None:
     if node.name in seen:
         raise StructureError(f"two nodes are named {node.name!r}: names must be unique")
     for child in node.children:
         if child not in seen:
-            raise StructureError(
-                f"node {node.name!r} has the child {child!r}, which does not come before it"
-            )
+            _refuse_child(node, child, nodes)
         below = seen[child]
         if isinstance(node, Fuse) and not isinstance(below, Leaf | Fuse):
             raise StructureError(
@@ -153,20 +183,32 @@ def _check_edges(node: Node, seen: Mapping[str, Node]) -> None:
             )
 
 
+def _refuse_child(node: Node, child: str, nodes: tuple[Node, ...]) -> NoReturn:
+    found = "does not exist"
+    if child == node.name:
+        found = "is the node itself: a circuit has no cycles"
+    elif any(n.name == child for n in nodes):
+        found = "comes after it: nodes are listed children first, and there are no cycles"
+    raise StructureError(f"{_word(node)} {node.name!r} has the child {child!r}, which {found}")
+
+
 def _leaf_scope(leaf: Leaf, schema: Schema) -> frozenset[str]:
     scope = frozenset(leaf.scope)
     if not scope or len(scope) != len(leaf.scope):
         raise StructureError(
             f"leaf {leaf.name!r} must have a scope of different variables, got {leaf.scope!r}"
         )
-    rule = None if leaf.family == CIRCUIT else family(leaf.family)
+    try:
+        rule = None if leaf.family == CIRCUIT else family(leaf.family)
+    except StructureError as error:
+        raise StructureError(f"leaf {leaf.name!r}: {error}") from None
     for name in leaf.scope:
         if name not in schema:
             raise StructureError(f"leaf {leaf.name!r}: no variable {name!r} in the schema")
         if rule is not None and schema[name].kind not in rule.kinds:
             raise StructureError(
-                f"leaf {leaf.name!r}: family {leaf.family!r} models {' or '.join(sorted(rule.kinds))}, "
-                f"but {name!r} is a {schema[name].kind}"
+                f"leaf {leaf.name!r}: family {leaf.family!r} models "
+                f"{' or '.join(sorted(rule.kinds))}, but {name!r} is a {schema[name].kind}"
             )
     if isinstance(rule, Family) and len({schema[n].size for n in leaf.scope}) > 1:
         raise StructureError(
@@ -223,12 +265,12 @@ def _product_units(node: Product, units: Mapping[str, int]) -> int:
 
 def _row(node: Node) -> list[object]:
     if isinstance(node, Leaf):
-        return ["leaf", node.name, node.family, list(node.scope), node.units]
+        return ["leaf", node.name, node.family, list(node.scope), int(node.units)]
     if isinstance(node, Product):
         return ["outer" if node.outer else "product", node.name, list(node.children)]
     if isinstance(node, Sum):
-        return ["sum", node.name, list(node.children), node.units]
-    return ["fuse", node.name, list(node.children), node.operation, node.units]
+        return ["sum", node.name, list(node.children), int(node.units)]
+    return ["fuse", node.name, list(node.children), node.operation, int(node.units)]
 
 
 def _node(row: object) -> Node:
@@ -241,7 +283,7 @@ def _node(row: object) -> Node:
             return Sum(name, tuple(children), units)
         case ["fuse", str(name), list(children), str(how), int(units)] if _texts(children):
             return Fuse(name, tuple(children), how, units)
-    raise StructureError(f"not a node of a circuit: {str(row)[:80]}")
+    raise StructureError(f"not a node of a circuit: {shortened(row)}")
 
 
 def _texts(values: list[object]) -> bool:

@@ -117,7 +117,8 @@ class LinearFamily(Family):
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         coefficients, constant = self.natural(p)
-        return (coefficients * self.statistics(x, p)).sum(0) + constant
+        terms = coefficients.movedim(0, -1) * self.statistics(x, p).movedim(0, -1)
+        return terms.sum(-1) + constant
 
 
 class JointFamily(ABC):
@@ -149,6 +150,10 @@ class JointFamily(ABC):
     @abstractmethod
     def maximise(self, sums: Arrays, p: Arrays) -> dict[str, Array]:
         """Parameters from summed statistics, never degenerate."""
+
+    @abstractmethod
+    def start(self, x: Array) -> dict[str, Array]:
+        """A distribution (without the axis of units) for rows x (rows, width), NaN missing."""
 
     @abstractmethod
     def moments(self, x: Array, p: Arrays, regions: Mapping[int, Region]) -> tuple[Array, Array]:
@@ -185,8 +190,9 @@ def family(name: str) -> AnyFamily:
 
 
 def log_of(p: Tensor) -> Tensor:
-    """log p with log 0 = IMPOSSIBLE."""
-    return torch.log(p).clamp_min(IMPOSSIBLE)
+    """log p with log 0 = IMPOSSIBLE, and a finite gradient there."""
+    positive = p > 0
+    return torch.where(positive, torch.log(torch.where(positive, p, 1.0)), IMPOSSIBLE)
 
 
 def require(condition: npt.ArrayLike, message: str) -> str | None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
+    """``Leaf("heights", "gaussian", ("height",), units=3)``: three distributions of the height."""
+
     name: str
     family: str
     scope: tuple[str, ...]
@@ -28,6 +30,8 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Product:
+    """``Product("both", ("heights", "weights"))``: children over other variables, independent."""
+
     name: str
     children: tuple[str, ...]
     outer: bool = False
@@ -35,6 +39,8 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
+    """``Sum("root", ("both",))``: a mixture of its children's units."""
+
     name: str
     children: tuple[str, ...]
     units: int = 1
@@ -42,6 +48,8 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
+    """``Fuse("vote", ("left", "right"), "mean")``: predictions combined, no density."""
+
     name: str
     children: tuple[str, ...]
     operation: str

@@ -21,8 +21,10 @@ from fedcircuits.errors import ParameterError
 WEIGHT = "weight"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Parameters(Mapping[str, Arrays]):
+    """``Parameters({"root": {"weight": np.array([[0.3, 0.7]])}, …})``: arrays of every node."""
+
     values: Mapping[str, Arrays]
     circuits: Mapping[str, tuple[Circuit, Parameters]] = field(default_factory=dict)
 
@@ -31,6 +33,26 @@ class Parameters(Mapping[str, Arrays]):
             return self.values[name]
         except KeyError:
             raise ParameterError(f"node {name!r} has no parameters here") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.values
+
+    def get(self, name: str, default: Arrays | None = None) -> Arrays | None:  # type: ignore[override]
+        return self.values.get(name, default)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same numbers for the same nodes."""
+        if not isinstance(other, Parameters):
+            return NotImplemented
+        return (
+            dict(self.circuits) == dict(other.circuits)
+            and self.keys() == other.keys()
+            and all(_same(arrays, other[name]) for name, arrays in self.items())
+        )
+
+    def __repr__(self) -> str:
+        inner = f", {len(self.circuits):,} circuits" if self.circuits else ""
+        return f"<Parameters of {len(self.values):,} nodes{inner}, {self.count():,} numbers>"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.values)
@@ -49,24 +71,28 @@ class Parameters(Mapping[str, Arrays]):
             if isinstance(node, Sum):
                 _check_sum(node, circuit.inputs(node), self[node.name])
             elif isinstance(node, Leaf) and node.family == CIRCUIT:
-                _check_inner(node, self.circuits)
+                _check_inner(node, circuit, self.circuits)
             elif isinstance(node, Leaf):
                 _check_leaf(node, circuit, self[node.name])
 
 
+def _same(own: Arrays, other: Arrays) -> bool:
+    return own.keys() == other.keys() and all(np.array_equal(a, other[n]) for n, a in own.items())
+
+
 def _check_sum(node: Sum, inputs: int, arrays: Arrays) -> None:
-    weight = arrays.get(WEIGHT)
-    if weight is None or weight.shape != (node.units, inputs):
-        found = "none" if weight is None else str(weight.shape)
+    word = f"sum {node.name!r}"
+    _check_names(word, arrays, {WEIGHT})
+    weight = arrays[WEIGHT]
+    _check_array(word, WEIGHT, weight, (node.units, inputs))
+    if (weight < 0).any():
+        raise ParameterError(f"{word}: weights must not be negative, got {weight.min()}")
+    totals = weight.sum(axis=1)
+    unit = int(np.abs(totals - 1).argmax())
+    if abs(totals[unit] - 1) > 1e-6:
         raise ParameterError(
-            f"sum {node.name!r}: expected weights of shape {(node.units, inputs)}, got {found}"
-        )
-    if not (np.isfinite(weight).all() and (weight >= 0).all()):
-        raise ParameterError(f"sum {node.name!r}: weights must be finite and not negative")
-    if np.abs(weight.sum(axis=1) - 1).max() > 1e-6:
-        raise ParameterError(
-            f"sum {node.name!r}: the weights of every unit must add up to 1, "
-            f"got {weight.sum(axis=1).tolist()[:5]}"
+            f"{word}: the weights of every unit must add up to 1, those of unit {unit} add up to "
+            f"{totals[unit]}"
         )
 
 
@@ -78,19 +104,33 @@ def _check_leaf(leaf: Leaf, circuit: Circuit, arrays: Arrays) -> None:
         shapes, lead = rule.shapes(variables[0]), (leaf.units, len(variables))
     else:
         shapes, lead = rule.shapes(variables), (leaf.units,)
-    if set(arrays) != set(shapes):
-        raise ParameterError(
-            f"leaf {leaf.name!r} ({leaf.family}): expected {sorted(shapes)}, got {sorted(arrays)}"
-        )
+    word = f"leaf {leaf.name!r} ({leaf.family})"
+    _check_names(word, arrays, set(shapes))
     for name, trailing in shapes.items():
-        if not _fits(arrays[name].shape, (*lead, *trailing)):
-            raise ParameterError(
-                f"leaf {leaf.name!r}: expected {name} of shape {(*lead, *trailing)}, "
-                f"got {arrays[name].shape}"
-            )
-        if not np.isfinite(arrays[name]).all():
-            raise ParameterError(f"leaf {leaf.name!r}: {name} must be finite")
+        _check_array(word, name, arrays[name], (*lead, *trailing))
     raise_if_wrong(leaf.name, rule.check(arrays))
+
+
+def _check_names(word: str, arrays: Arrays, expected: set[str]) -> None:
+    if set(arrays) != expected:
+        raise ParameterError(
+            f"{word}: expected the parameters {', '.join(sorted(expected))}, got "
+            f"{', '.join(sorted(arrays)) or 'none'}"
+        )
+
+
+def _check_array(word: str, name: str, array: Array, shape: tuple[int | None, ...]) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != np.float64:
+        found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        raise ParameterError(
+            f"{word}: {name} must be an array of float64, got {found}; "
+            "convert it with numpy.asarray(…, dtype=numpy.float64)"
+        )
+    if not _fits(array.shape, shape):
+        expected = str(shape).replace("None", "any")
+        raise ParameterError(f"{word}: expected {name} of shape {expected}, got {array.shape}")
+    if not np.isfinite(array).all():
+        raise ParameterError(f"{word}: {name} must be finite, got NaN or infinite values")
 
 
 def _fits(found: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
@@ -99,7 +139,9 @@ def _fits(found: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
     )
 
 
-def _check_inner(leaf: Leaf, circuits: Mapping[str, tuple[Circuit, Parameters]]) -> None:
+def _check_inner(
+    leaf: Leaf, circuit: Circuit, circuits: Mapping[str, tuple[Circuit, Parameters]]
+) -> None:
     if leaf.name not in circuits:
         raise ParameterError(f"leaf {leaf.name!r} is a circuit, but none is given for it")
     inner, parameters = circuits[leaf.name]
@@ -108,12 +150,22 @@ def _check_inner(leaf: Leaf, circuits: Mapping[str, tuple[Circuit, Parameters]])
             f"leaf {leaf.name!r}: its circuit is over {sorted(inner.schema.names)[:5]}, "
             f"expected {sorted(leaf.scope)[:5]}"
         )
+    for own in inner.schema:
+        meant = circuit.schema[own.name]
+        if (own.kind, own.categories) != (meant.kind, meant.categories):
+            raise ParameterError(
+                f"leaf {leaf.name!r}: {own.name!r} is {own.described()} in its circuit, "
+                f"expected {meant.described()}"
+            )
     if inner.units[inner.root.name] != leaf.units:
         raise ParameterError(
-            f"leaf {leaf.name!r} has {leaf.units} units, its circuit's root "
+            f"leaf {leaf.name!r} has {leaf.units} units, the root of its circuit has "
             f"{inner.units[inner.root.name]}"
         )
-    parameters.check(inner)
+    try:
+        parameters.check(inner)
+    except ParameterError as error:
+        raise ParameterError(f"in the circuit of leaf {leaf.name!r}: {error}") from None
 
 
 # ---------------------------------------------------------------------- circuits as leaves
@@ -128,19 +180,31 @@ def inline(circuit: Circuit, parameters: Parameters) -> tuple[Circuit, Parameter
         return circuit, parameters
     nodes: list[Node] = []
     values: dict[str, Arrays] = dict(parameters.values)
+    taken = set(circuit.by_name)
     for node in circuit.nodes:
         if isinstance(node, Leaf) and node.family == CIRCUIT:
             if node.name not in parameters.circuits:
                 raise ParameterError(f"leaf {node.name!r} is a circuit, but none is given for it")
             inner, learned = inline(*parameters.circuits[node.name])
-            names = {n.name: f"{node.name}/{n.name}" for n in inner.nodes}
-            names[inner.root.name] = node.name
+            names = _names_under(node.name, inner, taken)
             nodes.extend(renamed(n, names) for n in inner.nodes)
-            values.update({names[n]: arrays for n, arrays in learned.values.items()})
+            values.update({names[n]: learned[n] for n in learned if n in names})
         else:
             nodes.append(node)
     whole = Circuit(reachable(nodes, circuit.root.name), circuit.schema)
     return whole, Parameters(values)
+
+
+def _names_under(leaf: str, inner: Circuit, taken: set[str]) -> dict[str, str]:
+    """Names that are still free; a name that is taken gets a prime."""
+    names = {inner.root.name: leaf}
+    for node in inner.nodes[:-1]:
+        name = f"{leaf}/{node.name}"
+        while name in taken:
+            name += "′"
+        taken.add(name)
+        names[node.name] = name
+    return names
 
 
 def renamed(node: Node, names: Mapping[str, str]) -> Node:
@@ -155,7 +219,9 @@ def renamed(node: Node, names: Mapping[str, str]) -> Node:
     return Fuse(name, children, node.operation, node.units)
 
 
-def random_weights(circuit: Circuit, rng: np.random.Generator, alpha: float = 1.0) -> dict[str, Arrays]:
+def random_weights(
+    circuit: Circuit, rng: np.random.Generator, alpha: float = 1.0
+) -> dict[str, Arrays]:
     """Dirichlet(alpha) weights for every sum: the start of EM, or a circuit for a test."""
     return {
         n.name: {WEIGHT: _dirichlet(rng, alpha, n.units, circuit.inputs(n))}

@@ -10,6 +10,7 @@ import difflib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from reprlib import repr as shortened
 from typing import Literal, get_args
 
 from fedcircuits.errors import QueryError, StructureError
@@ -21,16 +22,21 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Variable:
+    """A column of the data: ``Variable("colour", "category", ("red", "blue"))``."""
+
     name: str
     kind: Kind = "real"
     categories: tuple[Scalar, ...] = ()
     unit: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise StructureError(f"the name of a variable must be text, got {self.name!r}")
         if self.kind not in KINDS:
             raise StructureError(
                 f"variable {self.name!r}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}"
             )
+        object.__setattr__(self, "categories", _plain(self.name, self.categories))
         if self.kind == "boolean" and not self.categories:
             object.__setattr__(self, "categories", (False, True))
         if self.kind in ("real", "count") and self.categories:
@@ -41,8 +47,7 @@ class Variable:
             raise StructureError(
                 f"variable {self.name!r}: a boolean has two values, got {self.categories!r}"
             )
-        if len(set(map(str, self.categories))) != len(self.categories):
-            raise StructureError(f"variable {self.name!r}: a category is named twice")
+        _refuse_twice(self.name, self.categories)
 
     @property
     def size(self) -> int:
@@ -90,13 +95,48 @@ class Variable:
             return self.categories[int(code)]
         return int(code) if self.kind == "count" else float(code)
 
+    def described(self) -> str:
+        """Kind and categories in a few words."""
+        return f"a {self.kind}" + (f" of {self._listed()}" if self.categories else "")
+
     def _listed(self, most: int = 8) -> str:
         shown = ", ".join(repr(c) for c in self.categories[:most])
         return shown + (f", … ({self.size} in all)" if self.size > most else "")
 
 
+def _plain(name: str, categories: Iterable[object]) -> tuple[Scalar, ...]:
+    """Categories as Python's own values, whatever library they come from."""
+    if isinstance(categories, str):
+        raise StructureError(f"variable {name!r}: categories must be a tuple, got {categories!r}")
+    plain = []
+    for category in categories:
+        value = category.item() if hasattr(category, "item") else category
+        if not isinstance(value, Scalar) or (isinstance(value, float) and not math.isfinite(value)):
+            raise StructureError(
+                f"variable {name!r}: categories must be texts or finite numbers, "
+                f"got {shortened(value)}"
+            )
+        plain.append(value)
+    return tuple(plain)
+
+
+def _refuse_twice(name: str, categories: tuple[Scalar, ...]) -> None:
+    """1, 1.0, True and '1' cannot stand beside each other: a value must find its code."""
+    seen: dict[tuple[str, Scalar], Scalar] = {}
+    for category in categories:
+        for key in (("value", category), ("text", str(category))):
+            if key in seen:
+                raise StructureError(
+                    f"variable {name!r}: categories must differ, also as numbers and as texts, "
+                    f"got {seen[key]!r} and {category!r}"
+                )
+            seen[key] = category
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
+    """The variables of a circuit in their order, found by name: ``schema["colour"]``."""
+
     variables: tuple[Variable, ...]
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
@@ -164,10 +204,14 @@ def _to_row(variable: Variable) -> dict[str, object]:
 def _variable(row: dict[str, object]) -> Variable:
     name, categories, unit = row.get("name"), row.get("categories", []), row.get("unit")
     if not isinstance(name, str) or not (unit is None or isinstance(unit, str)):
-        raise StructureError(f"a variable must have a name and a unit of text, got {row!r}")
-    if not isinstance(categories, list) or not all(isinstance(c, Scalar) for c in categories):
-        raise StructureError(f"variable {name!r}: categories must be texts or numbers")
+        raise StructureError(
+            f"a variable must have a name and perhaps a unit, both text, got {shortened(row)}"
+        )
+    if not isinstance(categories, list):
+        raise StructureError(f"variable {name!r}: categories must be a list")
     kind = row.get("kind", "real")
+    if not isinstance(kind, str):
+        raise StructureError(f"variable {name!r}: kind must be text, got {shortened(kind)}")
     return Variable(name, kind, tuple(categories), unit)  # type: ignore[arg-type]
 
 

@@ -15,6 +15,7 @@ class_conditional     one copy of a structure's units for every class of a label
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 
 import networkx as nx
 import numpy as np
@@ -35,10 +36,12 @@ BY_KIND = {
 
 
 def by_kind(variable: Variable) -> str:
+    """The family that fits a variable's kind."""
     return BY_KIND[variable.kind]
 
 
 def factorised(schema: Schema, *, leaf_family: LeafFamily = by_kind) -> Circuit:
+    """Every variable on its own, independent of the others."""
     nodes: list[Node] = []
     _region(nodes, "root", schema, schema.names, 1, leaf_family)
     return Circuit(tuple(nodes), schema)
@@ -47,6 +50,7 @@ def factorised(schema: Schema, *, leaf_family: LeafFamily = by_kind) -> Circuit:
 def mixture_of_products(
     schema: Schema, components: int, *, leaf_family: LeafFamily = by_kind
 ) -> Circuit:
+    """``components`` factorised distributions, weighted by the root."""
     _positive(components=components)
     nodes: list[Node] = []
     child = _region(nodes, "component", schema, schema.names, components, leaf_family)
@@ -147,7 +151,7 @@ def latent_tree(
 ) -> Circuit:
     """Node v: leaf(v) × one sum for every child of v, all of ``units`` units."""
     _positive(units=units)
-    return _tree(schema, tree, {n: units for n in schema.names}, leaf_family)
+    return _tree(schema, tree, dict.fromkeys(schema.names, units), leaf_family)
 
 
 def chow_liu(schema: Schema, tree: nx.Graph) -> Circuit:
@@ -167,8 +171,8 @@ def chow_liu(schema: Schema, tree: nx.Graph) -> Circuit:
 def _tree(
     schema: Schema, tree: nx.Graph, states: Mapping[str, int], leaf_family: LeafFamily
 ) -> Circuit:
-    if set(tree.nodes) != set(schema.names) or not nx.is_tree(tree):
-        raise StructureError("the graph must be a tree over exactly the variables of the schema")
+    _check_tree(schema, tree)
+    tree = nx.Graph(tree)  # of a directed tree the directions do not count
     top = schema.names[0]
     parent = dict(nx.bfs_predecessors(tree, top))
     nodes: list[Node] = []
@@ -181,6 +185,19 @@ def _tree(
             nodes.append(Product(f"{name}*", (name, *sums)))
         nodes.append(Sum(f"{name}|", (f"{name}*" if sums else name,), units))
     return Circuit(tuple(nodes), schema)
+
+
+def _check_tree(schema: Schema, tree: nx.Graph) -> None:
+    if odd := set(tree.nodes) ^ set(schema.names):
+        raise StructureError(
+            "the graph must be a tree over exactly the variables of the schema, they differ in "
+            f"{', '.join(sorted(map(repr, odd))[:5])}"
+        )
+    if not len(schema) or not nx.is_tree(tree):
+        raise StructureError(
+            f"the graph must be a tree: connected, without cycles, got {len(tree)} nodes and "
+            f"{tree.number_of_edges()} edges"
+        )
 
 
 def class_conditional(circuit: Circuit, label: Variable) -> Circuit:
@@ -235,5 +252,5 @@ def _region(
 
 def _positive(**numbers: int) -> None:
     for name, value in numbers.items():
-        if value < 1:
-            raise StructureError(f"{name} must be at least 1, got {value}")
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise StructureError(f"{name} must be a whole number of at least 1, got {value!r}")

@@ -79,7 +79,11 @@ class Model(BaseEstimator):  # type: ignore[misc]
         _require_possible(self._distribution.log_probability(x, known), "the evidence")
         found = {n: self._distribution.moments(x, n, known) for n in names}
         if questions.is_rows(given):
-            wide = {(n, m): v for n, mv in found.items() for m, v in zip(("mean", "variance"), mv, strict=True)}
+            wide = {
+                (n, m): v
+                for n, mv in found.items()
+                for m, v in zip(("mean", "variance"), mv, strict=True)
+            }
             return pd.DataFrame(wide, index=questions.index_of(given))
         lines = {n: [float(m[0]), float(v[0])] for n, (m, v) in found.items()}
         return pd.DataFrame.from_dict(lines, orient="index", columns=["mean", "variance"])
@@ -179,7 +183,9 @@ class Model(BaseEstimator):  # type: ignore[misc]
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "circuit_"):
-            raise NotFittedError(f"this {type(self).__name__} has learned nothing yet: call fit first")
+            raise NotFittedError(
+                f"this {type(self).__name__} has learned nothing yet: call fit first"
+            )
 
     @property
     def _distribution(self) -> Distribution:

@@ -26,6 +26,8 @@ def is_rows(given: object) -> bool:
 
 
 def index_of(given: object) -> pd.Index | None:
+    if isinstance(given, Table) and given.row_ids is not None:
+        return pd.Index(given.row_ids, name="row_id")
     return given.index if isinstance(given, pd.DataFrame) else None
 
 
@@ -34,43 +36,64 @@ def values_of(X: object, schema: Schema, ignore: str | None = None) -> Array:
 
     ``ignore`` is a column whose values do not count: it is NaN, whatever X has there.
     """
-    if isinstance(X, pd.DataFrame):
-        _refuse_misspelt(X, schema)
-        X = X.drop(columns=[ignore]) if ignore in X.columns else X
-    elif isinstance(X, np.ndarray) and X.ndim == 2 and ignore is not None:
-        X = _spread(X, schema, ignore)
+    if ignore is not None:
+        X = _without(X, schema, ignore)
+    if isinstance(X, pd.DataFrame | Table):
+        _refuse_misspelt([str(c) for c in _names(X)], schema, ignore)
     values = Table.of(X, schema=schema, partial=True).values
+    if len(values) == 0:
+        raise TableError("X must have at least one row, got none")
     if ignore is not None:
         values = values.copy()
         values[:, schema.index(ignore)] = np.nan
     return values
 
 
+def _names(X: pd.DataFrame | Table) -> list[object]:
+    return list(X.names if isinstance(X, Table) else X.columns)
+
+
+def _without(X: object, schema: Schema, ignore: str) -> object:
+    """X without the values of one column, which may be of no category that the model knows."""
+    if isinstance(X, pd.DataFrame):
+        return X.loc[:, [str(c) != ignore for c in X.columns]]
+    if isinstance(X, Table) and ignore in X.names and len(X.names) > 1:
+        return X.select(n for n in X.names if n != ignore)
+    plain = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.names is None
+    return _spread(X, schema, ignore) if plain else X  # type: ignore[arg-type]
+
+
 def _spread(X: npt.NDArray[np.generic], schema: Schema, ignore: str) -> npt.NDArray[np.generic]:
     """An array without the target's column gets an empty one in its place."""
     at = schema.index(ignore)
+    X = X.astype(np.float64 if X.dtype.kind in "biuf" else object)
     if X.shape[1] == len(schema) - 1:
-        return np.insert(X.astype(object), at, None, axis=1)
-    X = X.astype(object)
-    if X.shape[1] == len(schema):
-        X[:, at] = None
+        return np.insert(X, at, np.nan, axis=1)
+    if X.shape[1] != len(schema):
+        raise TableError(
+            f"expected an array of {len(schema)} columns ({', '.join(schema.names[:8])}"
+            f"{', …' if len(schema) > 8 else ''}), or of {len(schema) - 1} without {ignore!r}, "
+            f"got {X.shape[1]}"
+        )
+    X[:, at] = np.nan
     return X
 
 
-def _refuse_misspelt(X: pd.DataFrame, schema: Schema) -> None:
+def _refuse_misspelt(names: list[str], schema: Schema, ignore: str | None) -> None:
     """A column that is nearly one the model misses is a slip, not an extra."""
-    names = [str(c) for c in X.columns]
-    absent = [n for n in schema.names if n not in names]
-    if len(absent) == len(schema):
+    absent = {n.strip().casefold(): n for n in schema.names if n not in names}
+    absent.pop((ignore or "").strip().casefold(), None)
+    if not any(n in schema for n in names):
         raise TableError(
-            f"X has none of the model's columns: expected {', '.join(schema.names[:8])}, "
-            f"got {', '.join(names[:8])}"
+            f"X has none of the model's columns{' beside the target' if ignore else ''}: "
+            f"expected {', '.join(schema.names[:8])}, got {', '.join(names[:8]) or 'none'}"
         )
-    for name in names:
-        near = difflib.get_close_matches(name, absent, n=1, cutoff=0.85)
-        if name not in schema and near:
+    for name in names if absent else ():
+        if name in schema:
+            continue
+        if near := difflib.get_close_matches(name.strip().casefold(), absent, n=1, cutoff=0.85):
             raise TableError(
-                f"X has a column {name!r}, the model has {near[0]!r}, which X lacks: "
+                f"X has a column {name!r}, the model has {absent[near[0]]!r}, which X lacks: "
                 "rename it, or drop it to have it summed out"
             )
 
@@ -106,19 +129,36 @@ def require_numbers(names: Sequence[str], schema: Schema) -> None:
         if schema[name].kind == "category":
             raise QueryError(
                 f"{name!r} is a category: it has no mean; "
-                f"use predict_proba(X, {name!r}) or probability(\"{name} = …\")"
+                f'use predict_proba(X, {name!r}) or probability("{name} = …")'
             )
 
 
 def like(X: AnyRows, explained: Explanation, schema: Schema) -> AnyRows:
-    """The completed rows in the form that X has."""
-    filled = Table(schema, explained.values)
+    """The completed rows in the form that X has.
+
+    A DataFrame keeps its index, its order and the columns the model does not know; columns it
+    lacked stand at its end. An array of a model whose values are all numbers is one of numbers.
+    """
     if isinstance(X, Table):
         return Table(schema, explained.values, X.row_ids)
-    frame = filled.to_pandas()
+    frame = Table(schema, explained.values).to_pandas()
+    if isinstance(X, np.ndarray):
+        return _array_like(X, frame, schema)
     if isinstance(X, pd.DataFrame):
         frame.index = X.index
-        frame.attrs["exact"] = explained.exact
-        return frame
-    found = frame.to_numpy()
-    return found.astype(X.dtype) if np.issubdtype(X.dtype, np.number) else found
+        known = {str(label): label for label in X.columns}
+        frame = X.assign(**{}).drop(columns=[known[n] for n in schema.names if n in known]).join(
+            frame.rename(columns=known)
+        )
+    frame.attrs["exact"] = explained.exact
+    return frame
+
+
+def _array_like(
+    X: npt.NDArray[np.generic], frame: pd.DataFrame, schema: Schema
+) -> npt.NDArray[np.generic]:
+    texts = any(isinstance(c, str) for v in schema for c in v.categories)
+    found: npt.NDArray[np.generic] = frame.to_numpy(dtype=object)
+    if texts:
+        return found
+    return found.astype(X.dtype if np.issubdtype(X.dtype, np.number) else np.float64)

@@ -77,11 +77,20 @@ def _start_leaf(leaf: Leaf, schema: Schema, x: Array, assignment: Array) -> Arra
     columns = [schema.index(v) for v in leaf.scope]
     weights = assignment[:, np.arange(leaf.units) % assignment.shape[1]]  # (rows, units)
     if isinstance(rule, JointFamily):
-        raise NotImplementedError
+        return _start_joint(rule, x[:, columns], weights)
     per_variable = [
         _start_pair(rule, schema.variables[c], x[:, c], weights) for c in columns
     ]
     return {n: np.stack([p[n] for p in per_variable], axis=1) for n in per_variable[0]}
+
+
+def _start_joint(rule: JointFamily, x: Array, weights: Array) -> Arrays:
+    whole, units = rule.start(x), weights.shape[1]
+    before = {n: np.repeat(a[None], units, axis=0) for n, a in whole.items()}
+    tensors = {n: torch.from_numpy(a) for n, a in before.items()}
+    w = torch.from_numpy(np.ascontiguousarray(weights.T))
+    sums = rule.statistics(torch.from_numpy(np.ascontiguousarray(x)), w, tensors)
+    return rule.maximise({n: s.numpy() for n, s in sums.items()}, before)
 
 
 def _start_pair(rule: Family, variable: Variable, x: Array, weights: Array) -> dict[str, Array]:

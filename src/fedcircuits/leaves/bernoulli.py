@@ -25,6 +25,8 @@ CODES = np.array([0.0, 1.0])
 
 @dataclass(frozen=True, slots=True)
 class Bernoulli(LinearFamily):
+    """A boolean by the probability of code 1."""
+
     name: ClassVar[str] = "bernoulli"
     kinds: ClassVar[frozenset[str]] = frozenset({"boolean"})
     domains: ClassVar[Mapping[str, Domain]] = {"probability": "unit"}

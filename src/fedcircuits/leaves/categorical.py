@@ -16,13 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, Domain, LinearFamily, Tensors
+from fedcircuits.circuits.family import Array, Arrays, Domain, LinearFamily, Tensors, log_of
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.leaves import finite
 
 
 @dataclass(frozen=True, slots=True)
 class Categorical(LinearFamily):
+    """A probability for every code; exact zeros allowed."""
+
     name: ClassVar[str] = "categorical"
     kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean"})
     domains: ClassVar[Mapping[str, Domain]] = {"probability": "simplex"}
@@ -41,7 +43,7 @@ class Categorical(LinearFamily):
         return finite.check_probability(p["probability"])
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
-        logs = finite.log_probability(p["probability"])
+        logs = log_of(p["probability"])
         terms = (torch.where(x == code, logs[..., code], 0.0) for code in range(logs.shape[-1]))
         return sum(terms, torch.zeros((), dtype=logs.dtype, device=logs.device))
 
@@ -49,7 +51,7 @@ class Categorical(LinearFamily):
         return torch.stack([(x == code).to(x.dtype) for code in range(p["probability"].shape[-1])])
 
     def natural(self, p: Tensors) -> tuple[Tensor, Tensor]:
-        logs = finite.log_probability(p["probability"])
+        logs = log_of(p["probability"])
         return logs.movedim(-1, 0), torch.zeros_like(logs[..., 0])
 
     def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:

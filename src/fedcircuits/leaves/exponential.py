@@ -33,6 +33,8 @@ from fedcircuits.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class Exponential(LinearFamily):
+    """Real values from 0 up by their rate."""
+
     name: ClassVar[str] = "exponential"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {"rate": "positive"}

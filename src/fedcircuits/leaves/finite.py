@@ -8,10 +8,8 @@ for every value.
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, log_of, require
+from fedcircuits.circuits.family import Array, require
 from fedcircuits.errors import ParameterError
 
 
@@ -29,12 +27,6 @@ def check_smoothing(name: str, smoothing: float) -> None:
             f"family {name!r}: smoothing is a number of pseudo-counts, expected 0 or more, "
             f"got {smoothing}"
         )
-
-
-def log_probability(probability: Tensor) -> Tensor:
-    """log p with log 0 = IMPOSSIBLE, and a derivative of 0 there instead of NaN."""
-    possible = probability > 0
-    return torch.where(possible, log_of(torch.where(possible, probability, 1.0)), IMPOSSIBLE)
 
 
 def frequencies(count: Array, sums: Array, smoothing: float, old: Array) -> Array:

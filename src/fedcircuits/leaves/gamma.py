@@ -47,6 +47,8 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Gamma(LinearFamily):
+    """Positive real values by shape and rate."""
+
     name: ClassVar[str] = "gamma"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {"shape": "positive", "rate": "positive"}

@@ -28,6 +28,8 @@ from fedcircuits.leaves.normal import interval_moments, interval_quantile
 
 @dataclass(frozen=True, slots=True)
 class Gaussian(LinearFamily):
+    """Normal density of a real variable; variance kept within bounds relative to unit scale."""
+
     name: ClassVar[str] = "gaussian"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {"mean": "real", "variance": "positive"}

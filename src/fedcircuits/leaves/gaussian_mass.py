@@ -39,6 +39,8 @@ ROUNDING = 1 / (12 * TOP**2)
 
 @dataclass(frozen=True, slots=True)
 class GaussianMass(Family):
+    """Normal mass on the 256 levels k/255 of an 8-bit image."""
+
     name: ClassVar[str] = "gaussian_mass"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {"mean": "real", "variance": "positive"}

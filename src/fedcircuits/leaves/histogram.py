@@ -21,7 +21,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors, require
+from fedcircuits.circuits.family import (
+    IMPOSSIBLE,
+    Array,
+    Arrays,
+    Domain,
+    Family,
+    Tensors,
+    log_of,
+    require,
+)
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import finite
@@ -31,6 +40,8 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Histogram(Family):
+    """Piecewise constant density of a real variable."""
+
     name: ClassVar[str] = "histogram"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {"edges": "fixed", "probability": "simplex"}
@@ -55,7 +66,7 @@ class Histogram(Family):
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         index, outside = _bin(x, p["edges"])
-        heights = finite.log_probability(p["probability"]) - torch.log(p["edges"].diff(dim=-1))
+        heights = log_of(p["probability"]) - torch.log(p["edges"].diff(dim=-1))
         bins = heights.shape[-1]
         offset = torch.arange(heights[..., 0].numel()).reshape(heights.shape[:-1]) * bins
         inside = heights.reshape(-1)[(index + offset.to(index.device))]
@@ -115,6 +126,8 @@ class Histogram(Family):
 
 @dataclass(frozen=True, slots=True)
 class CountHistogram(Histogram):
+    """Counts in bins of whole numbers, each number of a bin equally likely."""
+
     name: ClassVar[str] = "count_histogram"
     kinds: ClassVar[frozenset[str]] = frozenset({"count"})
 

@@ -21,6 +21,8 @@ from fedcircuits.circuits.schema import Variable
 
 @dataclass(frozen=True, slots=True)
 class Indicator(Family):
+    """All mass on one code; nothing to learn."""
+
     name: ClassVar[str] = "indicator"
     kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean"})
     domains: ClassVar[Mapping[str, Domain]] = {"code": "fixed"}

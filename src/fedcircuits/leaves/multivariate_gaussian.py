@@ -50,6 +50,8 @@ from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, log_interval_mass
 
 @dataclass(frozen=True, slots=True)
 class MultivariateGaussian(JointFamily):
+    """Several real variables with a full covariance."""
+
     name: ClassVar[str] = "multivariate_gaussian"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     minimum_variance: float = 1e-6

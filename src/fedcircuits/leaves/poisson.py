@@ -36,6 +36,8 @@ from fedcircuits.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class Poisson(LinearFamily):
+    """Counts by their rate."""
+
     name: ClassVar[str] = "poisson"
     kinds: ClassVar[frozenset[str]] = frozenset({"count"})
     domains: ClassVar[Mapping[str, Domain]] = {"rate": "positive"}

@@ -41,6 +41,8 @@ NEAR = 1e-3  # how near to 2 degrees the second moment is interpolated
 
 @dataclass(frozen=True, slots=True)
 class StudentT(Family):
+    """A real variable with heavy tails; ``degrees`` are given, not learned."""
+
     name: ClassVar[str] = "student_t"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
     domains: ClassVar[Mapping[str, Domain]] = {

@@ -221,6 +221,18 @@ def statistics(s: JointSubject) -> None:
         expect_close(double[name], value, f"sums of {name!r} with weight 2", 1e-9, 1e-9)
 
 
+def start(s: JointSubject) -> None:
+    """What learning begins with is one distribution, whatever is missing."""
+    many = _rows(s, 200)
+    for x in (many, many[:1], np.full((3, 2), np.nan), np.empty((0, 2))):
+        p = {name: value[None] for name, value in s.family.start(x).items()}
+        wrong = s.family.check(p)
+        expect(wrong is None, f"start from {len(x)} rows: {wrong}")
+        found = s.log_density(x, p=p)
+        expect(found.shape == (1, len(x)), f"start gives {len(found)} units, expected one")
+        expect(np.isfinite(found), f"start from {len(x)} rows: a log density is not finite")
+
+
 def maximum(s: JointSubject) -> None:
     """EM with a fifth of the values missing climbs, and ends above the truth."""
     for unit in range(s.units):
@@ -319,6 +331,7 @@ LAWS: dict[str, Callable[[JointSubject], None]] = {
     "mode": highest,
     "samples": samples,
     "statistics": statistics,
+    "start": start,
     "maximum": maximum,
     "degenerate data": degenerate_data,
     "single precision": single_precision,

@@ -1,0 +1,27 @@
+"""Benchmarks against the peers, in one run: tables on the screen, figures in a JSON file.
+
+python -m benchmarks.run [evaluation …] [--output benchmarks/results]
+"""
+
+import argparse
+from pathlib import Path
+
+from benchmarks import evaluation
+from benchmarks.runner import write_json
+
+SECTIONS = {"evaluation": evaluation.run}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=[])
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
+    chosen = parser.parse_args()
+    for name in chosen.sections or SECTIONS:
+        path = chosen.output / f"{name}.json"
+        write_json(path, {"section": name, "results": SECTIONS[name]()})
+        print(f"\nwritten: {path}")
+
+
+if __name__ == "__main__":
+    main()
