@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer  # type: ignore[import-untyped]
+from sklearn.datasets import load_breast_cancer
 
 from benchmarks.environments import cache_folder
 

@@ -11,6 +11,7 @@ exact version everywhere, installed first, so that no open range can pull anothe
     python -m benchmarks.environments          # make what is missing, one line per peer
 """
 
+import functools
 import json
 import os
 import shutil
@@ -94,8 +95,12 @@ def python_of(name: str) -> Path:
     return cache_folder() / "environments" / name / "bin" / "python"
 
 
+@functools.cache
 def ensure(name: str) -> str | None:
-    """Make the peer's environment unless it is there; the reason in one line if that fails."""
+    """Make the peer's environment unless it is there; the reason in one line if that fails.
+
+    One attempt per run: a peer that cannot be had is not asked for again at every job.
+    """
     peer, python = PEERS[name], python_of(name)
     folder = python.parent.parent
     stamp, wanted = folder / "ready.json", json.dumps([TORCH, *peer.packages, *peer.bare])

@@ -1,7 +1,8 @@
 """Run a peer's worker in its own interpreter; print a table; write the results.
 
 A job is a small JSON object (README.md lists its fields). A peer that cannot be installed, fails or
-takes too long costs one line, never the run: its result then holds ``error`` and no figures.
+takes too long or too much memory costs one line, never the run or the machine: its result then
+holds ``error`` and no figures.
 """
 
 import json
@@ -43,7 +44,7 @@ def run_peer(peer: str, job: Mapping[str, Json], timeout: float = 1800) -> dict[
         return {**labels, "error": reason}
     python = sys.executable if peer == OURS else str(python_of(peer))
     worker = Path(__file__).parent / "peers" / f"{peer}.py"
-    complete: dict[str, Json] = {"threads": 1, "repeats": 5, **job}
+    complete: dict[str, Json] = {"threads": 1, "repeats": 5, "memory_gb": 8, **job}
     complete["trees"] = str(cache_folder() / "trees")
     try:
         done = subprocess.run(

@@ -15,8 +15,10 @@ from pathlib import Path
 
 
 def read_job():
-    """The job; from here on prints of the peer go to standard error."""
+    """The job, under its memory limit; from here on prints of the peer go to standard error."""
     job = json.load(sys.stdin)
+    limit = int(job.get("memory_gb", 8) * 2**30)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     sys.stdout = sys.stderr
     return job
 

@@ -65,8 +65,11 @@ def density(family: str, x: Array, p: Arrays) -> Array:
 
 
 def _pixel_mass(x: Array, mean: Array, deviation: Array) -> Array:
-    above = np.where(x >= 1, 1.0, stats.norm.cdf(x + 1 / 255, mean, deviation))
-    return np.asarray(above - np.where(x <= 0, 0.0, stats.norm.cdf(x, mean, deviation)))
+    low = np.where(x <= 0, -np.inf, (x - mean) / deviation)
+    high = np.where(x >= 1, np.inf, (x + 1 / 255 - mean) / deviation)
+    right = low > 0  # the far tails need the nearer of the two functions
+    above = stats.norm.sf(low) - stats.norm.sf(high)
+    return np.asarray(np.where(right, above, stats.norm.cdf(high) - stats.norm.cdf(low)))
 
 
 def _bin_density(x: Array, edges: Array, probability: Array) -> Array:

@@ -136,7 +136,12 @@ class _Builder:
         key = (frozenset(scope), units)
         if self.known.get(key) and self.rng.random() < 0.4:
             return str(self.rng.choice(self.known[key]))
-        made = self.leaf(scope, units) if self.is_leaf(scope, depth) else self.sum(scope, units, depth)
+        if self.is_leaf(scope, depth):
+            made = self.leaf(scope, units)
+        elif len(scope) > 1 and self.rng.random() < 0.3:
+            made = self.product(scope, depth, units)
+        else:
+            made = self.sum(scope, units, depth)
         self.known.setdefault(key, []).append(made)
         return made
 
@@ -155,20 +160,25 @@ class _Builder:
         return self.add(Sum(self.name(), children, units))
 
     def input(self, scope: list[str], depth: int) -> str:
-        if len(scope) == 1 or (depth > 0 and self.rng.random() < 0.2):
+        if len(scope) == 1 or (depth > 0 and self.rng.random() < 0.4):
             return self.region(scope, self.some(), depth - 1)
-        return self.product(scope, depth)
+        if self.rng.random() < 0.5:
+            return self.product(scope, depth, self.some())
+        cut = int(self.rng.integers(1, len(scope)))
+        pair = tuple(self.region(p, self.some(), depth - 1) for p in (scope[:cut], scope[cut:]))
+        return self.add(Product(self.name(), pair, outer=True))
 
-    def product(self, scope: list[str], depth: int) -> str:
+    def product(self, scope: list[str], depth: int, units: int) -> str:
+        """Of so many units: elementwise, or outer with all of them on one side."""
         order = [str(v) for v in self.rng.permutation(scope)]
         cut = int(self.rng.integers(1, len(order)))
         parts = [order[:cut], order[cut:]]
         if self.rng.random() < 0.5:
-            pair = (self.region(part, self.some(), depth - 1) for part in parts)
-            return self.add(Product(self.name(), tuple(pair), outer=True))
+            sides = self.rng.permutation([1, units])
+            pair = tuple(self.region(p, int(k), depth - 1) for p, k in zip(parts, sides, strict=True))
+            return self.add(Product(self.name(), pair, outer=True))
         if len(parts[1]) > 1 and self.rng.random() < 0.5:
             parts = [parts[0], parts[1][:1], parts[1][1:]]
-        units = self.some()
         joined = tuple(self.region(part, units, depth - 1) for part in parts)
         return self.add(Product(self.name(), joined))
 

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Integral
 from reprlib import repr as shortened
 from typing import NoReturn
+
+import numpy as np
 
 from fedcircuits.circuits.family import Family, family
 from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
@@ -105,14 +106,20 @@ def reachable(nodes: Iterable[Node], root: str) -> tuple[Node, ...]:
     """The nodes under ``root``, children before parents, whatever the order they come in."""
     by_name = {n.name: n for n in nodes}
     order: dict[str, Node] = {}
+    opened: set[str] = set()
     stack = [(root, False)]
     while stack:
         name, ready = stack.pop()
         if name in order:
             continue
+        if name not in by_name:
+            raise StructureError(f"a node has the child {name!r}, which does not exist")
         if ready or not by_name[name].children:
             order[name] = by_name[name]
+        elif name in opened:
+            raise StructureError(f"node {name!r} stands below itself: a circuit has no cycles")
         else:
+            opened.add(name)
             stack.append((name, True))
             stack.extend((c, False) for c in reversed(by_name[name].children))
     return tuple(order.values())
@@ -141,7 +148,7 @@ def _check(
             width, scope = _product_units(node, units), _product_scope(node, scopes)
         else:
             width, scope = node.units, frozenset().union(*(scopes[c] for c in node.children))
-        if not isinstance(width, Integral) or isinstance(width, bool) or width < 1:
+        if not isinstance(width, int | np.integer) or isinstance(width, bool) or width < 1:
             raise StructureError(
                 f"{_word(node)} {node.name!r}: units must be a whole number from 1, got {width!r}"
             )

@@ -76,8 +76,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, o
         parameters.check(circuit)
     except FedcircuitsError as error:
         raise _damaged(path, str(error)) from error
-    except Exception as error:  # safetensors raises errors of many kinds
-        raise _damaged(path, f"its contents cannot be read ({error})") from error
+    except RecursionError as error:
+        raise _damaged(path, "its circuits are nested too deeply") from error
     return circuit, parameters, metadata
 
 
@@ -101,8 +101,13 @@ def _collect(
 
 def _tensors(data: bytes) -> dict[Place, dict[str, dict[str, Array]]]:
     """Arrays by place, node and parameter."""
+    try:
+        arrays = safetensors.numpy.load(data)
+    except Exception as error:  # of many kinds, some of Rust's and some of numpy's
+        reason = str(error).removeprefix("Error while deserializing: ")
+        raise FileError(f"{VALUES} cannot be read ({reason})") from error
     found: dict[Place, dict[str, dict[str, Array]]] = {}
-    for key, array in safetensors.numpy.load(data).items():
+    for key, array in arrays.items():
         *place, node, name = _names(key)
         found.setdefault(tuple(place), {}).setdefault(node, {})[name] = np.asarray(array)
     return found
@@ -141,7 +146,8 @@ def _rebuild(
 def _refuse_surplus(tensors: Mapping[Place, Mapping[str, object]]) -> None:
     for place, nodes in tensors.items():
         for node in nodes:
-            raise FileError(f"there are arrays for {'/'.join((*place, node))!r}, which has none")
+            name = "/".join((*place, node))
+            raise FileError(f"there are arrays for {name!r}, which is no node with parameters")
 
 
 def _json(data: object, what: str) -> bytes:

@@ -22,7 +22,7 @@ WEIGHT = "weight"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Parameters(Mapping[str, Arrays]):
+class Parameters:
     """``Parameters({"root": {"weight": np.array([[0.3, 0.7]])}, …})``: arrays of every node."""
 
     values: Mapping[str, Arrays]
@@ -37,18 +37,13 @@ class Parameters(Mapping[str, Arrays]):
     def __contains__(self, name: object) -> bool:
         return name in self.values
 
-    def get(self, name: str, default: Arrays | None = None) -> Arrays | None:  # type: ignore[override]
-        return self.values.get(name, default)
-
     def __eq__(self, other: object) -> bool:
         """Whether both have the same numbers for the same nodes."""
         if not isinstance(other, Parameters):
             return NotImplemented
-        return (
-            dict(self.circuits) == dict(other.circuits)
-            and self.keys() == other.keys()
-            and all(_same(arrays, other[name]) for name, arrays in self.items())
-        )
+        same = self.values.keys() == other.values.keys()
+        same = same and all(_same(arrays, other[n]) for n, arrays in self.values.items())
+        return same and dict(self.circuits) == dict(other.circuits)
 
     def __repr__(self) -> str:
         inner = f", {len(self.circuits):,} circuits" if self.circuits else ""
@@ -109,6 +104,9 @@ def _check_leaf(leaf: Leaf, circuit: Circuit, arrays: Arrays) -> None:
     for name, trailing in shapes.items():
         _check_array(word, name, arrays[name], (*lead, *trailing))
     raise_if_wrong(leaf.name, rule.check(arrays))
+    size = variables[0].size
+    if isinstance(rule, Family) and size and (rule.mass(arrays, -0.5, size - 0.5) < 0.5).any():
+        raise ParameterError(f"{word}: its values must be codes below {size}, one is not")
 
 
 def _check_names(word: str, arrays: Arrays, expected: set[str]) -> None:

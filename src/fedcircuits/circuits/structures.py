@@ -15,7 +15,6 @@ class_conditional     one copy of a structure's units for every class of a label
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from numbers import Integral
 
 import networkx as nx
 import numpy as np
@@ -252,5 +251,5 @@ def _region(
 
 def _positive(**numbers: int) -> None:
     for name, value in numbers.items():
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             raise StructureError(f"{name} must be a whole number of at least 1, got {value!r}")

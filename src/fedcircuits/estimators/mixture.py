@@ -15,7 +15,10 @@ from fedcircuits.learning.table import Table
 class MixtureOfProducts(Model):
     """Components that each model every column on its own, learned by EM from k-means clusters.
 
-    >>> model = MixtureOfProducts(components=4, random_state=0).fit(table)
+    >>> table = Table.of({"age": [31, 47, 52, 28], "sex": ["f", "m", "f", "m"]})
+    >>> model = MixtureOfProducts(components=2, random_state=0).fit(table)
+    >>> model.predict_proba(table, "sex").shape
+    (4, 2)
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,14 @@ from fedcircuits.circuits.regions import EVERYTHING, Event, conjunction
 from fedcircuits.circuits.schema import Scalar, Schema
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators import questions
+from fedcircuits.learning.decoding import values_of
 from fedcircuits.learning.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Rows = pd.DataFrame | Table | npt.NDArray[np.generic]
-Given = str | Mapping[str, object] | Rows | None
+Rows: TypeAlias = pd.DataFrame | Table | npt.NDArray[np.generic]
+Given: TypeAlias = str | Mapping[str, object] | Rows | None
 AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
@@ -71,7 +72,8 @@ class Model(BaseEstimator):  # type: ignore[misc]
     def expect(self, columns: str | Sequence[str], given: Given = None) -> pd.DataFrame:
         """Mean and variance of real, count or boolean columns given evidence.
 
-        One line a column; with rows given, one line a row and two columns a variable.
+        One line a column; with rows given, one line a row and two columns a variable. The mean of
+        a boolean is the probability of its second value (mostly True).
         """
         names = [columns] if isinstance(columns, str) else list(columns)
         questions.require_numbers(names, self.schema_)
@@ -104,31 +106,35 @@ class Model(BaseEstimator):  # type: ignore[misc]
         self.classes(name)
         x = self._values(X, ignore=name)
         found = self._distribution.posterior(x, name)
-        lost = np.isnan(found).any(axis=1)
+        lost = np.asarray(np.isnan(found).any(axis=1))
         if lost.any():
-            warnings.warn(
-                f"{int(lost.sum())} rows (first: {int(np.flatnonzero(lost)[0])}) have probability "
-                f"zero under the model; they get the overall probabilities of {name!r}",
-                UserWarning,
-                stacklevel=2,
-            )
-            nothing = np.full((1, len(self.schema_)), np.nan)
-            found[lost] = self._distribution.posterior(nothing, name)
+            _warn_lost(lost, f"the overall probabilities of {name!r}")
+            found[lost] = self._distribution.posterior(self._nothing(), name)
         return found
 
     def predict(self, X: Rows, target: str | None = None) -> npt.NDArray[np.generic]:
-        """The most probable class of every row, or the conditional mean of a real or count."""
+        """The most probable class of every row, or the conditional mean of a real or count.
+
+        Rows that are impossible under the model are predicted as if nothing was known, with a
+        warning. The target's own column in X is ignored.
+        """
         name = self._target(target)
-        variable = self.schema_[name]
-        if not variable.size:
-            return self._distribution.moments(self._values(X, ignore=name), name)[0]
-        best = self.predict_proba(X, name).argmax(axis=1)
-        return np.array(variable.categories)[best]
+        if self.schema_[name].size:
+            best = self.predict_proba(X, name).argmax(axis=1)
+            return values_of(self.schema_[name], best.astype(np.float64))
+        found = self._distribution.moments(self._values(X, ignore=name), name)[0]
+        lost = np.asarray(np.isnan(found))
+        if lost.any():
+            _warn_lost(lost, f"the overall mean of {name!r}")
+            found[lost] = self._distribution.moments(self._nothing(), name)[0]
+        return found
 
     def _target(self, target: str | None) -> str:
         name = target if target is not None else getattr(self, "target", None)
         if not isinstance(name, str):
-            raise QueryError("name the column to predict: predict(X, target='…')")
+            raise QueryError(
+                "name the column to predict: predict(X, target='…'), or give the model a target"
+            )
         self.schema_.index(name)
         return name
 
@@ -138,8 +144,8 @@ class Model(BaseEstimator):  # type: ignore[misc]
         self, n: int = 1, given: Given = None, random_state: int | None = None
     ) -> pd.DataFrame:
         """n rows drawn from p(· | given); with rows given, n for each of them, in their order."""
-        if n < 1:
-            raise QueryError(f"sample: n must be at least 1, got {n}")
+        if not isinstance(n, int | np.integer) or n < 1:
+            raise QueryError(f"sample: n must be a whole number of at least 1, got {n!r}")
         x, known = self._given(given)
         rng = np.random.default_rng(random_state)
         drawn = self._distribution.sample(np.repeat(x, n, axis=0), rng, known)
@@ -190,12 +196,12 @@ class Model(BaseEstimator):  # type: ignore[misc]
     @property
     def _distribution(self) -> Distribution:
         self._check_fitted()
-        cached = self.__dict__.get("_ready")
-        if cached is None or cached[0] is not self.parameters_:
-            cached = (self.parameters_, Distribution(self.circuit_, self.parameters_))
-            self.__dict__["_ready"] = cached
-        ready: Distribution = cached[1]
-        return ready
+        made_of, ready = self.__dict__.get("_ready", ((None, None), None))
+        if made_of[0] is not self.circuit_ or made_of[1] is not self.parameters_:
+            ready = Distribution(self.circuit_, self.parameters_)
+            self.__dict__["_ready"] = ((self.circuit_, self.parameters_), ready)
+        found: Distribution = ready
+        return found
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in super().__getstate__().items() if k != "_ready"}
@@ -206,16 +212,29 @@ class Model(BaseEstimator):  # type: ignore[misc]
     def _given(self, given: Given) -> tuple[Array, Event]:
         """Rows of fixed values, and an event over what they leave open."""
         if questions.is_rows(given):
-            return self._values(given), EVERYTHING  # type: ignore[arg-type]
+            return self._values(given), EVERYTHING
         evidence: Evidence = parse_evidence(given, self.schema_)  # type: ignore[arg-type]
-        x = np.full((1, len(self.schema_)), np.nan)
+        x = self._nothing()
         for name, value in evidence.values.items():
             x[0, self.schema_.index(name)] = value
         return x, evidence.event
 
+    def _nothing(self) -> Array:
+        """A row of which nothing is known."""
+        return np.full((1, len(self.schema_)), np.nan)
+
     @staticmethod
     def _answer(found: Array, given: Given) -> float | Array:
         return found if questions.is_rows(given) else float(found[0])
+
+
+def _warn_lost(lost: npt.NDArray[np.bool_], instead: str) -> None:
+    warnings.warn(
+        f"{int(lost.sum())} of {len(lost)} rows have probability zero under the model (the first "
+        f"is row {int(np.flatnonzero(lost)[0])}); they get {instead}",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _require_possible(logs: Array, what: str) -> None:

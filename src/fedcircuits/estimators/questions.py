@@ -22,6 +22,12 @@ AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
 def is_rows(given: object) -> bool:
+    """Whether evidence comes as rows, one answer each, and not as text or a mapping."""
+    if isinstance(given, list | tuple | set | int | float):
+        raise QueryError(
+            "evidence must be text such as 'age > 40', a mapping of names to values, or rows (a "
+            f"DataFrame, Table or array), got {type(given).__name__}"
+        )
     return given is not None and not isinstance(given, str | Mapping)
 
 
@@ -36,8 +42,10 @@ def values_of(X: object, schema: Schema, ignore: str | None = None) -> Array:
 
     ``ignore`` is a column whose values do not count: it is NaN, whatever X has there.
     """
-    if ignore is not None:
-        X = _without(X, schema, ignore)
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.names is None:
+        X = _in_place(X, schema, ignore)
+    elif ignore is not None:
+        X = _without(X, ignore)
     if isinstance(X, pd.DataFrame | Table):
         _refuse_misspelt([str(c) for c in _names(X)], schema, ignore)
     values = Table.of(X, schema=schema, partial=True).values
@@ -53,28 +61,33 @@ def _names(X: pd.DataFrame | Table) -> list[object]:
     return list(X.names if isinstance(X, Table) else X.columns)
 
 
-def _without(X: object, schema: Schema, ignore: str) -> object:
+def _without(X: object, ignore: str) -> object:
     """X without the values of one column, which may be of no category that the model knows."""
     if isinstance(X, pd.DataFrame):
         return X.loc[:, [str(c) != ignore for c in X.columns]]
-    if isinstance(X, Table) and ignore in X.names and len(X.names) > 1:
+    if isinstance(X, Table) and ignore in X.names:
         return X.select(n for n in X.names if n != ignore)
-    plain = isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.names is None
-    return _spread(X, schema, ignore) if plain else X  # type: ignore[arg-type]
+    return X
 
 
-def _spread(X: npt.NDArray[np.generic], schema: Schema, ignore: str) -> npt.NDArray[np.generic]:
-    """An array without the target's column gets an empty one in its place."""
+def _in_place(
+    X: npt.NDArray[np.generic], schema: Schema, ignore: str | None
+) -> npt.NDArray[np.generic]:
+    """An array that has the column to ignore, or has none, gets an empty one in its place."""
+    width, names = len(schema), ", ".join(schema.names[:8]) + (", …" if len(schema) > 8 else "")
+    without = ignore is not None and X.shape[1] == width - 1
+    if X.shape[1] != width and not without:
+        fewer = "" if ignore is None else f", or {width - 1} without {ignore!r}"
+        raise TableError(
+            f"expected an array of {width} columns ({names}){fewer}, got {X.shape[1]}; "
+            "a DataFrame may have fewer, they are found by name"
+        )
+    if ignore is None:
+        return X
     at = schema.index(ignore)
     X = X.astype(np.float64 if X.dtype.kind in "biuf" else object)
-    if X.shape[1] == len(schema) - 1:
+    if without:
         return np.insert(X, at, np.nan, axis=1)
-    if X.shape[1] != len(schema):
-        raise TableError(
-            f"expected an array of {len(schema)} columns ({', '.join(schema.names[:8])}"
-            f"{', …' if len(schema) > 8 else ''}), or of {len(schema) - 1} without {ignore!r}, "
-            f"got {X.shape[1]}"
-        )
     X[:, at] = np.nan
     return X
 
@@ -102,6 +115,11 @@ def event_of(event: str | Mapping[str, object], schema: Schema) -> Event:
     """An event from text, or from a mapping of names to values, (low, high) or sets."""
     if isinstance(event, str):
         return parse_event(event, schema)
+    if not isinstance(event, Mapping):
+        raise QueryError(
+            "an event must be text such as 'age > 40' or a mapping of names to values, got "
+            f"{type(event).__name__}"
+        )
     known = parse_evidence(event, schema)
     asked = known.event
     for name, value in known.values.items():
@@ -140,16 +158,15 @@ def like(X: AnyRows, explained: Explanation, schema: Schema) -> AnyRows:
     lacked stand at its end. An array of a model whose values are all numbers is one of numbers.
     """
     if isinstance(X, Table):
-        return Table(schema, explained.values, X.row_ids)
+        return Table(schema, explained.values, X.row_ids)  # type: ignore[return-value]
     frame = Table(schema, explained.values).to_pandas()
     if isinstance(X, np.ndarray):
         return _array_like(X, frame, schema)
     if isinstance(X, pd.DataFrame):
         frame.index = X.index
-        known = {str(label): label for label in X.columns}
-        frame = X.assign(**{}).drop(columns=[known[n] for n in schema.names if n in known]).join(
-            frame.rename(columns=known)
-        )
+        own = {c: frame[str(c)] if str(c) in schema else X[c] for c in X.columns}
+        absent = {n: frame[n] for n in schema.names if n not in map(str, X.columns)}
+        frame = pd.DataFrame({**own, **absent}, index=X.index)
     frame.attrs["exact"] = explained.exact
     return frame
 

@@ -78,9 +78,7 @@ def _start_leaf(leaf: Leaf, schema: Schema, x: Array, assignment: Array) -> Arra
     weights = assignment[:, np.arange(leaf.units) % assignment.shape[1]]  # (rows, units)
     if isinstance(rule, JointFamily):
         return _start_joint(rule, x[:, columns], weights)
-    per_variable = [
-        _start_pair(rule, schema.variables[c], x[:, c], weights) for c in columns
-    ]
+    per_variable = [_start_pair(rule, schema.variables[c], x[:, c], weights) for c in columns]
     return {n: np.stack([p[n] for p in per_variable], axis=1) for n in per_variable[0]}
 
 

@@ -96,9 +96,7 @@ def rdc(
     if len(values) > MOST_ROWS:
         values = values[rng.choice(len(values), MOST_ROWS, replace=False)]
     k = int(np.clip(len(values) // 10, 2, features))
-    blocks = [
-        _whitened(_sines(c, v, rng, k)) for c, v in zip(values.T, variables, strict=True)
-    ]
+    blocks = [_whitened(_sines(c, v, rng, k)) for c, v in zip(values.T, variables, strict=True)]
     joined = np.concatenate(blocks, axis=1)  # (rows, columns · k)
     cross = (joined.T @ joined).reshape(len(blocks), k, len(blocks), k).transpose(0, 2, 1, 3)
     found = np.linalg.svd(cross, compute_uv=False)[..., 0]

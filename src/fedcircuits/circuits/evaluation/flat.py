@@ -73,7 +73,9 @@ def flatten(program: Program, packed: Packed, masked: bool) -> Flat:
         else:
             assert isinstance(step, DirectStep | JointStep)
             own = np.arange(step.start, step.start + _folds(step) * step.units)
-            block = Block(own, extra + np.arange(len(own)), np.ones(len(own)), np.full(len(own), -1))
+            block = Block(
+                own, extra + np.arange(len(own)), np.ones(len(own)), np.full(len(own), -1)
+            )
             kind[own] = kernel.LEAF
             extra += len(own)
         shifted = np.where(block.source >= 0, block.source + offset, -1)
@@ -131,7 +133,9 @@ def _sum(step: SumStep, weight: Tensor) -> Block:
     )
 
 
-def _ordered(program: Program, kind: npt.NDArray[np.int8], const: Array, blocks: list[Block]) -> Flat:
+def _ordered(
+    program: Program, kind: npt.NDArray[np.int8], const: Array, blocks: list[Block]
+) -> Flat:
     owner = np.concatenate([b.owner for b in blocks])
     by_owner = np.argsort(owner, kind="stable")
     reads = np.concatenate([b.reads for b in blocks])[by_owner]
@@ -174,7 +178,12 @@ def log_values(flat: Flat, matrix: npt.NDArray[np.floating]) -> npt.NDArray[np.f
 
 
 def counts(
-    flat: Flat, program: Program, packed: Packed, matrix: npt.NDArray[np.floating], weight: Tensor, masked: bool
+    flat: Flat,
+    program: Program,
+    packed: Packed,
+    matrix: npt.NDArray[np.floating],
+    weight: Tensor,
+    masked: bool,
 ) -> tuple[float, tuple[LeafCounts | Tensor | None, ...]]:
     """EM's statistics by step, as the other executor gives them."""
     d_val, d_const = np.zeros(len(flat.val)), np.zeros(len(flat.kind))
@@ -201,7 +210,9 @@ def counts(
     return objective, tuple(found)
 
 
-def _leaf_counts(step: LinearStep, p: LeafValues, mine: Array, by_row: Array, masked: bool) -> LeafCounts:
+def _leaf_counts(
+    step: LinearStep, p: LeafValues, mine: Array, by_row: Array, masked: bool
+) -> LeafCounts:
     entries = p.coefficients.numel()
     sums = torch.from_numpy(mine[:entries]).view(p.coefficients.shape)
     if masked:

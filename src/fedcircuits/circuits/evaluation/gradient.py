@@ -65,7 +65,11 @@ class Differentiable(nn.Module):
         self, step: LinearStep | DirectStep, values: LeafValues
     ) -> Iterator[tuple[int, str, Domain, Tensor]]:
         for j, part in enumerate(values.parts):
-            arrays = step.framed(part, self.start.frames) if isinstance(step, LinearStep) else part.arrays
+            arrays = (
+                step.framed(part, self.start.frames)
+                if isinstance(step, LinearStep)
+                else part.arrays
+            )
             for name, array in arrays.items():
                 domain = part.rule.domains.get(name, "fixed")
                 if domain != "fixed":
@@ -84,9 +88,7 @@ class Differentiable(nn.Module):
 
     def _tensors(self, inputs: Inputs) -> Iterator[Tensor]:
         """What the operation depends on: weights; coefficients and constants; rows of values."""
-        for i, (step, values) in enumerate(
-            zip(self.program.steps, self.start.values, strict=True)
-        ):
+        for i, (step, values) in enumerate(zip(self.program.steps, self.start.values, strict=True)):
             if isinstance(values, Tensor):
                 yield torch.softmax(self.numbers[f"{i}"], -1)
             elif isinstance(step, LinearStep) and isinstance(values, LeafValues):
@@ -108,9 +110,7 @@ class Differentiable(nn.Module):
     def packed(self) -> Packed:
         """Where training stands, for queries and to save."""
         new: list[Values] = []
-        for i, (step, values) in enumerate(
-            zip(self.program.steps, self.start.values, strict=True)
-        ):
+        for i, (step, values) in enumerate(zip(self.program.steps, self.start.values, strict=True)):
             if isinstance(values, Tensor):
                 new.append(torch.softmax(self.numbers[f"{i}"], -1) * (values > 0))
             elif isinstance(values, LeafValues) and isinstance(step, LinearStep | DirectStep):
@@ -153,7 +153,9 @@ class _LogLikelihood(torch.autograd.Function):
         return (None, None, *out)
 
 
-def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> tuple[Packed, dict[int, Tensor]]:
+def _repacked(
+    model: Differentiable, tensors: tuple[Tensor, ...]
+) -> tuple[Packed, dict[int, Tensor]]:
     """Packed parameters with the given tensors in place, and known rows of log-values."""
     left = iter(tensors)
     values: list[Values] = []

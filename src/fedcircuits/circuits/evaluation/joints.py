@@ -52,7 +52,9 @@ class JointStep:
         return self._values(parameters[self.name], dtype)
 
     def _values(self, arrays: Arrays, dtype: torch.dtype) -> JointValues:
-        tensors = {n: torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()}
+        tensors = {
+            n: torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()
+        }
         return JointValues(arrays, tensors)
 
     def _regions(self, regions: Mapping[int, Region]) -> dict[int, Region]:
@@ -62,7 +64,12 @@ class JointStep:
         return x[:, list(self.variables)].to(dtype)
 
     def upward(
-        self, p: JointValues, inputs: Inputs, out: Tensor, regions: Mapping[int, Region], maximum: bool
+        self,
+        p: JointValues,
+        inputs: Inputs,
+        out: Tensor,
+        regions: Mapping[int, Region],
+        maximum: bool,
     ) -> None:
         x = self._own(inputs.x, out.dtype)
         if maximum:

@@ -150,7 +150,18 @@ TOP, TOTAL, TERM = 0, 1, 2  # rows of the scratch space
 @nb.njit(cache=True, nogil=True, fastmath={"contract"}, inline="always")
 def _row(kind, a, z, idx, val, const, rows, stats, o, scratch, bits, whole):  # type: ignore[no-untyped-def]
     """Row o of the values for a block of data rows."""
-    if kind == SUM:
+    if kind == SUM and z - a == 2:  # log(w exp(x) + v exp(y)) by one exponential
+        c, d, w, v = idx[a], idx[a + 1], val[a], val[a + 1]
+        for j in range(BLOCK):
+            scratch[TERM, j] = -abs(rows[c, j] - rows[d, j])
+        exp_row(scratch, TERM, bits, whole)
+        for j in range(BLOCK):
+            larger, e = rows[c, j] > rows[d, j], scratch[TERM, j]
+            scratch[TOTAL, j] = w + v * e if larger else w * e + v
+        log_row(scratch, TOTAL, bits, whole)
+        for j in range(BLOCK):
+            rows[o, j] = max(rows[c, j], rows[d, j]) + scratch[TOTAL, j]
+    elif kind == SUM:
         c = idx[a]
         for j in range(BLOCK):
             scratch[TOP, j] = rows[c, j]

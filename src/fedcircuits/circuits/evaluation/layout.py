@@ -105,7 +105,9 @@ def _slots_of(node: Node, circuit: Circuit, melting: set[str]) -> Iterator[Slot]
     elif isinstance(node, Product) and node.outer:
         yield Slot(name, "outer", units, node.children)
     elif isinstance(node, Product):
-        melted = tuple(n for c in node.children if c in melting and isinstance(n := circuit[c], Leaf))
+        melted = tuple(
+            n for c in node.children if c in melting and isinstance(n := circuit[c], Leaf)
+        )
         rest = tuple(c for c in node.children if c not in melting)
         if not rest:
             yield Slot(name, "linear", units, leaves=melted)

@@ -139,7 +139,10 @@ class LinearStep:
         return frames[cell].shift[at][:, None], frames[cell].scale[at][:, None]
 
     def _is(self, part: Part, cell: tuple[str, int]) -> bool:
-        return part.rule.name == cell[0] and int(self.pairs.variable[part.pairs[0]]) in self.places[cell]
+        return (
+            part.rule.name == cell[0]
+            and int(self.pairs.variable[part.pairs[0]]) in self.places[cell]
+        )
 
     def framed(self, part: Part, frames: Frames) -> Arrays:
         """A part's parameters as its frame shows them."""
@@ -192,11 +195,15 @@ class LinearStep:
             return (
                 torch.cat([r.view(self.folds, -1) for r in rows], 1).flatten(),
                 owner[0],
-                torch.cat([c.view(self.folds, -1, self.units) for c in coefficients], 1).flatten(0, 1),
+                torch.cat([c.view(self.folds, -1, self.units) for c in coefficients], 1).flatten(
+                    0, 1
+                ),
             )
         return torch.cat(rows), torch.cat(owner), torch.cat(coefficients)
 
-    def _flat(self, rows: Tensor, owner: Tensor, coefficients: Tensor, matrix: Tensor, out: Tensor) -> None:
+    def _flat(
+        self, rows: Tensor, owner: Tensor, coefficients: Tensor, matrix: Tensor, out: Tensor
+    ) -> None:
         if self.folds * self.units * len(matrix) <= DENSE:
             dense = torch.zeros(self.folds, len(matrix), self.units, dtype=out.dtype)
             dense.index_put_((owner, rows), coefficients, accumulate=True)
@@ -216,12 +223,16 @@ class LinearStep:
     # ------------------------------------------------------------------ downward
 
     def downward(self, p: LeafValues, inputs: Inputs, gradient: Tensor) -> LeafCounts:
-        own = gradient.narrow(0, self.start, self.folds * self.units).view(self.folds, self.units, -1)
+        own = gradient.narrow(0, self.start, self.folds * self.units).view(
+            self.folds, self.units, -1
+        )
         sums = self._pull(own, inputs.matrix, self.entry_row, self.entry_slot, self.block[0])
         if inputs.seen is None:
             return LeafCounts(sums, own.sum(2)[self.pairs.slot])
         rows = inputs.seen_row + self.pairs.variable
-        return LeafCounts(sums, self._pull(own, inputs.matrix, rows, self.pairs.slot, self.block[1]))
+        return LeafCounts(
+            sums, self._pull(own, inputs.matrix, rows, self.pairs.slot, self.block[1])
+        )
 
     def _pull(self, own: Tensor, matrix: Tensor, rows: Tensor, owner: Tensor, width: int) -> Tensor:
         """Σ over the batch of gradient · T, (entries, units)."""
@@ -237,7 +248,9 @@ class LinearStep:
             found[a:b] = torch.bmm(own.index_select(0, owner[a:b]), read)[:, :, 0]
         return found
 
-    def maximise(self, counts: LeafCounts, p: LeafValues, frames: Frames, rules: Rules) -> LeafValues:
+    def maximise(
+        self, counts: LeafCounts, p: LeafValues, frames: Frames, rules: Rules
+    ) -> LeafValues:
         parts = tuple(self._maximised(part, counts, frames, rules) for part in p.parts)
         return self.from_parts(parts, frames, p.coefficients.dtype)
 
@@ -338,7 +351,9 @@ class DirectStep:
         return torch.where(seen, x, 0.0), seen
 
     def downward(self, p: LeafValues, inputs: Inputs, gradient: Tensor) -> LeafCounts:
-        own = gradient.narrow(0, self.start, self.folds * self.units).view(self.folds, self.units, -1)
+        own = gradient.narrow(0, self.start, self.folds * self.units).view(
+            self.folds, self.units, -1
+        )
         count = torch.zeros(len(self.pairs.slot), self.units, dtype=own.dtype)
         sums = torch.zeros(0, *count.shape, dtype=own.dtype)
         for part in p.parts:
@@ -354,7 +369,9 @@ class DirectStep:
                 count[part.pairs[a:b]] = weight.sum(2)
         return LeafCounts(sums, count)
 
-    def maximise(self, counts: LeafCounts, p: LeafValues, frames: Frames, rules: Rules) -> LeafValues:
+    def maximise(
+        self, counts: LeafCounts, p: LeafValues, frames: Frames, rules: Rules
+    ) -> LeafValues:
         parts = []
         for part in p.parts:
             rule = rules.get(part.rule.name, part.rule)
@@ -379,7 +396,11 @@ def by_name(p: LeafValues) -> dict[str, Arrays]:
 
 
 def average(
-    step: LinearStep | DirectStep, p: LeafValues, gradient: Tensor, variable: int, functional: Functional
+    step: LinearStep | DirectStep,
+    p: LeafValues,
+    gradient: Tensor,
+    variable: int,
+    functional: Functional,
 ) -> Tensor | int:
     shape = (step.folds, step.units, -1)
     own = gradient.narrow(0, step.start, step.folds * step.units).view(shape)

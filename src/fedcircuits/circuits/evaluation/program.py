@@ -69,9 +69,7 @@ class Counts:
 
     def add(self, other: Counts) -> Counts:
         steps = tuple(_add(a, b) for a, b in zip(self.steps, other.steps, strict=True))
-        return Counts(
-            self.log_likelihood + other.log_likelihood, self.weight + other.weight, steps
-        )
+        return Counts(self.log_likelihood + other.log_likelihood, self.weight + other.weight, steps)
 
 
 def _add(a: Derivative, b: Derivative) -> Derivative:
@@ -278,14 +276,21 @@ class Program:
     def counts(self, x: Tensor, packed: Packed, weight: Tensor | None = None) -> Counts:
         """Expected statistics of rows x: add them over batches or parties, then maximise."""
         weight = torch.ones(len(x), dtype=self.dtype) if weight is None else weight.to(self.dtype)
-        linear = self.compiled and not any(isinstance(s, DirectStep | JointStep) for s in self.steps)
+        linear = self.compiled and not any(
+            isinstance(s, DirectStep | JointStep) for s in self.steps
+        )
 
         def expect(span: tuple[int, int]) -> Counts:
             inputs, own = self.read(x[span[0] : span[1]], packed), weight[span[0] : span[1]]
             if linear:
                 folded = self._flat(packed, inputs)
                 total, steps = flat.counts(
-                    folded, self, packed, inputs.matrix.contiguous().numpy(), own, inputs.seen is not None
+                    folded,
+                    self,
+                    packed,
+                    inputs.matrix.contiguous().numpy(),
+                    own,
+                    inputs.seen is not None,
                 )
                 return Counts(total, float(own.double().sum()), steps)
             return self._expected(inputs, packed, own)
@@ -339,7 +344,9 @@ class Program:
         def over(rows: Tensor) -> Tensor:
             inputs = self.read(rows, packed)
             values = self.upward(inputs, packed, shifts, regions)
-            gradient, _ = self.downward(values, inputs, packed, torch.ones(len(rows), dtype=self.dtype))
+            gradient, _ = self.downward(
+                values, inputs, packed, torch.ones(len(rows), dtype=self.dtype)
+            )
             total: Tensor | int = 0
             for step, own in zip(self.steps, packed.values, strict=True):
                 if isinstance(step, LinearStep | DirectStep) and isinstance(own, LeafValues):
@@ -372,7 +379,12 @@ class Program:
         return np.concatenate(filled), finite(torch.cat(roots))
 
     def _choose(
-        self, x: Tensor, values: Tensor, packed: Packed, regions: Regions, rng: np.random.Generator | None
+        self,
+        x: Tensor,
+        values: Tensor,
+        packed: Packed,
+        regions: Regions,
+        rng: np.random.Generator | None,
     ) -> Array:
         chosen = torch.full((len(self.layout.number) + 1, len(x)), -1, dtype=torch.int32)
         chosen[self.layout.number[self.circuit.root.name]] = 0

@@ -97,7 +97,12 @@ class Columns:
         return Inputs(x, matrix, seen, self.rows, self.variables)
 
     def _cell(
-        self, key: tuple[str, int], columns: Tensor, seen: Tensor | None, frame: Frame | None, dtype: torch.dtype
+        self,
+        key: tuple[str, int],
+        columns: Tensor,
+        seen: Tensor | None,
+        frame: Frame | None,
+        dtype: torch.dtype,
     ) -> Tensor:
         cell = self.cells[key]
         everything = len(cell.variables) == self.variables

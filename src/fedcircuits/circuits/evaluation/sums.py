@@ -48,7 +48,12 @@ def _maximum(weight: Tensor, children: Tensor) -> Tensor:
 
 
 def _shares(
-    weight: Tensor, scaled: Tensor, top: Tensor, out: Tensor, own: Tensor, children: Callable[[], Tensor]
+    weight: Tensor,
+    scaled: Tensor,
+    top: Tensor,
+    out: Tensor,
+    own: Tensor,
+    children: Callable[[], Tensor],
 ) -> tuple[Tensor, Tensor]:
     """d objective / d weight, and the posterior share of every input (folds, inputs, batch)."""
     gap = top - out
@@ -130,7 +135,9 @@ class SumStep:
             return
         below = values[self.rows.index.view(self.folds, -1)[fold], column[:, None]]
         option = choose(log_of(weight[fold, mine[fold, column].long()]) + below)
-        chosen[self.children[fold, option], column] = self.child_units[fold, option].to(chosen.dtype)
+        chosen[self.children[fold, option], column] = self.child_units[fold, option].to(
+            chosen.dtype
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,143 @@
+"""A report as one HTML page: title, headings, paragraphs, answers, tables and pictures.
+
+The page stands alone: pictures are embedded, nothing is loaded from elsewhere, and it reads on a
+phone. All text is escaped: whatever a column or a person is called, it is shown, never run.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.55 system-ui, sans-serif; color: #1f2933; background: #f5f7f9; margin: 0; }
+main { max-width: 60rem; margin: 0 auto; padding: 1.2rem; background: #fff; }
+h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+p, dd { max-width: 42rem; overflow-wrap: anywhere; }
+dt { font-weight: 600; margin-top: 1rem; } dd { margin: .2rem 0 0; color: #2563a8; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .95rem; }
+caption { text-align: left; color: #6b7785; padding-bottom: .3rem; }
+th, td { padding: .35rem .8rem .35rem 0; text-align: left; border-bottom: 1px solid #e4e8ec; }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th:first-child, td:first-child { min-width: 9rem; }
+figure { margin: 1rem 0; } img { max-width: 100%; min-width: min(36rem, 170vw); height: auto; }
+figcaption { color: #6b7785; font-size: .9rem; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    pairs: Sequence[tuple[str, str]]  # question, answer
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table of texts. Columns after the first are numbers, aligned at the right."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+    def lines(self) -> list[str]:
+        """The table in plain text, for a terminal."""
+        table = [self.columns, *self.rows]
+        widths = [max(len(row[i]) for row in table) for i in range(len(self.columns))]
+        return ["  ".join(_aligned(row, widths)).rstrip() for row in table]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    png: bytes
+    caption: str
+
+
+Block = Heading | Paragraph | Answers | Grid | Picture
+
+
+def page(title: str, blocks: Iterable[Block]) -> str:
+    """The whole page as text."""
+    body = "\n".join(_html(block) for block in blocks)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n<h1>{escape(title)}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def png_of(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def write(path: Path, content: bytes) -> None:
+    """The file, whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, 0o644)  # mkstemp makes it private to its owner
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Heading(text):
+            return f"<h2>{escape(text)}</h2>"
+        case Paragraph(text):
+            return f"<p>{escape(text)}</p>"
+        case Answers(pairs):
+            parts = (f"<dt>{escape(q)}</dt>\n<dd>{escape(a)}</dd>" for q, a in pairs)
+            return "<dl>\n" + "\n".join(parts) + "\n</dl>"
+        case Picture(png, caption):
+            data = base64.b64encode(png).decode("ascii")
+            image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{data}">'
+            below = f"<figcaption>{escape(caption)}</figcaption>"
+            return f'<figure>\n<div class="wide">{image}</div>\n{below}\n</figure>'
+    return _table(block)
+
+
+def _table(grid: Grid) -> str:
+    caption = f"<caption>{escape(grid.caption)}</caption>\n" if grid.caption else ""
+    head = _cells("th", grid.columns)
+    body = "\n".join(_cells("td", row) for row in grid.rows)
+    return (
+        f'<div class="wide"><table>\n{caption}<thead>\n{head}\n</thead>\n'
+        f"<tbody>\n{body}\n</tbody>\n</table></div>"
+    )
+
+
+def _cells(tag: str, texts: Sequence[str]) -> str:
+    marks = ["", *[' class="number"'] * (len(texts) - 1)]
+    cells = (f"<{tag}{m}>{escape(t)}</{tag}>" for m, t in zip(marks, texts, strict=True))
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    first, *others = zip(row, widths, strict=True)
+    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]

@@ -1,0 +1,88 @@
+"""What all pictures share: colours, sizes in inches, and drawings that can stand side by side.
+
+A drawing knows its size in inches before it is painted, so texts keep their size and a figure is
+made to fit its drawings, never the other way round. Figures are made directly, without pyplot: no
+global state, no screen. Names are the user's: they are drawn as they are, never read as formulas.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK, FAINT, PALE = "#1f2933", "#6b7785", "#e4e8ec"
+BEFORE, AFTER = "#9aa5b1", "#2563a8"
+KNOWN = "#b45309"
+FILL = {"sum": "#dbe8f5", "product": "#fdeedc", "leaf": "#e0f1e4", "fuse": "#efe4f5"}
+EDGE = {"sum": "#2563a8", "product": "#b45309", "leaf": "#2f7d4a", "fuse": "#7c3f9e"}
+MARGIN, GAP = 0.25, 0.45  # inches
+TEXT = 8.0  # points
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    width: float  # inches, without margins
+    height: float
+    paint: Callable[[Figure, float, float], None]  # figure, left and bottom in inches
+
+
+def figure_of(drawing: Drawing, title: str = "") -> Figure:
+    """A figure of the drawing's size."""
+    head = 0.42 if title else 0.0
+    width, height = drawing.width + 2 * MARGIN, drawing.height + head + 2 * MARGIN
+    figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
+    drawing.paint(figure, MARGIN, MARGIN)
+    if title:
+        at = (MARGIN / width, 1 - MARGIN / height)
+        figure.text(*at, title, size=13, weight="bold", color=INK, va="top", parse_math=False)
+    return figure
+
+
+def beside(a: Drawing, b: Drawing) -> Drawing:
+    """a at the left of b, hung from one line; above it where a is low, to waste no room."""
+    stacked = a.height < 0.6 * b.height and a.width < 1.3 * b.width
+    width = max(a.width, b.width) if stacked else a.width + GAP + b.width
+    height = a.height + GAP + b.height if stacked else max(a.height, b.height)
+
+    def paint(figure: Figure, left: float, bottom: float) -> None:
+        a.paint(figure, left, bottom + height - a.height)
+        right = left if stacked else left + a.width + GAP
+        b.paint(figure, right, bottom if stacked else bottom + height - b.height)
+
+    return Drawing(width, height, paint)
+
+
+def axes_at(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Axes at a place in inches."""
+    whole_width, whole_height = figure.get_size_inches()
+    return figure.add_axes(
+        (left / whole_width, bottom / whole_height, width / whole_width, height / whole_height)
+    )
+
+
+def sheet(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Bare axes whose coordinates are inches from their lower left corner."""
+    axes = axes_at(figure, left, bottom, width, height)
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    axes.axis("off")
+    return axes
+
+
+def text_width(text: str, size: float = TEXT) -> float:
+    """Inches that a text needs, estimated on the safe side."""
+    ems = sum(1.1 if unicodedata.east_asian_width(c) in "WF" else 0.64 for c in text)
+    return ems * size / 72
+
+
+def shortened(name: str, most: int) -> str:
+    """A name on one line, cut in its middle: the ends tell names apart."""
+    flat = " ".join(name.split())
+    if len(flat) <= most:
+        return flat
+    front = most // 2
+    return f"{flat[:front].rstrip()}…{flat[front + 1 - most :].lstrip()}"
