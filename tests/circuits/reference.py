@@ -89,11 +89,12 @@ def _leaf(leaf: Leaf, x: Array, p: Arrays) -> Array:
 
 def _joint(x: Array, mean: Array, covariance: Array) -> Array:
     found = np.ones(len(x))
-    for row, values in enumerate(x):
-        seen = np.flatnonzero(~np.isnan(values))
+    open_, which = np.unique(np.isnan(x), axis=0, return_inverse=True)
+    for number, missing in enumerate(open_):
+        seen, rows = np.flatnonzero(~missing), which.ravel() == number
         if len(seen):
             part = covariance[np.ix_(seen, seen)]
-            found[row] = stats.multivariate_normal.pdf(values[seen], mean[seen], part)
+            found[rows] = stats.multivariate_normal.pdf(x[rows][:, seen], mean[seen], part)
     return found
 
 

@@ -210,7 +210,7 @@ def test_numbers_of_numpy_are_taken() -> None:
 
 
 def test_images_of_another_size() -> None:
-    with pytest.raises(StructureError, match="2 × 2 image of 3 channels has 12 .* schema has 6"):
+    with pytest.raises(StructureError, match=r"2 × 2 image of 3 channels has 12 .* schema has 6"):
         poon_domingos(MIXED, height=2, width=2, step=1, units=1, channels=3)
 
 

@@ -28,7 +28,7 @@ from fedcircuits.circuits.evaluation.program import Packed, Program
 from fedcircuits.circuits.family import Array, Arrays, Family, Region
 from fedcircuits.circuits.parameters import Parameters, inline
 from fedcircuits.circuits.properties import is_deterministic
-from fedcircuits.circuits.regions import EVERYTHING, Box, Event, intersect, whole
+from fedcircuits.circuits.regions import EVERYTHING, Box, Event, whole
 from fedcircuits.errors import QueryError
 
 Index = npt.NDArray[np.int64]
@@ -78,7 +78,8 @@ class Distribution:
         return total
 
     def _log_values(self, x: Array, regions: dict[int, Region]) -> Array:
-        found = self.program.log_values(self._tensor(x), self.packed, regions)
+        packed = self.program.restrict(self.packed, regions)
+        found = self.program.log_values(self._tensor(x), packed)
         return np.asarray(found.double().numpy())
 
     def _tensor(self, x: Array) -> torch.Tensor:
@@ -148,9 +149,11 @@ class Distribution:
             parts = sum(rule.moments(arrays, *interval) for interval in region)
             mass, one, two = np.asarray(parts)
             with np.errstate(invalid="ignore", divide="ignore"):
-                return np.nan_to_num(np.stack([one / mass, two / mass]), posinf=np.inf)
+                ratios = np.stack([one / mass, two / mass])
+            return np.asarray(np.nan_to_num(ratios, posinf=np.inf))
 
-        found = self.program.average(self._tensor(x), self.packed, regions, at, moments)
+        packed = self.program.restrict(self.packed, regions)
+        found = self.program.average(self._tensor(x), packed, at, moments)
         return np.asarray(found.numpy())
 
     # ------------------------------------------------------------------ completions
@@ -168,10 +171,10 @@ class Distribution:
         for i, (_, regions) in enumerate(cases):
             rows = np.flatnonzero(which == i)
             if len(rows):
-                part = self._tensor(x[rows])
-                filled[rows] = self.program.complete(part, self.packed, regions, rng)[0]
+                packed = self.program.restrict(self.packed, regions)
+                filled[rows] = self.program.complete(self._tensor(x[rows]), packed, rng)[0]
         return filled
 
     def mpe(self, x: Array) -> Explanation:
-        filled, _ = self.program.complete(self._tensor(x), self.packed, {}, None)
+        filled, _ = self.program.complete(self._tensor(x), self.packed, None)
         return Explanation(filled, self.log_likelihood(filled), self.deterministic)

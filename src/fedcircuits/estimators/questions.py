@@ -42,6 +42,8 @@ def values_of(X: object, schema: Schema, ignore: str | None = None) -> Array:
 
     ``ignore`` is a column whose values do not count: it is NaN, whatever X has there.
     """
+    if isinstance(X, pd.DataFrame | Table | np.ndarray) and len(X) == 0:
+        raise TableError("X must have at least one row, got none")
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.names is None:
         X = _in_place(X, schema, ignore)
     elif ignore is not None:
@@ -49,8 +51,6 @@ def values_of(X: object, schema: Schema, ignore: str | None = None) -> Array:
     if isinstance(X, pd.DataFrame | Table):
         _refuse_misspelt([str(c) for c in _names(X)], schema, ignore)
     values = Table.of(X, schema=schema, partial=True).values
-    if len(values) == 0:
-        raise TableError("X must have at least one row, got none")
     if ignore is not None:
         values = values.copy()
         values[:, schema.index(ignore)] = np.nan
@@ -167,6 +167,7 @@ def like(X: AnyRows, explained: Explanation, schema: Schema) -> AnyRows:
         own = {c: frame[str(c)] if str(c) in schema else X[c] for c in X.columns}
         absent = {n: frame[n] for n in schema.names if n not in map(str, X.columns)}
         frame = pd.DataFrame({**own, **absent}, index=X.index)
+        frame.attrs = dict(X.attrs)
     frame.attrs["exact"] = explained.exact
     return frame
 

@@ -15,8 +15,8 @@ import torch
 from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.evaluation.leaves import Rules
 from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.family import Array, Arrays, Family, JointFamily, family
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.circuits.parameters import Parameters, random_weights

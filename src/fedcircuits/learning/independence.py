@@ -78,7 +78,7 @@ def g_statistics(tables: Array, starts: Index) -> tuple[Array, Array]:
 def mutual_information(tables: Array, starts: Index) -> Array:
     """Nats, for every pair of columns."""
     g, _ = g_statistics(tables, starts)
-    return g / (2 * np.maximum(_blocks(tables, starts), 1.0))
+    return np.asarray(g / (2 * np.maximum(_blocks(tables, starts), 1.0)))
 
 
 def dependent_by_g(tables: Array, starts: Index, threshold: float) -> npt.NDArray[np.bool_]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.circuits.family import Array, Arrays
+from fedcircuits.circuits.family import Array, Arrays, Family, family
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.circuits.structures import by_kind
 from fedcircuits.learning.independence import Floats, Index
-from fedcircuits.circuits.family import Family, family
 
 
 class Marginals:

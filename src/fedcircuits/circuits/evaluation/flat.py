@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation import kernel
+from fedcircuits.circuits.evaluation.direct import DirectStep
 from fedcircuits.circuits.evaluation.joints import JointStep
-from fedcircuits.circuits.evaluation.leaves import DirectStep, LeafCounts, LeafValues, LinearStep
+from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.products import ProductStep
+from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.sums import SumStep
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ def flatten(program: Program, packed: Packed, masked: bool) -> Flat:
             kind[step.start : step.start + step.folds * step.units] = kernel.SUM
         else:
             assert isinstance(step, DirectStep | JointStep)
-            own = np.arange(step.start, step.start + _folds(step) * step.units)
+            own = np.arange(step.start, step.start + step.folds * step.units)
             block = Block(
                 own, extra + np.arange(len(own)), np.ones(len(own)), np.full(len(own), -1)
             )
@@ -82,10 +84,6 @@ def flatten(program: Program, packed: Packed, masked: bool) -> Flat:
         blocks.append(Block(block.owner, block.reads, block.values, shifted))
         offset += _size(step, values)
     return _ordered(program, kind, const, blocks)
-
-
-def _folds(step: DirectStep | JointStep) -> int:
-    return step.folds if isinstance(step, DirectStep) else 1
 
 
 def _size(step: object, values: object) -> int:
@@ -102,10 +100,9 @@ def _linear(step: LinearStep, p: LeafValues, const: Array, seen_row: int, masked
         slots.append(step.pairs.slot.numpy())
         rows.append(seen_row + step.pairs.variable.numpy())
         values.append(p.constants.double().numpy())
-    else:
-        total = np.zeros((step.folds, k))
-        np.add.at(total, step.pairs.slot.numpy(), p.constants.double().numpy())
-        const[step.start : step.start + step.folds * k] = total.reshape(-1)
+    own = const[step.start : step.start + step.folds * k]
+    for part in (None if masked else step.constant(p), p.shift):
+        own += 0.0 if part is None else part.double().numpy().reshape(-1)
     slot, read, value = np.concatenate(slots), np.concatenate(rows), np.concatenate(values)
     owner = step.start + slot[:, None] * k + np.arange(k)
     source = np.arange(value.size).reshape(value.shape)
@@ -164,8 +161,9 @@ def _ordered(
 
 def _bits(flat: Flat) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.floating]]:
     """Scratch space, as integers and as floating point."""
-    bits = np.zeros(kernel.BLOCK, np.int32 if flat.val.dtype == np.float32 else np.int64)
-    return bits, bits.view(flat.val.dtype)
+    single = flat.val.dtype == np.float32
+    bits: npt.NDArray[np.integer] = np.zeros(kernel.BLOCK, np.int32 if single else np.int64)
+    return bits, bits.view(np.float32 if single else np.float64)
 
 
 def log_values(flat: Flat, matrix: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
@@ -178,17 +176,13 @@ def log_values(flat: Flat, matrix: npt.NDArray[np.floating]) -> npt.NDArray[np.f
 
 
 def counts(
-    flat: Flat,
-    program: Program,
-    packed: Packed,
-    matrix: npt.NDArray[np.floating],
-    weight: Tensor,
-    masked: bool,
+    flat: Flat, program: Program, packed: Packed, inputs: Inputs, weight: Tensor
 ) -> tuple[float, tuple[LeafCounts | Tensor | None, ...]]:
     """EM's statistics by step, as the other executor gives them."""
+    masked = inputs.seen is not None
     d_val, d_const = np.zeros(len(flat.val)), np.zeros(len(flat.kind))
     objective = kernel.downward(
-        flat.kind, flat.ptr, flat.idx, flat.val, flat.const, matrix,
+        flat.kind, flat.ptr, flat.idx, flat.val, flat.const, inputs.matrix.contiguous().numpy(),
         weight.numpy(), *_bits(flat), d_val, d_const,
     )  # fmt: skip
     sizes = [_size(s, v) for s, v in zip(program.steps, packed.values, strict=True)]

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcircuits.circuits.evaluation.joints import JointStep
-from fedcircuits.circuits.evaluation.leaves import DirectStep, LeafCounts, LeafValues, LinearStep
+from fedcircuits.circuits.evaluation.direct import DirectStep
+from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.pairs import Part
 from fedcircuits.circuits.evaluation.program import Packed, Program, Values
 from fedcircuits.circuits.evaluation.statistics import Inputs
-from fedcircuits.circuits.family import Array, Domain
+from fedcircuits.circuits.family import Array, Arrays, Domain
 from fedcircuits.circuits.parameters import Parameters
 
 SMALLEST = 1e-12
@@ -65,12 +65,7 @@ class Differentiable(nn.Module):
         self, step: LinearStep | DirectStep, values: LeafValues
     ) -> Iterator[tuple[int, str, Domain, Tensor]]:
         for j, part in enumerate(values.parts):
-            arrays = (
-                step.framed(part, self.start.frames)
-                if isinstance(step, LinearStep)
-                else part.arrays
-            )
-            for name, array in arrays.items():
+            for name, array in self._seen(step, part).items():
                 domain = part.rule.domains.get(name, "fixed")
                 if domain != "fixed":
                     yield j, name, domain, torch.from_numpy(np.ascontiguousarray(array))
@@ -103,7 +98,9 @@ class Differentiable(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         inputs = self.program.read(x, self.start)
-        found: Tensor = _LogLikelihood.apply(self, inputs, *self._tensors(inputs))
+        found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
+            self, inputs, *self._tensors(inputs)
+        )
         return found
 
     @torch.no_grad()
@@ -122,26 +119,31 @@ class Differentiable(nn.Module):
     def _learned(self, i: int, step: LinearStep | DirectStep, values: LeafValues) -> LeafValues:
         parts = []
         for j, part in enumerate(values.parts):
-            linear = isinstance(step, LinearStep)
-            arrays = step.framed(part, self.start.frames) if linear else part.arrays
-            found = {n: t.double().numpy() for n, t in self._part(i, j, part, arrays).items()}
-            found = step.unframed(part, found, self.start.frames) if linear else found
-            parts.append(replace(part, arrays=found))
+            tensors = self._part(i, j, part, self._seen(step, part))
+            arrays: Arrays = {n: t.double().numpy() for n, t in tensors.items()}
+            if isinstance(step, LinearStep):
+                arrays = step.unframed(part, arrays, self.start.frames)
+            parts.append(replace(part, arrays=arrays))
+        if isinstance(step, DirectStep):
+            return step.from_parts(tuple(parts), self.program.dtype)
         return step.from_parts(tuple(parts), self.start.frames, self.program.dtype)
+
+    def _seen(self, step: LinearStep | DirectStep, part: Part) -> Arrays:
+        """Parameters as training sees them: linear leaves in their frame."""
+        return step.framed(part, self.start.frames) if isinstance(step, LinearStep) else part.arrays
 
 
 class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx, model, inputs, *tensors):  # type: ignore[no-untyped-def]
-        packed, known = _repacked(model, tensors)
-        ctx.model, ctx.inputs, ctx.packed = model, inputs, packed
-        ctx.values = model.program.upward(inputs, packed, known=known)
-        return ctx.values[model.program.root].clone()
+        ctx.model, ctx.packed = model, _repacked(model, tensors)
+        ctx.state = model.program.upward(inputs, ctx.packed)
+        return ctx.state.values[model.program.root].clone()
 
     @staticmethod
     def backward(ctx, weight):  # type: ignore[no-untyped-def]
         program = ctx.model.program
-        gradient, found = program.downward(ctx.values, ctx.inputs, ctx.packed, weight)
+        gradient, found = program.downward(ctx.state, ctx.packed, weight)
         out = []
         for step, derivative in zip(program.steps, found, strict=True):
             if isinstance(derivative, Tensor):
@@ -149,26 +151,21 @@ class _LogLikelihood(torch.autograd.Function):
             elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):
                 out += [derivative.sums, derivative.count]
             elif isinstance(step, DirectStep):
-                out.append(gradient.narrow(0, step.start, step.folds * step.units))
+                out.append(step.own(gradient).flatten(0, 1))
         return (None, None, *out)
 
 
-def _repacked(
-    model: Differentiable, tensors: tuple[Tensor, ...]
-) -> tuple[Packed, dict[int, Tensor]]:
-    """Packed parameters with the given tensors in place, and known rows of log-values."""
+def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
+    """Packed parameters with the given tensors in place."""
     left = iter(tensors)
     values: list[Values] = []
-    known: dict[int, Tensor] = {}
-    for i, (step, old) in enumerate(zip(model.program.steps, model.start.values, strict=True)):
+    for step, old in zip(model.program.steps, model.start.values, strict=True):
         if isinstance(old, Tensor):
             values.append(next(left))
         elif isinstance(step, LinearStep) and isinstance(old, LeafValues):
             values.append(replace(old, coefficients=next(left), constants=next(left)))
-        elif isinstance(step, DirectStep):
-            known[i] = next(left)
-            values.append(old)
+        elif isinstance(step, DirectStep) and isinstance(old, LeafValues):
+            values.append(replace(old, known=next(left)))
         else:
-            assert old is None or isinstance(step, JointStep)
             values.append(old)
-    return Packed(model.start.frames, tuple(values)), known
+    return Packed(model.start.frames, tuple(values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -12,7 +12,16 @@ from torch import Tensor
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Layout, Slot
 from fedcircuits.circuits.evaluation.statistics import Inputs
-from fedcircuits.circuits.family import Array, Arrays, JointFamily, Region, family
+from fedcircuits.circuits.evaluation.step import (
+    Choice,
+    Frames,
+    Functional,
+    Regions,
+    Rules,
+    State,
+    Step,
+)
+from fedcircuits.circuits.family import Arrays, JointFamily, family
 from fedcircuits.circuits.parameters import Parameters
 
 
@@ -20,6 +29,7 @@ from fedcircuits.circuits.parameters import Parameters
 class JointValues:
     arrays: Arrays
     tensors: Mapping[str, Tensor]
+    regions: Regions = field(default_factory=dict)  # by position in the scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +39,18 @@ class JointCounts:
     def add(self, other: JointCounts) -> JointCounts:
         return JointCounts({n: s + other.sums[n] for n, s in self.sums.items()})
 
+    def scaled(self, factor: float) -> JointCounts:
+        return JointCounts({n: s * factor for n, s in self.sums.items()})
 
-@dataclass(frozen=True, slots=True)
-class JointStep:
+
+@dataclass(frozen=True)
+class JointStep(Step[JointValues, JointCounts]):
     name: str
     rule: JointFamily
+    folds: int
     units: int
     start: int
-    number: int
+    number: Tensor  # (1,)
     variables: tuple[int, ...]
 
     @classmethod
@@ -45,79 +59,70 @@ class JointStep:
         rule = family(leaf.family)
         assert isinstance(rule, JointFamily)
         variables = tuple(circuit.schema.index(v) for v in leaf.scope)
-        row, number = layout.row[slot.name], layout.number[slot.name]
-        return cls(leaf.name, rule, leaf.units, row, number, variables)
+        row, number = layout.row[slot.name], torch.tensor([layout.number[slot.name]])
+        return cls(leaf.name, rule, 1, leaf.units, row, number, variables)
 
-    def pack(self, parameters: Parameters, dtype: torch.dtype) -> JointValues:
-        return self._values(parameters[self.name], dtype)
+    def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> JointValues:
+        return _values(parameters[self.name], dtype)
 
-    def _values(self, arrays: Arrays, dtype: torch.dtype) -> JointValues:
-        tensors = {
-            n: torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()
-        }
-        return JointValues(arrays, tensors)
+    def unpack(self, p: JointValues) -> dict[str, Arrays]:
+        return {self.name: p.arrays}
 
-    def _regions(self, regions: Mapping[int, Region]) -> dict[int, Region]:
-        return {i: regions[v] for i, v in enumerate(self.variables) if v in regions}
+    def restrict(self, p: JointValues, regions: Regions) -> JointValues:
+        own = {i: regions[v] for i, v in enumerate(self.variables) if v in regions}
+        return replace(p, regions=own)
 
-    def _own(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+    def _read(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         return x[:, list(self.variables)].to(dtype)
 
-    def upward(
-        self,
-        p: JointValues,
-        inputs: Inputs,
-        out: Tensor,
-        regions: Mapping[int, Region],
-        maximum: bool,
-    ) -> None:
-        x = self._own(inputs.x, out.dtype)
-        if maximum:
-            found = self.rule.log_maximum(x, p.tensors)
-        else:
-            found = self.rule.log_density(x, p.tensors, self._regions(regions))
-        out.copy_(found)
+    def upward(self, p: JointValues, state: State) -> None:
+        self.evaluate(p, state.inputs, self.own(state.values), state.maximum)
 
-    def downward(self, p: JointValues, inputs: Inputs, gradient: Tensor) -> JointCounts:
-        own = gradient.narrow(0, self.start, self.units)
-        return JointCounts(self.rule.statistics(self._own(inputs.x, own.dtype), own, p.tensors))
+    def evaluate(self, p: JointValues, inputs: Inputs, out: Tensor, maximum: bool = False) -> None:
+        """Log-values into out (1, units, batch)."""
+        x = self._read(inputs.x, out.dtype)
+        if maximum:
+            out[0] = self.rule.log_maximum(x, p.tensors)
+        else:
+            out[0] = self.rule.log_density(x, p.tensors, p.regions)
+
+    def downward(self, p: JointValues, state: State, gradient: Tensor) -> JointCounts:
+        own = self.own(gradient)[0]
+        return JointCounts(
+            self.rule.statistics(self._read(state.inputs.x, own.dtype), own, p.tensors)
+        )
 
     def maximise(
-        self, counts: JointCounts, p: JointValues, rules: Mapping[str, object], dtype: torch.dtype
+        self, counts: JointCounts, p: JointValues, frames: Frames, rules: Rules
     ) -> JointValues:
         rule = rules.get(self.rule.name, self.rule)
         assert isinstance(rule, JointFamily)
         sums = {n: s.double().numpy() for n, s in counts.sums.items()}
-        return self._values(rule.maximise(sums, p.arrays), dtype)
+        dtype = next(iter(p.tensors.values())).dtype
+        return _values(rule.maximise(sums, p.arrays), dtype)
 
-    def average(
-        self,
-        p: JointValues,
-        inputs: Inputs,
-        gradient: Tensor,
-        variable: int,
-        regions: Mapping[int, Region],
-    ) -> Tensor | int:
-        """Σ posterior · (E[x], E[x²]) of a variable, (2, batch)."""
-        if variable not in self.variables:
-            return 0
-        x = inputs.x[:, list(self.variables)].double().numpy()
-        moments = self.rule.moments(x, p.arrays, self._regions(regions))
-        at = self.variables.index(variable)
-        found = torch.from_numpy(np.stack([m[:, :, at] for m in moments]))  # (2, units, batch)
-        return (found * gradient.narrow(0, self.start, self.units).double()).sum(1)
-
-    def complete(
-        self,
-        p: JointValues,
-        chosen: Tensor,
-        out: Array,
-        regions: Mapping[int, Region],
-        rng: np.random.Generator | None,
-    ) -> None:
-        unit = chosen[self.number].long().numpy()
+    def choose(self, p: JointValues, state: State, choice: Choice) -> None:
+        unit = choice.chosen[self.number][0].long().numpy()
         rows = np.flatnonzero(unit >= 0)
         if len(rows):
-            own = out[np.ix_(rows, self.variables)]
-            filled = self.rule.complete(own, unit[rows], p.arrays, self._regions(regions), rng)
-            out[np.ix_(rows, self.variables)] = filled
+            where = np.ix_(rows, np.array(self.variables))
+            own = choice.out[where]
+            filled = self.rule.complete(own, unit[rows], p.arrays, p.regions, choice.rng)
+            choice.out[where] = filled
+
+    def average(
+        self, p: JointValues, state: State, gradient: Tensor, variable: int, functional: Functional
+    ) -> Tensor | None:
+        """Σ gradient · (E[x], E[x²]) of a variable, given what is seen of the others."""
+        if variable not in self.variables:
+            return None
+        x = self._read(state.inputs.x, torch.float64).numpy()
+        moments = self.rule.moments(x, p.arrays, p.regions)
+        at = self.variables.index(variable)
+        found = torch.from_numpy(np.stack([m[:, :, at] for m in moments]))  # (2, units, batch)
+        return (found * self.own(gradient)[0].double()).sum(1)
+
+
+def _values(arrays: Arrays, dtype: torch.dtype) -> JointValues:
+    tensors = {n: torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()}
+    return JointValues(arrays, tensors)

@@ -154,11 +154,11 @@ def _row(kind, a, z, idx, val, const, rows, stats, o, scratch, bits, whole):  # 
         c, d, w, v = idx[a], idx[a + 1], val[a], val[a + 1]
         for j in range(BLOCK):
             scratch[TERM, j] = -abs(rows[c, j] - rows[d, j])
-        exp_row(scratch, TERM, bits, whole)
+        exp_row(scratch, TERM, bits, whole)  # type: ignore[no-untyped-call]
         for j in range(BLOCK):
             larger, e = rows[c, j] > rows[d, j], scratch[TERM, j]
             scratch[TOTAL, j] = w + v * e if larger else w * e + v
-        log_row(scratch, TOTAL, bits, whole)
+        log_row(scratch, TOTAL, bits, whole)  # type: ignore[no-untyped-call]
         for j in range(BLOCK):
             rows[o, j] = max(rows[c, j], rows[d, j]) + scratch[TOTAL, j]
     elif kind == SUM:
@@ -174,10 +174,10 @@ def _row(kind, a, z, idx, val, const, rows, stats, o, scratch, bits, whole):  # 
             c, w = idx[e], val[e]
             for j in range(BLOCK):
                 scratch[TERM, j] = rows[c, j] - scratch[TOP, j]
-            exp_row(scratch, TERM, bits, whole)
+            exp_row(scratch, TERM, bits, whole)  # type: ignore[no-untyped-call]
             for j in range(BLOCK):
                 scratch[TOTAL, j] += w * scratch[TERM, j]
-        log_row(scratch, TOTAL, bits, whole)
+        log_row(scratch, TOTAL, bits, whole)  # type: ignore[no-untyped-call]
         for j in range(BLOCK):
             rows[o, j] = scratch[TOP, j] + scratch[TOTAL, j]
     elif kind == LEAF:
@@ -272,7 +272,7 @@ def downward(kind, ptr, idx, val, const, matrix, weight, bits, whole, d_val, d_c
                 else:
                     for j in range(BLOCK):
                         scratch[TERM, j] = min(rows[c, j] - rows[r, j], 80)
-                    exp_row(scratch, TERM, bits, whole)
+                    exp_row(scratch, TERM, bits, whole)  # type: ignore[no-untyped-call]
                     for j in range(BLOCK):
                         scratch[TERM, j] *= pulled[r, j]
                         pulled[c, j] += w * scratch[TERM, j]

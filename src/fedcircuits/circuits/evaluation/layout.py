@@ -51,7 +51,9 @@ def lay_out(circuit: Circuit) -> Layout:
         groups[level[slot.name], *_shape(slot, circuit, slots)].append(slot)
     ordered = sorted(groups, key=lambda key: key[0])
     _order(groups, ordered, circuit.root.name)
-    row, number, rows = {}, {}, 1
+    row: dict[str, int] = {}
+    number: dict[str, int] = {}
+    rows = 1
     for key in ordered:
         for slot in groups[key]:
             row[slot.name], number[slot.name] = rows, len(number) + 1

@@ -1,13 +1,14 @@
-"""Steps of leaves: linear families as one matrix product, others by their own formula.
+"""Steps of leaves of one-dimensional families; linear families as one matrix product.
 
-Every step offers: pack (parameters by name → values), names (back again), upward, downward (the
-additive statistics of EM, which are also the gradient of linear leaves), maximise (the M-step).
+The coefficients of all linear leaves stand on rows of the statistics T (statistics.py). Slots of
+equal width and several units are gathered in blocks and multiplied in a batch; others are written
+as one matrix, or added entry by entry where that would be large.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -15,23 +16,21 @@ from torch import Tensor
 
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, linear_size
-from fedcircuits.circuits.evaluation.pairs import Functional, Pairs, Part
+from fedcircuits.circuits.evaluation.pairs import Pairs, Part
 from fedcircuits.circuits.evaluation.rows import chunks
-from fedcircuits.circuits.evaluation.statistics import Columns, Frame, Inputs
-from fedcircuits.circuits.family import (
-    Array,
-    Arrays,
-    Family,
-    JointFamily,
-    LinearFamily,
-    Region,
-    Tensors,
+from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
+from fedcircuits.circuits.evaluation.step import (
+    Choice,
+    Frames,
+    Functional,
+    Regions,
+    Rules,
+    State,
+    Step,
 )
+from fedcircuits.circuits.family import Array, Arrays, LinearFamily, Tensors
 from fedcircuits.circuits.parameters import Parameters
 
-Frames = Mapping[tuple[str, int], Frame]
-Regions = Mapping[int, Region]
-Rules = Mapping[str, Family | JointFamily]  # families with settings other than the registered ones
 DENSE = 1 << 22  # largest coefficient matrix that is written out
 
 
@@ -42,6 +41,9 @@ class LeafValues:
     parts: tuple[Part, ...]
     coefficients: Tensor  # linear: (entries, units) on rows of T
     constants: Tensor  # linear: (pairs, units), wherever the pair's variable is seen
+    shift: Tensor | None = None  # (folds, units) log-masses of the regions
+    regions: Regions = field(default_factory=dict)
+    known: Tensor | None = None  # (folds · units, batch) log-values, where they need no evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +56,64 @@ class LeafCounts:
     def add(self, other: LeafCounts) -> LeafCounts:
         return LeafCounts(self.sums + other.sums, self.count + other.count)
 
+    def scaled(self, factor: float) -> LeafCounts:
+        return LeafCounts(self.sums * factor, self.count * factor)
 
-@dataclass(frozen=True, slots=True)
-class LinearStep:
+
+class LeafStep(Step[LeafValues, LeafCounts]):
+    """What linear and other leaves share: everything but the passes."""
+
+    numbers: Tensor  # (folds,)
+    pairs: Pairs
+
+    def unpack(self, p: LeafValues) -> dict[str, Arrays]:
+        found: dict[str, Arrays] = {}
+        for part in p.parts:
+            at = 0
+            for name, width in part.leaves:
+                found[name] = {n: a[at : at + width].swapaxes(0, 1) for n, a in part.arrays.items()}
+                at += width
+        return found
+
+    def restrict(self, p: LeafValues, regions: Regions) -> LeafValues:
+        found = self.pairs.region_constants(p.parts, regions, self.folds, self.units)
+        shift = None if found is None else torch.from_numpy(found).to(p.constants.dtype)
+        return replace(p, shift=shift, regions=regions)
+
+    def choose(self, p: LeafValues, state: State, choice: Choice) -> None:
+        chosen = choice.chosen[self.numbers]
+        self.pairs.complete(p.parts, chosen, choice.out, p.regions, choice.rng)
+
+    def average(
+        self, p: LeafValues, state: State, gradient: Tensor, variable: int, functional: Functional
+    ) -> Tensor | None:
+        return self.pairs.average(p.parts, self.own(gradient), variable, functional)
+
+
+@dataclass(frozen=True)
+class LinearStep(LeafStep):
     folds: int
     units: int
     start: int
     block: tuple[int, int]  # entries and pairs of every slot where all are equal, else (0, 0)
-    numbers: Tensor  # (folds,)
+    numbers: Tensor
     pairs: Pairs
     first: Tensor  # (pairs,) first entry of the pair
     entry_row: Tensor  # (entries,) row of T
     entry_slot: Tensor  # (entries,)
-    places: Mapping[tuple[str, int], Mapping[int, int]]  # variable → position in its cell
+    places: Mapping[tuple[str, int], Mapping[int, int]]  # by cell: variable → position
 
     @classmethod
     def make(
         cls, key: Key, slots: list[Slot], layout: Layout, circuit: Circuit, columns: Columns
     ) -> LinearStep:
         pairs = Pairs.of(slots, circuit)
-        sizes = circuit.schema.variables
-        cells = tuple(
-            (rule, sizes[int(pairs.variable[start])].size) for _, rule, start in pairs.leaves
-        )
+        kinds = circuit.schema.variables
+        cells = [(rule, kinds[int(pairs.variable[at])].size) for _, rule, at in pairs.leaves]
+        places = {c: {v: i for i, v in enumerate(columns.cells[c].variables)} for c in set(cells)}
         rows: list[int] = []
         first: list[int] = []
         owner: list[int] = []
-        places = {c: {v: i for i, v in enumerate(columns.cells[c].variables)} for c in set(cells)}
         variables, slot_of = pairs.variable.tolist(), pairs.slot.tolist()
         for cell, (_, _, start), width in zip(cells, pairs.leaves, pairs.widths, strict=True):
             known = columns.cells[cell]
@@ -102,10 +135,9 @@ class LinearStep:
         return self.from_parts(self.pairs.pack(parameters), frames, dtype)
 
     def from_parts(self, parts: tuple[Part, ...], frames: Frames, dtype: torch.dtype) -> LeafValues:
-        arrays = [self.framed(part, frames) for part in parts]
         tensors = [
-            {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in found.items()}
-            for found in arrays
+            {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in framed.items()}
+            for framed in (self.framed(part, frames) for part in parts)
         ]
         coefficients, constants = self.operand(parts, tensors, frames)
         return LeafValues(parts, coefficients.to(dtype), constants.to(dtype))
@@ -132,17 +164,13 @@ class LinearStep:
 
     def _frame(self, part: Part, frames: Frames) -> tuple[Array, Array] | None:
         """shift and scale (pairs, 1) of a part, if its family has frames."""
-        cell = next(c for c in self.places if self._is(part, c))
+        variables = self.pairs.variable[part.pairs].tolist()
+        name = part.rule.name
+        cell = next(c for c, at in self.places.items() if c[0] == name and variables[0] in at)
         if cell not in frames:
             return None
-        at = [self.places[cell][v] for v in self.pairs.variable[part.pairs].tolist()]
+        at = [self.places[cell][v] for v in variables]
         return frames[cell].shift[at][:, None], frames[cell].scale[at][:, None]
-
-    def _is(self, part: Part, cell: tuple[str, int]) -> bool:
-        return (
-            part.rule.name == cell[0]
-            and int(self.pairs.variable[part.pairs[0]]) in self.places[cell]
-        )
 
     def framed(self, part: Part, frames: Frames) -> Arrays:
         """A part's parameters as its frame shows them."""
@@ -155,26 +183,27 @@ class LinearStep:
 
     # ------------------------------------------------------------------ upward
 
-    def upward(
-        self, p: LeafValues, inputs: Inputs, out: Tensor, shift: Tensor | None, maximum: bool
-    ) -> None:
-        """Log-values into out (folds · units, batch)."""
-        rows, owner, coefficients = self._operand(p, inputs, maximum)
+    def upward(self, p: LeafValues, state: State) -> None:
+        inputs = state.inputs
+        rows, owner, coefficients = self._operand(p, inputs, state.maximum)
+        shaped = self.own(state.values)
         if self.block[0]:
             width = len(rows) // self.folds
             weights = coefficients.view(self.folds, width, self.units).transpose(1, 2)
-            shaped = out.view(self.folds, self.units, -1)
-            for a, b in chunks(self.folds, width * out.shape[1]):
+            for a, b in chunks(self.folds, width * shaped.shape[2]):
                 read = inputs.matrix.index_select(0, rows[a * width : b * width])
                 torch.bmm(weights[a:b], read.view(b - a, width, -1), out=shaped[a:b])
         else:
-            self._flat(rows, owner, coefficients, inputs.matrix, out)
+            self._flat(rows, owner, coefficients, inputs.matrix, shaped)
         if inputs.seen is None:
-            total = torch.zeros(self.folds, self.units, dtype=out.dtype)
-            total.index_add_(0, self.pairs.slot, p.constants)
-            out += total.view(-1, 1)
-        if shift is not None:
-            out += shift.view(-1, 1)
+            shaped += self.constant(p)[:, :, None]
+        if p.shift is not None:
+            shaped += p.shift[:, :, None]
+
+    def constant(self, p: LeafValues) -> Tensor:
+        """What a slot's leaves add where all their variables are seen, (folds, units)."""
+        total = torch.zeros(self.folds, self.units, dtype=p.constants.dtype)
+        return total.index_add_(0, self.pairs.slot, p.constants)
 
     def _operand(
         self, p: LeafValues, inputs: Inputs, maximum: bool
@@ -188,16 +217,13 @@ class LinearStep:
         if inputs.seen is not None and maximum:
             rows.append(inputs.unseen_row + self.pairs.variable)
             owner.append(self.pairs.slot)
-            coefficients.append(self._log_modes(p))
-        if len(rows) == 1:
-            return rows[0], owner[0], coefficients[0]
+            coefficients.append(_log_modes(p))
         if self.block[0]:  # keep the entries of a slot together
+            by_slot = [c.view(self.folds, -1, self.units) for c in coefficients]
             return (
                 torch.cat([r.view(self.folds, -1) for r in rows], 1).flatten(),
                 owner[0],
-                torch.cat([c.view(self.folds, -1, self.units) for c in coefficients], 1).flatten(
-                    0, 1
-                ),
+                torch.cat(by_slot, 1).flatten(0, 1),
             )
         return torch.cat(rows), torch.cat(owner), torch.cat(coefficients)
 
@@ -207,32 +233,24 @@ class LinearStep:
         if self.folds * self.units * len(matrix) <= DENSE:
             dense = torch.zeros(self.folds, len(matrix), self.units, dtype=out.dtype)
             dense.index_put_((owner, rows), coefficients, accumulate=True)
-            torch.mm(dense.transpose(1, 2).reshape(-1, len(matrix)), matrix, out=out)
+            wide = dense.transpose(1, 2).reshape(-1, len(matrix))
+            torch.mm(wide, matrix, out=out.view(len(wide), -1))
             return
-        shaped = out.view(self.folds, self.units, -1).zero_()
-        for a, b in chunks(len(rows), self.units * out.shape[1]):
+        out.zero_()
+        for a, b in chunks(len(rows), self.units * out.shape[2]):
             terms = coefficients[a:b, :, None] * matrix.index_select(0, rows[a:b])[:, None]
-            shaped.index_add_(0, owner[a:b], terms)
-
-    def _log_modes(self, p: LeafValues) -> Tensor:
-        logs = torch.zeros_like(p.constants)
-        for part in p.parts:
-            logs[part.pairs] = log_mode(part).to(logs)
-        return logs
+            out.index_add_(0, owner[a:b], terms)
 
     # ------------------------------------------------------------------ downward
 
-    def downward(self, p: LeafValues, inputs: Inputs, gradient: Tensor) -> LeafCounts:
-        own = gradient.narrow(0, self.start, self.folds * self.units).view(
-            self.folds, self.units, -1
-        )
+    def downward(self, p: LeafValues, state: State, gradient: Tensor) -> LeafCounts:
+        own, inputs = self.own(gradient), state.inputs
         sums = self._pull(own, inputs.matrix, self.entry_row, self.entry_slot, self.block[0])
         if inputs.seen is None:
             return LeafCounts(sums, own.sum(2)[self.pairs.slot])
         rows = inputs.seen_row + self.pairs.variable
-        return LeafCounts(
-            sums, self._pull(own, inputs.matrix, rows, self.pairs.slot, self.block[1])
-        )
+        seen = self._pull(own, inputs.matrix, rows, self.pairs.slot, self.block[1])
+        return LeafCounts(sums, seen)
 
     def _pull(self, own: Tensor, matrix: Tensor, rows: Tensor, owner: Tensor, width: int) -> Tensor:
         """Σ over the batch of gradient · T, (entries, units)."""
@@ -257,16 +275,17 @@ class LinearStep:
     def _maximised(self, part: Part, counts: LeafCounts, frames: Frames, rules: Rules) -> Part:
         rule = rules.get(part.rule.name, part.rule)
         assert isinstance(rule, LinearFamily)
-        width = self._width(part)
-        sums = torch.stack([counts.sums[self.first[part.pairs] + s] for s in range(width)])
+        first = self.first[part.pairs]
+        sums = torch.stack([counts.sums[first + s] for s in range(self._width(part))])
         count = counts.count[part.pairs].double().numpy()
         after = rule.maximise(count, sums.double().numpy(), self.framed(part, frames))
-        after = self.unframed(part, after, frames)
-        return replace(part, arrays=after)
+        return replace(part, arrays=self.unframed(part, after, frames))
 
     def _width(self, part: Part) -> int:
-        ends = torch.cat([self.first[1:], torch.tensor([len(self.entry_row)])])
-        return int((ends - self.first)[part.pairs[0]])
+        """How many statistics each pair of a part has."""
+        at = int(part.pairs[0])
+        end = int(self.first[at + 1]) if at + 1 < len(self.first) else len(self.entry_row)
+        return end - int(self.first[at])
 
 
 def _moved(part: Part, arrays: Arrays, shift: Array, scale: Array) -> Arrays:
@@ -276,132 +295,8 @@ def _moved(part: Part, arrays: Arrays, shift: Array, scale: Array) -> Arrays:
     return moved
 
 
-def log_mode(part: Part) -> Tensor:
-    """log density at the mode, (pairs, units)."""
-    tensors = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in part.arrays.items()}
-    return part.rule.log_density(torch.from_numpy(part.rule.mode(part.arrays)), tensors)
-
-
-@dataclass(frozen=True, slots=True)
-class DirectStep:
-    """Leaves of one family that is not linear, all of one number of units and variables."""
-
-    folds: int
-    units: int
-    width: int
-    start: int
-    numbers: Tensor
-    pairs: Pairs  # folds · width, in order
-
-    @classmethod
-    def make(cls, key: Key, slots: list[Slot], layout: Layout, circuit: Circuit) -> DirectStep:
-        numbers = torch.tensor([layout.number[s.name] for s in slots])
-        start = layout.row[slots[0].name]
-        return cls(len(slots), int(key[3]), int(key[4]), start, numbers, Pairs.of(slots, circuit))
-
-    def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> LeafValues:
-        return self.from_parts(self.pairs.pack(parameters), frames, dtype)
-
-    def from_parts(self, parts: tuple[Part, ...], frames: Frames, dtype: torch.dtype) -> LeafValues:
-        nothing = torch.zeros(0, dtype=dtype)
-        return LeafValues(parts, nothing, nothing)
-
-    def log_values(
-        self, parts: tuple[Part, ...], tensors: Sequence[Tensors], inputs: Inputs
-    ) -> Tensor:
-        """(folds · units, batch), differentiable by the tensors (pairs, units, …)."""
-        some = next(iter(tensors[0].values()))
-        total = some.new_zeros(self.folds, self.units, len(inputs.x))
-        for part, values in zip(parts, tensors, strict=True):
-            x, seen = self._read(part, 0, len(part.pairs), inputs, some.dtype)
-            found = part.rule.log_density(x, {n: v.unsqueeze(2) for n, v in values.items()})
-            found = found if seen is None else torch.where(seen, found, 0.0)
-            total = total.index_add(0, self.pairs.slot[part.pairs], found)
-        return total.flatten(0, 1)
-
-    def _tensors(self, part: Part, a: int, b: int, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Parameters (pairs, units, 1, …) of some pairs of a part: the 1 is the batch."""
-        return {n: torch.from_numpy(v[a:b]).to(dtype).unsqueeze(2) for n, v in part.arrays.items()}
-
-    def upward(
-        self, p: LeafValues, inputs: Inputs, out: Tensor, shift: Tensor | None, maximum: bool
-    ) -> None:
-        out = out.zero_().view(self.folds, self.units, -1)
-        for part in p.parts:
-            modes = log_mode(part).to(out) if maximum else None
-            for a, b in chunks(len(part.pairs), self.units * out.shape[2]):
-                x, seen = self._read(part, a, b, inputs, out.dtype)
-                found = part.rule.log_density(x, self._tensors(part, a, b, out.dtype))
-                if seen is not None:
-                    other = 0.0 if modes is None else modes[a:b, :, None]
-                    found = torch.where(seen, found, other)
-                out.index_add_(0, self.pairs.slot[part.pairs[a:b]], found)
-        if shift is not None:
-            out += shift.view(self.folds, self.units, 1)
-
-    def _read(
-        self, part: Part, a: int, b: int, inputs: Inputs, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor | None]:
-        """Values (pairs, 1, batch), and where they are seen."""
-        variables = self.pairs.variable[part.pairs[a:b]]
-        x = inputs.x.t()[variables].to(dtype)[:, None]
-        if inputs.seen is None:
-            return x, None
-        seen = inputs.seen[variables][:, None] > 0
-        return torch.where(seen, x, 0.0), seen
-
-    def downward(self, p: LeafValues, inputs: Inputs, gradient: Tensor) -> LeafCounts:
-        own = gradient.narrow(0, self.start, self.folds * self.units).view(
-            self.folds, self.units, -1
-        )
-        count = torch.zeros(len(self.pairs.slot), self.units, dtype=own.dtype)
-        sums = torch.zeros(0, *count.shape, dtype=own.dtype)
-        for part in p.parts:
-            for a, b in chunks(len(part.pairs), self.units * own.shape[2]):
-                x, seen = self._read(part, a, b, inputs, own.dtype)
-                found = part.rule.statistics(x, self._tensors(part, a, b, own.dtype))
-                weight = own[self.pairs.slot[part.pairs[a:b]]]
-                weight = weight if seen is None else weight * seen
-                if len(found) > len(sums):
-                    more = torch.zeros(len(found) - len(sums), *count.shape, dtype=own.dtype)
-                    sums = torch.cat([sums, more])
-                sums[: len(found), part.pairs[a:b]] = (found * weight).sum(3)
-                count[part.pairs[a:b]] = weight.sum(2)
-        return LeafCounts(sums, count)
-
-    def maximise(
-        self, counts: LeafCounts, p: LeafValues, frames: Frames, rules: Rules
-    ) -> LeafValues:
-        parts = []
-        for part in p.parts:
-            rule = rules.get(part.rule.name, part.rule)
-            assert isinstance(rule, Family)
-            one = {n: torch.from_numpy(a[:1, :1, None]) for n, a in part.arrays.items()}
-            width = len(rule.statistics(torch.zeros(1, 1, 1, dtype=torch.float64), one))
-            count, sums = counts.count[part.pairs], counts.sums[:width, part.pairs]
-            after = rule.maximise(count.double().numpy(), sums.double().numpy(), part.arrays)
-            parts.append(replace(part, arrays=after))
-        return replace(p, parts=tuple(parts))
-
-
-def by_name(p: LeafValues) -> dict[str, Arrays]:
-    """Packed parameters back under the names of their leaves, (units, variables, …)."""
-    found: dict[str, Arrays] = {}
+def _log_modes(p: LeafValues) -> Tensor:
+    logs = torch.zeros_like(p.constants)
     for part in p.parts:
-        at = 0
-        for name, width in part.leaves:
-            found[name] = {n: a[at : at + width].swapaxes(0, 1) for n, a in part.arrays.items()}
-            at += width
-    return found
-
-
-def average(
-    step: LinearStep | DirectStep,
-    p: LeafValues,
-    gradient: Tensor,
-    variable: int,
-    functional: Functional,
-) -> Tensor | int:
-    shape = (step.folds, step.units, -1)
-    own = gradient.narrow(0, step.start, step.folds * step.units).view(shape)
-    return step.pairs.average(p.parts, own, variable, functional)
+        logs[part.pairs] = part.log_mode().to(logs)
+    return logs

@@ -6,7 +6,7 @@ parameters are arrays (pairs, units, …): all that queries need beside the upwa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +15,9 @@ from torch import Tensor
 
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Slot
+from fedcircuits.circuits.evaluation.step import Functional
 from fedcircuits.circuits.family import Array, Arrays, Family, Region, family
 from fedcircuits.circuits.parameters import Parameters
-
-Functional = Callable[[Family, Arrays], Array]  # parameters (n, units, …) -> (D, n, units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,11 @@ class Part:
     leaves: tuple[tuple[str, int], ...]  # names and widths
     pairs: Tensor  # (n,) which pairs of the step
     arrays: Mapping[str, Array]  # (n, units, …)
+
+    def log_mode(self) -> Tensor:
+        """log density at the mode, (n, units)."""
+        tensors = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in self.arrays.items()}
+        return self.rule.log_density(torch.from_numpy(self.rule.mode(self.arrays)), tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +96,19 @@ class Pairs:
 
     def average(
         self, parts: tuple[Part, ...], posterior: Tensor, variable: int, functional: Functional
-    ) -> Tensor | int:
+    ) -> Tensor | None:
         """Σ posterior · functional over this variable's leaves, (D, batch).
 
         posterior is (folds, units, batch).
         """
-        total: Tensor | int = 0
+        total: Tensor | None = None
         for part in parts:
             at = np.flatnonzero(self.variable.numpy()[part.pairs.numpy()] == variable)
             if len(at):
                 found = functional(part.rule, {n: a[at] for n, a in part.arrays.items()})
                 weights = posterior[self.slot[part.pairs[at]]].double()  # (n, units, batch)
-                total = total + torch.einsum("dnk,nkb->db", torch.from_numpy(found), weights)
+                term = torch.einsum("dnk,nkb->db", torch.from_numpy(found), weights)
+                total = term if total is None else total + term
         return total
 
     def complete(

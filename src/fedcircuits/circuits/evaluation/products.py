@@ -9,22 +9,33 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.rows import Rows
+from fedcircuits.circuits.evaluation.step import Choice, Frames, State, Step
+from fedcircuits.circuits.family import Arrays
+from fedcircuits.circuits.parameters import Parameters
 
 
-@dataclass(frozen=True, slots=True)
-class ProductStep:
+class _Product(Step[None, None]):
+    def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> None:
+        return None
+
+    def unpack(self, p: None) -> dict[str, Arrays]:
+        return {}
+
+
+@dataclass(frozen=True)
+class ProductStep(_Product):
     folds: int
     units: int
+    start: int
     arity: int
-    start: int  # first row written
-    rows: Rows  # (arity, folds, units)
+    rows: Rows  # (arity, folds, units); row 0 fills up
     numbers: Tensor  # (folds,) of the slots
     children: Tensor  # (folds, arity) numbers of the slots read, 0 for filling
 
     @classmethod
     def make(cls, key: Key, slots: list[Slot], layout: Layout) -> ProductStep:
         units, arity = int(key[2]), int(key[3])
-        reads = [[*s.reads, *[None] * (arity - len(s.reads))] for s in slots]
+        reads: list[list[str]] = [[*s.reads, *[""] * (arity - len(s.reads))] for s in slots]
         rows = [
             layout.row[r[i]] + k if r[i] else 0
             for i in range(arity)
@@ -34,65 +45,60 @@ class ProductStep:
         children = torch.tensor([[layout.number[c] if c else 0 for c in r] for r in reads])
         numbers = torch.tensor([layout.number[s.name] for s in slots])
         start = layout.row[slots[0].name]
-        return cls(len(slots), units, arity, start, Rows.of(rows), numbers, children)
+        return cls(len(slots), units, start, arity, Rows.of(rows), numbers, children)
 
-    def upward(self, values: Tensor) -> None:
-        out = values.narrow(0, self.start, self.folds * self.units)
-        torch.sum(self.rows.read(values, self.arity, -1), 0, out=out)
+    def upward(self, p: None, state: State) -> None:
+        read = self.rows.read(state.values, self.arity, self.folds, self.units)
+        torch.sum(read, 0, out=self.own(state.values))
 
-    def downward(self, gradient: Tensor) -> None:
-        own = gradient.narrow(0, self.start, self.folds * self.units)
+    def downward(self, p: None, state: State, gradient: Tensor) -> None:
+        own = self.own(gradient)
         self.rows.add(gradient, own.expand(self.arity, *own.shape))
 
-    def choose(self, chosen: Tensor) -> None:
-        """Pass the chosen unit (slots, batch; −1 is none) on to all children."""
-        mine = chosen[self.numbers]  # (folds, batch)
+    def choose(self, p: None, state: State, choice: Choice) -> None:
+        fold, column, unit = choice.active(self.numbers)
         for i in range(self.arity):
-            active = mine >= 0
-            fold, column = torch.nonzero(active, as_tuple=True)
-            chosen[self.children[fold, i], column] = mine[fold, column]
-        chosen[0] = -1
+            choice.set(self.children[fold, i], column, unit)
+        choice.chosen[0] = -1
 
 
-@dataclass(frozen=True, slots=True)
-class OuterStep:
+@dataclass(frozen=True)
+class OuterStep(_Product):
     folds: int
-    units: tuple[int, int]  # left, right
+    units: int  # of the product: left · right
     start: int
-    left: Rows  # (folds, units[0])
-    right: Rows  # (folds, units[1])
+    sides: tuple[int, int]  # units of left and right
+    left: Rows  # (folds, left units)
+    right: Rows
     numbers: Tensor  # (folds,)
     children: Tensor  # (folds, 2)
 
     @classmethod
     def make(cls, key: Key, slots: list[Slot], layout: Layout) -> OuterStep:
-        units = (int(key[3]), int(key[4]))
-        sides = [
-            Rows.of([layout.row[s.reads[i]] + k for s in slots for k in range(units[i])])
+        sides = (int(key[3]), int(key[4]))
+        rows = [
+            Rows.of([layout.row[s.reads[i]] + k for s in slots for k in range(sides[i])])
             for i in (0, 1)
         ]
         children = torch.tensor([[layout.number[c] for c in s.reads] for s in slots])
         numbers = torch.tensor([layout.number[s.name] for s in slots])
         start = layout.row[slots[0].name]
-        return cls(len(slots), units, start, sides[0], sides[1], numbers, children)
+        return cls(len(slots), int(key[2]), start, sides, rows[0], rows[1], numbers, children)
 
     def _pairs(self, matrix: Tensor) -> Tensor:
-        size = self.folds * self.units[0] * self.units[1]
-        return matrix.narrow(0, self.start, size).view(self.folds, *self.units, -1)
+        return self.own(matrix).view(self.folds, *self.sides, -1)
 
-    def upward(self, values: Tensor) -> None:
-        left = self.left.read(values, self.folds, self.units[0], 1)
-        right = self.right.read(values, self.folds, 1, self.units[1])
-        torch.add(left, right, out=self._pairs(values))
+    def upward(self, p: None, state: State) -> None:
+        left = self.left.read(state.values, self.folds, self.sides[0], 1)
+        right = self.right.read(state.values, self.folds, 1, self.sides[1])
+        torch.add(left, right, out=self._pairs(state.values))
 
-    def downward(self, gradient: Tensor) -> None:
+    def downward(self, p: None, state: State, gradient: Tensor) -> None:
         own = self._pairs(gradient)  # (folds, left, right, batch)
         self.left.add(gradient, own.sum(2))
         self.right.add(gradient, own.sum(1))
 
-    def choose(self, chosen: Tensor) -> None:
-        mine = chosen[self.numbers]
-        fold, column = torch.nonzero(mine >= 0, as_tuple=True)
-        unit = mine[fold, column]
-        chosen[self.children[fold, 0], column] = unit // self.units[1]
-        chosen[self.children[fold, 1], column] = unit % self.units[1]
+    def choose(self, p: None, state: State, choice: Choice) -> None:
+        fold, column, unit = choice.active(self.numbers)
+        choice.set(self.children[fold, 0], column, unit // self.sides[1])
+        choice.set(self.children[fold, 1], column, unit % self.sides[1])

@@ -4,14 +4,15 @@ upward    leaves to root: log-values; sums add, or take the maximum
 downward  root to leaves: posteriors of all units, with the additive statistics of EM on the way
 choices   root to leaves: one unit of every node a row reaches, drawn or the best; fills NaN
 
-Parameters are packed once per program, shaped as the steps want them; the graph is folded once.
+The graph is folded once. Parameters are packed for it, shaped as the steps want them; packed
+parameters restricted to regions answer for an event. Rows go through in batches, on all threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,32 +20,30 @@ from torch import Tensor
 
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation import flat
+from fedcircuits.circuits.evaluation.direct import DirectStep
 from fedcircuits.circuits.evaluation.flat import Flat
 from fedcircuits.circuits.evaluation.joints import JointCounts, JointStep, JointValues
-from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, lay_out
-from fedcircuits.circuits.evaluation.leaves import (
-    DirectStep,
-    Frames,
-    LeafCounts,
-    LeafValues,
-    LinearStep,
-    Regions,
-    Rules,
-    average,
-    by_name,
-)
-from fedcircuits.circuits.evaluation.pairs import Functional
+from fedcircuits.circuits.evaluation.layout import Key, Slot, lay_out
+from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.parallel import in_threads
 from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
+from fedcircuits.circuits.evaluation.step import (
+    Choice,
+    Frames,
+    Functional,
+    Regions,
+    Rules,
+    State,
+    Step,
+)
 from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
 from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays
-from fedcircuits.circuits.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.errors import QueryError
 
 T = TypeVar("T")
-Step = LinearStep | DirectStep | JointStep | ProductStep | OuterStep | SumStep | OuterSumStep
-Values = LeafValues | JointValues | Tensor | None
+Values = LeafValues | JointValues | Tensor | None  # of one step
 Derivative = LeafCounts | JointCounts | Tensor | None
 NUMBERS = 1 << 20  # in the value matrix of one batch
 LARGEST = 4096  # rows of one batch
@@ -71,15 +70,31 @@ class Counts:
         steps = tuple(_add(a, b) for a, b in zip(self.steps, other.steps, strict=True))
         return Counts(self.log_likelihood + other.log_likelihood, self.weight + other.weight, steps)
 
+    def scaled(self, factor: float) -> Counts:
+        steps = tuple(_scaled(s, factor) for s in self.steps)
+        return Counts(self.log_likelihood * factor, self.weight * factor, steps)
+
 
 def _add(a: Derivative, b: Derivative) -> Derivative:
-    if a is None:
-        return None
-    return a + b if isinstance(a, Tensor) else a.add(b)  # type: ignore[operator, arg-type]
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a + b
+    if isinstance(a, LeafCounts) and isinstance(b, LeafCounts):
+        return a.add(b)
+    if isinstance(a, JointCounts) and isinstance(b, JointCounts):
+        return a.add(b)
+    return None
+
+
+def _scaled(d: Derivative, factor: float) -> Derivative:
+    if isinstance(d, LeafCounts | JointCounts):
+        return d.scaled(factor)
+    return None if d is None else d * factor
 
 
 class Program:
     """The folded form of a circuit, for one floating-point type."""
+
+    steps: tuple[Step[Any, Any], ...]
 
     def __init__(self, circuit: Circuit, dtype: torch.dtype = torch.float64) -> None:
         if not circuit.is_density:
@@ -92,7 +107,7 @@ class Program:
         self.compiled = flat.suits(self)
         self.batch = int(np.clip(NUMBERS // self.layout.rows, 32, LARGEST))
 
-    def _step(self, key: Key, slots: list[Slot]) -> Step:
+    def _step(self, key: Key, slots: list[Slot]) -> Step[Any, Any]:
         layout, circuit = self.layout, self.circuit
         match key[1]:
             case "linear":
@@ -114,104 +129,55 @@ class Program:
 
     def pack(self, parameters: Parameters) -> Packed:
         frames = self.columns.frames(self.circuit, parameters)
-        return Packed(frames, tuple(self._packed(s, parameters, frames) for s in self.steps))
-
-    def _packed(self, step: Step, parameters: Parameters, frames: Frames) -> Values:
-        match step:
-            case LinearStep() | DirectStep():
-                return step.pack(parameters, frames, self.dtype)
-            case JointStep():
-                return step.pack(parameters, self.dtype)
-            case SumStep():
-                weight = np.zeros((step.folds, step.units, step.inputs))
-                for i, (name, used) in enumerate(zip(step.names, step.used, strict=True)):
-                    weight[i, :, :used] = parameters[name][WEIGHT]
-                return torch.from_numpy(weight).to(self.dtype)
-            case OuterSumStep():
-                stacked = np.stack([parameters[name][WEIGHT] for name in step.names])
-                return torch.from_numpy(stacked).to(self.dtype)
-        return None
+        return Packed(frames, tuple(s.pack(parameters, frames, self.dtype) for s in self.steps))
 
     def unpack(self, packed: Packed) -> Parameters:
         found: dict[str, Arrays] = {}
         for step, values in zip(self.steps, packed.values, strict=True):
-            if isinstance(values, LeafValues):
-                found.update(by_name(values))
-            elif isinstance(values, JointValues) and isinstance(step, JointStep):
-                found[step.name] = values.arrays
-            elif isinstance(values, Tensor) and isinstance(step, SumStep):
-                for i, (name, used) in enumerate(zip(step.names, step.used, strict=True)):
-                    found[name] = {WEIGHT: _normalised(values[i, :, :used])}
-            elif isinstance(values, Tensor) and isinstance(step, OuterSumStep):
-                for i, name in enumerate(step.names):
-                    found[name] = {WEIGHT: _normalised(values[i])}
+            found.update(step.unpack(values))
         return Parameters(found)
 
-    # ------------------------------------------------------------------ upward
+    def restrict(self, packed: Packed, regions: Regions) -> Packed:
+        """The same with variables restricted to regions, for rows that leave them open."""
+        if not regions:
+            return packed
+        pairs = zip(self.steps, packed.values, strict=True)
+        return Packed(packed.frames, tuple(s.restrict(v, regions) for s, v in pairs))
+
+    # ------------------------------------------------------------------ one batch
 
     def read(self, x: Tensor, packed: Packed) -> Inputs:
         return self.columns.read(x, packed.frames, self.dtype)
 
-    def shifts(self, packed: Packed, regions: Regions) -> tuple[Tensor | None, ...]:
-        """What restricting variables to regions adds to every leaf, a constant of the query."""
-        return tuple(
-            self._shift(step, values, regions)
-            for step, values in zip(self.steps, packed.values, strict=True)
-        )
-
-    def _shift(self, step: Step, values: Values, regions: Regions) -> Tensor | None:
-        if not regions or not isinstance(values, LeafValues):
-            return None
-        assert isinstance(step, LinearStep | DirectStep)
-        found = step.pairs.region_constants(values.parts, regions, step.folds, step.units)
-        return None if found is None else torch.from_numpy(found).to(self.dtype)
-
-    def upward(
-        self,
-        inputs: Inputs,
-        packed: Packed,
-        shifts: tuple[Tensor | None, ...] | None = None,
-        regions: Regions | None = None,
-        maximum: bool = False,
-        known: Mapping[int, Tensor] | None = None,
-    ) -> Tensor:
-        """The value matrix (rows, batch); ``known`` are rows of steps that need no evaluation."""
-        values = torch.empty(self.layout.rows, inputs.x.shape[0], dtype=self.dtype)
+    def upward(self, inputs: Inputs, packed: Packed, maximum: bool = False) -> State:
+        values = torch.empty(self.layout.rows, len(inputs.x), dtype=self.dtype)
         values[0] = 0
-        for i, (step, own) in enumerate(zip(self.steps, packed.values, strict=True)):
-            shift = shifts[i] if shifts else None
-            if isinstance(step, LinearStep | DirectStep) and isinstance(own, LeafValues):
-                out = values.narrow(0, step.start, step.folds * step.units)
-                if known and i in known:
-                    out.copy_(known[i])
-                else:
-                    step.upward(own, inputs, out, shift, maximum)
-            elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                out = values.narrow(0, step.start, step.units)
-                step.upward(own, inputs, out, regions or {}, maximum)
-            elif isinstance(step, SumStep | OuterSumStep) and isinstance(own, Tensor):
-                step.upward(own, values, maximum)
-            elif isinstance(step, ProductStep | OuterStep):
-                step.upward(values)
-        return values
+        state = State(inputs, values, maximum)
+        for step, own in zip(self.steps, packed.values, strict=True):
+            step.upward(own, state)
+        return state
 
-    def log_values(self, x: Tensor, packed: Packed, regions: Regions | None = None) -> Tensor:
-        """Log-value of the root for every row; regions restrict columns that are NaN in x."""
-        shifts = self.shifts(packed, regions or {})
+    def downward(
+        self, state: State, packed: Packed, weight: Tensor
+    ) -> tuple[Tensor, list[Derivative]]:
+        """Posterior of every unit (rows, batch) times the rows' weights, and for every step the
+        derivatives of the weighted log-likelihood."""
+        gradient = torch.zeros_like(state.values)
+        possible = state.values[self.root] > IMPOSSIBLE / 2
+        gradient[self.root] = torch.where(possible, weight, 0.0)
+        found: list[Derivative] = [None] * len(self.steps)
+        for i in range(len(self.steps) - 1, -1, -1):
+            found[i] = self.steps[i].downward(packed.values[i], state, gradient)
+        return gradient, found
 
-        def evaluate(rows: Tensor) -> Tensor:
-            if self.compiled and not regions:
-                return self._run_compiled(rows, packed)
-            values = self.upward(self.read(rows, packed), packed, shifts, regions)
-            return values[self.root].clone()  # a view would keep the whole matrix
+    def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
+        state = self.upward(inputs, packed)
+        _, found = self.downward(state, packed, weight)
+        triples = zip(self.steps, found, packed.values, strict=True)
+        steps = tuple(step.expected(d, p) for step, d, p in triples)
+        return Counts(_weighted(state.values[self.root], weight), float(weight.sum()), steps)
 
-        most = LARGEST if self.compiled and not regions else self.batch
-        return finite(torch.cat(list(self._over_batches(evaluate, x, most))))
-
-    def _run_compiled(self, x: Tensor, packed: Packed) -> Tensor:
-        inputs = self.read(x, packed)
-        found = flat.log_values(self._flat(packed, inputs), self._matrix(inputs, packed).numpy())
-        return torch.from_numpy(found)
+    # ------------------------------------------------------------------ the compiled executor
 
     def _flat(self, packed: Packed, inputs: Inputs) -> Flat:
         masked = inputs.seen is not None
@@ -223,13 +189,16 @@ class Program:
         """Statistics, and behind them the values of leaves that are not linear."""
         extra = []
         for step, own in zip(self.steps, packed.values, strict=True):
+            room = torch.empty(step.folds, step.units, len(inputs.x), dtype=self.dtype)
             if isinstance(step, DirectStep) and isinstance(own, LeafValues):
-                extra.append(torch.empty(step.folds * step.units, len(inputs.x), dtype=self.dtype))
-                step.upward(own, inputs, extra[-1], None, False)
+                step.evaluate(own, inputs, room)
+                extra.append(room.flatten(0, 1))
             elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                extra.append(torch.empty(step.units, len(inputs.x), dtype=self.dtype))
-                step.upward(own, inputs, extra[-1], {}, False)
+                step.evaluate(own, inputs, room)
+                extra.append(room.flatten(0, 1))
         return torch.cat([inputs.matrix, *extra]) if extra else inputs.matrix.contiguous()
+
+    # ------------------------------------------------------------------ many rows
 
     def _spans(self, rows: int, most: int) -> list[tuple[int, int]]:
         """Batches whose value matrix stays small, at least one for every thread."""
@@ -240,62 +209,34 @@ class Program:
     def _over_batches(self, function: Callable[[Tensor], T], x: Tensor, most: int) -> Iterator[T]:
         yield from in_threads(function, [x[a:b] for a, b in self._spans(len(x), most)])
 
-    # ------------------------------------------------------------------ downward
+    def log_values(self, x: Tensor, packed: Packed) -> Tensor:
+        """Log-value of the root for every row."""
 
-    def downward(
-        self, values: Tensor, inputs: Inputs, packed: Packed, weight: Tensor
-    ) -> tuple[Tensor, list[Derivative]]:
-        """Posterior of every unit (rows, batch) times the rows' weights, and for every step the
-        derivatives of the weighted log-likelihood: by weights, or the statistics of leaves."""
-        gradient = torch.zeros_like(values)
-        root = values[self.root]
-        gradient[self.root] = torch.where(root > IMPOSSIBLE / 2, weight, 0.0)
-        found: list[Derivative] = [None] * len(self.steps)
-        for i in range(len(self.steps) - 1, -1, -1):
-            step, own = self.steps[i], packed.values[i]
-            if isinstance(step, LinearStep | DirectStep) and isinstance(own, LeafValues):
-                found[i] = step.downward(own, inputs, gradient)
-            elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                found[i] = step.downward(own, inputs, gradient)
-            elif isinstance(step, SumStep | OuterSumStep) and isinstance(own, Tensor):
-                found[i] = step.downward(own, values, gradient)
-            elif isinstance(step, ProductStep | OuterStep):
-                step.downward(gradient)
-        return gradient, found
+        def evaluate(rows: Tensor) -> Tensor:
+            inputs = self.read(rows, packed)
+            if self.compiled:
+                matrix = self._matrix(inputs, packed).numpy()
+                return torch.from_numpy(flat.log_values(self._flat(packed, inputs), matrix))
+            return self.upward(inputs, packed).values[self.root].clone()  # a view keeps the matrix
 
-    def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
-        values = self.upward(inputs, packed)
-        _, found = self.downward(values, inputs, packed, weight)
-        steps = tuple(
-            d.mul_(v) if isinstance(d, Tensor) and isinstance(v, Tensor) else d
-            for d, v in zip(found, packed.values, strict=True)
-        )
-        total = float((values[self.root].double() * weight.double()).sum())
-        return Counts(total, float(weight.double().sum()), steps)
+        most = LARGEST if self.compiled else self.batch
+        return finite(torch.cat(list(self._over_batches(evaluate, x, most))))
 
     def counts(self, x: Tensor, packed: Packed, weight: Tensor | None = None) -> Counts:
         """Expected statistics of rows x: add them over batches or parties, then maximise."""
-        weight = torch.ones(len(x), dtype=self.dtype) if weight is None else weight.to(self.dtype)
-        linear = self.compiled and not any(
-            isinstance(s, DirectStep | JointStep) for s in self.steps
-        )
+        weights = torch.ones(len(x), dtype=self.dtype) if weight is None else weight.to(self.dtype)
+        opaque = any(isinstance(s, DirectStep | JointStep) for s in self.steps)
+        compiled = self.compiled and not opaque
 
         def expect(span: tuple[int, int]) -> Counts:
-            inputs, own = self.read(x[span[0] : span[1]], packed), weight[span[0] : span[1]]
-            if linear:
-                folded = self._flat(packed, inputs)
-                total, steps = flat.counts(
-                    folded,
-                    self,
-                    packed,
-                    inputs.matrix.contiguous().numpy(),
-                    own,
-                    inputs.seen is not None,
-                )
-                return Counts(total, float(own.double().sum()), steps)
-            return self._expected(inputs, packed, own)
+            inputs, own = self.read(x[span[0] : span[1]], packed), weights[span[0] : span[1]]
+            if not compiled:
+                return self._expected(inputs, packed, own)
+            found = self._flat(packed, inputs)
+            total, steps = flat.counts(found, self, packed, inputs, own)
+            return Counts(total, float(own.sum()), steps)
 
-        found = in_threads(expect, self._spans(len(x), LARGEST if linear else self.batch))
+        found = in_threads(expect, self._spans(len(x), LARGEST if compiled else self.batch))
         total = next(found)
         for more in found:
             total = total.add(more)
@@ -303,116 +244,46 @@ class Program:
 
     def maximise(self, counts: Counts, packed: Packed, rules: Rules | None = None) -> Packed:
         """The M-step: parameters from expected statistics."""
-        new = tuple(
-            self._maximised(s, v, c, packed.frames, rules or {})
-            for s, v, c in zip(self.steps, packed.values, counts.steps, strict=True)
-        )
+        triples = zip(self.steps, counts.steps, packed.values, strict=True)
+        new = tuple(s.maximise(c, v, packed.frames, rules or {}) for s, c, v in triples)
         return Packed(packed.frames, new)
 
-    def _maximised(
-        self,
-        step: Step,
-        values: Values,
-        counts: Derivative,
-        frames: Frames,
-        rules: Rules,
-    ) -> Values:
-        if isinstance(values, LeafValues) and isinstance(counts, LeafCounts):
-            assert isinstance(step, LinearStep | DirectStep)
-            return step.maximise(counts, values, frames, rules)
-        if isinstance(values, JointValues) and isinstance(counts, JointCounts):
-            assert isinstance(step, JointStep)
-            return step.maximise(counts, values, rules, self.dtype)
-        if isinstance(values, Tensor) and isinstance(counts, Tensor):
-            total = counts.sum(2, keepdim=True)
-            return torch.where(total > 0, counts / total, values)
-        return None
-
-    # ------------------------------------------------------------------ queries of one batch
-
-    def average(
-        self,
-        x: Tensor,
-        packed: Packed,
-        regions: Regions,
-        variable: int,
-        functional: Functional,
-    ) -> Tensor:
+    def average(self, x: Tensor, packed: Packed, variable: int, functional: Functional) -> Tensor:
         """Posterior mean of a functional of one variable's leaves, (D, rows)."""
-        shifts = self.shifts(packed, regions)
 
         def over(rows: Tensor) -> Tensor:
-            inputs = self.read(rows, packed)
-            values = self.upward(inputs, packed, shifts, regions)
-            gradient, _ = self.downward(
-                values, inputs, packed, torch.ones(len(rows), dtype=self.dtype)
-            )
-            total: Tensor | int = 0
-            for step, own in zip(self.steps, packed.values, strict=True):
-                if isinstance(step, LinearStep | DirectStep) and isinstance(own, LeafValues):
-                    total = total + average(step, own, gradient, variable, functional)
-                elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                    total = total + step.average(own, inputs, gradient, variable, regions)
-            assert isinstance(total, Tensor)
-            return total
+            state = self.upward(self.read(rows, packed), packed)
+            gradient, _ = self.downward(state, packed, torch.ones(len(rows), dtype=self.dtype))
+            pairs = zip(self.steps, packed.values, strict=True)
+            terms = (s.average(v, state, gradient, variable, functional) for s, v in pairs)
+            return torch.stack([t for t in terms if t is not None]).sum(0)
 
         return torch.cat(list(self._over_batches(over, x, self.batch)), 1)
 
     def complete(
-        self,
-        x: Tensor,
-        packed: Packed,
-        regions: Regions,
-        rng: np.random.Generator | None,
+        self, x: Tensor, packed: Packed, rng: np.random.Generator | None
     ) -> tuple[Array, Tensor]:
         """NaN filled by a draw from the conditional, or by the best choices without rng.
 
         Also the log-value of the root: of the seen part, or the maximum over choices.
         """
-        shifts = self.shifts(packed, regions)
         filled, roots = [], []
-        for rows in x.split(self.batch):
-            inputs = self.read(rows, packed)
-            values = self.upward(inputs, packed, shifts, regions, maximum=rng is None)
-            filled.append(self._choose(rows, values, packed, regions, rng))
-            roots.append(values[self.root].clone())
+        for a, b in self._spans(len(x), self.batch):
+            state = self.upward(self.read(x[a:b], packed), packed, maximum=rng is None)
+            chosen = torch.full((len(self.layout.number) + 1, b - a), -1, dtype=torch.int32)
+            chosen[self.layout.number[self.circuit.root.name]] = 0
+            choice = Choice(chosen, x[a:b].double().numpy().copy(), rng)
+            for step, own in zip(reversed(self.steps), reversed(packed.values), strict=True):
+                step.choose(own, state, choice)
+            filled.append(choice.out)
+            roots.append(state.values[self.root].clone())
         return np.concatenate(filled), finite(torch.cat(roots))
 
-    def _choose(
-        self,
-        x: Tensor,
-        values: Tensor,
-        packed: Packed,
-        regions: Regions,
-        rng: np.random.Generator | None,
-    ) -> Array:
-        chosen = torch.full((len(self.layout.number) + 1, len(x)), -1, dtype=torch.int32)
-        chosen[self.layout.number[self.circuit.root.name]] = 0
-        out = x.double().numpy().copy()
 
-        def pick(scores: Tensor) -> Tensor:
-            if rng is not None:  # Gumbel noise makes the maximum a draw
-                noise = rng.gumbel(size=tuple(scores.shape))
-                scores = scores.double() + torch.from_numpy(noise)
-            return scores.argmax(1)
-
-        for step, own in zip(reversed(self.steps), reversed(packed.values), strict=True):
-            if isinstance(step, SumStep | OuterSumStep) and isinstance(own, Tensor):
-                step.choose(own, values, chosen, pick)
-            elif isinstance(step, ProductStep | OuterStep):
-                step.choose(chosen)
-            elif isinstance(step, LinearStep | DirectStep) and isinstance(own, LeafValues):
-                step.pairs.complete(own.parts, chosen[step.numbers], out, regions, rng)
-            elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                step.complete(own, chosen, out, regions, rng)
-        return out
+def _weighted(log_values: Tensor, weight: Tensor) -> float:
+    return float((finite(log_values.double()) * weight).nan_to_num(nan=0.0, neginf=-np.inf).sum())
 
 
 def finite(log_values: Tensor) -> Tensor:
     """IMPOSSIBLE outside of a circuit is −∞."""
     return torch.where(log_values > IMPOSSIBLE / 2, log_values, -torch.inf)
-
-
-def _normalised(weight: Tensor) -> Array:
-    values = weight.double().numpy()
-    return np.asarray(values / values.sum(axis=1, keepdims=True))

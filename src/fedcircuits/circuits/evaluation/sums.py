@@ -10,28 +10,97 @@ the posterior of its units.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.rows import Rows, chunks
-from fedcircuits.circuits.family import IMPOSSIBLE, log_of
+from fedcircuits.circuits.evaluation.step import Choice, Frames, Rules, State, Step
+from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, log_of
+from fedcircuits.circuits.parameters import WEIGHT, Parameters
 
-Choose = Callable[[Tensor], Tensor]  # (n, options) log scores -> (n,) options
+FAR = 60.0  # nats below the largest child at which the linear path is given up
 
 
-def _log_mix(weight: Tensor, scaled: Tensor, top: Tensor, exact: Callable[[], Tensor]) -> Tensor:
-    """log(W E) + max, (folds, units, batch)."""
+class _Sum(Step[Tensor, Tensor]):
+    """What sums over any children share; W is (folds, units, inputs)."""
+
+    inputs: int
+    names: tuple[str, ...]
+    used: tuple[int, ...]  # inputs of each fold before filling up
+
+    @abstractmethod
+    def log_children(self, values: Tensor, a: int, b: int) -> Tensor:
+        """(folds a to b, inputs, batch)."""
+
+    @abstractmethod
+    def scaled_children(self, values: Tensor, a: int, b: int) -> tuple[Tensor, Tensor]:
+        """exp(children − top) (folds, inputs, batch), and top (folds, 1, batch)."""
+
+    @abstractmethod
+    def add_shares(self, gradient: Tensor, a: int, b: int, share: Tensor) -> None:
+        """Give every input its share (folds, inputs, batch) of the gradient."""
+
+    def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> Tensor:
+        weight = np.zeros((self.folds, self.units, self.inputs))
+        for i, (name, used) in enumerate(zip(self.names, self.used, strict=True)):
+            weight[i, :, :used] = parameters[name][WEIGHT]
+        return torch.from_numpy(weight).to(dtype)
+
+    def unpack(self, p: Tensor) -> dict[str, Arrays]:
+        used = zip(self.names, self.used, strict=True)
+        return {name: {WEIGHT: _normalised(p[i, :, :n])} for i, (name, n) in enumerate(used)}
+
+    def upward(self, p: Tensor, state: State) -> None:
+        values, out = state.values, self.own(state.values)
+        size = values.shape[1] * self.inputs * (self.units if state.maximum else 1)
+        for a, b in chunks(self.folds, size):
+            if state.maximum:
+                below = self.log_children(values, a, b)
+                torch.amax(log_of(p[a:b])[..., None] + below[:, None], 2, out=out[a:b])
+                continue
+            scaled, top = self.scaled_children(values, a, b)
+            mixed = _mix(p[a:b], scaled)
+            torch.add(mixed.log(), top, out=out[a:b])
+            if float(mixed.min()) < _tiny(mixed):
+                exact = _log_space(p[a:b], self.log_children(values, a, b))
+                out[a:b] = torch.where(mixed < _tiny(mixed), exact, out[a:b])
+
+    def downward(self, p: Tensor, state: State, gradient: Tensor) -> Tensor:
+        values, out, own = state.values, self.own(state.values), self.own(gradient)
+        found = torch.empty_like(p)
+        for a, b in chunks(self.folds, 2 * values.shape[1] * self.inputs):
+            scaled, top = self.scaled_children(values, a, b)
+            gap = top - out[a:b]
+            if float(gap.max()) > FAR:
+                below = self.log_children(values, a, b)
+                found[a:b], share = _log_space_shares(p[a:b], below, out[a:b], own[a:b])
+            else:
+                scale = torch.exp_(gap).mul_(own[a:b])  # (folds, units, batch)
+                torch.bmm(scale, scaled.transpose(1, 2), out=found[a:b])
+                pulled = p[a:b].transpose(1, 2)
+                narrow = self.units == 1
+                share = (pulled * scale if narrow else torch.bmm(pulled, scale)).mul_(scaled)
+            self.add_shares(gradient, a, b, share)
+        return found
+
+    def expected(self, d: Tensor, p: Tensor) -> Tensor:
+        return d * p
+
+    def maximise(self, counts: Tensor, p: Tensor, frames: Frames, rules: Rules) -> Tensor:
+        total = counts.sum(2, keepdim=True)
+        return torch.where(total > 0, counts / total, p).to(p.dtype)
+
+
+def _mix(weight: Tensor, scaled: Tensor) -> Tensor:
+    """W E, (folds, units, batch)."""
     if weight.shape[1] == 1 and weight.shape[2] < 32:
-        mixed = torch.sum(weight[:, 0, :, None] * scaled, 1, keepdim=True)
-    else:
-        mixed = torch.bmm(weight, scaled)
-    if float(mixed.min()) < _tiny(mixed):
-        return torch.where(mixed < _tiny(mixed), exact(), torch.log(mixed) + top)
-    return mixed.log_().add_(top)
+        return torch.sum(weight[:, 0, :, None] * scaled, 1, keepdim=True)
+    return torch.bmm(weight, scaled)
 
 
 def _tiny(values: Tensor) -> float:
@@ -43,41 +112,31 @@ def _log_space(weight: Tensor, children: Tensor) -> Tensor:
     return torch.logsumexp(joint, 2).clamp_min(IMPOSSIBLE)
 
 
-def _maximum(weight: Tensor, children: Tensor) -> Tensor:
-    return torch.amax(log_of(weight)[..., None] + children[:, None], 2)
-
-
-def _shares(
-    weight: Tensor,
-    scaled: Tensor,
-    top: Tensor,
-    out: Tensor,
-    own: Tensor,
-    children: Callable[[], Tensor],
+def _log_space_shares(
+    weight: Tensor, children: Tensor, out: Tensor, own: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """d objective / d weight, and the posterior share of every input (folds, inputs, batch)."""
-    gap = top - out
-    if float(gap.max()) > 60.0:  # the mix underflowed somewhere: posterior in log space
-        below = children()
-        ratio = torch.exp(below[:, None] - out[:, :, None])  # (folds, units, inputs, batch)
-        ratio = torch.where(out[:, :, None] > IMPOSSIBLE / 2, ratio, 0.0).clamp_max(1e30)
-        pulled = torch.nan_to_num(ratio * own[:, :, None], posinf=0.0, neginf=0.0)
-        return pulled.sum(3), (weight[..., None] * pulled).sum(1)
-    scale = torch.exp_(gap).mul_(own)  # (folds, units, batch)
-    d_weight = torch.bmm(scale, scaled.transpose(1, 2))
-    if weight.shape[1] == 1:
-        return d_weight, (weight.transpose(1, 2) * scale).mul_(scaled)
-    return d_weight, torch.bmm(weight.transpose(1, 2), scale).mul_(scaled)
+    """d objective / d weight and shares, where the linear path would underflow."""
+    possible = out > IMPOSSIBLE / 2  # (folds, units, batch)
+    logs = log_of(weight)[..., None] + (children[:, None] - out[:, :, None])
+    posterior = torch.where(possible[:, :, None], torch.exp(logs.clamp_max(0.0)), 0.0)
+    pulled = posterior * own[:, :, None]  # (folds, units, inputs, batch)
+    share, total = pulled.sum(1), pulled.sum(3)
+    return torch.where(weight > 0, total / weight.clamp_min(_tiny(weight)), 0.0), share
 
 
-@dataclass(frozen=True, slots=True)
-class SumStep:
+def _normalised(weight: Tensor) -> Array:
+    values = weight.double().numpy()
+    return np.asarray(values / values.sum(axis=1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class SumStep(_Sum):
     folds: int
     units: int
-    inputs: int
     start: int
+    inputs: int
     names: tuple[str, ...]
-    used: tuple[int, ...]  # inputs of each fold before filling up
+    used: tuple[int, ...]
     rows: Rows  # (folds, inputs); filled up with an own child, at weight 0
     numbers: Tensor  # (folds,)
     children: Tensor  # (folds, inputs) number of the slot of each input
@@ -90,7 +149,7 @@ class SumStep:
         used = tuple(len(f) for f in flat)
         full = [f + [f[0]] * (inputs - len(f)) for f in flat]
         return cls(
-            len(slots), int(key[2]), inputs, layout.row[slots[0].name],
+            len(slots), int(key[2]), layout.row[slots[0].name], inputs,
             tuple(s.name for s in slots), used,
             Rows.of([layout.row[c] + u for f in full for c, u in f]),
             torch.tensor([layout.number[s.name] for s in slots]),
@@ -98,58 +157,37 @@ class SumStep:
             torch.tensor([[u for _, u in f] for f in full]),
         )  # fmt: skip
 
-    def upward(self, weight: Tensor, values: Tensor, maximum: bool = False) -> None:
-        batch = values.shape[1]
-        out = values.narrow(0, self.start, self.folds * self.units).view(self.folds, self.units, -1)
-        for a, b in chunks(self.folds, batch * self.inputs * (self.units if maximum else 1)):
-            below, w = self._children(values, a, b), weight[a:b]
-            if maximum:
-                out[a:b] = _maximum(w, below)
-                continue
-            top = below.amax(1, keepdim=True)
-            scaled = torch.exp_(below - top)
-            out[a:b] = _log_mix(w, scaled, top, lambda w=w, x=below: _log_space(w, x))
-
-    def downward(self, weight: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
-        batch = values.shape[1]
-        d_weight = torch.empty_like(weight)
-        out = values.narrow(0, self.start, self.folds * self.units).view(self.folds, self.units, -1)
-        own = gradient.narrow(0, self.start, self.folds * self.units).view(out.shape)
-        for a, b in chunks(self.folds, batch * self.inputs):
-            below = self._children(values, a, b)
-            top = below.amax(1, keepdim=True)
-            scaled = torch.exp_(below - top)
-            d_weight[a:b], share = _shares(
-                weight[a:b], scaled, top, out[a:b], own[a:b], lambda x=below: x
-            )
-            self.rows.part(a * self.inputs, b * self.inputs).add(gradient, share)
-        return d_weight
-
-    def _children(self, values: Tensor, a: int, b: int) -> Tensor:
+    def log_children(self, values: Tensor, a: int, b: int) -> Tensor:
         return self.rows.part(a * self.inputs, b * self.inputs).read(values, b - a, self.inputs)
 
-    def choose(self, weight: Tensor, values: Tensor, chosen: Tensor, choose: Choose) -> None:
-        mine = chosen[self.numbers]
-        fold, column = torch.nonzero(mine >= 0, as_tuple=True)
-        if len(fold) == 0:
-            return
-        below = values[self.rows.index.view(self.folds, -1)[fold], column[:, None]]
-        option = choose(log_of(weight[fold, mine[fold, column].long()]) + below)
-        chosen[self.children[fold, option], column] = self.child_units[fold, option].to(
-            chosen.dtype
-        )
+    def scaled_children(self, values: Tensor, a: int, b: int) -> tuple[Tensor, Tensor]:
+        below = self.log_children(values, a, b)
+        top = below.amax(1, keepdim=True)
+        return torch.exp_(below - top), top
+
+    def add_shares(self, gradient: Tensor, a: int, b: int, share: Tensor) -> None:
+        self.rows.part(a * self.inputs, b * self.inputs).add(gradient, share)
+
+    def choose(self, p: Tensor, state: State, choice: Choice) -> None:
+        fold, column, unit = choice.active(self.numbers)
+        if len(fold):
+            below = state.values[self.rows.index.view(self.folds, -1)[fold], column[:, None]]
+            option = choice.pick(log_of(p[fold, unit]) + below)
+            choice.set(self.children[fold, option], column, self.child_units[fold, option])
 
 
-@dataclass(frozen=True, slots=True)
-class OuterSumStep:
+@dataclass(frozen=True)
+class OuterSumStep(_Sum):
     """A sum over outer products (partitions) of left and right children, all of one shape."""
 
     folds: int
     units: int
+    start: int
+    inputs: int  # partitions · left · right
+    names: tuple[str, ...]
+    used: tuple[int, ...]
     partitions: int
     sides: tuple[int, int]  # units of left and right children
-    start: int
-    names: tuple[str, ...]
     left: Rows  # (folds, partitions, left units)
     right: Rows
     numbers: Tensor  # (folds,)
@@ -166,14 +204,12 @@ class OuterSumStep:
         ]
         numbers = [torch.tensor([[layout.number[c] for c in r] for r in reads[i]]) for i in (0, 1)]
         own = torch.tensor([layout.number[s.name] for s in slots])
+        inputs = m * sides[0] * sides[1]
         return cls(
-            len(slots), int(key[2]), m, sides, layout.row[slots[0].name],
-            tuple(s.name for s in slots), rows[0], rows[1], own, numbers[0], numbers[1],
+            len(slots), int(key[2]), layout.row[slots[0].name], inputs,
+            tuple(s.name for s in slots), (inputs,) * len(slots),
+            m, sides, rows[0], rows[1], own, numbers[0], numbers[1],
         )  # fmt: skip
-
-    @property
-    def inputs(self) -> int:
-        return self.partitions * self.sides[0] * self.sides[1]
 
     def _sides(self, values: Tensor, a: int, b: int) -> tuple[Tensor, Tensor]:
         n, m = self.partitions * self.sides[0], self.partitions * self.sides[1]
@@ -181,13 +217,12 @@ class OuterSumStep:
         right = self.right.part(a * m, b * m).read(values, b - a, self.partitions, self.sides[1])
         return left, right
 
-    @staticmethod
-    def _joint(left: Tensor, right: Tensor) -> Tensor:
-        """Log-values of all pairs, (folds, inputs, batch)."""
+    def log_children(self, values: Tensor, a: int, b: int) -> Tensor:
+        left, right = self._sides(values, a, b)
         return (left[:, :, :, None] + right[:, :, None]).flatten(1, 3)
 
-    def _scaled(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """exp of all pairs less their maximum (folds, inputs, batch), and that maximum."""
+    def scaled_children(self, values: Tensor, a: int, b: int) -> tuple[Tensor, Tensor]:
+        left, right = self._sides(values, a, b)
         top_left, top_right = left.amax(2, keepdim=True), right.amax(2, keepdim=True)
         top = top_left + top_right
         if self.partitions == 1:
@@ -197,53 +232,27 @@ class OuterSumStep:
             first = torch.exp_(left + (top_right - top))
         second = torch.exp_(right - top_right)
         pairs = first[:, :, :, None] * second[:, :, None]
-        return pairs.view(len(left), self.inputs, -1), top.view(len(left), 1, -1)
+        return pairs.view(b - a, self.inputs, -1), top.view(b - a, 1, -1)
 
-    def upward(self, weight: Tensor, values: Tensor, maximum: bool = False) -> None:
-        batch = values.shape[1]
-        out = values.narrow(0, self.start, self.folds * self.units).view(self.folds, self.units, -1)
-        for a, b in chunks(self.folds, batch * self.inputs * (self.units if maximum else 1)):
-            (left, right), w = self._sides(values, a, b), weight[a:b]
-            if maximum:
-                out[a:b] = _maximum(w, self._joint(left, right))
-                continue
-            scaled, top = self._scaled(left, right)
-            out[a:b] = _log_mix(
-                w, scaled, top, lambda w=w, x=left, y=right: _log_space(w, self._joint(x, y))
-            )
-
-    def downward(self, weight: Tensor, values: Tensor, gradient: Tensor) -> Tensor:
-        batch = values.shape[1]
-        d_weight = torch.empty_like(weight)
-        out = values.narrow(0, self.start, self.folds * self.units).view(self.folds, self.units, -1)
-        own = gradient.narrow(0, self.start, self.folds * self.units).view(out.shape)
+    def add_shares(self, gradient: Tensor, a: int, b: int, share: Tensor) -> None:
         n, m = self.partitions * self.sides[0], self.partitions * self.sides[1]
-        for a, b in chunks(self.folds, 2 * batch * self.inputs):
-            left, right = self._sides(values, a, b)
-            scaled, top = self._scaled(left, right)
-            d_weight[a:b], share = _shares(
-                weight[a:b], scaled, top, out[a:b], own[a:b],
-                lambda x=left, y=right: self._joint(x, y),
-            )  # fmt: skip
-            pairs = share.view(b - a, self.partitions, *self.sides, batch)
-            self.left.part(a * n, b * n).add(gradient, pairs.sum(3))
-            self.right.part(a * m, b * m).add(gradient, pairs.sum(2))
-        return d_weight
+        pairs = share.view(b - a, self.partitions, *self.sides, -1)
+        self.left.part(a * n, b * n).add(gradient, pairs.sum(3))
+        self.right.part(a * m, b * m).add(gradient, pairs.sum(2))
 
-    def choose(self, weight: Tensor, values: Tensor, chosen: Tensor, choose: Choose) -> None:
-        mine = chosen[self.numbers]
-        fold, column = torch.nonzero(mine >= 0, as_tuple=True)
+    def choose(self, p: Tensor, state: State, choice: Choice) -> None:
+        fold, column, unit = choice.active(self.numbers)
         if len(fold) == 0:
             return
         left, right = (
-            values[rows.index.view(self.folds, -1)[fold], column[:, None]].view(
+            state.values[rows.index.view(self.folds, -1)[fold], column[:, None]].view(
                 len(fold), self.partitions, -1
             )
             for rows in (self.left, self.right)
         )
         pairs = (left[:, :, :, None] + right[:, :, None]).flatten(1)
-        option = choose(log_of(weight[fold, mine[fold, column].long()]) + pairs)
+        option = choice.pick(log_of(p[fold, unit]) + pairs)
         size = self.sides[0] * self.sides[1]
         partition, pair = option // size, option % size
-        chosen[self.lefts[fold, partition], column] = (pair // self.sides[1]).to(chosen.dtype)
-        chosen[self.rights[fold, partition], column] = (pair % self.sides[1]).to(chosen.dtype)
+        choice.set(self.lefts[fold, partition], column, pair // self.sides[1])
+        choice.set(self.rights[fold, partition], column, pair % self.sides[1])
