@@ -22,7 +22,7 @@ from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.parameters import Parameters, inline
 from fedcircuits.circuits.schema import Schema, Variable
-from fedcircuits.errors import ParameterError, StructureError
+from fedcircuits.errors import ParameterError
 from tests.circuits.reference import probability, values
 from tests.circuits.strategies import (
     FAMILIES,
@@ -79,7 +79,7 @@ def test_executors_agree(model: Model, seed: int) -> None:
     np.testing.assert_allclose(logs, same_logs, rtol=1e-10, atol=1e-10)
     assert counts.weight == pytest.approx(same_counts.weight, rel=1e-12)
     assert counts.log_likelihood == pytest.approx(same_counts.log_likelihood, rel=1e-10)
-    for name, arrays in learned.items():
+    for name, arrays in learned.values.items():
         for key, array in arrays.items():
             np.testing.assert_allclose(array, same_learned[name][key], rtol=1e-8, atol=1e-10)
 
@@ -137,15 +137,15 @@ def test_no_weight_on_the_largest_child(compiled: bool, dtype: torch.dtype) -> N
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_tiny_weights_count_in_full(compiled: bool) -> None:
-    """A component of weight 1e-60 that alone explains a row has all of its posterior."""
+    """A component of weight 1e-60 that alone explains one row of two has half of all counts."""
     model = mixture("gaussian", [1.0 - 1e-60, 1e-60], mean=[0.0, 100.0], variance=[1.0, 1.0])
     program = Program(model[0])
     program.compiled = compiled
-    packed, x = program.pack(model[1]), tensor(np.array([[100.0]]))
-    logs = program.log_values(x, packed).numpy()
-    np.testing.assert_allclose(logs, -60 * np.log(10) - 0.5 * np.log(2 * np.pi), rtol=1e-12)
+    packed, x = program.pack(model[1]), tensor(np.array([[0.0], [100.0]]))
+    logs = program.log_values(x, packed).numpy() + 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(logs, [0.0, -60 * np.log(10)], atol=1e-12)
     learned = program.unpack(program.maximise(program.counts(x, packed), packed))
-    np.testing.assert_allclose(learned["root"]["weight"], [[0.0, 1.0]], atol=1e-12)
+    np.testing.assert_allclose(learned["root"]["weight"], [[0.5, 0.5]], rtol=1e-9)
 
 
 def test_zero_weight_under_outer_products() -> None:
@@ -184,14 +184,20 @@ def test_far_values_are_never_nan(family: str, dtype: torch.dtype, compiled: boo
     circuit = Circuit(nodes, schema)
     program = Program(circuit, dtype)
     program.compiled = compiled
-    packed = program.pack(random_parameters(circuit, rng))
+    parameters = random_parameters(circuit, rng)
+    packed = program.pack(parameters)
     far = [1e20, -1e20, 1e-300, -1e-300, 1e200, -1e200, 0.0, 1.7e308]
     x = np.array([*([v, 0.5] for v in far), *([0.5, v] for v in far), [0.5, 0.5]])
     found = program.log_values(tensor(x), packed)
-    assert not torch.isnan(found).any()
-    assert (found < 10).all() and torch.isfinite(found[-1])
+    with np.errstate(all="ignore"):
+        expected = np.log(probability(circuit, parameters, x))
+    size = np.abs(x)
+    normal = (size.max(axis=1) < 10) & ((size == 0) | (size > 1e-30)).all(axis=1)
+    normal &= np.isfinite(expected)
+    assert not torch.isnan(found).any() and (found < 10).all()
+    np.testing.assert_allclose(found.double().numpy()[normal], expected[normal], rtol=1e-5)
     learned = program.unpack(program.maximise(program.counts(tensor(x), packed), packed))
-    assert all(np.isfinite(a).all() for arrays in learned.values() for a in arrays.values())
+    assert all(np.isfinite(a).all() for arrays in learned.values.values() for a in arrays.values())
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -244,15 +250,15 @@ def test_any_number_of_rows_in_any_split_on_any_threads(structure: str) -> None:
     possible = np.isfinite(whole)
     with np.errstate(divide="ignore"):
         expected = np.log(probability(circuit, parameters, x))
-    np.testing.assert_allclose(whole, expected, rtol=1e-9)
+    np.testing.assert_allclose(whole, expected, rtol=1e-9, atol=1e-12)
     assert possible.any()
     for number in (1, 2):
         with threads(number):
             found = Distribution(circuit, parameters)
             for rows in (0, 1, 63, 64, 65, 5000):
-                np.testing.assert_allclose(found.log_likelihood(x[:rows]), whole[:rows], rtol=1e-12)
+                np.testing.assert_allclose(found.log_likelihood(x[:rows]), whole[:rows], atol=1e-12)
             parts = [found.log_likelihood(part) for part in np.array_split(x, 7)]
-            np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-12)
+            np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-12)
 
 
 def test_draws_do_not_depend_on_threads() -> None:
@@ -392,7 +398,8 @@ def test_an_outer_product_with_readers_of_different_kinds() -> None:
         parameters = random_parameters(circuit, rng)
         found = Distribution(circuit, parameters).log_likelihood(x)
         with np.errstate(divide="ignore"):
-            np.testing.assert_allclose(found, np.log(probability(circuit, parameters, x)))
+            expected = np.log(probability(circuit, parameters, x))
+        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 @settings(max_examples=10)
@@ -434,7 +441,8 @@ def random_parameters_without_circuits(circuit: Circuit, rng: np.random.Generato
     return Parameters(some)
 
 
-def test_inlining_refuses_other_codes_and_taken_names() -> None:
+def test_inlining_refuses_other_codes() -> None:
+    """Red and green change places between the leaf's circuit and the one around it."""
     outside = Schema((Variable("c", "category", ("red", "green")),))
     inside = Schema((Variable("c", "category", ("green", "red")),))
     circuit = Circuit((Leaf("leaf", CIRCUIT, ("c",)),), outside)
@@ -442,10 +450,3 @@ def test_inlining_refuses_other_codes_and_taken_names() -> None:
     held = Parameters({"x": {"probability": np.array([[[0.9, 0.1]]])}})
     with pytest.raises(ParameterError, match="'c'"):
         Distribution(circuit, Parameters({}, {"leaf": (inner, held)}))
-    nodes = (Leaf("leaf/x", "categorical", ("c",)), Leaf("leaf", CIRCUIT, ("c",)))
-    taken = Circuit((*nodes, Sum("root", ("leaf/x", "leaf"))), outside)
-    own = Circuit((Leaf("x", "categorical", ("c",)), Sum("s", ("x",))), outside)
-    given_ = {**held.values, "s": {"weight": np.ones((1, 1))}}
-    values_ = {"leaf/x": held["x"], "root": {"weight": np.array([[0.5, 0.5]])}}
-    with pytest.raises(StructureError, match="leaf/x"):
-        Distribution(taken, Parameters(values_, {"leaf": (own, Parameters(given_))}))

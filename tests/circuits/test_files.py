@@ -225,47 +225,12 @@ def test_modes_and_links_stay(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def run(code: str, path: Path) -> str:
-    """What a process of its own prints, with the model of the file at hand."""
-    program = f"import os, random, resource, signal, sys, time\n{PREPARE}\n{code}"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, "-c", program, str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-PREPARE = """
+WRITERS = """
+import os, random, resource, signal, sys, time
 from fedcircuits.circuits import files
+
 path = sys.argv[1]
 circuit, parameters, metadata = files.read(path)
-"""
-
-
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "m.fc"
-    files.write(path, *model(), {"old": True})
-    printed = run(
-        """
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
-try:
-    files.write(path, circuit, parameters, {})
-except files.FileError as error:
-    print("refused:", error)
-""",
-        path,
-    )
-    assert printed.startswith(f"refused: cannot write {path}: ") and "unchanged" in printed
-    assert files.read(path)[2] == {"old": True}
-    assert os.listdir(tmp_path) == ["m.fc"]
-
-
-def test_killed_at_any_moment_leaves_a_whole_file(tmp_path: Path) -> None:
-    path = tmp_path / "m.fc"
-    files.write(path, *model(), {"turn": 0})
-    printed = run(
-        """
 random.seed(0)
 turns = set()
 for kill in range(40):
@@ -282,9 +247,30 @@ for kill in range(40):
     found, values, metadata = files.read(path)
     assert found == circuit and values == parameters
     turns.add(metadata["turn"])
-print(len(turns))
-""",
-        path,
-    )
-    assert int(printed) == 40, "every writer wrote"
-    assert_same_bits(files.read(path)[1], model()[1])
+print("kills survived:", len(turns))
+
+there = sorted(os.listdir(os.path.dirname(path)))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+try:
+    files.write(path, circuit, parameters, {"turn": "full"})
+except files.FileError as error:
+    print("full:", error)
+assert sorted(os.listdir(os.path.dirname(path))) == there, "a temporary file is left"
+"""
+
+
+def test_killed_writers_and_full_disks_leave_a_whole_file(tmp_path: Path) -> None:
+    """In a process of its own, whose children write until they are killed at any moment."""
+    path = tmp_path / "m.fc"
+    files.write(path, *model(), {"turn": 0})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", WRITERS, str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    kills, full = done.stdout.splitlines()
+    assert kills == "kills survived: 40"
+    assert full.startswith(f"full: cannot write {path}: ") and "unchanged" in full
+    circuit, parameters, metadata = files.read(path)
+    assert circuit == model()[0] and isinstance(metadata["turn"], int)
+    assert_same_bits(parameters, model()[1])

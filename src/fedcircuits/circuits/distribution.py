@@ -25,7 +25,15 @@ import torch
 
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.program import Packed, Program
-from fedcircuits.circuits.family import Array, Arrays, Family, Region
+from fedcircuits.circuits.family import (
+    Array,
+    Arrays,
+    Family,
+    JointFamily,
+    LinearFamily,
+    Region,
+    family,
+)
 from fedcircuits.circuits.parameters import Parameters, inline
 from fedcircuits.circuits.properties import is_deterministic
 from fedcircuits.circuits.regions import EVERYTHING, Box, Event, whole
@@ -107,6 +115,11 @@ class Distribution:
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> Array:
         """(rows, codes) of a category or boolean; its own value in x is ignored."""
         at, size = self.circuit.schema.index(variable), self.circuit.schema[variable].size
+        if not size:
+            raise QueryError(
+                f"{variable!r} is a {self.circuit.schema[variable].kind}: a posterior over codes "
+                "needs a category or boolean; ask for moments, or for the probability of an event"
+            )
         joint = np.empty((len(x), size))
         for code in range(size):
             asked = x.copy()
@@ -118,39 +131,53 @@ class Distribution:
             return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def moments(self, x: Array, variable: str, given: Event = EVERYTHING) -> tuple[Array, Array]:
-        """Mean and variance (rows,), NaN where x and the event are impossible together."""
+        """Mean and variance (rows,), NaN where x and the event are impossible together.
+
+        A moment that does not exist, as of a t of few degrees, is infinite or NaN.
+        """
         at = self.circuit.schema.index(variable)
+        centre = self._centre(at)
         total = np.full(len(x), -np.inf)
-        first, second = np.zeros(len(x)), np.zeros(len(x))
+        found = np.zeros((2, len(x)))  # E[x − centre] and E[(x − centre)²]
         for box in given:
             region = box.get(variable, whole(self.circuit.schema[variable]))
             for rows, regions in self._cases(x, box):
                 logs = self._log_values(x[rows], regions)
-                found = self._average(x[rows], regions, at, region)
                 joined = np.logaddexp(total[rows], logs)
-                with np.errstate(invalid="ignore"):
-                    old, new = np.exp(total[rows] - joined), np.exp(logs - joined)
-                old, new = np.nan_to_num(old), np.nan_to_num(new)
-                first[rows] = old * first[rows] + new * found[0]
-                second[rows] = old * second[rows] + new * found[1]
+                more = self._average(x[rows], regions, at, region, centre)
+                found[:, rows] = _share(total[rows], joined, found[:, rows])
+                found[:, rows] += _share(logs, joined, more)
                 total[rows] = joined
-        first[np.isneginf(total)] = np.nan
-        seen = ~np.isnan(x[:, at]) & ~np.isnan(first)
-        first[seen], second[seen] = x[seen, at], x[seen, at] ** 2
-        return first, np.maximum(second - first**2, 0.0)
+        seen = ~np.isnan(x[:, at])
+        found[:, seen] = x[seen, at] - centre, np.square(x[seen, at] - centre)
+        found[:, np.isneginf(total)] = np.nan
+        with np.errstate(invalid="ignore"):
+            return found[0] + centre, np.maximum(found[1] - np.square(found[0]), 0.0)
 
-    def _average(self, x: Array, regions: dict[int, Region], at: int, region: Region) -> Array:
-        """E[x] and E[x²] around 0, (2, rows)."""
+    def _centre(self, at: int) -> float:
+        """About where a variable lies if its leaves can be moved there: squares do not cancel."""
+        name = self.circuit.schema.names[at]
+        joint = (n for n in self.circuit.leaves() if isinstance(family(n.family), JointFamily))
+        if any(name in leaf.scope for leaf in joint):
+            return 0.0
+        for key, frame in self.packed.frames.items():
+            members = self.program.columns.cells[key].variables
+            if at in members:
+                return float(frame.shift[members.index(at)])
+        return 0.0
+
+    def _average(
+        self, x: Array, regions: dict[int, Region], at: int, region: Region, centre: float
+    ) -> Array:
+        """E[x − centre] and E[(x − centre)²], (2, rows)."""
         if not np.isnan(x[:, at]).all():  # a mix of seen and open rows: seen ones are overwritten
             x = x.copy()
             x[:, at] = np.nan
 
         def moments(rule: Family, arrays: Arrays) -> Array:
-            parts = sum(rule.moments(arrays, *interval) for interval in region)
-            mass, one, two = np.asarray(parts)
+            mass, one, two = _around(centre, rule, arrays, region)
             with np.errstate(invalid="ignore", divide="ignore"):
-                ratios = np.stack([one / mass, two / mass])
-            return np.asarray(np.nan_to_num(ratios, posinf=np.inf))
+                return np.where(mass > 0, np.stack([one, two]) / mass, 0.0)
 
         packed = self.program.restrict(self.packed, regions)
         found = self.program.average(self._tensor(x), packed, at, moments)
@@ -160,6 +187,8 @@ class Distribution:
 
     def sample(self, x: Array, rng: np.random.Generator, given: Event = EVERYTHING) -> Array:
         """NaN filled by draws from p(· | x, given)."""
+        if len(x) == 0:
+            return x.copy()
         cases = [c for box in given for c in self._cases(x, box)]
         logs = np.full((len(cases), len(x)), -np.inf)
         for i, (rows, regions) in enumerate(cases):
@@ -178,3 +207,19 @@ class Distribution:
     def mpe(self, x: Array) -> Explanation:
         filled, _ = self.program.complete(self._tensor(x), self.packed, None)
         return Explanation(filled, self.log_likelihood(filled), self.deterministic)
+
+
+def _share(part: Array, whole: Array, found: Array) -> Array:
+    """exp(part − whole) · found; nothing of what is impossible, even if it is infinite."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isneginf(part), 0.0, np.exp(part - whole) * found)
+
+
+def _around(centre: float, rule: Family, arrays: Arrays, region: Region) -> Array:
+    """(3, ...): mass, E[x − centre; in], E[(x − centre)²; in] of all intervals of a region."""
+    if isinstance(rule, LinearFamily):
+        moved = rule.affine(arrays, np.asarray(centre), np.ones(()))
+        if moved is not None:
+            return np.sum([rule.moments(moved, a - centre, b - centre) for a, b in region], axis=0)
+    mass, one, two = np.sum([rule.moments(arrays, a, b) for a, b in region], axis=0)
+    return np.stack([mass, one - centre * mass, two - 2 * centre * one + centre**2 * mass])

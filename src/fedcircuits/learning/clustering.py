@@ -72,38 +72,44 @@ def two_means(x: Floats, clusters: int, rng: np.random.Generator) -> Index:
     centres = _seeds(x, clusters, rng)
     label = np.full(len(x), -1)
     for _ in range(ROUNDS):
-        distance = (centres**2).sum(axis=1) - 2 * (x @ centres.T)  # (rows, clusters)
-        new = distance.argmin(axis=1)
+        distance = np.square(centres).sum(axis=1)[:, None] - 2 * (centres @ x.T)  # (clusters, rows)
+        new = distance.argmin(axis=0)
         if (new == label).all():
             break
         label = new
-        kept = [k for k in range(len(centres)) if (label == k).any()]
-        centres = np.stack([x[label == k].mean(axis=0) for k in kept])
-        label = np.searchsorted(kept, label)
+        member = _membership(label, len(centres))
+        size = member.sum(axis=1)
+        centres = (member @ x)[size > 0] / size[size > 0, None]
+        label = (np.cumsum(size > 0) - 1)[label]
     return np.asarray(label)
+
+
+def _membership(label: Index, clusters: int) -> Floats:
+    return (label == np.arange(clusters)[:, None]).astype(np.float32)  # (clusters, rows)
 
 
 def _seeds(x: Floats, clusters: int, rng: np.random.Generator) -> Floats:
     """k-means++: each next seed far from the ones before."""
     chosen = [x[rng.integers(len(x))]]
+    square = np.einsum("ij,ij->i", x, x)
+    nearest = np.full(len(x), np.inf)
     for _ in range(clusters - 1):
-        distance = np.min([((x - c) ** 2).sum(axis=1) for c in chosen], axis=0).astype(np.float64)
-        total = distance.sum()
-        if total <= 0:
+        last = chosen[-1]
+        nearest = np.minimum(nearest, np.maximum(square - 2 * (x @ last) + last @ last, 0.0))
+        if (total := nearest.sum()) <= 0:
             break
-        chosen.append(x[rng.choice(len(x), p=distance / total)])
+        chosen.append(x[np.searchsorted(np.cumsum(nearest), rng.random() * total)])
     return np.stack(chosen)
 
 
 def mixture(x: Floats, label: Index, rounds: int = ROUNDS) -> Index:
     """EM for a mixture of Bernoulli products, begun from labels."""
-    share = np.eye(int(label.max()) + 1, dtype=np.float32)[label]  # (rows, clusters)
+    share = _membership(label, int(label.max()) + 1)  # (clusters, rows)
     for _ in range(rounds):
-        size = share.sum(axis=0) + 1e-6
-        p = (share.T @ x + 0.5) / (size + 1.0)[:, None]
+        size = share.sum(axis=1) + np.float32(1e-6)
+        p = (share @ x + np.float32(0.5)) / (size + 1)[:, None]
         bias = np.log1p(-p).sum(axis=1) + np.log(size / size.sum())
-        logits = x @ (np.log(p) - np.log1p(-p)).T + bias
-        logits -= logits.max(axis=1, keepdims=True)
-        share = np.exp(logits)
-        share /= share.sum(axis=1, keepdims=True)
-    return np.asarray(share.argmax(axis=1))
+        logits = (np.log(p) - np.log1p(-p)) @ x.T + bias[:, None]
+        share = np.exp(logits - logits.max(axis=0))
+        share /= share.sum(axis=0)
+    return np.asarray(share.argmax(axis=0))

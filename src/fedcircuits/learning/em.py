@@ -97,7 +97,7 @@ def _start_pair(rule: Family, variable: Variable, x: Array, weights: Array) -> d
     whole = rule.start(x[seen], variable)
     units = weights.shape[1]
     before = {n: np.broadcast_to(a, (units, *a.shape)) for n, a in whole.items()}
-    tensors = {n: torch.from_numpy(np.ascontiguousarray(a[:, None])) for n, a in before.items()}
+    tensors = {n: torch.from_numpy(np.array(a[:, None])) for n, a in before.items()}
     found = rule.statistics(torch.from_numpy(x[seen])[None], tensors)  # (S, units or 1, rows)
     w = weights[seen].T  # (units, rows)
     sums = np.asarray((found.numpy() * w).sum(axis=2))

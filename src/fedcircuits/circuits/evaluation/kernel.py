@@ -244,6 +244,7 @@ def downward(kind, ptr, idx, val, const, matrix, weight, bits, whole, d_val, d_c
     rows, pulled = np.zeros((size, BLOCK), matrix.dtype), np.zeros((size, BLOCK), matrix.dtype)
     stats = np.zeros((matrix.shape[0], BLOCK), matrix.dtype)
     scratch = np.empty((3, BLOCK), matrix.dtype)
+    most = np.full(1, 80 if matrix.itemsize == 4 else 600, matrix.dtype)[0]  # 1 / least weight
     objective = 0.0
     for start in range(0, batch, BLOCK):
         n = min(BLOCK, batch - start)
@@ -257,7 +258,9 @@ def downward(kind, ptr, idx, val, const, matrix, weight, bits, whole, d_val, d_c
         for j in range(n):
             if rows[size - 1, j] > IMPOSSIBLE / 2:
                 pulled[size - 1, j] = weight[start + j]
-            objective += weight[start + j] * np.float64(rows[size - 1, j])
+                objective += weight[start + j] * np.float64(rows[size - 1, j])
+            elif weight[start + j] > 0:
+                objective = -np.inf
         for r in range(size - 1, -1, -1):
             d_const[r] += _total(pulled, r)
             for e in range(ptr[r], ptr[r + 1]):
@@ -271,7 +274,7 @@ def downward(kind, ptr, idx, val, const, matrix, weight, bits, whole, d_val, d_c
                         scratch[TERM, j] = pulled[r, j] * stats[c, j]
                 else:
                     for j in range(BLOCK):
-                        scratch[TERM, j] = min(rows[c, j] - rows[r, j], 80)
+                        scratch[TERM, j] = min(rows[c, j] - rows[r, j], most)
                     exp_row(scratch, TERM, bits, whole)  # type: ignore[no-untyped-call]
                     for j in range(BLOCK):
                         scratch[TERM, j] *= pulled[r, j]

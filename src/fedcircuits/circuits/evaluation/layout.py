@@ -118,7 +118,7 @@ def _slots_of(node: Node, circuit: Circuit, melting: set[str]) -> Iterator[Slot]
         else:
             yield Slot(f"{name}/leaves", "linear", units, leaves=melted)
             yield Slot(name, "product", units, (*rest, f"{name}/leaves"))
-    elif node.children[0] in melting:
+    elif any(c in melting for c in node.children):  # then all are outer products of one shape
         pairs = [circuit[c].children for c in node.children]
         yield Slot(name, "outer_sum", units, tuple(p[i] for i in (0, 1) for p in pairs))
     else:

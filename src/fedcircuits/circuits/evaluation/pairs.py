@@ -107,7 +107,8 @@ class Pairs:
             if len(at):
                 found = functional(part.rule, {n: a[at] for n, a in part.arrays.items()})
                 weights = posterior[self.slot[part.pairs[at]]].double()  # (n, units, batch)
-                term = torch.einsum("dnk,nkb->db", torch.from_numpy(found), weights)
+                terms = torch.from_numpy(found)[..., None] * weights
+                term = torch.where(weights > 0, terms, 0.0).sum((1, 2))  # 0 · ∞ is 0
                 total = term if total is None else total + term
         return total
 

@@ -204,13 +204,15 @@ class Program:
         """Batches whose value matrix stays small, at least one for every thread."""
         fair = -(-rows // torch.get_num_threads())
         size = max(1, min(most, max(fair, 32)))
-        return [(a, min(a + size, rows)) for a in range(0, rows, size)] or [(0, 0)]
+        return [(a, min(a + size, rows)) for a in range(0, rows, size)]
 
     def _over_batches(self, function: Callable[[Tensor], T], x: Tensor, most: int) -> Iterator[T]:
         yield from in_threads(function, [x[a:b] for a, b in self._spans(len(x), most)])
 
     def log_values(self, x: Tensor, packed: Packed) -> Tensor:
         """Log-value of the root for every row."""
+        if len(x) == 0:
+            return self.log_values(_one_row(x), packed)[:0]
 
         def evaluate(rows: Tensor) -> Tensor:
             inputs = self.read(rows, packed)
@@ -224,6 +226,8 @@ class Program:
 
     def counts(self, x: Tensor, packed: Packed, weight: Tensor | None = None) -> Counts:
         """Expected statistics of rows x: add them over batches or parties, then maximise."""
+        if len(x) == 0:
+            return self.counts(_one_row(x), packed, torch.zeros(1))
         weights = torch.ones(len(x), dtype=self.dtype) if weight is None else weight.to(self.dtype)
         opaque = any(isinstance(s, DirectStep | JointStep) for s in self.steps)
         compiled = self.compiled and not opaque
@@ -250,6 +254,8 @@ class Program:
 
     def average(self, x: Tensor, packed: Packed, variable: int, functional: Functional) -> Tensor:
         """Posterior mean of a functional of one variable's leaves, (D, rows)."""
+        if len(x) == 0:
+            return self.average(_one_row(x), packed, variable, functional)[:, :0]
 
         def over(rows: Tensor) -> Tensor:
             state = self.upward(self.read(rows, packed), packed)
@@ -267,6 +273,8 @@ class Program:
 
         Also the log-value of the root: of the seen part, or the maximum over choices.
         """
+        if len(x) == 0:
+            return x.double().numpy(), torch.empty(0, dtype=self.dtype)
         filled, roots = [], []
         for a, b in self._spans(len(x), self.batch):
             state = self.upward(self.read(x[a:b], packed), packed, maximum=rng is None)
@@ -278,6 +286,11 @@ class Program:
             filled.append(choice.out)
             roots.append(state.values[self.root].clone())
         return np.concatenate(filled), finite(torch.cat(roots))
+
+
+def _one_row(x: Tensor) -> Tensor:
+    """Where there are no rows: one that knows nothing, its result is cut away or weighs nothing."""
+    return x.new_full((1, x.shape[1]), torch.nan)
 
 
 def _weighted(log_values: Tensor, weight: Tensor) -> float:
