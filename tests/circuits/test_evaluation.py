@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import fedcircuits.leaves  # noqa: F401
 from fedcircuits.circuits.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.distribution import Distribution
+from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.program import Program
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
@@ -188,15 +189,21 @@ def test_far_values_are_never_nan(family: str, dtype: torch.dtype, compiled: boo
     packed = program.pack(parameters)
     far = [1e20, -1e20, 1e-300, -1e-300, 1e200, -1e200, 0.0, 1.7e308]
     x = np.array([*([v, 0.5] for v in far), *([0.5, v] for v in far), [0.5, 0.5]])
-    found = program.log_values(tensor(x), packed)
+    logs = program.log_values(tensor(x), packed).double().numpy()
     with np.errstate(all="ignore"):
         expected = np.log(probability(circuit, parameters, x))
     size = np.abs(x)
     normal = (size.max(axis=1) < 10) & ((size == 0) | (size > 1e-30)).all(axis=1)
     normal &= np.isfinite(expected)
-    assert not torch.isnan(found).any() and (found < 10).all()
-    np.testing.assert_allclose(found.double().numpy()[normal], expected[normal], rtol=1e-5)
-    learned = program.unpack(program.maximise(program.counts(tensor(x), packed), packed))
+    assert not np.isnan(logs).any() and (logs < 10).all()
+    np.testing.assert_allclose(logs[normal], expected[normal], rtol=1e-5)
+    counts = program.counts(tensor(x), packed)
+    for found in counts.steps:
+        if isinstance(found, LeafCounts):
+            assert torch.isfinite(found.sums).all() and torch.isfinite(found.count).all()
+        elif isinstance(found, torch.Tensor):
+            assert torch.isfinite(found).all()
+    learned = program.unpack(program.maximise(counts, packed))
     assert all(np.isfinite(a).all() for arrays in learned.values.values() for a in arrays.values())
 
 

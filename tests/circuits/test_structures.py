@@ -268,7 +268,7 @@ def test_chow_liu_is_the_bayesian_network_of_its_tables(directed: bool) -> None:
     parameters = Parameters(values)
     parameters.check(circuit)
     rows = np.array(list(itertools.product(range(3), range(2), range(4), range(2))), dtype=float)
-    tables = {v: values[f"{v}|"]["weight"] for v in "abcd"}
+    tables = {v: values[f"sum:{v}"]["weight"] for v in "abcd"}
     a, b, c, d = rows.astype(int).T
     expected = tables["a"][0, a] * tables["b"][a, b] * tables["c"][a, c] * tables["d"][c, d]
     distribution = Distribution(circuit, parameters)
@@ -282,14 +282,14 @@ def test_chow_liu_is_the_bayesian_network_of_its_tables(directed: bool) -> None:
 def test_latent_tree_with_one_state_is_factorised() -> None:
     schema = Schema((Variable("x"), Variable("n", "count"), Variable("b", "boolean")))
     leaves: dict[str, Arrays] = {
-        "x": {"mean": np.array([[1.0]]), "variance": np.array([[2.0]])},
-        "n": {"rate": np.array([[3.0]])},
-        "b": {"probability": np.array([[0.3]])},
+        "leaf:x": {"mean": np.array([[1.0]]), "variance": np.array([[2.0]])},
+        "leaf:n": {"rate": np.array([[3.0]])},
+        "leaf:b": {"probability": np.array([[0.3]])},
     }
     tree = latent_tree(schema, nx.path_graph(["x", "n", "b"]), 1)
     one = {n.name: {"weight": np.ones((1, 1))} for n in tree.nodes if isinstance(n, Sum)}
     flat = factorised(schema)
-    by_scope = {leaf.name: leaves[leaf.scope[0]] for leaf in flat.leaves()}
+    by_scope = {leaf.name: leaves[f"leaf:{leaf.scope[0]}"] for leaf in flat.leaves()}
     rows = np.array([[0.5, 2.0, 1.0], [np.nan, 0.0, np.nan], [3.0, np.nan, 0.0]])
     found = Distribution(tree, Parameters({**leaves, **one})).log_likelihood(rows)
     expected = Distribution(flat, Parameters(by_scope)).log_likelihood(rows)
@@ -298,7 +298,7 @@ def test_latent_tree_with_one_state_is_factorised() -> None:
 
 def test_latent_tree_sizes() -> None:
     circuit = latent_tree(MIXED, PATH, 4)
-    assert counted(circuit) == {"Leaf": 6, "Product": 5, "Sum": 6}
+    assert counted(circuit) == {"Leaf": 6, "Product": 4, "Sum": 6}  # rooted in the middle
     sums = [n for n in circuit.nodes if isinstance(n, Sum)]
     assert [n.units for n in sums] == [4, 4, 4, 4, 4, 1]
     assert all(circuit.inputs(n) == 4 for n in sums)

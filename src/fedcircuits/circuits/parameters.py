@@ -143,6 +143,15 @@ def _check_inner(
     if leaf.name not in circuits:
         raise ParameterError(f"leaf {leaf.name!r} is a circuit, but none is given for it")
     inner, parameters = circuits[leaf.name]
+    _check_fit(leaf, circuit, inner)
+    try:
+        parameters.check(inner)
+    except ParameterError as error:
+        raise ParameterError(f"in the circuit of leaf {leaf.name!r}: {error}") from None
+
+
+def _check_fit(leaf: Leaf, circuit: Circuit, inner: Circuit) -> None:
+    """Whether a leaf's own circuit speaks of the same variables in the same codes."""
     if set(inner.schema.names) != set(leaf.scope):
         raise ParameterError(
             f"leaf {leaf.name!r}: its circuit is over {sorted(inner.schema.names)[:5]}, "
@@ -160,10 +169,6 @@ def _check_inner(
             f"leaf {leaf.name!r} has {leaf.units} units, the root of its circuit has "
             f"{inner.units[inner.root.name]}"
         )
-    try:
-        parameters.check(inner)
-    except ParameterError as error:
-        raise ParameterError(f"in the circuit of leaf {leaf.name!r}: {error}") from None
 
 
 # ---------------------------------------------------------------------- circuits as leaves
@@ -184,6 +189,7 @@ def inline(circuit: Circuit, parameters: Parameters) -> tuple[Circuit, Parameter
             if node.name not in parameters.circuits:
                 raise ParameterError(f"leaf {node.name!r} is a circuit, but none is given for it")
             inner, learned = inline(*parameters.circuits[node.name])
+            _check_fit(node, circuit, inner)
             names = _names_under(node.name, inner, taken)
             nodes.extend(renamed(n, names) for n in inner.nodes)
             values.update({names[n]: learned[n] for n in learned if n in names})

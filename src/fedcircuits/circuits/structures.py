@@ -156,7 +156,7 @@ def latent_tree(
 def chow_liu(schema: Schema, tree: nx.Graph) -> Circuit:
     """A Bayesian network over a tree of discrete variables; deterministic.
 
-    The weights of sum ``v|`` are P(v | parent), a row for every category of the parent.
+    The weights of sum ``sum:v`` are P(v | parent), a row for every category of the parent.
     """
     for variable in schema:
         if not variable.size:
@@ -171,19 +171,29 @@ def _tree(
     schema: Schema, tree: nx.Graph, states: Mapping[str, int], leaf_family: LeafFamily
 ) -> Circuit:
     _check_tree(schema, tree)
-    tree = nx.Graph(tree)  # of a directed tree the directions do not count
-    top = schema.names[0]
-    parent = dict(nx.bfs_predecessors(tree, top))
+    above = parents(tree)
+    children: dict[str, list[str]] = {name: [] for name in above}
     nodes: list[Node] = []
-    for name in reversed([top, *(v for _, v in nx.bfs_edges(tree, top))]):
-        units = states[parent[name]] if name in parent else 1
-        sums = tuple(f"{c}|" for c in tree.neighbors(name) if parent.get(c) == name)
-        leaf = Leaf(name, leaf_family(schema[name]), (name,), states[name])
+    for name in reversed(above):
+        parent = above[name]
+        units = 1 if parent is None else states[parent]
+        if parent is not None:
+            children[parent].append(name)
+        sums = tuple(f"sum:{c}" for c in children[name])
+        leaf = Leaf(f"leaf:{name}", leaf_family(schema[name]), (name,), states[name])
         nodes.append(leaf)
         if sums:
-            nodes.append(Product(f"{name}*", (name, *sums)))
-        nodes.append(Sum(f"{name}|", (f"{name}*" if sums else name,), units))
+            nodes.append(Product(f"product:{name}", (f"leaf:{name}", *sums)))
+        below = f"product:{name}" if sums else f"leaf:{name}"
+        nodes.append(Sum(f"sum:{name}", (below,), units))
     return Circuit(tuple(nodes), schema)
+
+
+def parents(tree: nx.Graph) -> dict[str, str | None]:
+    """The parent of every variable, parents first; the root lies in the middle of the tree."""
+    tree = nx.Graph(tree)  # of a directed tree the directions do not count
+    root = min(nx.center(tree))
+    return {root: None, **dict(nx.bfs_predecessors(tree, root))}
 
 
 def _check_tree(schema: Schema, tree: nx.Graph) -> None:

@@ -120,5 +120,6 @@ def _features(x: Array, schema: Schema) -> Iterator[Array]:
         if variable.size:
             yield (column[:, None] == np.arange(variable.size)).astype(float)
         else:
-            deviation = np.nanstd(column) or 1.0
-            yield np.nan_to_num((column - np.nanmean(column)) / deviation)[:, None]
+            seen = column[~np.isnan(column)]
+            mean, deviation = (seen.mean(), seen.std() or 1.0) if len(seen) else (0.0, 1.0)
+            yield np.nan_to_num((column - mean) / deviation)[:, None]

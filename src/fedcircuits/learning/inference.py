@@ -209,7 +209,8 @@ def _refuse_unseen(variable: Variable, found: list[Scalar], count: int, row: int
     raise TableError(
         f"column {variable.name!r}: unknown category {found[0]!r} in row {row} (rows count from 0; "
         f"{count:,} such values in all), expected {_listed(variable.categories)}; {hint}correct "
-        'the values, take them as missing with unseen="missing", or learn again with such data'
+        "the values, take them as missing by Table.of(X, schema=model.schema_, partial=True, "
+        'unseen="missing"), or learn again with such data'
     )
 
 

@@ -106,8 +106,8 @@ class Table:
         elif isinstance(data, np.ndarray) and names is None and schema is not None:
             names = assembly.positional(data, schema)
         own = data if isinstance(data, Table) else None
-        columns = columns_of(own._frame() if own else data, names, row_id)
-        ids = own.row_ids if own else None
+        columns = columns_of(data if own is None else own._frame(), names, row_id)
+        ids = None if own is None else own.row_ids
         if row_id is not None:
             ids = assembly.row_ids(columns, row_id)
         if schema is None:

@@ -15,7 +15,7 @@ from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.family import Array, Arrays
 from fedcircuits.circuits.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.schema import Schema, Variable
-from fedcircuits.circuits.structures import chow_liu, indicator_codes
+from fedcircuits.circuits.structures import chow_liu, indicator_codes, parents
 from fedcircuits.learning.independence import Index, OneHot, mutual_information, pair_tables
 
 BINS = 8
@@ -59,18 +59,18 @@ def chow_liu_circuit(
     """The tree and its conditional tables, from the pairwise tables of discrete columns."""
     tree = best_tree(schema, mutual_information(tables, starts))
     circuit = chow_liu(schema, tree)
-    parent = dict(nx.bfs_predecessors(tree, schema.names[0]))
+    above = parents(tree)
     values: dict[str, Arrays] = dict(indicator_codes(circuit))
     for name in schema.names:
         own = slice(*_span(schema, starts, name))
-        if name in parent:
-            table = tables[slice(*_span(schema, starts, parent[name])), own]
+        if (parent := above[name]) is not None:
+            table = tables[slice(*_span(schema, starts, parent)), own]
         else:
             table = np.diag(tables[own, own])[None]
         base = table.sum(axis=0) + smoothing
         prior = smoothing * base / base.sum()
         counts = table + prior
-        values[f"{name}|"] = {WEIGHT: counts / counts.sum(axis=1, keepdims=True)}
+        values[f"sum:{name}"] = {WEIGHT: counts / counts.sum(axis=1, keepdims=True)}
     return circuit, Parameters(values)
 
 

@@ -13,7 +13,7 @@ from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep, LeafValues
 from fedcircuits.circuits.evaluation.pairs import Pairs, Part
 from fedcircuits.circuits.evaluation.rows import chunks
-from fedcircuits.circuits.evaluation.statistics import Inputs
+from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
 from fedcircuits.circuits.evaluation.step import Frames, Rules, State
 from fedcircuits.circuits.family import Family, Tensors
 from fedcircuits.circuits.parameters import Parameters
@@ -81,7 +81,7 @@ class DirectStep(LeafStep):
     ) -> tuple[Tensor, Tensor | None]:
         """Values (pairs, 1, batch), and where they are seen."""
         variables = self.pairs.variable[part.pairs[a:b]]
-        x = inputs.x.t()[variables].to(dtype)[:, None]
+        x = bounded(inputs.x.t()[variables], dtype)[:, None]
         if inputs.seen is None:
             return x, None
         seen = inputs.seen[variables][:, None] > 0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Layout, Slot
-from fedcircuits.circuits.evaluation.statistics import Inputs
+from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
 from fedcircuits.circuits.evaluation.step import (
     Choice,
     Frames,
@@ -73,7 +73,7 @@ class JointStep(Step[JointValues, JointCounts]):
         return replace(p, regions=own)
 
     def _read(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return x[:, list(self.variables)].to(dtype)
+        return bounded(x[:, list(self.variables)], dtype)
 
     def upward(self, p: JointValues, state: State) -> None:
         self.evaluate(p, state.inputs, self.own(state.values), state.maximum)

@@ -276,11 +276,11 @@ class Program:
         if len(x) == 0:
             return x.double().numpy(), torch.empty(0, dtype=self.dtype)
         filled, roots = [], []
-        for a, b in self._spans(len(x), self.batch):
-            state = self.upward(self.read(x[a:b], packed), packed, maximum=rng is None)
-            chosen = torch.full((len(self.layout.number) + 1, b - a), -1, dtype=torch.int32)
+        for rows in x.split(self.batch):  # the same on any number of threads, so draws are as well
+            state = self.upward(self.read(rows, packed), packed, maximum=rng is None)
+            chosen = torch.full((len(self.layout.number) + 1, len(rows)), -1, dtype=torch.int32)
             chosen[self.layout.number[self.circuit.root.name]] = 0
-            choice = Choice(chosen, x[a:b].double().numpy().copy(), rng)
+            choice = Choice(chosen, rows.double().numpy().copy(), rng)
             for step, own in zip(reversed(self.steps), reversed(packed.values), strict=True):
                 step.choose(own, state, choice)
             filled.append(choice.out)

@@ -22,7 +22,7 @@ from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.family import Array, LinearFamily, family
 from fedcircuits.circuits.parameters import Parameters
 
-LIMIT = 1e14  # |standardised value| in single precision; beyond it squares overflow
+LIMITS = {torch.float32: 1e16, torch.float64: 1e150}  # where squares are still finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +110,15 @@ class Columns:
         if frame is not None:
             shift, scale = (torch.from_numpy(a).to(x)[:, None] for a in (frame.shift, frame.scale))
             x = (x - shift) / scale
-            if dtype == torch.float32:
-                x = x.clamp(-LIMIT, LIMIT)
-        found = cell.rule.statistics(x.to(dtype), cell.template)  # (S, variables, batch)
+        found = cell.rule.statistics(bounded(x, dtype), cell.template)  # (S, variables, batch)
         if seen is not None:
             found = found * (seen if everything else seen[list(cell.variables)])
         return found.reshape(-1, x.shape[1])
+
+
+def bounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in another type; values too large for it are read as the largest that are not."""
+    return x.clamp(-LIMITS[dtype], LIMITS[dtype]).to(dtype)
 
 
 def _frame(
