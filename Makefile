@@ -35,7 +35,7 @@ test: lint
 	$(BIN)/python -m pytest -q -n auto --maxprocesses=4
 
 bench: $(READY)
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run
 
 docs: $(READY)
 	$(BIN)/pdoc --docformat markdown --output-directory build/docs fedcircuits

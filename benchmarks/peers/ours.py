@@ -4,6 +4,7 @@ import numpy as np
 import torch
 import trees
 from measure import read_job, report, start_memory, timed
+from passes import load_optimiser
 
 import fedcircuits as fc
 from fedcircuits.circuits.evaluation.gradient import Differentiable
@@ -47,6 +48,7 @@ def tensorised(job):
     with np.load(job["path"]) as file:
         data = {name: file[name] for name in file.files}
     x = torch.from_numpy(data["x"])
+    load_optimiser()
     base = start_memory()
     circuit, parameters = region_circuit(data, job["units"])
     program = Program(circuit, torch.float32)

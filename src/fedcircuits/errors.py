@@ -1,4 +1,4 @@
-"""Every error fedcircuits raises on purpose. A message names the thing, what was expected, what was found, what to do."""
+"""Every error that is raised on purpose: what is wrong, what was expected, what to do."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ class FedcircuitsError(Exception):
 
 
 class StructureError(FedcircuitsError, ValueError):
-    """A graph that is not a circuit: not smooth, not decomposable, a child that does not exist."""
+    """A graph that is no circuit: not smooth, not decomposable, a child that does not exist."""
 
 
 class ParameterError(FedcircuitsError, ValueError):
-    """Values that do not fit the graph: missing, of the wrong shape, negative where they may not be."""
+    """Values that do not fit the graph: missing, of the wrong shape, negative."""
 
 
 class TableError(FedcircuitsError, ValueError):

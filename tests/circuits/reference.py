@@ -130,7 +130,7 @@ def _product(node: Product, children: list[Array]) -> Array:
 
 def probability(circuit: Circuit, parameters: Parameters, x: Array) -> Array:
     """p(x) of the root's only unit, (rows,)."""
-    return values(circuit, parameters, x)[circuit.root.name][0]
+    return np.asarray(values(circuit, parameters, x)[circuit.root.name][0])
 
 
 def best_path(circuit: Circuit, parameters: Parameters, x: Array) -> Array:
@@ -152,7 +152,7 @@ def best_path(circuit: Circuit, parameters: Parameters, x: Array) -> Array:
             below = np.concatenate([found[c] for c in node.children])
             weight = parameters[node.name]["weight"]
             found[node.name] = (weight[:, :, None] * below).max(axis=1)
-    return found[circuit.root.name][0]
+    return np.asarray(found[circuit.root.name][0])
 
 
 # ---------------------------------------------------------------------- completions
@@ -257,7 +257,9 @@ def trees(circuit: Circuit, parameters: Parameters, x: Array) -> list[Path]:
     return list(under(circuit.root.name, 0))
 
 
-def expected(circuit: Circuit, parameters: Parameters, x: Array, weight: Array) -> dict[Edge, Array]:
+def expected(
+    circuit: Circuit, parameters: Parameters, x: Array, weight: Array
+) -> dict[Edge, Array]:
     """Posterior (rows,) of every edge, times the weight of the row."""
     paths = trees(circuit, parameters, x)
     total = np.sum([p for p, _ in paths], axis=0)

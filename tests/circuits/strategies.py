@@ -101,7 +101,8 @@ def random_parameters(circuit: Circuit, rng: np.random.Generator) -> Parameters:
             found[node.name] = {"weight": _distributions(rng, node.units, circuit.inputs(node))}
         elif isinstance(node, Leaf) and node.family == "multivariate_gaussian":
             width = len(node.scope)
-            root = np.tril(rng.normal(size=(node.units, width, width)) * 0.5) + np.eye(width)
+            root = np.tril(rng.normal(size=(node.units, width, width)) * 0.5, -1)
+            root += np.eye(width) * rng.uniform(0.5, 1.3, (node.units, 1, width))
             mean = rng.uniform(-1.0, 1.0, (node.units, width))
             found[node.name] = {"mean": mean, "covariance": root @ root.swapaxes(1, 2)}
         elif isinstance(node, Leaf):
@@ -175,7 +176,9 @@ class _Builder:
         parts = [order[:cut], order[cut:]]
         if self.rng.random() < 0.5:
             sides = self.rng.permutation([1, units])
-            pair = tuple(self.region(p, int(k), depth - 1) for p, k in zip(parts, sides, strict=True))
+            pair = tuple(
+                self.region(p, int(k), depth - 1) for p, k in zip(parts, sides, strict=True)
+            )
             return self.add(Product(self.name(), pair, outer=True))
         if len(parts[1]) > 1 and self.rng.random() < 0.5:
             parts = [parts[0], parts[1][:1], parts[1][1:]]
@@ -209,12 +212,12 @@ Build = Callable[[Schema, np.random.Generator], Circuit]
 STRUCTURES: dict[str, Build] = {
     "random": random_graph,
     "factorised": lambda s, rng: structures.factorised(s, leaf_family=_leaf_family),
-    "mixture": lambda s, rng: structures.mixture_of_products(s, 3, leaf_family=_leaf_family),
+    "mixture": lambda s, rng: structures.mixture_of_products(s, 5, leaf_family=_leaf_family),
     "random_binary": lambda s, rng: structures.random_binary(
-        s, depth=2, repetitions=2, units=2, rng=rng, leaf_family=_leaf_family
+        s, depth=2, repetitions=2, units=4, rng=rng, leaf_family=_leaf_family
     ),
     "poon_domingos": lambda s, rng: structures.poon_domingos(
-        s, height=1, width=len(s), step=1, units=2, leaf_family=_leaf_family
+        s, height=1, width=len(s), step=1, units=4, leaf_family=_leaf_family
     ),
     "latent_tree": lambda s, rng: structures.latent_tree(
         s, _random_tree(s, rng), 2, leaf_family=_leaf_family
@@ -238,7 +241,8 @@ def model_of(structure: str, schema: Schema, seed: int) -> Model:
     circuit = STRUCTURES[structure](schema, rng)
     found = dict(random_parameters(circuit, rng).values)
     if structure == "class_conditional":
-        found["label:boolean9"] = {"code": np.array([[0.0], [1.0]])}
+        [mark] = [leaf.name for leaf in circuit.leaves() if leaf.scope == ("boolean9",)]
+        found[mark] = {"code": np.array([[0.0], [1.0]])}
     return circuit, Parameters(found)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcircuits.leaves  # noqa: F401
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits import evaluation
+from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.distribution import Distribution
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.program import Program
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
-from fedcircuits.circuits.parameters import Parameters, inline
+from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema, Variable
-from fedcircuits.errors import ParameterError
-from tests.circuits.reference import probability, values
+from tests.circuits.reference import probability
 from tests.circuits.strategies import (
     FAMILIES,
     Model,
@@ -111,7 +108,35 @@ def test_single_precision_learns_in_single_precision(compiled: bool) -> None:
     again = Program(model[0])
     assert program.log_values(x, packed).dtype == torch.float32
     found = program.log_values(x, packed).double().numpy()
-    np.testing.assert_allclose(found, log_values(again, program.unpack(packed), x.numpy()), rtol=1e-5)
+    np.testing.assert_allclose(
+        found, log_values(again, program.unpack(packed), x.numpy()), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("structure", ["random", "mixture", "random_binary", "poon_domingos"])
+def test_chunks_and_sparse_operands_change_nothing(
+    structure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What large circuits need: a few folds at a time, no coefficient matrix written out."""
+    circuit, parameters = model_of(structure, schema_of(("real", "boolean", "real", "category")), 8)
+    x = tensor(random_rows(circuit.schema, np.random.default_rng(0), 70, 0.3))
+    results = []
+    for small in (False, True):
+        if small:
+            monkeypatch.setattr(evaluation.rows, "CACHE", 1)
+            monkeypatch.setattr(evaluation.leaves, "DENSE", 0)
+        program = Program(circuit)
+        program.compiled = False
+        packed = program.pack(parameters)
+        learned = program.unpack(program.maximise(program.counts(x, packed), packed))
+        best = program.complete(x, packed, None)[0]
+        results.append((program.log_values(x, packed).numpy(), best, learned))
+    (logs, best, learned), (same_logs, same_best, same_learned) = results
+    np.testing.assert_allclose(logs, same_logs, rtol=1e-10, atol=1e-12)
+    np.testing.assert_array_equal(best, same_best)
+    for name, arrays in learned.values.items():
+        for key, array in arrays.items():
+            np.testing.assert_allclose(array, same_learned[name][key], rtol=1e-9, atol=1e-12)
 
 
 # ---------------------------------------------------------------------- sums that underflow
@@ -164,6 +189,30 @@ def test_zero_weight_under_outer_products() -> None:
     )
     expected = -(40.0**2) - np.log(2 * np.pi)
     assert found.log_likelihood(np.zeros((1, 2)))[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("many", range(1, 8))
+def test_impossible_partitions_beside_a_possible_one(dtype: torch.dtype, many: int) -> None:
+    """log 0 is finite inside, and its multiples round: no sum of them may come out above 0."""
+    schema = schema_of(("category",) * (2 * many))
+    left, right = schema.names[:many], schema.names[many:]
+    nodes: list[Node] = []
+    for i in range(3):
+        nodes.append(Leaf(f"l{i}", "categorical", left, 2))
+        nodes.append(Leaf(f"r{i}", "categorical", right, 2))
+        nodes.append(Product(f"p{i}", (f"l{i}", f"r{i}"), outer=True))
+    nodes += [Sum("none", ("p0", "p1")), Sum("some", ("p2",)), Sum("root", ("none", "some"))]
+    circuit = Circuit(tuple(nodes), schema)
+    found = dict(random_parameters(circuit, np.random.default_rng(many)).values)
+    for i in range(3):
+        for side in "lr":  # code 0 is impossible for two of three, in all or in all but one place
+            table = np.full((2, many, 3), 1 / 3)
+            table[:, int(side == "r" and i == 1) :] = [0.0, 0.5, 0.5] if i < 2 else [0.2, 0.3, 0.5]
+            found[f"{side}{i}"] = {"probability": table}
+    found["root"] = {"weight": np.array([[0.25, 0.75]])}
+    logs = log_values(Program(circuit, dtype), Parameters(found), np.zeros((2, 2 * many)))
+    np.testing.assert_allclose(logs, np.log(0.75) + 2 * many * np.log(0.2), rtol=1e-5)
 
 
 # ---------------------------------------------------------------------- far values
@@ -275,185 +324,4 @@ def test_draws_do_not_depend_on_threads() -> None:
     for number in (1, 2):
         with threads(number):
             drawn.append(Distribution(*model).sample(x, np.random.default_rng(1)))
-    np.testing.assert_array_equal(*drawn)
-
-
-# ---------------------------------------------------------------------- size and depth
-
-
-def test_many_children() -> None:
-    rng = np.random.default_rng(0)
-    weight = rng.dirichlet(np.ones(200))
-    means, variances = rng.normal(size=200) * 5, rng.uniform(0.1, 2.0, 200)
-    schema = Schema.real(1)
-    leaves = tuple(Leaf(f"l{i}", "gaussian", ("x0",)) for i in range(200))
-    circuit = Circuit((*leaves, Sum("root", tuple(n.name for n in leaves))), schema)
-    own = {
-        f"l{i}": {"mean": np.array([[m]]), "variance": np.array([[v]])}
-        for i, (m, v) in enumerate(zip(means, variances, strict=True))
-    }
-    parameters = Parameters({**own, "root": {"weight": weight[None]}})
-    x = rng.normal(size=(50, 1)) * 5
-    found = Distribution(circuit, parameters).log_likelihood(x)
-    np.testing.assert_allclose(found, np.log(probability(circuit, parameters, x)), rtol=1e-10)
-
-
-def test_wide_product() -> None:
-    schema = schema_of(("boolean",) * 200)
-    leaves = tuple(Leaf(f"l{i}", "categorical", (n,), 2) for i, n in enumerate(schema.names))
-    product = Product("p", tuple(n.name for n in leaves))
-    circuit = Circuit((*leaves, product, Sum("root", ("p",))), schema)
-    parameters = random_parameters(circuit, np.random.default_rng(2))
-    x = random_rows(schema, np.random.default_rng(0), 20, 0.9)
-    with np.errstate(divide="ignore"):
-        expected = np.log(probability(circuit, parameters, x))
-    np.testing.assert_allclose(
-        Distribution(circuit, parameters).log_likelihood(x), expected, rtol=1e-10
-    )
-
-
-def test_deep_chains_need_no_recursion() -> None:
-    """2,000 sums and products on top of each other."""
-    depth = 1000
-    schema = schema_of(("boolean",) * (depth + 1))
-    nodes: list[Node] = [Leaf("s0", "bernoulli", (schema.names[0],))]
-    for i in range(1, depth + 1):
-        nodes.append(Leaf(f"l{i}", "bernoulli", (schema.names[i],)))
-        nodes.append(Product(f"p{i}", (f"s{i - 1}", f"l{i}")))
-        nodes.append(Sum(f"s{i}", (f"p{i}",)))
-    circuit = Circuit(tuple(nodes), schema)
-    parameters = random_parameters(circuit, np.random.default_rng(0))
-    found = Distribution(circuit, parameters)
-    x = random_rows(schema, np.random.default_rng(1), 3, 0.7)
-    expected = values(circuit, parameters, x)["s1000"][0]
-    np.testing.assert_allclose(found.log_likelihood(x), np.log(expected), rtol=1e-10)
-    assert not np.isnan(found.sample(x, np.random.default_rng(0))).any()
-    assert not np.isnan(found.mpe(x).values).any() and found.deterministic
-
-
-MEMORY = """
-import resource, sys
-import numpy as np
-import fedcircuits.leaves
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.distribution import Distribution
-from fedcircuits.circuits.nodes import Leaf, Product, Sum
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema
-
-rng = np.random.default_rng(0)
-schema = Schema.real(4)
-nodes, values, level = [], {}, []
-for i in range(16_384):
-    for v in range(4):
-        nodes.append(Leaf(f"l{i}.{v}", "gaussian", (f"x{v}",)))
-        values[f"l{i}.{v}"] = {"mean": rng.normal(size=(1, 1)), "variance": np.ones((1, 1))}
-    nodes.append(Product(f"p{i}", tuple(f"l{i}.{v}" for v in range(4))))
-    level.append(f"p{i}")
-while len(level) > 1:
-    above = []
-    for i in range(0, len(level), 2):
-        name = f"s{len(nodes)}"
-        nodes.append(Sum(name, (level[i], level[i + 1])))
-        values[name] = {"weight": np.array([[0.5, 0.5]])}
-        above.append(name)
-    level = above
-model = Distribution(Circuit(tuple(nodes), schema), Parameters(values))
-x = rng.normal(size=(10_000, 4))
-model.log_likelihood(x[:70])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-found = model.log_likelihood(x)
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert np.isfinite(found).all()
-print(len(nodes), (after - before) / 1024)
-"""
-
-
-def test_a_large_tree_needs_little_memory() -> None:
-    """About 100,000 nodes, 10,000 rows: under 100 MB more than a few rows need."""
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True
-    )
-    nodes, megabytes = done.stdout.split()
-    assert int(nodes) > 98_000 and float(megabytes) < 100
-
-
-# ---------------------------------------------------------------------- graphs
-
-
-def test_an_outer_product_with_readers_of_different_kinds() -> None:
-    """It is written down for the product, and melts into the sum, in whatever order."""
-    rng = np.random.default_rng(0)
-    schema = schema_of(("boolean", "boolean", "boolean"))
-    a, b, c = schema.names
-    leaves = (
-        Leaf("a", "bernoulli", (a,), 2),
-        Leaf("b", "bernoulli", (b,), 1),
-        Leaf("b2", "bernoulli", (b,), 1),
-        Leaf("c", "bernoulli", (c,), 2),
-    )
-    outer = (Product("o", ("a", "b"), outer=True), Product("o2", ("a", "b2"), outer=True))
-    x = random_rows(schema, rng, 20)
-    for order in (("o", "o2"), ("o2", "o")):
-        rest: tuple[Node, ...] = (
-            Product("p", ("o", "c")),  # o has a reader that is no sum
-            Sum("s", order, 2),
-            Product("q", ("s", "c")),
-            Sum("root", ("p", "q")),
-        )
-        circuit = Circuit((*leaves, *outer, *rest), schema)
-        parameters = random_parameters(circuit, rng)
-        found = Distribution(circuit, parameters).log_likelihood(x)
-        with np.errstate(divide="ignore"):
-            expected = np.log(probability(circuit, parameters, x))
-        np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-@settings(max_examples=10)
-@given(SEEDS)
-def test_circuits_as_leaves_of_circuits_as_leaves(seed: int) -> None:
-    """Inlined, they give what the reference gives by recursion."""
-    rng = np.random.default_rng(seed)
-    schema = schema_of(("boolean", "category", "real"))
-    b, c, r = schema.names
-    inner = model_of("random", schema.select([c, b]), seed)  # in another order than outside
-    middle = Circuit(
-        (Leaf("in", CIRCUIT, (b, c)), Leaf("r", "gaussian", (r,)), Product("top", ("in", "r"))),
-        schema.select([r, c, b]),
-    )
-    own = random_parameters_without_circuits(middle, rng)
-    held = (middle, replace(own, circuits={"in": inner}))
-    outer = Circuit(
-        (Leaf("one", CIRCUIT, schema.names), Leaf("two", CIRCUIT, schema.names),
-         Sum("root", ("one", "two"))),
-        schema,
-    )  # fmt: skip
-    circuits = {"one": held, "two": model_of("mixture", schema, seed)}
-    parameters = Parameters({"root": {"weight": np.array([[0.3, 0.7]])}}, circuits)
-    parameters.check(outer)
-    x = random_rows(schema, rng, 12, 0.3)
-    x[:, 2] = np.where(np.isnan(x[:, 2]), 0.0, x[:, 2])
-    with np.errstate(divide="ignore"):
-        expected = np.log(probability(outer, parameters, x))
-    np.testing.assert_allclose(Distribution(outer, parameters).log_likelihood(x), expected)
-    flat = inline(outer, parameters)
-    assert not any(leaf.family == CIRCUIT for leaf in flat[0].leaves())
-    flat[1].check(flat[0])
-    assert flat[0].root.name == "root" and {"one/in", "one/r"} <= set(flat[0].by_name)
-
-
-def random_parameters_without_circuits(circuit: Circuit, rng: np.random.Generator) -> Parameters:
-    plain = tuple(n for n in circuit.nodes if isinstance(n, Leaf) and n.family != CIRCUIT)
-    some = {n.name: {"mean": rng.normal(size=(1, 1)), "variance": np.ones((1, 1))} for n in plain}
-    return Parameters(some)
-
-
-def test_inlining_refuses_other_codes() -> None:
-    """Red and green change places between the leaf's circuit and the one around it."""
-    outside = Schema((Variable("c", "category", ("red", "green")),))
-    inside = Schema((Variable("c", "category", ("green", "red")),))
-    circuit = Circuit((Leaf("leaf", CIRCUIT, ("c",)),), outside)
-    inner = Circuit((Leaf("x", "categorical", ("c",)),), inside)
-    held = Parameters({"x": {"probability": np.array([[[0.9, 0.1]]])}})
-    with pytest.raises(ParameterError, match="'c'"):
-        Distribution(circuit, Parameters({}, {"leaf": (inner, held)}))
+    np.testing.assert_array_equal(drawn[0], drawn[1])

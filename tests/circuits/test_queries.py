@@ -26,6 +26,7 @@ from tests.circuits.strategies import (
     model_of,
     models,
     random_event,
+    random_parameters,
     random_rows,
     schema_of,
 )
@@ -36,7 +37,7 @@ NAN = np.nan
 
 def log(p: float | Array) -> Array:
     with np.errstate(divide="ignore"):
-        return np.log(np.asarray(p))
+        return np.asarray(np.log(p))
 
 
 def close(found: Array, expected: Array, tolerance: float = 1e-7) -> None:
@@ -158,7 +159,8 @@ def test_moments_of_a_joint_family(seed: int) -> None:
     rng = np.random.default_rng(seed)
     schema = schema_of(("real", "real"))
     leaf = Leaf("g", "multivariate_gaussian", schema.names, 2)
-    model = joint_model(Circuit((leaf, Sum("root", ("g",))), schema), rng)
+    circuit = Circuit((leaf, Sum("root", ("g",))), schema)
+    model = (circuit, random_parameters(circuit, rng))
     x = random_rows(schema, rng, 4)
     text, holds = random_event(schema, rng, 1)
     found = Distribution(*model).moments(x, "real1", parse_event(text, schema))
@@ -169,12 +171,6 @@ def test_moments_of_a_joint_family(seed: int) -> None:
             p, values = case.mass[inside] / case.total(inside), case.column("real1")[inside]
             assert mean == pytest.approx(p @ values, abs=5e-3)  # 4096 points for two regions
             assert variance == pytest.approx(p @ (values - p @ values) ** 2, rel=5e-3, abs=5e-3)
-
-
-def joint_model(circuit: Circuit, rng: np.random.Generator) -> Model:
-    from tests.circuits.strategies import random_parameters
-
-    return circuit, random_parameters(circuit, rng)
 
 
 def test_moments_far_from_zero_keep_their_variance() -> None:
@@ -335,6 +331,15 @@ def test_fused_circuits_are_refused() -> None:
     circuit = Circuit((*leaves, Fuse("f", ("a", "b"), "mean")), Schema.real(2))
     with pytest.raises(QueryError, match="fuse"):
         Distribution(circuit, Parameters({}))
+
+
+@pytest.mark.parametrize("shape", [(2,), (4, 3), (4, 1), (1, 2, 2)])
+def test_rows_of_another_width_are_refused(shape: tuple[int, ...]) -> None:
+    model = model_of("random", schema_of(("boolean", "real")), 1)
+    found, event = Distribution(*model), parse_event("real1 > 0", model[0].schema)
+    for ask in (found.log_likelihood, found.mpe, lambda x: found.log_probability(x, event)):
+        with pytest.raises(QueryError, match=r"\(rows, 2\)"):
+            ask(np.zeros(shape))
 
 
 def test_no_rows_are_no_problem() -> None:

@@ -44,12 +44,16 @@ Index = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    """The most probable completion of rows: ``model.explain(X).exact``."""
+
     values: Array  # (rows, variables) without NaN
     log_value: Array  # (rows,) log p of these values, joint with the seen ones
     exact: bool  # whether no other completion is more probable
 
 
 class Distribution:
+    """``Distribution(circuit, parameters).log_likelihood(x)``: questions in numbers."""
+
     def __init__(
         self, circuit: Circuit, parameters: Parameters, dtype: torch.dtype = torch.float64
     ) -> None:
@@ -92,10 +96,20 @@ class Distribution:
 
     def _tensor(self, x: Array) -> torch.Tensor:
         """Raw rows stay in double precision until they are centred."""
+        self._check(x)
         return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float64))
+
+    def _check(self, x: Array) -> None:
+        width = len(self.circuit.schema)
+        if x.ndim != 2 or x.shape[1] != width:
+            raise QueryError(
+                f"rows must be an array (rows, {width}), a column for each variable of the "
+                f"circuit, got shape {x.shape}"
+            )
 
     def _cases(self, x: Array, box: Box) -> Iterator[tuple[Index, dict[int, Region]]]:
         """Rows that a box does not reject, by which of its variables they leave open."""
+        self._check(x)
         columns = [self.circuit.schema.index(v) for v in box]
         values, regions = x[:, columns], list(box.values())
         inside = np.isnan(values)
@@ -120,6 +134,7 @@ class Distribution:
                 f"{variable!r} is a {self.circuit.schema[variable].kind}: a posterior over codes "
                 "needs a category or boolean; ask for moments, or for the probability of an event"
             )
+        self._check(x)
         joint = np.empty((len(x), size))
         for code in range(size):
             asked = x.copy()
@@ -148,11 +163,12 @@ class Distribution:
                 found[:, rows] = _share(total[rows], joined, found[:, rows])
                 found[:, rows] += _share(logs, joined, more)
                 total[rows] = joined
-        seen = ~np.isnan(x[:, at])
-        found[:, seen] = x[seen, at] - centre, np.square(x[seen, at] - centre)
-        found[:, np.isneginf(total)] = np.nan
         with np.errstate(invalid="ignore"):
-            return found[0] + centre, np.maximum(found[1] - np.square(found[0]), 0.0)
+            mean, variance = found[0] + centre, np.maximum(found[1] - np.square(found[0]), 0.0)
+        seen, impossible = ~np.isnan(x[:, at]), np.isneginf(total)
+        mean[seen], variance[seen] = x[seen, at], 0.0
+        mean[impossible] = variance[impossible] = np.nan
+        return mean, variance
 
     def _centre(self, at: int) -> float:
         """About where a variable lies if its leaves can be moved there: squares do not cancel."""
@@ -220,6 +236,7 @@ def _around(centre: float, rule: Family, arrays: Arrays, region: Region) -> Arra
     if isinstance(rule, LinearFamily):
         moved = rule.affine(arrays, np.asarray(centre), np.ones(()))
         if moved is not None:
-            return np.sum([rule.moments(moved, a - centre, b - centre) for a, b in region], axis=0)
+            parts = [rule.moments(moved, a - centre, b - centre) for a, b in region]
+            return np.asarray(np.sum(parts, axis=0))
     mass, one, two = np.sum([rule.moments(arrays, a, b) for a, b in region], axis=0)
     return np.stack([mass, one - centre * mass, two - 2 * centre * one + centre**2 * mass])

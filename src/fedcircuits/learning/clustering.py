@@ -85,7 +85,7 @@ def two_means(x: Floats, clusters: int, rng: np.random.Generator) -> Index:
 
 
 def _membership(label: Index, clusters: int) -> Floats:
-    return (label == np.arange(clusters)[:, None]).astype(np.float32)  # (clusters, rows)
+    return np.asarray(label == np.arange(clusters)[:, None], np.float32)  # (clusters, rows)
 
 
 def _seeds(x: Floats, clusters: int, rng: np.random.Generator) -> Floats:

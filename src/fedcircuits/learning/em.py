@@ -22,6 +22,7 @@ from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.circuits.parameters import Parameters, random_weights
 from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.circuits.structures import indicator_codes
+from fedcircuits.errors import StructureError, TableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +43,23 @@ def maximise_likelihood(
     rules: Rules | None = None,
 ) -> Fitted:
     """EM from ``start`` until the mean log-likelihood gains less than ``tolerance``."""
+    if circuit.units[circuit.root.name] != 1:
+        raise StructureError(
+            f"the root must have one unit to be learned, {circuit.root.name!r} has "
+            f"{circuit.units[circuit.root.name]}"
+        )
+    if len(x) == 0 or (weight is not None and not weight.sum() > 0):
+        raise TableError("expected rows to learn from, got none that weighs anything")
     program = Program(circuit)
     packed = program.pack(start)
     rows = torch.from_numpy(np.ascontiguousarray(x))
     weights = None if weight is None else torch.from_numpy(weight)
     history: list[float] = []
-    converged = False
-    for _ in range(iterations):
+    while True:
         counts = program.counts(rows, packed, weights)
         history.append(counts.log_likelihood / counts.weight)
-        if len(history) > 1 and history[-1] - history[-2] < tolerance:
-            converged = True
+        converged = len(history) > 1 and history[-1] - history[-2] < tolerance
+        if converged or len(history) > iterations:
             break
         packed = program.maximise(counts, packed, rules)
     return Fitted(program.unpack(packed), tuple(history), converged)

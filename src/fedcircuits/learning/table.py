@@ -57,6 +57,8 @@ class TableOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Table:
+    """``Table.of(frame)``, ``Table.read("my.csv")``: columns with kinds, values in codes."""
+
     schema: Schema
     values: Floats  # (rows, variables)
     row_ids: NDArray[np.generic] | None = None  # (rows,)

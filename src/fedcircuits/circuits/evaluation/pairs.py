@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -51,7 +52,7 @@ class Pairs:
                 variable += [circuit.schema.index(v) for v in leaf.scope]
                 slot_of += [fold] * len(leaf.scope)
         starts = [*(start for _, _, start in leaves), len(variable)]
-        widths = tuple(b - a for a, b in zip(starts, starts[1:], strict=False))
+        widths = tuple(b - a for a, b in pairwise(starts))
         return cls(torch.tensor(variable), torch.tensor(slot_of), tuple(leaves), widths)
 
     def pack(self, parameters: Parameters) -> tuple[Part, ...]:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 import torch
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Kept for good: new threads would have to set up their memory and libraries every time."""
+    return ThreadPoolExecutor(threads, "rows", torch.set_num_threads, (1,))
 
 
 def in_threads(function: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
@@ -23,8 +30,8 @@ def in_threads(function: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
         yield from map(function, items)
         return
     before = torch.get_num_threads()
+    torch.set_num_threads(1)  # also for libraries whose number of threads is one for all
     try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(function, items)
+        yield from _pool(threads).map(function, items)
     finally:
         torch.set_num_threads(before)

@@ -276,7 +276,8 @@ class Program:
         if len(x) == 0:
             return x.double().numpy(), torch.empty(0, dtype=self.dtype)
         filled, roots = [], []
-        for rows in x.split(self.batch):  # the same on any number of threads, so draws are as well
+        for a in range(0, len(x), self.batch):  # on any number of threads: draws repeat
+            rows = x[a : a + self.batch]
             state = self.upward(self.read(rows, packed), packed, maximum=rng is None)
             chosen = torch.full((len(self.layout.number) + 1, len(rows)), -1, dtype=torch.int32)
             chosen[self.layout.number[self.circuit.root.name]] = 0
@@ -299,4 +300,4 @@ def _weighted(log_values: Tensor, weight: Tensor) -> float:
 
 def finite(log_values: Tensor) -> Tensor:
     """IMPOSSIBLE outside of a circuit is −∞."""
-    return torch.where(log_values > IMPOSSIBLE / 2, log_values, -torch.inf)
+    return torch.where(log_values <= IMPOSSIBLE / 2, -torch.inf, log_values)

@@ -118,7 +118,7 @@ class Columns:
 
 def bounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x in another type; values too large for it are read as the largest that are not."""
-    return x.clamp(-LIMITS[dtype], LIMITS[dtype]).to(dtype)
+    return x.to(dtype).clamp(-LIMITS[dtype], LIMITS[dtype])
 
 
 def _frame(

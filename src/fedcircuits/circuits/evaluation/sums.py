@@ -229,7 +229,7 @@ class OuterSumStep(_Sum):
             first = torch.exp_(left - top_left)
         else:
             top = top.amax(1, keepdim=True)
-            first = torch.exp_(left + (top_right - top))
+            first = torch.exp_((left + top_right) - top)  # rounds to at most 0, at any size
         second = torch.exp_(right - top_right)
         pairs = first[:, :, :, None] * second[:, :, None]
         return pairs.view(b - a, self.inputs, -1), top.view(b - a, 1, -1)
