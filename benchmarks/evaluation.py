@@ -30,7 +30,7 @@ PASSES = {"forward": ("forward",), "training step": ("em", "adam")}
 TREES = ("nltcs", "plants", "baudio")
 
 
-def run(repeats: int = 7) -> list[Json]:
+def run(repeats: int = 3) -> list[Json]:
     limits = {threads: machine.limit(threads) for threads in (1, 2)}
     print(f"matrix products: {limits[1].product:.0f} GFLOP/s, two threads {limits[2].product:.0f}")
     results: list[Json] = []
@@ -96,7 +96,7 @@ def _one(
 ) -> dict[str, Cell]:
     job: dict[str, Json] = {
         "kind": kind, "pass": what, "path": str(path), "units": units,
-        "threads": threads, "repeats": repeats if peer != OURS else 5 * repeats,
+        "threads": threads, "repeats": repeats if peer != OURS else 10 * repeats,
     }  # fmt: skip
     result = run_peer(peer, job)
     cpu, wall = best(result), best(result, "wall_seconds")

@@ -17,7 +17,8 @@ from fedcircuits.circuits.nodes import Leaf, Sum
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.errors import StructureError, TableError
-from fedcircuits.learning.em import clusters, maximise_likelihood, start_from
+from fedcircuits.learning.em import maximise_likelihood
+from fedcircuits.learning.starts import clusters, start_from
 from fedcircuits.leaves import Bernoulli, Categorical, CountHistogram, Histogram
 from tests.circuits.reference import count_trees, expected
 from tests.circuits.strategies import (

@@ -34,7 +34,8 @@ from fedcircuits.circuits.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.model import CircuitModel, Model
-from fedcircuits.learning.em import clusters, maximise_likelihood, start_from
+from fedcircuits.learning.em import maximise_likelihood
+from fedcircuits.learning.starts import clusters, start_from
 from fedcircuits.learning.table import Table
 
 Rows = npt.NDArray[np.intp]

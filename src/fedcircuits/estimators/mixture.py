@@ -8,7 +8,8 @@ import numpy as np
 
 from fedcircuits.circuits.structures import mixture_of_products
 from fedcircuits.estimators.model import Model, Rows
-from fedcircuits.learning.em import clusters, maximise_likelihood, start_from
+from fedcircuits.learning.em import maximise_likelihood
+from fedcircuits.learning.starts import clusters, start_from
 from fedcircuits.learning.table import Table
 
 

@@ -105,7 +105,7 @@ class Program:
         self.steps = tuple(self._step(key, slots) for key, slots in self.layout.groups)
         self.root = self.layout.row[circuit.root.name]
         self.compiled = flat.suits(self)
-        self.batch = int(np.clip(NUMBERS // self.layout.rows, 32, LARGEST))
+        self.batch = _batch(self.layout.rows)
 
     def _step(self, key: Key, slots: list[Slot]) -> Step[Any, Any]:
         layout, circuit = self.layout, self.circuit
@@ -296,6 +296,12 @@ def _one_row(x: Tensor) -> Tensor:
 
 def _weighted(log_values: Tensor, weight: Tensor) -> float:
     return float((finite(log_values.double()) * weight).nan_to_num(nan=0.0, neginf=-np.inf).sum())
+
+
+def _batch(rows: int) -> int:
+    """Rows of data that go through together: 256 for most circuits, more for small ones, fewer
+    where the value matrix would leave the cache far behind."""
+    return max(32, min(int(np.clip(NUMBERS // rows, 256, LARGEST)), 4 * NUMBERS // rows))
 
 
 def finite(log_values: Tensor) -> Tensor:

@@ -1,0 +1,87 @@
+"""Where EM begins: leaves from clusters of rows, weights that keep the clusters together.
+
+Unit k of every leaf is learned from cluster k. An aligned sum lets unit k read unit k of its
+children (of an outer product: the pair k, k) more than others: the circuit begins as the mixture of
+products of the clusters, and EM goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from sklearn.cluster import KMeans
+
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.family import Array, Arrays, Family, JointFamily, family
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.circuits.parameters import Parameters, random_weights
+from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.circuits.structures import indicator_codes
+
+MOST_ROWS = 20_000  # that a start looks at
+
+
+def start_from(
+    circuit: Circuit, x: Array, assignment: Array, rng: np.random.Generator
+) -> Parameters:
+    """Leaf unit k learned from the rows weighted by column k of assignment (rows, units)."""
+    values: dict[str, Arrays] = {**random_weights(circuit, rng, 10.0), **indicator_codes(circuit)}
+    for leaf in circuit.leaves():
+        if leaf.name not in values:
+            values[leaf.name] = _start_leaf(leaf, circuit.schema, x, assignment)
+    return Parameters(values)
+
+
+def _start_leaf(leaf: Leaf, schema: Schema, x: Array, assignment: Array) -> Arrays:
+    rule = family(leaf.family)
+    columns = [schema.index(v) for v in leaf.scope]
+    weights = assignment[:, np.arange(leaf.units) % assignment.shape[1]]  # (rows, units)
+    if isinstance(rule, JointFamily):
+        return _start_joint(rule, x[:, columns], weights)
+    per_variable = [_start_pair(rule, schema.variables[c], x[:, c], weights) for c in columns]
+    return {n: np.stack([p[n] for p in per_variable], axis=1) for n in per_variable[0]}
+
+
+def _start_joint(rule: JointFamily, x: Array, weights: Array) -> Arrays:
+    whole, units = rule.start(x), weights.shape[1]
+    before = {n: np.repeat(a[None], units, axis=0) for n, a in whole.items()}
+    tensors = {n: torch.from_numpy(a) for n, a in before.items()}
+    w = torch.from_numpy(np.ascontiguousarray(weights.T))
+    sums = rule.statistics(torch.from_numpy(np.ascontiguousarray(x)), w, tensors)
+    return rule.maximise({n: s.numpy() for n, s in sums.items()}, before)
+
+
+def _start_pair(rule: Family, variable: Variable, x: Array, weights: Array) -> dict[str, Array]:
+    """One variable's distributions (units, …)."""
+    seen = ~np.isnan(x)
+    whole = rule.start(x[seen], variable)
+    units = weights.shape[1]
+    before = {n: np.broadcast_to(a, (units, *a.shape)) for n, a in whole.items()}
+    tensors = {n: torch.from_numpy(np.array(a[:, None])) for n, a in before.items()}
+    found = rule.statistics(torch.from_numpy(x[seen])[None], tensors)  # (S, units or 1, rows)
+    w = weights[seen].T  # (units, rows)
+    sums = np.asarray((found.numpy() * w).sum(axis=2))
+    return rule.maximise(w.sum(axis=1), sums, before)
+
+
+def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> Array:
+    """Soft assignment (rows, units) by k-means on standardised columns and one-hot codes."""
+    features = np.hstack([*_features(x, schema)])
+    seed = int(rng.integers(2**31 - 1))
+    found = KMeans(min(units, len(np.unique(features, axis=0))), n_init=1, random_state=seed)
+    labels = found.fit_predict(features)
+    soft = rng.dirichlet(np.ones(units), size=len(x)) * 0.2
+    soft[np.arange(len(x)), labels] += 0.8
+    return np.asarray(soft)
+
+
+def _features(x: Array, schema: Schema) -> Iterator[Array]:
+    for column, variable in zip(x.T, schema.variables, strict=True):
+        if variable.size:
+            yield (column[:, None] == np.arange(variable.size)).astype(float)
+        else:
+            seen = column[~np.isnan(column)]
+            mean, deviation = (seen.mean(), seen.std() or 1.0) if len(seen) else (0.0, 1.0)
+            yield np.nan_to_num((column - mean) / deviation)[:, None]
