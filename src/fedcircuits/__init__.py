@@ -8,23 +8,32 @@ from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.estimators.einsum import EinsumNetwork
+from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.model import CircuitModel, Model, load
+from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree
+from fedcircuits.learning.batches import ParquetRows
 from fedcircuits.learning.table import Table
 
 __version__ = "0.1.0"
 __all__ = [
+    "ChowLiuTree",
     "Circuit",
     "CircuitModel",
     "Distribution",
+    "EinsumNetwork",
     "Explanation",
     "FedcircuitsError",
     "Fuse",
+    "HiddenChowLiuTree",
     "Leaf",
+    "LearnSPN",
     "MixtureOfProducts",
     "Model",
     "Node",
     "Parameters",
+    "ParquetRows",
     "Product",
     "Schema",
     "Sum",

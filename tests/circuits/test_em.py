@@ -17,7 +17,7 @@ from fedcircuits.circuits.nodes import Leaf, Sum
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.errors import StructureError, TableError
-from fedcircuits.learning.em import maximise_likelihood
+from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.learning.starts import clusters, start_from
 from fedcircuits.leaves import Bernoulli, Categorical, CountHistogram, Histogram
 from tests.circuits.reference import count_trees, expected
@@ -158,7 +158,7 @@ def test_the_likelihood_never_falls(model: Model, seed: int) -> None:
     assume(len(x) > 3)
     weight = rng.uniform(0.1, 3.0, len(x))
     found = maximise_likelihood(
-        circuit, start, x, weight=weight, iterations=8, tolerance=-np.inf, rules=PLAIN
+        circuit, start, x, weight=weight, schedule=Schedule(epochs=8, tolerance=-np.inf), rules=PLAIN
     )
     assert len(found.history) == 9 and not found.converged
     assert np.diff(found.history).min() > -1e-7
@@ -171,7 +171,7 @@ def test_it_stops_when_little_is_gained() -> None:
     circuit, start = model_of("mixture", schema_of(("real", "category")), 1)
     x = random_rows(circuit.schema, np.random.default_rng(0), 200, 0.1)
     x = x[np.isfinite(Distribution(circuit, start).log_likelihood(x))]
-    found = maximise_likelihood(circuit, start, x, iterations=500, tolerance=1e-5)
+    found = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=500, tolerance=1e-5))
     assert found.converged and 2 < len(found.history) < 500
     assert found.history[-1] - found.history[-2] < 1e-5
     assert min(np.diff(found.history)[:-1]) >= 1e-5
@@ -184,8 +184,8 @@ def test_impossible_rows_do_not_stop_it() -> None:
     rate = {"rate": np.array([[1.0], [3.0]])}
     start = Parameters({"a": rate, "root": {"weight": np.array([[0.5, 0.5]])}})
     x = np.random.default_rng(0).exponential(size=(50, 1))
-    alone = maximise_likelihood(circuit, start, x, iterations=20, tolerance=-np.inf)
-    found = maximise_likelihood(circuit, start, np.vstack([x, [[-1.0]]]), iterations=20)
+    alone = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=20, tolerance=-np.inf))
+    found = maximise_likelihood(circuit, start, np.vstack([x, [[-1.0]]]), schedule=Schedule(epochs=20))
     assert len(found.history) == 21 and np.isneginf(found.history[0])
     same(found.parameters, alone.parameters)
 
@@ -202,7 +202,7 @@ def test_starts_are_sound_and_learn(structure: str) -> None:
     x[rng.random(x.shape) < 0.1] = np.nan
     start = start_from(circuit, x, clusters(x, schema, 3, rng), rng)
     start.check(circuit)
-    found = maximise_likelihood(circuit, start, x, iterations=10)
+    found = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=10))
     found.parameters.check(circuit)
     assert found.history[-1] > found.history[0]
 
@@ -215,7 +215,7 @@ def test_a_column_that_is_never_seen_keeps_a_distribution() -> None:
     x[:, 2] = np.nan
     start = start_from(circuit, x, clusters(x, schema, 3, rng), rng)
     start.check(circuit)
-    found = maximise_likelihood(circuit, start, x, iterations=3).parameters
+    found = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=3)).parameters
     found.check(circuit)
     asked = np.full((3, 4), np.nan)
     asked[:, 2] = np.arange(3)

@@ -34,7 +34,7 @@ from fedcircuits.circuits.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.model import CircuitModel, Model
-from fedcircuits.learning.em import maximise_likelihood
+from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.learning.starts import clusters, start_from
 from fedcircuits.learning.table import Table
 
@@ -128,7 +128,8 @@ def learn(table: Table, target: str, plan: Plan, seed: int) -> CircuitModel:
 def _parameters(circuit: Circuit, x: Array, shapes: int, seed: int) -> Parameters:
     rng = np.random.default_rng(seed)
     start = start_from(circuit, x, clusters(x, circuit.schema, shapes, rng), rng)
-    return maximise_likelihood(circuit, start, x, iterations=60, tolerance=1e-3).parameters
+    plan = Schedule(epochs=60, tolerance=1e-3)
+    return maximise_likelihood(circuit, start, x, schedule=plan).parameters
 
 
 def choose(table: Table, target: str, seed: int, tell: Callable[[str], None]) -> Plan:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 
+from fedcircuits.circuits.schema import Schema
 from fedcircuits.circuits.structures import mixture_of_products
-from fedcircuits.estimators.model import Model, Rows
-from fedcircuits.learning.em import maximise_likelihood
-from fedcircuits.learning.starts import clusters, start_from
-from fedcircuits.learning.table import Table
+from fedcircuits.estimators.learner import Learner
+from fedcircuits.learning.batches import Source
+from fedcircuits.learning.em import Schedule
+from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
 
 
-class MixtureOfProducts(Model):
+class MixtureOfProducts(Learner):
     """Components that each model every column on its own, learned by EM from k-means clusters.
 
+    >>> from fedcircuits import Table
     >>> table = Table.of({"age": [31, 47, 52, 28], "sex": ["f", "m", "f", "m"]})
     >>> model = MixtureOfProducts(components=2, random_state=0).fit(table)
     >>> model.predict_proba(table, "sex").shape
@@ -37,18 +37,8 @@ class MixtureOfProducts(Model):
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Rows, y: object = None) -> Self:
-        table = Table.of(X)
-        rng = np.random.default_rng(self.random_state)
-        circuit = mixture_of_products(table.schema, self.components)
-        assignment = clusters(table.values, table.schema, self.components, rng)
-        found = maximise_likelihood(
-            circuit,
-            start_from(circuit, table.values, assignment, rng),
-            table.values,
-            iterations=self.max_iter,
-            tolerance=self.tol,
-        )
-        self.circuit_, self.parameters_ = circuit, found.parameters
-        self.history_, self.converged_ = found.history, found.converged
-        return self
+    def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
+        circuit = mixture_of_products(schema, self.components)
+        x = rows.some(MOST_ROWS, rng)
+        start = start_from(circuit, x, clusters(x, schema, self.components, rng), rng)
+        self._em(circuit, start, rows, Schedule(epochs=self.max_iter, tolerance=self.tol), rng)

@@ -2,59 +2,169 @@
 
 E-step  one upward and one downward pass give every node's expected statistics, additive over rows.
 M-step  weights are normalised counts, leaves maximise what they expect to have seen.
-The likelihood of the rows never falls, up to the leaves' priors and floors.
+
+Over all rows at once the likelihood never falls, up to the leaves' priors and floors. Over batches
+(stepwise EM, Cappé and Moulines 2009) statistics are a running average that forgets with a step
+falling from ``step`` to ``last_step``: many updates from one pass over the rows. Rows come from a
+source batch by batch, so a table need not fit into memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import Counts, Program
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.errors import StructureError, TableError
+from fedcircuits.learning.batches import Batch, InMemory, Source
+
+Report = Callable[[int, float], None]  # after every epoch: its number, mean log-likelihood
+PIECE = 65_536  # rows of one E-step where no batch size is given
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How EM goes over the rows."""
+
+    epochs: int = 100
+    batch_size: int | None = None  # rows of one update; None: all of them
+    step: float = 0.3
+    last_step: float = 0.01
+    tolerance: float = 1e-4  # least gain of an epoch, in nats a row
+    patience: int = 5  # epochs without such a gain on the validation rows
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
     parameters: Parameters
-    history: tuple[float, ...]  # mean log-likelihood before every iteration, and after the last
+    history: tuple[
+        float, ...
+    ]  # mean log-likelihood of the rows in every epoch
+    validation: tuple[float, ...]  # of the validation rows after every epoch
     converged: bool
 
 
 def maximise_likelihood(
     circuit: Circuit,
     start: Parameters,
-    x: Array,
+    rows: Array | Source,
     *,
     weight: Array | None = None,
-    iterations: int = 100,
-    tolerance: float = 1e-4,
+    schedule: Schedule | None = None,
+    validation: Array | None = None,
     rules: Rules | None = None,
+    dtype: torch.dtype = torch.float64,
+    rng: np.random.Generator | None = None,
+    report: Report | None = None,
 ) -> Fitted:
-    """EM from ``start`` until the mean log-likelihood gains less than ``tolerance``."""
+    """EM from ``start``; with validation rows, the parameters that were best on them."""
+    source = InMemory(rows, weight) if isinstance(rows, np.ndarray) else rows
+    _check(circuit, source)
+    plan = schedule or Schedule()
+    run = _Run(Program(circuit, dtype), start, source, plan, rules, validation)
+    draws = rng if rng is not None else np.random.default_rng(0)
+    while not run.finished:
+        run.epoch(draws)
+        if report is not None:
+            report(len(run.history), run.history[-1])
+    return run.fitted()
+
+
+def _check(circuit: Circuit, source: Source) -> None:
     if circuit.units[circuit.root.name] != 1:
         raise StructureError(
             f"the root must have one unit to be learned, {circuit.root.name!r} has "
             f"{circuit.units[circuit.root.name]}"
         )
-    if len(x) == 0 or (weight is not None and not weight.sum() > 0):
+    if not source.weight > 0:
         raise TableError("expected rows to learn from, got none that weighs anything")
-    program = Program(circuit)
-    packed = program.pack(start)
-    rows = torch.from_numpy(np.ascontiguousarray(x))
-    weights = None if weight is None else torch.from_numpy(weight)
-    history: list[float] = []
-    while True:
-        counts = program.counts(rows, packed, weights)
-        history.append(counts.log_likelihood / counts.weight)
-        converged = len(history) > 1 and history[-1] - history[-2] < tolerance
-        if converged or len(history) > iterations:
-            break
-        packed = program.maximise(counts, packed, rules)
-    return Fitted(program.unpack(packed), tuple(history), converged)
+
+
+class _Run:
+    def __init__(
+        self,
+        program: Program,
+        start: Parameters,
+        source: Source,
+        plan: Schedule,
+        rules: Rules | None,
+        validation: Array | None,
+    ) -> None:
+        self.program, self.source, self.plan, self.rules = program, source, plan, rules
+        self.packed = self.best = program.pack(start)
+        self.held = None if validation is None else torch.from_numpy(validation)
+        self.history: list[float] = []
+        self.validation: list[float] = []
+        self.average: Counts | None = None
+        self.updates = 0
+        self.finished = self.converged = False
+
+    def epoch(self, rng: np.random.Generator) -> None:
+        size = self.plan.batch_size
+        total, weight = 0.0, 0.0
+        everything: Counts | None = None
+        for batch in self.source.batches(size or PIECE, rng if size else None):
+            counts = self._expect(batch)
+            total, weight = total + counts.log_likelihood, weight + counts.weight
+            if size is None:
+                everything = counts if everything is None else everything.add(counts)
+            elif counts.weight > 0:
+                self._update(counts)
+        self.history.append(total / weight)
+        if everything is not None:
+            self._maximise_all(everything)
+        self._judge()
+
+    def _expect(self, batch: Batch) -> Counts:
+        x, weight = batch
+        weights = None if weight is None else torch.from_numpy(weight)
+        return self.program.counts(torch.from_numpy(x), self.packed, weights)
+
+    def _maximise_all(self, counts: Counts) -> None:
+        """Classic EM: the last epoch only measures what the step before it has given."""
+        gain = self.history[-1] - self.history[-2] if len(self.history) > 1 else np.inf
+        self.converged = self.held is None and bool(gain < self.plan.tolerance)
+        self.finished = self.converged or len(self.history) > self.plan.epochs
+        if not self.finished:
+            self.packed = self.program.maximise(counts, self.packed, self.rules)
+
+    def _update(self, counts: Counts) -> None:
+        """Stepwise EM: a running average of statistics a row."""
+        mean = counts.scaled(1 / counts.weight)
+        rate = self._rate()
+        old = self.average
+        self.average = mean if old is None else old.scaled(1 - rate).add(mean.scaled(rate))
+        self.packed = self.program.maximise(self.average, self.packed, self.rules)
+        self.updates += 1
+
+    def _rate(self) -> float:
+        assert self.plan.batch_size is not None
+        planned = self.plan.epochs * max(1.0, len(self.source) / self.plan.batch_size)
+        done = min(1.0, self.updates / planned)
+        return self.plan.step + done * (self.plan.last_step - self.plan.step)
+
+    def _judge(self) -> None:
+        """Validation rows decide what is kept and when to stop; else the number of epochs."""
+        if self.held is None:
+            self.best = self.packed
+        else:
+            self.validation.append(float(self.program.log_values(self.held, self.packed).mean()))
+            if self.validation[-1] >= max(self.validation):
+                self.best = self.packed
+            recent = self.validation[-self.plan.patience :]
+            before = self.validation[: -self.plan.patience]
+            if before and max(recent) < max(before) + self.plan.tolerance:
+                self.finished = self.converged = True
+        if self.plan.batch_size is not None and len(self.history) >= self.plan.epochs:
+            self.finished = True
+
+    def fitted(self) -> Fitted:
+        found = self.program.unpack(self.best)
+        return Fitted(found, tuple(self.history), tuple(self.validation), self.converged)

@@ -15,8 +15,8 @@ from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.family import Array, Arrays, Family, JointFamily, family
-from fedcircuits.circuits.nodes import Leaf
-from fedcircuits.circuits.parameters import Parameters, random_weights
+from fedcircuits.circuits.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.parameters import WEIGHT, Parameters, random_weights
 from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.circuits.structures import indicator_codes
 
@@ -24,14 +24,49 @@ MOST_ROWS = 20_000  # that a start looks at
 
 
 def start_from(
-    circuit: Circuit, x: Array, assignment: Array, rng: np.random.Generator
+    circuit: Circuit, x: Array, assignment: Array, rng: np.random.Generator, aligned: float = 0.0
 ) -> Parameters:
-    """Leaf unit k learned from the rows weighted by column k of assignment (rows, units)."""
+    """Leaf unit k learned from the rows weighted by column k of assignment (rows, units).
+
+    ``aligned`` is the share of a sum's weight that keeps clusters together.
+    """
     values: dict[str, Arrays] = {**random_weights(circuit, rng, 10.0), **indicator_codes(circuit)}
+    if aligned:
+        values.update(_aligned(circuit, values, assignment.mean(axis=0), aligned))
     for leaf in circuit.leaves():
         if leaf.name not in values:
             values[leaf.name] = _start_leaf(leaf, circuit.schema, x, assignment)
     return Parameters(values)
+
+
+def _aligned(
+    circuit: Circuit, values: dict[str, Arrays], sizes: Array, share: float
+) -> dict[str, Arrays]:
+    """Weights drawn towards unit k reading unit k; a sum of one unit reads clusters by size."""
+    found: dict[str, Arrays] = {}
+    for node in circuit.nodes:
+        if isinstance(node, Sum):
+            kept = np.hstack([_kept(circuit, node.units, c, sizes) for c in node.children])
+            kept /= kept.sum(axis=1, keepdims=True)
+            found[node.name] = {WEIGHT: share * kept + (1 - share) * values[node.name][WEIGHT]}
+    return found
+
+
+def _kept(circuit: Circuit, units: int, child: str, sizes: Array) -> Array:
+    """(units, child's units): which units of a child belong to the clusters of a sum's units."""
+    node = circuit[child]
+    inputs = circuit.units[child]
+    if isinstance(node, Product) and node.outer:
+        left, right = (np.arange(circuit.units[c]) for c in node.children)
+        pairs = [(i, j) for i in left for j in right]
+        cluster = np.array([i if i == j else -1 for i, j in pairs])
+    else:
+        cluster = np.arange(inputs)
+    weight = np.where(cluster >= 0, sizes[cluster % len(sizes)], 0.0)
+    if units == 1:
+        return np.asarray(weight[None])
+    own = cluster[None] == np.arange(units)[:, None]
+    return np.where(own.any(axis=1, keepdims=True), own, weight[None])
 
 
 def _start_leaf(leaf: Leaf, schema: Schema, x: Array, assignment: Array) -> Arrays:
