@@ -295,7 +295,7 @@ def _condition(schema: Schema, at: int, rng: np.random.Generator) -> Said:
         if rng.random() < 0.5:
             return f"{name} in {{{values}}}", lambda x: np.isin(x[:, at], chosen)
         return f"{name} not in {{{values}}}", lambda x: ~np.isin(x[:, at], chosen)
-    ends = {"count": (1, 2, 4, 6), "pixel": (0.1, 0.3, 0.5, 0.7), "real": CUTS}[sort_of(name)]
+    ends = {"count": (1, 2, 4, 6), "pixel": (0.0, 0.1, 0.2, 0.7, 1.0), "real": CUTS}[sort_of(name)]
     low, high = (float(e) for e in sorted(rng.choice(ends, 2, replace=False)))
     match int(rng.integers(4)):
         case 0:

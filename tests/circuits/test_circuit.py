@@ -99,6 +99,25 @@ def test_refused_by_the_name_of_the_node(nodes: tuple[Node, ...], words: list[st
         assert word in str(caught.value)
 
 
+def test_nodes_that_the_root_does_not_reach_are_refused() -> None:
+    spare = [Leaf(f"spare{i}", "gaussian", ("x",)) for i in range(7)]
+    above = Sum("above", ("spare0",))
+    nodes = (*spare, above, *both())
+    with pytest.raises(StructureError, match="root 'both' does not reach") as caught:
+        Circuit(nodes, XY)
+    message = str(caught.value)
+    assert "'above', 'spare0', 'spare1', 'spare2', 'spare3' …" in message
+    assert "reachable(nodes, root)" in message and "spare4" not in message
+    assert Circuit(reachable(nodes, "both"), XY) == Circuit(both(), XY)
+
+
+def test_many_nodes_are_checked_in_one_pass() -> None:
+    """A second of work; a pass over all nodes for each of them would take an hour."""
+    leaves = [Leaf(f"x{i}", "gaussian", ("x",)) for i in range(100_000)]
+    root = Sum("root", tuple(leaf.name for leaf in leaves))
+    assert len(Circuit((*leaves, root), XY.select(["x"]))) == 100_001
+
+
 def test_outer_products_have_exactly_two_children() -> None:
     leaves = tuple(Leaf(v, "gaussian", (v,)) for v in "abc")
     with pytest.raises(StructureError, match="outer product 'p' must have two children, got 3"):

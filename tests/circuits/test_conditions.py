@@ -3,9 +3,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedcircuits.circuits.conditions import Order, between, compare, is_true, members, number
 from fedcircuits.circuits.family import Region
+from fedcircuits.circuits.regions import after, before, intersect
 from fedcircuits.circuits.schema import Scalar, Variable
 from fedcircuits.errors import QueryError
 
@@ -34,6 +37,21 @@ def test_counts_end_at_halves(order: Order, bound: float, region: Region) -> Non
     assert condition.region() == region
     for k in range(8):
         assert condition.holds(k) == any(lower < k < upper for lower, upper in region)
+
+
+@given(st.sampled_from(["<", "<=", ">", ">="]), st.floats(allow_nan=False, allow_infinity=False))
+def test_reals_end_where_the_order_says(order: Order, bound: float) -> None:
+    condition = compare(Variable("x"), order, bound)
+    region = condition.region()
+    for value in (before(before(bound)), before(bound), bound, after(bound), after(after(bound))):
+        if math.isfinite(value):
+            inside = any(lower < value < upper for lower, upper in region)
+            assert condition.holds(value) == inside
+
+
+def test_real_intervals_have_their_ends() -> None:
+    low, high = (c.region() for c in between(Variable("x"), 0, 0.5))
+    assert intersect(low, high) == ((before(0.0), after(0.5)),)
 
 
 def test_a_count_is_never_broken_or_negative() -> None:

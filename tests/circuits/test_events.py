@@ -1,7 +1,7 @@
 """Events against brute force: random expressions, true or false at every point of a grid.
 
-The grid has a point in every cell between the ends that conditions can have, so equality on the
-grid is equality.
+The grid has all ends that conditions can have and a point in every cell between them, so equality
+on the grid is equality.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedcircuits.circuits.events import Evidence, parse_event, parse_evidence, parse_question
-from fedcircuits.circuits.regions import EVERYTHING, Event
+from fedcircuits.circuits.regions import EVERYTHING, Event, after, before
 from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.errors import QueryError
 
@@ -35,7 +35,7 @@ SCHEMA = Schema(
         Variable("old", "boolean"),
     )
 )
-REALS = (-2.75, -1.25, -0.75, -0.25, 0.25, 1.75, 2.25)
+REALS = (-2.75, -2.0, -1.25, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 1.0, 1.75, 2.0, 2.25)
 COUNTS = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0)
 GRID = np.array(list(itertools.product(REALS, COUNTS, *(range(v.size) for v in SCHEMA if v.size))))
 POINTS = dict(zip(SCHEMA.names, GRID.T, strict=True))  # each (points,)
@@ -251,6 +251,8 @@ PATIENTS = Schema(
         ("age = 40 and age >= 40 and (age < 50 or smoker)", {"age": 40}),
         ("age = 40, age != 41, not age in {42}", {"age": 40}),
         ("age between 40 and 40", {"age": 40}),
+        ("age >= 40 and not age > 40", {"age": 40}),
+        ("(age <= 40 or smoker) and 40 <= age <= 41 and not smoker", {"age": 40, "smoker": 0}),
         ("not smoker and colour not in {red, blue}", {"smoker": 0, "colour": 2}),
         ("not (smoker or sex != male)", {"smoker": 0, "sex": 1}),
         ("2.5 < visits < 3.5", {"visits": 3}),
@@ -267,7 +269,7 @@ def test_one_value_in_every_alternative_is_fixed() -> None:
     assert evidence.values == {"smoker": 1}
     assert evidence.event == (
         {"age": ((40, math.inf),)},
-        {"age": ((-math.inf, 40),), "income": ((-math.inf, 3),)},
+        {"age": ((-math.inf, after(40)),), "income": ((-math.inf, 3),)},
     )
 
 
@@ -284,7 +286,7 @@ def test_evidence_from_a_mapping() -> None:
     }
     evidence = parse_evidence(known, PATIENTS)
     assert evidence.values == {"age": 40, "sex": 0, "stage": 1, "smoker": 1}
-    assert evidence.event == ({"income": ((30, 50),), "colour": ((-0.5, 1.5),)},)
+    assert evidence.event == ({"income": ((before(30), after(50)),), "colour": ((-0.5, 1.5),)},)
 
 
 @pytest.mark.parametrize("missing", [None, math.nan, np.float32("nan"), pd.NA, pd.NaT])
@@ -297,8 +299,8 @@ def test_open_ends_and_lists_of_a_mapping() -> None:
     known = {"age": (None, 30), "income": (10, math.inf), "visits": [1, 2], "stage": (2, None)}
     assert parse_evidence(known, PATIENTS).event == (
         {
-            "age": ((-math.inf, 30),),
-            "income": ((10, math.inf),),
+            "age": ((-math.inf, after(30)),),
+            "income": ((before(10), math.inf),),
             "visits": ((0.5, 2.5),),
             "stage": ((0.5, 2.5),),
         },
@@ -342,6 +344,7 @@ def test_exact_values_are_known_for_certain_or_not_at_all(known: str | dict[str,
     [
         ("age > 40 and age < 30", "'age'"),
         ("age = 40 and age > 40", "'age'"),
+        ("age >= 40 and age < 40", "'age'"),
         ("age = 40, age = 41", "'age'"),
         ("age = 40 and age != 40", "'age'"),
         ("smoker and age > 2 and not smoker", "'smoker'"),

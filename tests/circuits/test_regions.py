@@ -1,4 +1,8 @@
-"""The algebra against sets of points: cells between all ends that occur, so the check is exact."""
+"""The algebra against sets of points, which have one in every cell that the ends can make.
+
+Ends of real variables are whole numbers or the floats next to them, so the cells are these floats
+and what lies between.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,8 @@ from fedcircuits.circuits.regions import (
     MAXIMUM_BOXES,
     NOTHING,
     Event,
+    after,
+    before,
     complement,
     conjunction,
     describe,
@@ -24,6 +30,7 @@ from fedcircuits.circuits.regions import (
     intersect,
     negation,
     of_codes,
+    single_value,
     union,
     whole,
 )
@@ -36,14 +43,18 @@ COLOUR = Variable("colour", "category", ("red", "blue", "green", "it's"))
 SMOKER = Variable("smoker", "boolean")
 SCHEMA = Schema((REAL, COUNT, COLOUR, SMOKER))
 POINTS = {
-    "age": [k + 0.5 for k in range(-6, 6)],
+    "age": [
+        v
+        for k in range(-6, 6)
+        for v in (before(before(k)), before(k), float(k), after(k), after(after(k)), k + 0.5)
+    ],
     "n": [float(k) for k in range(8)],
     "colour": [0.0, 1.0, 2.0, 3.0],
     "smoker": [0.0, 1.0],
 }
 GRID = [
     dict(zip(("age", "n", "colour"), p, strict=True))
-    for p in itertools.product(POINTS["age"][::3], POINTS["n"][::2], POINTS["colour"])
+    for p in itertools.product(POINTS["age"][::7], POINTS["n"][::2], POINTS["colour"])
 ]
 
 variables = st.sampled_from([REAL, COUNT, COLOUR, SMOKER])
@@ -53,8 +64,10 @@ variables = st.sampled_from([REAL, COUNT, COLOUR, SMOKER])
 def regions(draw: st.DrawFn, variable: Variable) -> Region:
     """Made without the functions under test."""
     if variable.kind == "real":
-        ends = sorted(draw(st.sets(st.integers(-5, 5), max_size=6)))
-        pairs = [(float(a), float(b)) for a, b in zip(ends[::2], ends[1::2], strict=False)]
+        whole_numbers = st.integers(-5, 5)
+        near = st.sampled_from([before, float, after])
+        ends = sorted(draw(st.sets(st.builds(lambda f, k: f(k), near, whole_numbers), max_size=8)))
+        pairs = [(a, b) for a, b in zip(ends[::2], ends[1::2], strict=False) if after(a) < b]
         if draw(st.booleans()) and pairs:
             pairs[0] = (-math.inf, pairs[0][1])
         return tuple(pairs)
@@ -76,16 +89,20 @@ def contains(region: Region, value: float) -> bool:
     return any(lower < value < upper for lower, upper in region)
 
 
-def is_sound(region: Region) -> bool:
-    ends = [end for interval in region for end in interval]
-    return all(a < b for a, b in itertools.pairwise(ends))
+def is_sound(region: Region, variable: Variable) -> bool:
+    """Every interval holds a value, and so does every gap."""
+    gaps = [(a[1], b[0]) for a, b in itertools.pairwise(region)]
+    if variable.discrete:
+        return all(a < b for a, b in (*region, *gaps))
+    return all(after(a) < b for a, b in region) and all(a <= b for a, b in gaps)
 
 
 @given(pairs)
 def test_regions_are_sets(case: tuple[Variable, Region, Region]) -> None:
     variable, a, b = case
-    both, either, other = intersect(a, b), union(a, b), complement(a, variable)
-    assert is_sound(both) and is_sound(either) and is_sound(other)
+    both, other = intersect(a, b), complement(a, variable)
+    either = union(a, b, discrete=variable.discrete)
+    assert all(is_sound(r, variable) for r in (both, either, other))
     for value in POINTS[variable.name]:
         in_a, in_b = contains(a, value), contains(b, value)
         assert contains(both, value) == (in_a and in_b)
@@ -97,7 +114,7 @@ def test_regions_are_sets(case: tuple[Variable, Region, Region]) -> None:
 def test_complement_is_an_involution(case: tuple[Variable, Region, Region]) -> None:
     variable, a, _ = case
     assert complement(complement(a, variable), variable) == intersect(a, whole(variable))
-    assert union(a, complement(a, variable)) == whole(variable)
+    assert union(a, complement(a, variable), discrete=variable.discrete) == whole(variable)
     assert intersect(a, complement(a, variable)) == ()
 
 
@@ -106,6 +123,42 @@ def test_whole_domains() -> None:
     assert whole(COUNT) == ((-0.5, math.inf),)
     assert whole(COLOUR) == ((-0.5, 3.5),)
     assert whole(SMOKER) == ((-0.5, 1.5),)
+
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(FLOATS, FLOATS, FLOATS)
+def test_a_set_and_its_complement_part_the_floats(a: float, b: float, value: float) -> None:
+    if not after(a) < b:
+        return
+    cases: list[Region] = [((a, b),), ((-math.inf, a), (b, math.inf))]
+    for region in (intersect(case, whole(REAL)) for case in cases):
+        other = complement(region, REAL)
+        assert complement(other, REAL) == region
+        for near in (a, b, value):
+            for v in (before(near), near, after(near)):
+                if math.isfinite(v):
+                    assert contains(region, v) != contains(other, v)
+
+
+def test_ends_of_real_intervals() -> None:
+    half: Region = ((0.5, math.inf),)
+    assert complement(half, REAL) == ((-math.inf, after(0.5)),)
+    assert union(((-math.inf, 0.5),), half) == ((-math.inf, 0.5), (0.5, math.inf))  # without 0.5
+    assert union(((-math.inf, after(0.5)),), half) == whole(REAL)
+    assert intersect(((0.0, after(0.5)),), half) == ()
+    assert intersect(((0.0, after(0.5)),), ((before(0.5), 1.0),)) == ((before(0.5), after(0.5)),)
+
+
+def test_single_values() -> None:
+    assert single_value(((2.5, 3.5),), COUNT) == 3
+    assert single_value(((2.5, 4.5),), COUNT) is None
+    assert single_value(((before(0.5), after(0.5)),), REAL) == 0.5
+    assert single_value(((0.5, after(after(after(0.5)))),), REAL) is None
+    assert single_value(((0.5, 1.5), (2.5, 3.5)), COUNT) is None
+    zero = single_value(((before(0.0), after(0.0)),), REAL)
+    assert zero == 0.0 and math.copysign(1.0, zero) == 1.0
 
 
 def test_codes_that_touch_are_one_interval() -> None:
@@ -190,6 +243,12 @@ def test_too_many_boxes_are_refused() -> None:
         (((40.0, math.inf),), REAL, "age > 40"),
         (((-math.inf, 2.5),), REAL, "age < 2.5"),
         (((20.0, 40.0),), REAL, "20 < age < 40"),
+        (((before(40), math.inf),), REAL, "age >= 40"),
+        (((-math.inf, after(0.1)),), REAL, "age <= 0.1"),
+        (((before(0.0), 0.3),), REAL, "0 <= age < 0.3"),
+        (((-0.25, after(0.0)),), REAL, "-0.25 < age <= 0"),
+        (((before(0.5), after(0.5)),), REAL, "0.5 <= age <= 0.5"),
+        (((-math.inf, 2.0), (2.0, math.inf)), REAL, "age < 2 or age > 2"),
         (((-math.inf, 1.0), (3.0, math.inf)), REAL, "age < 1 or age > 3"),
         (((3.5, math.inf),), COUNT, "n >= 4"),
         (((-0.5, 3.5),), COUNT, "n <= 3"),
@@ -208,6 +267,23 @@ def test_too_many_boxes_are_refused() -> None:
 )
 def test_describe(region: Region, variable: Variable, text: str) -> None:
     assert describe(region, variable) == text
+
+
+@given(FLOATS, FLOATS)
+def test_ends_are_read_again_to_the_last_bit(a: float, b: float) -> None:
+    below, above = (-math.inf, a), (b, math.inf)
+    cases: list[Region] = [((a, b),), (below,), (above,), (below, above)] if after(a) < b else []
+    for region in (intersect(case, whole(REAL)) for case in cases):
+        if region not in (whole(REAL), ()):
+            assert parse_event(describe(region, REAL), SCHEMA) == ({"age": region},)
+
+
+@given(FLOATS, st.sampled_from(["<", "<=", ">", ">="]))
+def test_a_description_is_what_was_written(bound: float, order: str) -> None:
+    short = round(bound, 3) if abs(bound) < 1e9 else 1.5
+    (box,) = parse_event(f"age {order} {short!r}", SCHEMA)
+    found = describe(box["age"], REAL).split()
+    assert found[:2] == ["age", order] and float(found[2]) == short
 
 
 names = st.text(min_size=1, max_size=12)

@@ -2,7 +2,8 @@
 
 Checked on construction: names are unique, children exist and come first, sums are smooth (all
 children over the same variables), products are decomposable (children over disjoint variables),
-units agree, leaf families fit their variables. What a circuit has learned is in ``Parameters``.
+units agree, leaf families fit their variables, the root reaches every node and covers every
+variable. What a circuit has learned is in ``Parameters``.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Circuit:
                 f"root {self.root.name!r} does not cover {_listed(missing)}: "
                 "every variable of the schema must be under the root"
             )
+        _refuse_unreached(self.nodes)
 
     @property
     def root(self) -> Node:
@@ -197,6 +199,21 @@ def _refuse_child(node: Node, child: str, nodes: tuple[Node, ...]) -> NoReturn:
     elif any(n.name == child for n in nodes):
         found = "comes after it: nodes are listed children first, and there are no cycles"
     raise StructureError(f"{_word(node)} {node.name!r} has the child {child!r}, which {found}")
+
+
+def _refuse_unreached(nodes: tuple[Node, ...]) -> None:
+    """Parents come after their children, so one pass from the root sees them first."""
+    root = nodes[-1].name
+    reached = {root}
+    for node in reversed(nodes):
+        if node.name in reached:
+            reached.update(node.children)
+    if len(reached) < len(nodes):
+        lost = [n.name for n in nodes if n.name not in reached]
+        raise StructureError(
+            f"root {root!r} does not reach {_listed(lost)}: the last node must be the root and all "
+            "others below it; reachable(nodes, root) leaves the rest out"
+        )
 
 
 def _leaf_scope(leaf: Leaf, schema: Schema) -> frozenset[str]:

@@ -6,6 +6,7 @@ itself, by its text, by its truth (yes, no, true, false, … for booleans) or, w
 are numbers, by its size; only such categories can be compared by order.
 
 A count is a whole number from 0: ``n = 2.5`` and ``n = -1`` never hold, ``n != 2.5`` always does.
+Regions are open, so ``x >= 0.5`` of a real starts at the float before 0.5.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, Literal, SupportsFloat
 import numpy as np
 
 from fedcircuits.circuits.family import Region
-from fedcircuits.circuits.regions import intersect, of_codes, whole
+from fedcircuits.circuits.regions import after, before, intersect, of_codes, whole
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import QueryError
 
@@ -63,6 +64,8 @@ class Condition:
         if self.variable.discrete:
             below = self.operator in ("<", ">=")  # the end lies below a whole bound
             bound = math.ceil(bound) - 0.5 if below else math.floor(bound) + 0.5
+        elif self.operator in ("<=", ">="):
+            bound = after(bound) if self.operator == "<=" else before(bound)
         upward = self.operator in (">", ">=")
         half_line = (bound, math.inf) if upward else (-math.inf, bound)
         return intersect((half_line,), whole(self.variable))

@@ -1,8 +1,9 @@
 """A circuit with its parameters, ready for questions: numbers in, numbers out, all exact.
 
-Rows x are (rows, variables) in the numbers of the circuit; NaN says "sum this variable out". An
-event is a union of disjoint boxes (regions.py); "given" an event restricts the variables that a
-row leaves open, and rejects the row if a value it has lies outside.
+Rows x are (rows, variables) in the numbers of the circuit; NaN says "sum this variable out". A
+number that is no code of a category or boolean is an error; a count of −1 or 2.5 has probability
+zero. An event is a union of disjoint boxes (regions.py); "given" an event restricts the variables
+that a row leaves open, and rejects the row if a value it has lies outside.
 
 log_likelihood   log p(x), marginal where x has NaN
 log_probability  log p(x, event)
@@ -37,6 +38,7 @@ from fedcircuits.circuits.family import (
 from fedcircuits.circuits.parameters import Parameters, inline
 from fedcircuits.circuits.properties import is_deterministic
 from fedcircuits.circuits.regions import EVERYTHING, Box, Event, whole
+from fedcircuits.circuits.schema import Schema
 from fedcircuits.errors import QueryError
 
 Index = npt.NDArray[np.int64]
@@ -79,10 +81,15 @@ class Distribution:
     # ------------------------------------------------------------------ probabilities
 
     def log_likelihood(self, x: Array) -> Array:
+        self._check(x)
         return self._log_values(x, {})
 
     def log_probability(self, x: Array, event: Event = EVERYTHING) -> Array:
         """log p(x, event): −∞ where the event has no room beside x."""
+        self._check(x)
+        return self._log_joint(x, event)
+
+    def _log_joint(self, x: Array, event: Event) -> Array:
         total = np.full(len(x), -np.inf)
         for box in event:
             for rows, regions in self._cases(x, box):
@@ -96,20 +103,25 @@ class Distribution:
 
     def _tensor(self, x: Array) -> torch.Tensor:
         """Raw rows stay in double precision until they are centred."""
-        self._check(x)
         return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float64))
 
-    def _check(self, x: Array) -> None:
+    @cached_property
+    def _coded(self) -> list[int]:
+        """Columns of categories and booleans."""
+        return [i for i, v in enumerate(self.circuit.schema) if v.size]
+
+    def _check(self, x: Array, ignored: int | None = None) -> None:
+        """Shape and codes; every question does this once, with the user's own numbers of rows."""
         width = len(self.circuit.schema)
         if x.ndim != 2 or x.shape[1] != width:
             raise QueryError(
                 f"rows must be an array (rows, {width}), a column for each variable of the "
                 f"circuit, got shape {x.shape}"
             )
+        _refuse_unknown_codes(x, [c for c in self._coded if c != ignored], self.circuit.schema)
 
     def _cases(self, x: Array, box: Box) -> Iterator[tuple[Index, dict[int, Region]]]:
         """Rows that a box does not reject, by which of its variables they leave open."""
-        self._check(x)
         columns = [self.circuit.schema.index(v) for v in box]
         values, regions = x[:, columns], list(box.values())
         inside = np.isnan(values)
@@ -134,12 +146,12 @@ class Distribution:
                 f"{variable!r} is a {self.circuit.schema[variable].kind}: a posterior over codes "
                 "needs a category or boolean; ask for moments, or for the probability of an event"
             )
-        self._check(x)
+        self._check(x, ignored=at)
         joint = np.empty((len(x), size))
         for code in range(size):
             asked = x.copy()
             asked[:, at] = code
-            joint[:, code] = self.log_probability(asked, given)
+            joint[:, code] = self._log_joint(asked, given)
         top = joint.max(axis=1, keepdims=True)
         with np.errstate(invalid="ignore"):
             weights = np.exp(joint - top)
@@ -151,6 +163,7 @@ class Distribution:
         A moment that does not exist, as of a t of few degrees, is infinite or NaN.
         """
         at = self.circuit.schema.index(variable)
+        self._check(x)
         centre = self._centre(at)
         total = np.full(len(x), -np.inf)
         found = np.zeros((2, len(x)))  # E[x − centre] and E[(x − centre)²]
@@ -203,6 +216,7 @@ class Distribution:
 
     def sample(self, x: Array, rng: np.random.Generator, given: Event = EVERYTHING) -> Array:
         """NaN filled by draws from p(· | x, given)."""
+        self._check(x)
         if len(x) == 0:
             return x.copy()
         cases = [c for box in given for c in self._cases(x, box)]
@@ -218,11 +232,42 @@ class Distribution:
             if len(rows):
                 packed = self.program.restrict(self.packed, regions)
                 filled[rows] = self.program.complete(self._tensor(x[rows]), packed, rng)[0]
+                for column, region in regions.items():
+                    filled[rows, column] = _off_the_ends(filled[rows, column], region)
         return filled
 
     def mpe(self, x: Array) -> Explanation:
+        self._check(x)
         filled, _ = self.program.complete(self._tensor(x), self.packed, None)
-        return Explanation(filled, self.log_likelihood(filled), self.deterministic)
+        return Explanation(filled, self._log_values(filled, {}), self.deterministic)
+
+
+def _refuse_unknown_codes(
+    x: Array, columns: list[int], schema: Schema, cells: int = 1 << 16
+) -> None:
+    """By blocks of rows that stay in the cache."""
+    sizes = np.array([schema.variables[c].size for c in columns])
+    step = max(1, cells // max(1, len(columns)))
+    for start in range(0, len(x) if columns else 0, step):
+        block = x[start : start + step]
+        block = block if len(columns) == x.shape[1] else block[:, columns]
+        unknown = (block < 0) | (block >= sizes) | (np.floor(block) < block)  # not so for NaN
+        if unknown.any():
+            row, at = np.argwhere(unknown)[0]
+            variable = schema.variables[columns[at]]
+            raise QueryError(
+                f"row {start + row}: {variable.name!r} is {variable.described()}, expected a code "
+                f"from 0 to {variable.size - 1} or NaN, got {block[row, at]:g}; "
+                "Table.of turns values into codes"
+            )
+
+
+def _off_the_ends(drawn: Array, region: Region) -> Array:
+    """Draws that a leaf cut off at an end, which is not in the region, moved to the next float."""
+    for lower, upper in region:
+        drawn = np.where(drawn == lower, np.nextafter(lower, np.inf), drawn)
+        drawn = np.where(drawn == upper, np.nextafter(upper, -np.inf), drawn)
+    return drawn
 
 
 def _share(part: Array, whole: Array, found: Array) -> Array:

@@ -11,9 +11,9 @@ a mapping of names to
 
 An exact value of a real variable has probability zero. It can be known but not asked for, and
 known only for certain: as a condition of its own, not under ``or`` or ``not``. What is known of a
-fixed variable besides is checked against its value and dropped. A discrete variable that can have
-one value only is fixed, however that was said. Evidence that nothing can satisfy is an error; an
-event that nothing can satisfy, such as ``n = 2.5`` of a count, has no boxes.
+fixed variable besides is checked against its value and dropped. A variable that can have one value
+only is fixed, however that was said. Evidence that nothing can satisfy is an error; an event that
+nothing can satisfy, such as ``n = 2.5`` of a count, has no boxes.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from fedcircuits.circuits.regions import (
     complement,
     conjunction,
     disjunction,
+    single_value,
     whole,
 )
 from fedcircuits.circuits.scanner import located
@@ -163,12 +164,12 @@ def _conditions(tree: Tree) -> Iterator[Condition]:
 
 
 def _settled(fixed: Mapping[str, float], event: Event, schema: Schema) -> Evidence:
-    """Discrete variables that have the same single value in every box become fixed."""
+    """Variables that have the same single value in every box become fixed."""
     values = dict(fixed)
     for name, region in event[0].items():
-        single = len(region) == 1 and region[0][1] - region[0][0] == 1
-        if single and schema[name].discrete and all(b.get(name) == region for b in event):
-            values[name] = region[0][0] + 0.5
+        value = single_value(region, schema[name])
+        if value is not None and all(b.get(name) == region for b in event):
+            values[name] = value
     boxes = tuple({n: r for n, r in box.items() if n not in values} for box in event)
     return Evidence(values, boxes)
 

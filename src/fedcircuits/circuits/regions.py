@@ -1,8 +1,10 @@
 """Exact algebra of the sets of values that questions speak of.
 
 A region is a set of values of one variable: sorted, disjoint, open intervals (lower, upper). Ends
-of discrete variables are halves, so (2.5, 3.5) is {3}; an end point of a real variable has
-probability zero, so open or closed does not matter and touching intervals are joined.
+of discrete variables are halves, so (2.5, 3.5) is {3}. Values of a real variable are floats:
+x > 0.5 is (0.5, ∞), x >= 0.5 starts at the float before 0.5. So a region and its complement share
+no float and miss none, which matters for leaves with atoms and for values at an end; to a density
+the difference is one rounding. Every interval holds a value, and so does every gap.
 
 A box restricts some variables to a region each and leaves the others free. An event is a tuple of
 pairwise disjoint boxes: its probability is the sum of theirs. The whole domain never stands in a
@@ -44,9 +46,28 @@ def whole(variable: Variable) -> Region:
     return ((-0.5, math.inf if variable.kind == "count" else variable.size - 0.5),)
 
 
+def after(value: float) -> float:
+    """The next float."""
+    return math.nextafter(value, math.inf)
+
+
+def before(value: float) -> float:
+    return math.nextafter(value, -math.inf)
+
+
 def of_codes(codes: Iterable[float]) -> Region:
     """The region of these values of a discrete variable."""
-    return union(tuple((code - 0.5, code + 0.5) for code in sorted(codes)))
+    return union(tuple((code - 0.5, code + 0.5) for code in codes), discrete=True)
+
+
+def single_value(region: Region, variable: Variable) -> float | None:
+    """The only value of the region, or None if there are more."""
+    if len(region) != 1:
+        return None
+    ((lower, upper),) = region
+    if variable.discrete:
+        return lower + 0.5 if upper - lower == 1 else None
+    return after(lower) + 0.0 if after(lower) == before(upper) else None  # + 0.0: no −0
 
 
 def intersect(a: Region, b: Region) -> Region:
@@ -54,7 +75,7 @@ def intersect(a: Region, b: Region) -> Region:
     i = j = 0
     while i < len(a) and j < len(b):
         lower, upper = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-        if lower < upper:
+        if after(lower) < upper:
             found.append((lower, upper))
         if a[i][1] < b[j][1]:
             i += 1
@@ -63,10 +84,11 @@ def intersect(a: Region, b: Region) -> Region:
     return tuple(found)
 
 
-def union(*regions: Region) -> Region:
+def union(*regions: Region, discrete: bool = False) -> Region:
+    """Joins what has no value between; an end that two intervals share is none if discrete."""
     found: list[tuple[float, float]] = []
     for lower, upper in sorted(interval for region in regions for interval in region):
-        if found and lower <= found[-1][1]:
+        if found and (lower < found[-1][1] or (discrete and lower == found[-1][1])):
             found[-1] = (found[-1][0], max(found[-1][1], upper))
         else:
             found.append((lower, upper))
@@ -78,10 +100,10 @@ def complement(region: Region, variable: Variable) -> Region:
     ((start, stop),) = whole(variable)
     gaps: list[tuple[float, float]] = []
     for lower, upper in region:
-        gaps.append((start, min(lower, stop)))
-        start = max(start, upper)
+        gaps.append((start, min(lower if variable.discrete else after(lower), stop)))
+        start = max(start, upper if variable.discrete else before(upper))
     gaps.append((start, stop))
-    return tuple((lower, upper) for lower, upper in gaps if lower < upper)
+    return tuple((lower, upper) for lower, upper in gaps if after(lower) < upper)
 
 
 # ---------------------------------------------------------------------- many variables
@@ -153,7 +175,7 @@ def _by_variable(events: Iterable[Event], schema: Schema) -> list[Event]:
     for event in events:
         if len(event) == 1 and len(event[0]) == 1:
             ((name, region),) = event[0].items()
-            single[name] = union(single.get(name, ()), region)
+            single[name] = union(single.get(name, ()), region, discrete=schema[name].discrete)
         else:
             others.append(event)
     return [(_tidy({name: region}, schema),) for name, region in single.items()] + others
@@ -170,7 +192,8 @@ def _merged(event: Sequence[Box], schema: Schema, most: int = 100_000) -> Event:
             rest = frozenset(item for item in box.items() if item[0] != name)
             if rest in groups:
                 here, there = (b.get(name, whole(schema[name])) for b in (groups[rest], box))
-                box = _tidy({**groups[rest], name: union(here, there)}, schema)
+                either = union(here, there, discrete=schema[name].discrete)
+                box = _tidy({**groups[rest], name: either}, schema)
             groups[rest] = box
         event = list(groups.values())
     return tuple(event)
@@ -218,14 +241,21 @@ def _describe_codes(region: Region, variable: Variable) -> str:
 def _describe_interval(interval: tuple[float, float], variable: Variable) -> str:
     lower, upper = interval
     name = _quoted_name(variable.name)
-    half, less, more = (0.5, "<=", ">=") if variable.discrete else (0.0, "<", ">")
     if variable.discrete and upper - lower == 1:
-        return f"{name} = {_figure(lower + half)}"
+        return f"{name} = {_figure(lower + 0.5)}"
+    low, to_low = _end(lower, lower + 0.5 if variable.discrete else after(lower), variable)
+    high, to_high = _end(upper, upper - 0.5 if variable.discrete else before(upper), variable)
     if lower == whole(variable)[0][0]:
-        return f"{name} {less} {_figure(upper - half)}"
+        return f"{name} <{to_high} {high}"
     if upper == math.inf:
-        return f"{name} {more} {_figure(lower + half)}"
-    return f"{_figure(lower + half)} {less} {name} {less} {_figure(upper - half)}"
+        return f"{name} >{to_low} {low}"
+    return f"{low} <{to_low} {name} <{to_high} {high}"
+
+
+def _end(end: float, inside: float, variable: Variable) -> tuple[str, str]:
+    """The end, or the value just inside with "=": what is shorter is what the user wrote."""
+    closed = variable.discrete or len(_figure(inside)) < len(_figure(end))
+    return (_figure(inside), "=") if closed else (_figure(end), "")
 
 
 def _figure(number: float) -> str:

@@ -3,7 +3,7 @@
 factorised            one product of leaves
 mixture_of_products   a sum of factorised distributions
 random_binary         RAT: random balanced splits of the variables, several repetitions
-poon_domingos         rectangles of an image, split at every multiple of a step
+poon_domingos         rectangles of an image, split at every multiple of a step, or into pieces
 latent_tree           a tree over the variables: each has a hidden state that its children's depend
                       on (hidden Chow–Liu tree)
 chow_liu              the same tree with states that are the variables' own categories
@@ -93,13 +93,19 @@ def poon_domingos(
     *,
     height: int,
     width: int,
-    step: int,
+    step: int | None = None,
+    pieces: int | None = None,
     units: int,
     channels: int = 1,
     leaf_family: LeafFamily = by_kind,
 ) -> Circuit:
-    """Variables are pixels in reading order, the channels of a pixel next to each other."""
-    _positive(height=height, width=width, step=step, units=units, channels=channels)
+    """Variables are pixels in reading order, the channels of a pixel next to each other.
+
+    Rectangles are cut at multiples of ``step`` pixels, or where both sides fall into ``pieces``
+    equal parts, up to whole pixels.
+    """
+    _positive(height=height, width=width, units=units, channels=channels)
+    rows, columns = _marks(height, step, pieces), _marks(width, step, pieces)
     if len(schema) != height * width * channels:
         raise StructureError(
             f"a {height} × {width} image of {channels} channels has {height * width * channels} "
@@ -117,7 +123,7 @@ def poon_domingos(
         if box in done:
             return done[box]
         name = "root" if box == whole else "{}:{},{}:{}".format(*box)
-        splits = [(region(a), region(b)) for a, b in _cuts(box, step)]
+        splits = [(region(a), region(b)) for a, b in _cuts(box, rows, columns)]
         if splits:
             parts = tuple(f"{name}/{i}" for i in range(len(splits)))
             nodes.extend(Product(p, s, outer=True) for p, s in zip(parts, splits, strict=True))
@@ -131,14 +137,25 @@ def poon_domingos(
     return Circuit(tuple(nodes), schema)
 
 
+def _marks(side: int, step: int | None, pieces: int | None) -> list[int]:
+    """Where a side of an image can be cut."""
+    if step is not None and pieces is None:
+        _positive(step=step)
+        return list(range(step, side, step))
+    if pieces is not None and step is None:
+        _positive(pieces=pieces)
+        return sorted({i * side // pieces for i in range(1, pieces)} - {0})
+    raise StructureError(f"give either step or pieces, got step={step} and pieces={pieces}")
+
+
 def _cuts(
-    box: tuple[int, int, int, int], step: int
+    box: tuple[int, int, int, int], rows: Sequence[int], columns: Sequence[int]
 ) -> Iterable[tuple[tuple[int, int, int, int], tuple[int, int, int, int]]]:
-    """The ways to cut a rectangle in two at the next multiples of step."""
+    """The ways to cut a rectangle in two at these rows and columns."""
     top, bottom, left, right = box
-    for y in range(step * (top // step + 1), bottom, step):
+    for y in (y for y in rows if top < y < bottom):
         yield (top, y, left, right), (y, bottom, left, right)
-    for x in range(step * (left // step + 1), right, step):
+    for x in (x for x in columns if left < x < right):
         yield (top, bottom, left, x), (top, bottom, x, right)
 
 

@@ -60,7 +60,9 @@ class InMemory:
 class ParquetRows:
     """A parquet file read by row groups: never more than one of them in memory.
 
-    Kinds and categories come from ``schema``, or from the first row groups.
+    Kinds and categories come from ``schema``, or from the first row group; a category that only a
+    later group has is an error that names it. ``MixtureOfProducts``, ``EinsumNetwork`` and
+    ``HiddenChowLiuTree`` learn from it: ``model.fit(fc.ParquetRows("large.parquet"))``.
     """
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema | None = None) -> None:

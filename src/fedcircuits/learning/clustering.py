@@ -1,8 +1,11 @@
 """Clusters of rows: what a sum mixes.
 
 Features of a row are its standardised numbers and the indicators of its categories; a missing
-value lies at the mean. Two-means by Lloyd's rule, then a few steps of EM for a mixture of products
-where columns are discrete: clusters that a product of leaves describes well.
+value lies at the mean. k-means by Lloyd's rule, then EM for a mixture of products (Gaussian for
+numbers, a table for categories): clusters that a product of leaves describes well. With z the
+features and the squares of numbers, a component's log density is linear in z, so that either step
+of EM is one matrix product. Centres are learned on at most ``MOST_ROWS`` rows, all rows are
+assigned. Weights count as repetitions.
 """
 
 from __future__ import annotations
@@ -10,77 +13,93 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.schema import Schema
+from fedcircuits.learning.independence import Flags, Floats, Index, gathered
 
-Floats = npt.NDArray[np.float32]
-Index = npt.NDArray[np.int64]
 ROUNDS = 15
+MOST_ROWS = 10_000
+NARROWEST = 0.01  # variance of a standardised number in a cluster
+FARTHEST = 5.0  # deviations that a number may lie out
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    features: Floats  # (rows, features)
-    binary: bool
+NUMBER, INDICATOR, SHARE = 0, 1, 2  # a standardised number, a 0/1 column, one of several categories
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
     matrix: Floats  # (rows, features)
+    kinds: Index  # (features,)
     starts: Index  # of every column's features
-    binary: bool  # every column is one 0/1 feature
+    binary: bool = False  # every column is 0/1, nothing is missing
 
     @classmethod
     def of(cls, values: Array, schema: Schema) -> Features:
-        blocks = []
+        if all(v.size == 2 for v in schema) and not np.isnan(values).any():
+            d = len(schema)
+            return cls(values.astype(np.float32), np.full(d, INDICATOR), np.arange(d + 1), True)
+        blocks, kinds = [], []
         for column, variable in zip(values.T, schema.variables, strict=True):
-            if variable.size > 2:
-                block = (column[:, None] == np.arange(variable.size)).astype(np.float32)
-                blocks.append(block - block.mean(axis=0))
-            elif variable.size:
-                blocks.append(_filled(column)[:, None])
-            else:
-                filled = _filled(column)
-                blocks.append(((filled - filled.mean()) / (filled.std() or 1.0))[:, None])
+            block, kind = _features(column, variable.size)
+            blocks.append(block)
+            kinds += [kind] * block.shape[1]
         starts = np.concatenate([[0], np.cumsum([b.shape[1] for b in blocks])])
-        binary = all(v.size == 2 for v in schema)
-        return cls(np.hstack(blocks).astype(np.float32), starts, binary)
+        return cls(np.hstack(blocks).astype(np.float32), np.array(kinds), starts)
 
-    def part(self, rows: Index, columns: Index) -> Part:
-        at = np.concatenate([np.arange(self.starts[c], self.starts[c + 1]) for c in columns])
-        return Part(self.matrix[np.ix_(rows, at)], self.binary)
+    def part(self, rows: Index, columns: Index) -> Features:
+        if self.binary:
+            kinds, starts = self.kinds[: len(columns)], self.starts[: len(columns) + 1]
+            return Features(gathered(self.matrix, rows, columns), kinds, starts, True)
+        sizes = np.diff(self.starts)[columns]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        at = np.repeat(self.starts[columns] - starts[:-1], sizes) + np.arange(starts[-1])
+        return Features(gathered(self.matrix, rows, at), self.kinds[at], starts)
 
 
-def _filled(column: Array) -> Array:
+def _features(column: Array, size: int) -> tuple[Array, int]:
     seen = ~np.isnan(column)
+    if size > 2:
+        hot = (column[:, None] == np.arange(size)).astype(float)
+        share = hot[seen].mean(axis=0) if seen.any() else np.full(size, 1 / size)
+        return np.where(seen[:, None], hot, share), SHARE
     mean = column[seen].mean() if seen.any() else 0.0
-    return np.where(seen, column, mean)
+    filled = np.where(seen, column, mean)
+    if size:
+        return filled[:, None], INDICATOR
+    standard = (filled - mean) / (filled.std() or 1.0)
+    return np.clip(standard, -FARTHEST, FARTHEST)[:, None], NUMBER
 
 
-def split_rows(part: Part, clusters: int, rng: np.random.Generator) -> Index:
+def split_rows(
+    part: Features, clusters: int, rng: np.random.Generator, weight: Floats | None = None
+) -> Index:
     """A label for every row; one label only where rows cannot be told apart."""
-    label = two_means(part.features, clusters, rng)
-    if part.binary and label.max() > 0:
-        label = mixture(part.features, label)
-    _, label = np.unique(label, return_inverse=True)
-    return np.asarray(label)
+    x = part.matrix
+    weight = np.ones(len(x), np.float32) if weight is None else weight
+    sample = slice(None)
+    if len(x) > MOST_ROWS:
+        sample = rng.choice(len(x), MOST_ROWS, replace=False)
+    label = k_means(x[sample], clusters, rng, weight[sample])
+    if label.max() > 0:
+        label = mixture(x, part.kinds, label, weight, sample)
+    used = np.bincount(label) > 0
+    return np.asarray((np.cumsum(used) - 1)[label])
 
 
-def two_means(x: Floats, clusters: int, rng: np.random.Generator) -> Index:
-    centres = _seeds(x, clusters, rng)
+def k_means(
+    x: Floats, clusters: int, rng: np.random.Generator, weight: Floats, rounds: int = ROUNDS
+) -> Index:
+    centres = _seeds(x, clusters, rng, weight)
     label = np.full(len(x), -1)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         distance = np.square(centres).sum(axis=1)[:, None] - 2 * (centres @ x.T)  # (clusters, rows)
         new = distance.argmin(axis=0)
         if (new == label).all():
             break
-        label = new
-        member = _membership(label, len(centres))
+        member = _membership(new, len(centres)) * weight
         size = member.sum(axis=1)
         centres = (member @ x)[size > 0] / size[size > 0, None]
-        label = (np.cumsum(size > 0) - 1)[label]
+        label = (np.cumsum(size > 0) - 1)[new]
     return np.asarray(label)
 
 
@@ -88,28 +107,65 @@ def _membership(label: Index, clusters: int) -> Floats:
     return np.asarray(label == np.arange(clusters)[:, None], np.float32)  # (clusters, rows)
 
 
-def _seeds(x: Floats, clusters: int, rng: np.random.Generator) -> Floats:
+def _seeds(x: Floats, clusters: int, rng: np.random.Generator, weight: Floats) -> Floats:
     """k-means++: each next seed far from the ones before."""
-    chosen = [x[rng.integers(len(x))]]
+    chosen = [x[_draw(weight, rng)]]
     square = np.einsum("ij,ij->i", x, x)
     nearest = np.full(len(x), np.inf)
     for _ in range(clusters - 1):
         last = chosen[-1]
         nearest = np.minimum(nearest, np.maximum(square - 2 * (x @ last) + last @ last, 0.0))
-        if (total := nearest.sum()) <= 0:
+        if nearest.max() <= 1e-6 * max(float(square.max()), 1.0):
             break
-        chosen.append(x[np.searchsorted(np.cumsum(nearest), rng.random() * total)])
+        chosen.append(x[_draw(nearest * weight, rng)])
     return np.stack(chosen)
 
 
-def mixture(x: Floats, label: Index, rounds: int = ROUNDS) -> Index:
-    """EM for a mixture of Bernoulli products, begun from labels."""
+def _draw(weight: Array | Floats, rng: np.random.Generator) -> int:
+    total = np.cumsum(weight, dtype=np.float64)
+    return min(int(np.searchsorted(total, rng.random() * total[-1], "right")), len(total) - 1)
+
+
+def mixture(
+    x: Floats,
+    kinds: Index,
+    label: Index,
+    weight: Floats,
+    sample: slice | Index = slice(None),
+    rounds: int = ROUNDS,
+) -> Index:
+    """EM for a mixture of products, begun from the sample's labels; a label for all rows of x."""
+    number = kinds == NUMBER
+    z = np.hstack([x, np.square(x[:, number])]) if number.any() else x
+    learned, w = z[sample], weight[sample]
     share = _membership(label, int(label.max()) + 1)  # (clusters, rows)
     for _ in range(rounds):
-        size = share.sum(axis=1) + np.float32(1e-6)
-        p = (share @ x + np.float32(0.5)) / (size + 1)[:, None]
-        bias = np.log1p(-p).sum(axis=1) + np.log(size / size.sum())
-        logits = (np.log(p) - np.log1p(-p)) @ x.T + bias[:, None]
+        coefficients, bias = _components(share * w, learned, kinds, number)
+        logits = coefficients @ learned.T + bias[:, None]
         share = np.exp(logits - logits.max(axis=0))
         share /= share.sum(axis=0)
-    return np.asarray(share.argmax(axis=0))
+    if len(learned) < len(z):
+        logits = coefficients @ z.T + bias[:, None]
+    return np.asarray(logits.argmax(axis=0))
+
+
+def _components(
+    share: Floats, z: Floats, kinds: Index, number: Flags
+) -> tuple[Floats, Floats]:
+    """log density of every component as a linear form of z: coefficients and constants."""
+    size = share.sum(axis=1) + np.float32(1e-6)
+    sums, d = share @ z, len(kinds)
+    p = (sums[:, :d] + np.float32(0.5)) / (size + 1)[:, None]
+    p = np.clip(p, 1e-6, 1 - 1e-6)
+    coefficients = np.log(p)
+    two = kinds == INDICATOR
+    complement = np.log1p(-p[:, two])
+    coefficients[:, two] -= complement
+    bias = complement.sum(axis=1) + np.log(size / size.sum())
+    if not number.any():
+        return coefficients, bias
+    mean = sums[:, :d][:, number] / size[:, None]
+    variance = np.maximum(sums[:, d:] / size[:, None] - np.square(mean), NARROWEST)
+    coefficients[:, number] = mean / variance
+    bias = bias - 0.5 * (np.square(mean) / variance + np.log(variance)).sum(axis=1)
+    return np.hstack([coefficients, -0.5 / variance]), bias

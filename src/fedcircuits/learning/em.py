@@ -7,6 +7,9 @@ Over all rows at once the likelihood never falls, up to the leaves' priors and f
 (stepwise EM, Cappé and Moulines 2009) statistics are a running average that forgets with a step
 falling from ``step`` to ``last_step``: many updates from one pass over the rows. Rows come from a
 source batch by batch, so a table need not fit into memory.
+
+Leaves that allow it are maximised on standardised data, and bounds of their rules count in that
+scale. It is every variable's own, or one ``scale`` for all where they share it, as pixels do.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ import numpy as np
 import torch
 
 from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.evaluation.program import Counts, Program
+from fedcircuits.circuits.evaluation.program import Counts, Packed, Program
+from fedcircuits.circuits.evaluation.statistics import Frame
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.parameters import Parameters
@@ -60,6 +64,7 @@ def maximise_likelihood(
     schedule: Schedule | None = None,
     validation: Array | None = None,
     rules: Rules | None = None,
+    scale: float | None = None,
     dtype: torch.dtype = torch.float64,
     rng: np.random.Generator | None = None,
     report: Report | None = None,
@@ -68,7 +73,9 @@ def maximise_likelihood(
     source = InMemory(rows, weight) if isinstance(rows, np.ndarray) else rows
     _check(circuit, source)
     plan = schedule or Schedule()
-    run = _Run(Program(circuit, dtype), start, source, plan, rules, validation)
+    program = Program(circuit, dtype)
+    packed = program.pack(start) if scale is None else _in_one_scale(program, start, scale)
+    run = _Run(program, packed, source, plan, rules, validation)
     draws = rng if rng is not None else np.random.default_rng(0)
     while not run.finished:
         run.epoch(draws)
@@ -87,18 +94,24 @@ def _check(circuit: Circuit, source: Source) -> None:
         raise TableError("expected rows to learn from, got none that weighs anything")
 
 
+def _in_one_scale(program: Program, start: Parameters, scale: float) -> Packed:
+    own = program.columns.frames(program.circuit, start)
+    frames = {key: Frame(f.shift, np.full_like(f.scale, scale)) for key, f in own.items()}
+    return Packed(frames, tuple(s.pack(start, frames, program.dtype) for s in program.steps))
+
+
 class _Run:
     def __init__(
         self,
         program: Program,
-        start: Parameters,
+        start: Packed,
         source: Source,
         plan: Schedule,
         rules: Rules | None,
         validation: Array | None,
     ) -> None:
         self.program, self.source, self.plan, self.rules = program, source, plan, rules
-        self.packed = self.best = program.pack(start)
+        self.packed = self.best = start
         self.held = None if validation is None else torch.from_numpy(validation)
         self.history: list[float] = []
         self.validation: list[float] = []

@@ -14,7 +14,8 @@ import torch
 from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.family import Array, Arrays, Family, JointFamily, family
+from fedcircuits.circuits.evaluation.step import Rules
+from fedcircuits.circuits.family import AnyFamily, Array, Arrays, Family, JointFamily, family
 from fedcircuits.circuits.nodes import Leaf, Product, Sum
 from fedcircuits.circuits.parameters import WEIGHT, Parameters, random_weights
 from fedcircuits.circuits.schema import Schema, Variable
@@ -24,18 +25,25 @@ MOST_ROWS = 20_000  # that a start looks at
 
 
 def start_from(
-    circuit: Circuit, x: Array, assignment: Array, rng: np.random.Generator, aligned: float = 0.0
+    circuit: Circuit,
+    x: Array,
+    assignment: Array,
+    rng: np.random.Generator,
+    aligned: float = 0.0,
+    rules: Rules | None = None,
 ) -> Parameters:
     """Leaf unit k learned from the rows weighted by column k of assignment (rows, units).
 
-    ``aligned`` is the share of a sum's weight that keeps clusters together.
+    ``aligned`` is the share of a sum's weight that keeps clusters together. Bounds of ``rules``
+    count in the units of the data.
     """
     values: dict[str, Arrays] = {**random_weights(circuit, rng, 10.0), **indicator_codes(circuit)}
     if aligned:
         values.update(_aligned(circuit, values, assignment.mean(axis=0), aligned))
     for leaf in circuit.leaves():
         if leaf.name not in values:
-            values[leaf.name] = _start_leaf(leaf, circuit.schema, x, assignment)
+            rule = (rules or {}).get(leaf.family, family(leaf.family))
+            values[leaf.name] = _start_leaf(leaf, rule, circuit.schema, x, assignment)
     return Parameters(values)
 
 
@@ -69,8 +77,9 @@ def _kept(circuit: Circuit, units: int, child: str, sizes: Array) -> Array:
     return np.where(own.any(axis=1, keepdims=True), own, weight[None])
 
 
-def _start_leaf(leaf: Leaf, schema: Schema, x: Array, assignment: Array) -> Arrays:
-    rule = family(leaf.family)
+def _start_leaf(
+    leaf: Leaf, rule: AnyFamily, schema: Schema, x: Array, assignment: Array
+) -> Arrays:
     columns = [schema.index(v) for v in leaf.scope]
     weights = assignment[:, np.arange(leaf.units) % assignment.shape[1]]  # (rows, units)
     if isinstance(rule, JointFamily):

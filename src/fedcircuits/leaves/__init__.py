@@ -6,6 +6,7 @@ whether a family of your own keeps the contract (``circuits.family``).
 
 from fedcircuits.circuits.family import register
 from fedcircuits.leaves.bernoulli import Bernoulli
+from fedcircuits.leaves.binomial import Binomial
 from fedcircuits.leaves.categorical import Categorical
 from fedcircuits.leaves.exponential import Exponential
 from fedcircuits.leaves.gamma import Gamma
@@ -19,6 +20,7 @@ from fedcircuits.leaves.student_t import StudentT
 
 __all__ = [
     "Bernoulli",
+    "Binomial",
     "Categorical",
     "CountHistogram",
     "Exponential",
@@ -40,6 +42,7 @@ register(Indicator())
 register(Histogram())
 register(CountHistogram())
 register(Poisson())
+register(Binomial())
 register(Gamma())
 register(Exponential())
 register(StudentT())

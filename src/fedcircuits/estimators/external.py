@@ -1,0 +1,95 @@
+"""The open door: an estimator of another library as a learner, with the face of our models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from fedcircuits.circuits.distribution import Distribution
+from fedcircuits.circuits.schema import Schema
+from fedcircuits.estimators.learner import Learner, in_memory
+from fedcircuits.estimators.model import CircuitModel, Given
+from fedcircuits.learning.batches import Source
+from fedcircuits.learning.external import DensityEstimator, Outside, learned, to_circuit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class External(Learner):
+    """Any object with ``fit``, ``score_samples`` and ``sample`` as a learner of real columns.
+
+    A fitted ``GaussianMixture`` becomes a circuit that says exactly the same, so that every
+    question can be asked. Any other object, a ``KernelDensity`` or a normalising flow, gives
+    likelihoods of complete rows and samples; what it cannot answer it says. The object is copied
+    before it learns; the copy is ``learner_``.
+
+    >>> from sklearn.mixture import GaussianMixture
+    >>> rows = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = External(GaussianMixture(3), random_state=0).fit(rows)
+    >>> bool(np.allclose(model.score_samples(rows), model.learner_.score_samples(rows)))
+    True
+    >>> model.probability("x0 > 0", given="x1 < 1") > 0.3
+    True
+    """
+
+    learner_: DensityEstimator
+
+    def __init__(
+        self, learner: object, *, target: str | None = None, random_state: int | None = None
+    ) -> None:
+        self.learner = learner
+        self.target = target
+        self.random_state = random_state
+
+    def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
+        known = in_memory(rows, "External")
+        fitted = learned(self.learner, known.values, schema, known.weights, self.random_state)
+        for name in ("circuit_", "parameters_", "_ready"):
+            self.__dict__.pop(name, None)
+        self.learner_, self._schema = fitted, schema
+        found = to_circuit(fitted, schema)
+        if found is not None:
+            self.circuit_, self.parameters_ = found
+
+    def to_circuit(self) -> CircuitModel:
+        """The circuit alone, without the object it was learned by."""
+        self._require_circuit("for its circuit: it is none")
+        return CircuitModel(self.circuit_, self.parameters_, self.target)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the circuit as one .fc file; an object that is no circuit cannot be written."""
+        self._require_circuit("to be saved: files hold circuits, no objects of other libraries")
+        super().save(path)
+
+    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+        """A picture of the circuit and its marginals."""
+        self._require_circuit("for a picture: it needs a circuit and its marginals")
+        return super().plot(given, columns)
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def schema_(self) -> Schema:
+        self._check_fitted()
+        return self._schema
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "learner_"):
+            raise NotFittedError("this External has learned nothing yet: call fit first")
+
+    def _require_circuit(self, what: str) -> None:
+        self._check_fitted()
+        if not hasattr(self, "circuit_"):
+            Outside(self.learner_, self.schema_).refuse(what)
+
+    @property
+    def _distribution(self) -> Distribution:
+        self._check_fitted()
+        if hasattr(self, "circuit_"):
+            return super()._distribution
+        return cast(Distribution, Outside(self.learner_, self.schema_))  # asked like one

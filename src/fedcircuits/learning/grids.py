@@ -1,0 +1,62 @@
+"""Bins of a column of numbers, chosen once for the whole table: what its histograms share.
+
+A bin holds about the same weight everywhere; a value that is heavy on its own gets a bin of its
+own. Cuts lie half-way between values that occur (for counts: between whole numbers), so a bin is
+never narrower than the data can tell. With codes for all rows, the histogram of a part is one
+count of codes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcircuits.circuits.family import Array
+from fedcircuits.learning.independence import Index
+
+BINS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    edges: Array  # (bins + 1,)
+    codes: Index  # (rows,): the bin of every row; −1 where the value is missing
+    share: Array  # (bins,): smoothed frequency over the whole table
+
+    @classmethod
+    def of(cls, column: Array, weight: Array, count: bool, bins: int = BINS) -> Grid:
+        seen = ~np.isnan(column)
+        edges = _edges(column[seen], weight[seen], count, bins)
+        codes = np.full(len(column), -1)
+        codes[seen] = np.searchsorted(edges[1:-1], column[seen], side="right")
+        counts = np.bincount(codes[seen], weight[seen], len(edges) - 1)
+        even = np.diff(edges) / (edges[-1] - edges[0])
+        return cls(edges, codes, (counts + 0.5 * even) / (counts.sum() + 0.5))
+
+    def counted(self, rows: Index, weight: Array) -> Array:
+        """Weight in every bin (bins,), for rows and their weights."""
+        codes = self.codes[rows]
+        seen = codes >= 0
+        return np.bincount(codes[seen], weight[seen], len(self.share))
+
+
+def _edges(x: Array, weight: Array, count: bool, bins: int) -> Array:
+    values, place = np.unique(x, return_inverse=True)
+    if not len(values):
+        return np.array([-0.5, 0.5, 1.5]) if count else np.array([0.0, 0.5, 1.0])
+    held = np.bincount(place, weight)
+    bin_of = np.floor((np.cumsum(held) - held / 2) / max(held.sum(), 1e-300) * bins)
+    cut = np.flatnonzero(np.diff(bin_of)) if len(values) > bins else np.arange(len(values) - 1)
+    middle = values[cut] / 2 + values[cut + 1] / 2
+    if count:
+        low, high = values[0] - 0.5, values[-1] + 0.5
+        tail = [-0.5] if low > 0 else []
+        return np.array([*tail, low, *(np.floor(middle) + 0.5), high, 2 * high + 10.5 - high % 1])
+    return np.array([values[0] - _reach(values), *middle, values[-1] + _reach(values)])
+
+
+def _reach(values: Array) -> float:
+    """How far the outer bins go beyond the values."""
+    width = float(values[-1] - values[0]) / 20
+    return max(width, 1e-3 * max(abs(float(values[0])), abs(float(values[-1])), 1.0) * (width == 0))
