@@ -167,7 +167,7 @@ def _rate(result: dict[str, Json]) -> float | None:
 
 def _large_tree() -> list[Json]:
     job: dict[str, Json] = {
-        "kind": "synthetic", "nodes": 900_000, "variables": 100, "rows": 10_000, "repeats": 1,
+        "kind": "synthetic", "nodes": 260_000, "variables": 100, "rows": 10_000, "repeats": 1,
     }  # fmt: skip
     result = run_peer(OURS, job)
     if "error" in result:

@@ -16,6 +16,7 @@ import fedcircuits as fc
 from benchmarks.data import density_set
 from benchmarks.runner import Cell, Json, best, print_table, run_peer
 
+COLUMNS = ("learner", "cpu s", "valid", "test", "chosen")
 SETS = ("nltcs", "plants", "baudio", "bnetflix", "tretail")
 PUBLISHED = {"nltcs": -6.00, "plants": -12.5, "baudio": -39.8, "bnetflix": -56.4, "tretail": -10.85}
 OURS: dict[str, Callable[[], fc.Model]] = {
@@ -48,20 +49,9 @@ def run(sets: tuple[str, ...] = SETS) -> list[Json]:
         table: list[dict[str, Cell]] = [_ours(title, make, rows) for title, make in OURS.items()]
         chosen = max(table, key=lambda row: float(row["valid"] or -np.inf))
         chosen["chosen"] = f"goal {PUBLISHED[name]}"
-        for title, (peer, learner) in PEERS.items():
-            job: dict[str, Json] = {"kind": "learn", "path": str(path), "learner": learner,
-                                    "settings": {"min_rows": 200, "seed": 0}, "repeats": 1}  # fmt: skip
-            found = run_peer(peer, job)
-            if "error" in found:
-                print(f"  {found['error']}")
-            table.append({"learner": title, "cpu s": best(found), "test": found.get("check")})  # type: ignore[dict-item]
+        table += [_theirs(title, *PEERS[title], str(path)) for title in PEERS]
         print(f"\n{name}: mean log-likelihood")
-        print_table(
-            [
-                {"learner": "", "cpu s": "", "valid": "", "test": "", "chosen": "", **row}
-                for row in table
-            ]
-        )
+        print_table([{**dict.fromkeys(COLUMNS, ""), **row} for row in table])
         results += [{"set": name, **row} for row in table]
     return results
 
@@ -72,3 +62,12 @@ def _ours(title: str, make: Callable[[], fc.Model], rows: dict[str, np.ndarray])
     seconds = time.process_time() - begin
     scores = {split: model.score(rows[split]) for split in ("valid", "test")}
     return {"learner": f"fedcircuits {title}", "cpu s": seconds, **scores}
+
+
+def _theirs(title: str, peer: str, learner: str, path: str) -> dict[str, Cell]:
+    settings: dict[str, Json] = {"min_rows": 200, "seed": 0}
+    job: dict[str, Json] = {"kind": "learn", "path": path, "learner": learner, "repeats": 1}
+    found = run_peer(peer, {**job, "settings": settings})
+    if "error" in found:
+        print(f"  {found['error']}")
+    return {"learner": title, "cpu s": best(found), "test": found.get("check")}  # type: ignore[dict-item]

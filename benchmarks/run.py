@@ -6,17 +6,19 @@ python -m benchmarks.run [evaluation …] [--output benchmarks/results]
 import argparse
 from pathlib import Path
 
-from benchmarks import evaluation
+from benchmarks import evaluation, learners
 from benchmarks.runner import write_json
 
-SECTIONS = {"evaluation": evaluation.run}
+SECTIONS = {"evaluation": evaluation.run, "learners": learners.run}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=[])
+    parser.add_argument("sections", nargs="*", help=f"of {', '.join(SECTIONS)}; all by default")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     chosen = parser.parse_args()
+    if unknown := set(chosen.sections) - set(SECTIONS):
+        parser.error(f"unknown section {min(unknown)!r}: expected {', '.join(SECTIONS)}")
     for name in chosen.sections or SECTIONS:
         path = chosen.output / f"{name}.json"
         write_json(path, {"section": name, "results": SECTIONS[name]()})

@@ -158,7 +158,7 @@ def random_tree(size, variables, rows, rng):
         return nodes[-1].name
 
     def build(scope, budget, as_sum):
-        if len(scope) == 1 or budget < 2 * len(scope):
+        if budget < 2 * len(scope) or (len(scope) == 1 and not as_sum):
             return product([leaf(v) for v in scope])
         if as_sum:
             arity = int(rng.integers(2, 6))

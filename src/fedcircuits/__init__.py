@@ -9,11 +9,13 @@ from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.estimators.einsum import EinsumNetwork
+from fedcircuits.estimators.external import External
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.model import CircuitModel, Model, load
 from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree
 from fedcircuits.learning.batches import ParquetRows
+from fedcircuits.learning.predictors import DecisionTreeLeaf
 from fedcircuits.learning.table import Table
 
 __version__ = "0.1.0"
@@ -21,9 +23,11 @@ __all__ = [
     "ChowLiuTree",
     "Circuit",
     "CircuitModel",
+    "DecisionTreeLeaf",
     "Distribution",
     "EinsumNetwork",
     "Explanation",
+    "External",
     "FedcircuitsError",
     "Fuse",
     "HiddenChowLiuTree",

@@ -58,17 +58,17 @@ class External(Learner):
 
     def to_circuit(self) -> CircuitModel:
         """The circuit alone, without the object it was learned by."""
-        self._require_circuit("for its circuit: it is none")
+        self._require_circuit("become a circuit: only a GaussianMixture can")
         return CircuitModel(self.circuit_, self.parameters_, self.target)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the circuit as one .fc file; an object that is no circuit cannot be written."""
-        self._require_circuit("to be saved: files hold circuits, no objects of other libraries")
+        self._require_circuit("be saved: files hold circuits, no objects of other libraries")
         super().save(path)
 
     def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
         """A picture of the circuit and its marginals."""
-        self._require_circuit("for a picture: it needs a circuit and its marginals")
+        self._require_circuit("be drawn: a picture needs a circuit and its marginals")
         return super().plot(given, columns)
 
     # ------------------------------------------------------------------ inside

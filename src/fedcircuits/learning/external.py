@@ -1,9 +1,9 @@
 """Density estimators of other libraries: what they must have, and what can be asked of them.
 
 Anything with ``fit(X)``, ``score_samples(X)`` (log densities of rows) and ``sample(n)`` is one:
-scikit-learn's KernelDensity and GaussianMixture, a normalising flow. Of an estimator as such nothing
-else can be asked: marginals, conditionals, masses of events and explanations need integrals and
-maxima that it does not offer. ``Outside`` answers what can be answered and refuses the rest by name.
+scikit-learn's KernelDensity and GaussianMixture, a normalising flow. Nothing else can be asked of
+such an object: marginals, conditionals, masses of events and explanations need integrals and maxima
+that it does not offer. ``Outside`` answers what can be answered and refuses the rest by name.
 
 A Gaussian mixture is a circuit, exactly: a sum over components, whose leaf has a Gaussian a column
 where covariances are diagonal, or one multivariate Gaussian where they are not.
@@ -150,14 +150,14 @@ class Outside:
 
     def log_probability(self, x: Array, event: Event = EVERYTHING) -> Array:
         if event != EVERYTHING:
-            self.refuse("for probabilities of events")
+            self.refuse("answer probabilities of events")
         return np.zeros(len(x)) if np.isnan(x).all() else self.log_likelihood(x)
 
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> NoReturn:
-        self.refuse(f"for the probabilities of {variable!r} given other columns")
+        self.refuse(f"answer the probabilities of {variable!r} given other columns")
 
     def moments(self, x: Array, variable: str, given: Event = EVERYTHING) -> NoReturn:
-        self.refuse(f"for the mean of {variable!r}")
+        self.refuse(f"answer the mean of {variable!r}: it gives no expectations")
 
     def mpe(self, x: Array) -> Explanation:
         self._refuse_gaps(x, "the most probable explanation")
@@ -166,7 +166,7 @@ class Outside:
     def sample(self, x: Array, rng: np.random.Generator, given: Event = EVERYTHING) -> Array:
         """Rows of which nothing is known; repeatable where the object takes a seed."""
         if given != EVERYTHING or not np.isnan(x).all():
-            self.refuse("for samples given evidence")
+            self.refuse("draw samples given evidence")
         seed = int(rng.integers(2**31 - 1))
         source, options = self.learner, {}
         if "random_state" in _arguments(self.learner.sample):
@@ -187,15 +187,13 @@ class Outside:
         return type(self.learner).__name__
 
     def refuse(self, what: str) -> NoReturn:
-        raise QueryError(
-            f"{self.name} cannot be asked {what}; it offers score_samples and sample only"
-        )
+        raise QueryError(f"{self.name} cannot {what}; it offers score_samples and sample only")
 
     def _refuse_gaps(self, x: Array, what: str) -> None:
         missing = np.isnan(x).any(axis=0)
         if missing.any():
             column = self.schema.names[int(missing.argmax())]
-            self.refuse(f"for {what}: NaN in column {column!r}, or no such column")
+            self.refuse(f"answer {what}: NaN in column {column!r}, or no such column")
 
 
 def _seeded(learner: DensityEstimator, seed: int) -> DensityEstimator:

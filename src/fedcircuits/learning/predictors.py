@@ -18,7 +18,7 @@ for trees that grow to the end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from fedcircuits.learning.flat_tree import GREATEST, AnyArrays, FlatTree
 from fedcircuits.learning.table import Table
 
 MOST_CODES = 64  # categories that are asked for one by one
-SklearnTree = DecisionTreeClassifier | DecisionTreeRegressor
+SklearnTree: TypeAlias = DecisionTreeClassifier | DecisionTreeRegressor
 
 
 @runtime_checkable
@@ -157,11 +157,11 @@ def average_predictions(
             f"{', '.join(str(np.shape(v)) for v in vectors) or 'none'}"
         )
     stacked = np.asarray(vectors, dtype=np.float64)  # (children, rows, outputs)
-    present = ~np.isnan(stacked).any(axis=2)
+    present = np.asarray(~np.isnan(stacked).any(axis=2))
     share = present * _children(weights, len(stacked))[:, None]  # (children, rows)
     total = share.sum(axis=0)
     share = np.where(total > 0, share / np.where(total > 0, total, 1.0), np.nan)
-    return np.asarray(np.einsum("cr,cro->ro", share, np.where(present[..., None], stacked, 0.0)))
+    return np.asarray((share[..., None] * np.where(present[..., None], stacked, 0.0)).sum(axis=0))
 
 
 def _children(weights: npt.ArrayLike | None, children: int) -> Array:
@@ -178,7 +178,7 @@ def _children(weights: npt.ArrayLike | None, children: int) -> Array:
 
 
 def _read(X: object, schema: Schema) -> Array:
-    """The columns of a schema (rows, columns); a table that has them in its codes is not decoded."""
+    """The columns of a schema (rows, columns); a table in the same codes is not decoded."""
     if isinstance(X, Table) and all(
         n in X.schema and X.schema[n] == schema[n] for n in schema.names
     ):

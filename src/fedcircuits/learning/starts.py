@@ -1,6 +1,7 @@
 """Where EM begins: leaves from clusters of rows, weights that keep the clusters together.
 
-Unit k of every leaf is learned from cluster k. An aligned sum lets unit k read unit k of its
+Unit k of every leaf is learned from cluster k of the rows, or of what the rows have in the leaf's
+own columns: regions of an image have their own shapes. An aligned sum lets unit k read unit k of its
 children (of an outer product: the pair k, k) more than others: the circuit begins as the mixture of
 products of the clusters, and EM goes on from there.
 """
@@ -22,28 +23,32 @@ from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.circuits.structures import indicator_codes
 
 MOST_ROWS = 20_000  # that a start looks at
+MOST_CELLS = 2_000_000  # that k-means goes over, again and again
 
 
 def start_from(
     circuit: Circuit,
     x: Array,
-    assignment: Array,
+    assignment: Array | None,
     rng: np.random.Generator,
     aligned: float = 0.0,
     rules: Rules | None = None,
 ) -> Parameters:
     """Leaf unit k learned from the rows weighted by column k of assignment (rows, units).
 
-    ``aligned`` is the share of a sum's weight that keeps clusters together. Bounds of ``rules``
-    count in the units of the data.
+    Without assignment every leaf clusters the rows by its own columns. ``aligned`` is the share of
+    a sum's weight that keeps clusters together. Bounds of ``rules`` count in the units of the data.
     """
     values: dict[str, Arrays] = {**random_weights(circuit, rng, 10.0), **indicator_codes(circuit)}
-    if aligned:
+    if aligned and assignment is not None:
         values.update(_aligned(circuit, values, assignment.mean(axis=0), aligned))
     for leaf in circuit.leaves():
         if leaf.name not in values:
             rule = (rules or {}).get(leaf.family, family(leaf.family))
-            values[leaf.name] = _start_leaf(leaf, rule, circuit.schema, x, assignment)
+            own = circuit.schema.select(leaf.scope)
+            columns = x[:, [circuit.schema.index(v) for v in leaf.scope]]
+            given = clusters(columns, own, leaf.units, rng) if assignment is None else assignment
+            values[leaf.name] = _start_leaf(leaf, rule, own, columns, given)
     return Parameters(values)
 
 
@@ -80,11 +85,11 @@ def _kept(circuit: Circuit, units: int, child: str, sizes: Array) -> Array:
 def _start_leaf(
     leaf: Leaf, rule: AnyFamily, schema: Schema, x: Array, assignment: Array
 ) -> Arrays:
-    columns = [schema.index(v) for v in leaf.scope]
     weights = assignment[:, np.arange(leaf.units) % assignment.shape[1]]  # (rows, units)
     if isinstance(rule, JointFamily):
-        return _start_joint(rule, x[:, columns], weights)
-    per_variable = [_start_pair(rule, schema.variables[c], x[:, c], weights) for c in columns]
+        return _start_joint(rule, x, weights)
+    pairs = zip(schema.variables, x.T, strict=True)
+    per_variable = [_start_pair(rule, variable, column, weights) for variable, column in pairs]
     return {n: np.stack([p[n] for p in per_variable], axis=1) for n in per_variable[0]}
 
 
@@ -104,18 +109,27 @@ def _start_pair(rule: Family, variable: Variable, x: Array, weights: Array) -> d
     units = weights.shape[1]
     before = {n: np.broadcast_to(a, (units, *a.shape)) for n, a in whole.items()}
     tensors = {n: torch.from_numpy(np.array(a[:, None])) for n, a in before.items()}
-    found = rule.statistics(torch.from_numpy(x[seen])[None], tensors)  # (S, units or 1, rows)
+    found = rule.statistics(torch.from_numpy(x[seen])[None], tensors).numpy()
     w = weights[seen].T  # (units, rows)
-    sums = np.asarray((found.numpy() * w).sum(axis=2))
+    if found.shape[1] == 1:  # (S, units or 1, rows)
+        sums = found[:, 0] @ w.T
+    else:
+        sums = np.einsum("sur,ur->su", found, w)
     return rule.maximise(w.sum(axis=1), sums, before)
 
 
 def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> Array:
-    """Soft assignment (rows, units) by k-means on standardised columns and one-hot codes."""
+    """Soft assignment (rows, units) by k-means on standardised columns and one-hot codes.
+
+    Centres of wide tables come from a part of the rows.
+    """
     features = np.hstack([*_features(x, schema)])
+    rows = max(MOST_CELLS // features.shape[1], 100 * units)
+    part = features if len(x) <= rows else features[rng.choice(len(x), rows, replace=False)]
+    distinct = len({row.tobytes() for row in part})
     seed = int(rng.integers(2**31 - 1))
-    found = KMeans(min(units, len(np.unique(features, axis=0))), n_init=1, random_state=seed)
-    labels = found.fit_predict(features)
+    found = KMeans(min(units, distinct), n_init=1, random_state=seed).fit(part)
+    labels = found.predict(features)
     soft = rng.dirichlet(np.ones(units), size=len(x)) * 0.2
     soft[np.arange(len(x)), labels] += 0.8
     return np.asarray(soft)
@@ -128,4 +142,4 @@ def _features(x: Array, schema: Schema) -> Iterator[Array]:
         else:
             seen = column[~np.isnan(column)]
             mean, deviation = (seen.mean(), seen.std() or 1.0) if len(seen) else (0.0, 1.0)
-            yield np.nan_to_num((column - mean) / deviation)[:, None]
+            yield np.nan_to_num((column - mean) / deviation)[:, None] + 0.0  # no −0
