@@ -6,10 +6,10 @@ python -m benchmarks.run [evaluation …] [--output benchmarks/results]
 import argparse
 from pathlib import Path
 
-from benchmarks import evaluation, learners
+from benchmarks import evaluation, images, learners
 from benchmarks.runner import write_json
 
-SECTIONS = {"evaluation": evaluation.run, "learners": learners.run}
+SECTIONS = {"evaluation": evaluation.run, "images": images.run, "learners": learners.run}
 
 
 def main() -> None:

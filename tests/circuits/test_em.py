@@ -157,9 +157,8 @@ def test_the_likelihood_never_falls(model: Model, seed: int) -> None:
     x = x[np.isfinite(Distribution(circuit, start).log_likelihood(x))]
     assume(len(x) > 3)
     weight = rng.uniform(0.1, 3.0, len(x))
-    found = maximise_likelihood(
-        circuit, start, x, weight=weight, schedule=Schedule(epochs=8, tolerance=-np.inf), rules=PLAIN
-    )
+    plan = Schedule(epochs=8, tolerance=-np.inf)
+    found = maximise_likelihood(circuit, start, x, weight=weight, schedule=plan, rules=PLAIN)
     assert len(found.history) == 9 and not found.converged
     assert np.diff(found.history).min() > -1e-7
     found.parameters.check(circuit)
@@ -185,7 +184,8 @@ def test_impossible_rows_do_not_stop_it() -> None:
     start = Parameters({"a": rate, "root": {"weight": np.array([[0.5, 0.5]])}})
     x = np.random.default_rng(0).exponential(size=(50, 1))
     alone = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=20, tolerance=-np.inf))
-    found = maximise_likelihood(circuit, start, np.vstack([x, [[-1.0]]]), schedule=Schedule(epochs=20))
+    more = np.vstack([x, [[-1.0]]])
+    found = maximise_likelihood(circuit, start, more, schedule=Schedule(epochs=20))
     assert len(found.history) == 21 and np.isneginf(found.history[0])
     same(found.parameters, alone.parameters)
 

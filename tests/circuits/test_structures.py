@@ -191,7 +191,7 @@ def test_poon_domingos_keeps_the_channels_of_a_pixel_together() -> None:
         ("units", lambda k: random_binary(MIXED, depth=1, repetitions=1, units=k, rng=rng())),
         ("height", lambda k: poon_domingos(MIXED, height=k, width=6, step=1, units=1)),
         ("width", lambda k: poon_domingos(MIXED, height=1, width=k, step=1, units=1)),
-        ("step", lambda k: poon_domingos(MIXED, height=1, width=6, step=k, units=1)),
+        ("step", lambda k: poon_domingos(MIXED, height=1, width=6, step=k or 0, units=1)),
         (
             "channels",
             lambda k: poon_domingos(MIXED, height=1, width=6, step=1, units=1, channels=k),
@@ -240,6 +240,12 @@ def test_no_variables() -> None:
         factorised(nothing)
     with pytest.raises(StructureError, match="must be a tree"):
         latent_tree(nothing, nx.Graph(), 2)
+
+
+def test_step_or_pieces() -> None:
+    for both in ({}, {"step": 2, "pieces": 2}):
+        with pytest.raises(StructureError, match="give either step or pieces"):
+            poon_domingos(MIXED, height=1, width=6, units=1, **both)
 
 
 def test_chow_liu_is_for_categories() -> None:

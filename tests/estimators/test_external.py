@@ -219,7 +219,7 @@ def test_objects_that_are_no_density_estimators(learner: object, words: str) -> 
         (rows().assign(age=range(400)), "'age' is a count.*kinds={'age': 'real'}"),
         (rows().assign(age=[np.nan, *range(399)], weight=1.5), "'age'"),
         (rows().where(rows() < 8.0), "cannot learn from rows with missing values: 'height' has"),
-        (rows(1), "GaussianMixture could not learn from this table: .*n_components"),
+        (rows(1), "GaussianMixture could not learn from this table: .*minimum of 2"),
         (rows(0), "expected a table with rows"),
     ],
 )
@@ -257,7 +257,7 @@ def test_an_object_that_says_it_can_gets_codes_and_gaps() -> None:
     assert np.exp(model.score_samples(data)) == pytest.approx([0.75, 0.25, 1.0, 0.75, 0.75])
     assert set(model.sample(30, random_state=0)["colour"]) == {"red", "blue"}
     with pytest.raises(QueryError, match="probabilities of 'colour' given other columns"):
-        model.predict_proba(data.assign(more=1.0), "colour")
+        model.predict_proba(np.empty((2, 0)), "colour")
 
 
 class Broken(Flow):

@@ -208,7 +208,7 @@ def test_few_rows_and_one_class(rows: int) -> None:
 
 def test_what_cannot_be_learned() -> None:
     table = mixed(0)
-    with pytest.raises(fc.errors.QueryError, match="unknown variable 'kin'.*'kind'"):
+    with pytest.raises(fc.errors.QueryError, match=r"unknown variable 'kin'.*'kind'"):
         DecisionTreeLeaf().fit(table, "kin")
     with pytest.raises(TableError, match="'kind' is the only column"):
         DecisionTreeLeaf().fit(table.select(["kind"]), "kind")

@@ -1,4 +1,10 @@
-"""Einsum networks: many units on a given structure, learned by EM over batches or by gradients."""
+"""Einsum networks: many units on a given structure, learned by EM over batches or by gradients.
+
+Columns of a table differ in scale, so bounds of variances are relative to each column's own. Pixels
+share one: with ``image`` the bounds are in the units of the pixels, and EM begins with clusters
+of every part of the image. Gaussian leaves learned on grey levels k/255 become masses, for bits
+per dimension, by giving the leaves the family "gaussian_mass" with the same parameters.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,8 @@ import torch
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.gradient import Differentiable
 from fedcircuits.circuits.evaluation.program import Program
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.evaluation.step import Rules
+from fedcircuits.circuits.family import AnyFamily, Array
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.circuits.structures import (
@@ -23,17 +30,23 @@ from fedcircuits.circuits.structures import (
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.learner import Learner, hold_back, progress
 from fedcircuits.learning.batches import Source
-from fedcircuits.learning.em import Schedule
-from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
-from fedcircuits.leaves import Gaussian
+from fedcircuits.learning.em import Fitted, Schedule, maximise_likelihood
+from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from, start_from_regions
+from fedcircuits.leaves import Gaussian, GaussianMass
+
+LEAST = 1e-4  # variance of a leaf, where the user gives no bound
 
 
 class EinsumNetwork(Learner):
     """``units`` distributions on every region of a random binary or Poon–Domingos structure.
 
     ``image=(height, width)`` or ``(height, width, channels)`` takes rectangles of an image, cut at
-    multiples of ``step_size`` pixels; otherwise variables are halved at random, ``depth`` times,
-    ``repetitions`` times over. With ``target`` the circuit is P(target) · P(rest | target).
+    multiples of ``step_size`` pixels or into ``pieces`` a side; otherwise variables are halved at
+    random, ``depth`` times, ``repetitions`` times over. With ``target`` the circuit is
+    P(target) · P(rest | target).
+
+    Without ``minimum_variance`` EM keeps Gaussians above 1e-4 of a column's variance (of all pixels
+    together, for an image).
 
     >>> from fedcircuits import Table
     >>> rows = np.random.default_rng(0).normal(size=(200, 4))
@@ -50,6 +63,7 @@ class EinsumNetwork(Learner):
         repetitions: int = 8,
         image: tuple[int, ...] | None = None,
         step_size: int = 7,
+        pieces: int | None = None,
         target: str | None = None,
         training: Literal["em", "gradient"] = "em",
         epochs: int = 30,
@@ -57,7 +71,7 @@ class EinsumNetwork(Learner):
         step: float = 0.3,
         last_step: float = 0.01,
         learning_rate: float = 0.01,
-        minimum_variance: float = 1e-4,
+        minimum_variance: float | None = None,
         maximum_variance: float = np.inf,
         validation: float = 0.1,
         tol: float = 1e-4,
@@ -70,6 +84,7 @@ class EinsumNetwork(Learner):
         self.repetitions = repetitions
         self.image = image
         self.step_size = step_size
+        self.pieces = pieces
         self.target = target
         self.training = training
         self.epochs = epochs
@@ -92,16 +107,32 @@ class EinsumNetwork(Learner):
         columns = [schema.index(n) for n in circuit.schema.names]
         if columns != list(range(len(schema))):
             raise StructureError("the target must be the last column of the table")
-        start = start_from(circuit, x, clusters(x, schema, self.units, rng), rng, aligned=0.5)
-        if self.training == "gradient":
-            self._descend(circuit, start, kept, held, rng)
-            return
-        plan = Schedule(
-            self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
-        )
-        bounds = Gaussian(self.minimum_variance, self.maximum_variance)
-        rules = {"gaussian": bounds}
-        self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32, rules=rules)
+        pixels = len(schema) - (self.target is not None)
+        scale = None if self.image is None else _scale(x[:, :pixels])
+        start = self._start(circuit, x, scale, rng)
+        learn = self._climb if self.training == "em" else self._descend
+        found = learn(circuit, start, kept, held, scale, rng)
+        self.circuit_, self.parameters_ = circuit, found.parameters
+        self.history_, self.validation_history_ = found.history, found.validation
+        self.converged_ = found.converged
+
+    def _start(
+        self, circuit: Circuit, x: Array, scale: float | None, rng: np.random.Generator
+    ) -> Parameters:
+        if scale is None:
+            return start_from(circuit, x, clusters(x, circuit.schema, self.units, rng), rng, 0.5)
+        return start_from_regions(circuit, x, rng, self._bounds(scale, 1.0))
+
+    def _bounds(self, scale: float | None, unit: float) -> Rules:
+        """The rules of normal leaves where data are seen in multiples of ``unit``."""
+        most = self.maximum_variance
+        least = self.minimum_variance
+        if least is None:
+            least = min(LEAST * (scale or 1.0) ** 2, most)
+        rules: dict[str, AnyFamily] = {"gaussian": Gaussian(least / unit**2, most / unit**2)}
+        if scale is not None:
+            rules["gaussian_mass"] = GaussianMass(least, most)  # never standardised
+        return rules
 
     def _structure(self, schema: Schema, rng: np.random.Generator) -> Circuit:
         if self.target is None:
@@ -112,8 +143,9 @@ class EinsumNetwork(Learner):
     def _regions(self, schema: Schema, rng: np.random.Generator) -> Circuit:
         if self.image is not None:
             height, width, *channels = self.image
+            step = self.step_size if self.pieces is None else None
             return poon_domingos(
-                schema, height=height, width=width, step=self.step_size, units=self.units,
+                schema, height=height, width=width, step=step, pieces=self.pieces, units=self.units,
                 channels=channels[0] if channels else 1, leaf_family=self.leaf_family,
             )  # fmt: skip
         depth = self.depth or max(1, min(4, len(schema).bit_length() - 2))
@@ -122,14 +154,34 @@ class EinsumNetwork(Learner):
             leaf_family=self.leaf_family,
         )  # fmt: skip
 
+    def _climb(
+        self,
+        circuit: Circuit,
+        start: Parameters,
+        rows: Source,
+        held: Array | None,
+        scale: float | None,
+        rng: np.random.Generator,
+    ) -> Fitted:
+        """Stepwise EM over batches."""
+        plan = Schedule(
+            self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
+        )
+        return maximise_likelihood(
+            circuit, start, rows, schedule=plan, validation=held, dtype=torch.float32, rng=rng,
+            rules=self._bounds(scale, scale or 1.0), scale=scale,
+            report=progress(type(self).__name__, self.epochs),
+        )  # fmt: skip
+
     def _descend(
         self,
         circuit: Circuit,
         start: Parameters,
         rows: Source,
         held: Array | None,
+        scale: float | None,
         rng: np.random.Generator,
-    ) -> None:
+    ) -> Fitted:
         """Adam on the mean log-likelihood of batches."""
         program = Program(circuit, torch.float32)
         model = Differentiable(program, start)
@@ -155,6 +207,10 @@ class EinsumNetwork(Learner):
                 best = model.packed()
             if len(scores) > self.patience and max(scores[-self.patience :]) < max(scores):
                 break
-        self.circuit_, self.parameters_ = circuit, program.unpack(best)
-        self.history_, self.validation_history_ = tuple(history), tuple(scores)
-        self.converged_ = len(history) < self.epochs
+        learned = program.unpack(best)
+        return Fitted(learned, tuple(history), tuple(scores), len(history) < self.epochs)
+
+
+def _scale(pixels: Array) -> float:
+    """What all pixels share; 1 if they are all alike."""
+    return float(np.nanstd(pixels)) or 1.0

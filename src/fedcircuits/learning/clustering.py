@@ -18,9 +18,11 @@ from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.learning.independence import Flags, Floats, Index, gathered
 
-ROUNDS = 15
+SEED_ROUNDS = 4  # of k-means: it only has to begin EM well
+ROUNDS = 30
 MOST_ROWS = 10_000
-NARROWEST = 0.01  # variance of a standardised number in a cluster
+NARROWEST = 0.05  # variance of a standardised number in a cluster
+SETTLED = 3e-4  # of all rows: EM ends when no cluster changes its size by more
 FARTHEST = 5.0  # deviations that a number may lie out
 
 NUMBER, INDICATOR, SHARE = 0, 1, 2  # a standardised number, a 0/1 column, one of several categories
@@ -76,7 +78,7 @@ def split_rows(
     """A label for every row; one label only where rows cannot be told apart."""
     x = part.matrix
     weight = np.ones(len(x), np.float32) if weight is None else weight
-    sample = slice(None)
+    sample: slice | Index = slice(None)
     if len(x) > MOST_ROWS:
         sample = rng.choice(len(x), MOST_ROWS, replace=False)
     label = k_means(x[sample], clusters, rng, weight[sample])
@@ -87,7 +89,7 @@ def split_rows(
 
 
 def k_means(
-    x: Floats, clusters: int, rng: np.random.Generator, weight: Floats, rounds: int = ROUNDS
+    x: Floats, clusters: int, rng: np.random.Generator, weight: Floats, rounds: int = SEED_ROUNDS
 ) -> Index:
     centres = _seeds(x, clusters, rng, weight)
     label = np.full(len(x), -1)
@@ -138,34 +140,39 @@ def mixture(
     number = kinds == NUMBER
     z = np.hstack([x, np.square(x[:, number])]) if number.any() else x
     learned, w = z[sample], weight[sample]
-    share = _membership(label, int(label.max()) + 1)  # (clusters, rows)
+    share = _membership(label, int(label.max()) + 1) * w  # (clusters, rows)
+    size, before = share.sum(axis=1), np.zeros(len(share))
     for _ in range(rounds):
-        coefficients, bias = _components(share * w, learned, kinds, number)
-        logits = coefficients @ learned.T + bias[:, None]
-        share = np.exp(logits - logits.max(axis=0))
-        share /= share.sum(axis=0)
+        if np.abs(size - before).max() < SETTLED * size.sum():
+            break
+        coefficients, bias = _components(share, size, learned, kinds, number)
+        share = _responsibilities(coefficients @ learned.T + bias[:, None], w)
+        size, before = share.sum(axis=1), size
     if len(learned) < len(z):
-        logits = coefficients @ z.T + bias[:, None]
-    return np.asarray(logits.argmax(axis=0))
+        share = coefficients @ z.T + bias[:, None]
+    return np.asarray(share.argmax(axis=0))
+
+
+def _responsibilities(logits: Floats, weight: Floats) -> Floats:
+    share = np.exp(logits - logits.max(axis=0))
+    return np.asarray(share * (weight / share.sum(axis=0)))
 
 
 def _components(
-    share: Floats, z: Floats, kinds: Index, number: Flags
+    share: Floats, size: Floats, z: Floats, kinds: Index, number: Flags
 ) -> tuple[Floats, Floats]:
     """log density of every component as a linear form of z: coefficients and constants."""
-    size = share.sum(axis=1) + np.float32(1e-6)
     sums, d = share @ z, len(kinds)
     p = (sums[:, :d] + np.float32(0.5)) / (size + 1)[:, None]
-    p = np.clip(p, 1e-6, 1 - 1e-6)
-    coefficients = np.log(p)
-    two = kinds == INDICATOR
-    complement = np.log1p(-p[:, two])
-    coefficients[:, two] -= complement
-    bias = complement.sum(axis=1) + np.log(size / size.sum())
+    p = np.minimum(np.maximum(p, np.float32(1e-6)), np.float32(1 - 1e-6))
+    log, complement = np.log(p), np.log1p(-p) * (kinds == INDICATOR)
+    coefficients = log - complement
+    bias = complement.sum(axis=1) + np.log((size + np.float32(1e-6)) / size.sum())
     if not number.any():
         return coefficients, bias
-    mean = sums[:, :d][:, number] / size[:, None]
-    variance = np.maximum(sums[:, d:] / size[:, None] - np.square(mean), NARROWEST)
+    mean = sums[:, :d][:, number] / (size + np.float32(1e-6))[:, None]
+    variance = sums[:, d:] / (size + np.float32(1e-6))[:, None] - np.square(mean)
+    variance = np.maximum(variance, np.float32(NARROWEST))
     coefficients[:, number] = mean / variance
     bias = bias - 0.5 * (np.square(mean) / variance + np.log(variance)).sum(axis=1)
     return np.hstack([coefficients, -0.5 / variance]), bias

@@ -48,9 +48,7 @@ class Schedule:
 @dataclass(frozen=True, slots=True)
 class Fitted:
     parameters: Parameters
-    history: tuple[
-        float, ...
-    ]  # mean log-likelihood of the rows in every epoch
+    history: tuple[float, ...]  # mean log-likelihood of the rows in every epoch
     validation: tuple[float, ...]  # of the validation rows after every epoch
     converged: bool
 

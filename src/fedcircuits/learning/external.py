@@ -221,8 +221,8 @@ def to_circuit(learner: object, schema: Schema) -> tuple[Circuit, Parameters] | 
     >>> len(circuit)
     2
     """
-    if type(learner) is not GaussianMixture:  # a subclass may mean something else
-        return None
+    if not isinstance(learner, GaussianMixture) or type(learner) is not GaussianMixture:
+        return None  # a subclass may mean something else
     family, leaf = _components(learner, len(schema))
     components = Leaf("components", family, schema.names, len(learner.weights_))
     circuit = Circuit((components, Sum("root", ("components",))), schema)

@@ -15,6 +15,8 @@ import torch
 from fedcircuits.circuits.family import Array, Arrays, Family, family
 
 PRIOR = 0.1
+CONSTANT = 1e-6  # variance of a column that is constant in the whole table
+NARROWEST = 1e-4  # variance in a part, relative to the table
 ROUNDS = 12  # of EM for the Student t
 
 
@@ -24,14 +26,17 @@ class Scale:
 
     mean: Array
     variance: Array
+    narrowest: Array  # the least variance in a part
 
     @classmethod
     def of(cls, x: Array, w: Array) -> Scale:
-        mean, variance, _ = _moments(x, w)
-        return cls(mean, np.where(variance > 1e-12 * np.square(mean), variance, 1e-6))
+        mean, variance, size = _moments(x, w)
+        varies = variance > 1e-12 * np.square(mean)
+        variance = np.where(varies, variance, np.where(size > 0, CONSTANT, 1.0))
+        return cls(mean, variance, np.where(varies, NARROWEST, 1.0) * variance)
 
     def part(self, columns: slice | Array | list[int]) -> Scale:
-        return Scale(self.mean[columns], self.variance[columns])
+        return Scale(self.mean[columns], self.variance[columns], self.narrowest[columns])
 
 
 def fitted(rule: str, x: Array, w: Array, scale: Scale) -> dict[str, Array]:
@@ -39,12 +44,13 @@ def fitted(rule: str, x: Array, w: Array, scale: Scale) -> dict[str, Array]:
     mean, variance, size = _moments(x, w)
     mean = np.where(size > 0, mean, scale.mean)
     variance = (size * variance + PRIOR * scale.variance) / (size + PRIOR)
+    variance = np.maximum(variance, scale.narrowest)
     if rule == "gaussian":
         return {"mean": mean, "variance": variance}
     kind = _family(rule)
     if rule == "student_t":
         start = {"location": mean, "scale": np.sqrt(variance / 2), "degrees": np.full_like(mean, 4)}
-        return _student(kind, x, w, start, 0.01 * np.sqrt(scale.variance))
+        return _student(kind, x, w, start, np.sqrt(scale.narrowest))
     ones = {n: np.ones_like(mean) for n in kind.domains}
     found = _step(kind, x, w, ones)
     empty = _step(kind, scale.mean[None], np.ones((1, len(mean))), ones)

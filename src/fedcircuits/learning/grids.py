@@ -2,8 +2,8 @@
 
 A bin holds about the same weight everywhere; a value that is heavy on its own gets a bin of its
 own. Cuts lie half-way between values that occur (for counts: between whole numbers), so a bin is
-never narrower than the data can tell. With codes for all rows, the histogram of a part is one
-count of codes.
+never narrower than the data can tell; the outer bins reach a little beyond the values. With codes
+for all rows, the histogram of a part is one count of codes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Grid:
         """Weight in every bin (bins,), for rows and their weights."""
         codes = self.codes[rows]
         seen = codes >= 0
-        return np.bincount(codes[seen], weight[seen], len(self.share))
+        return np.bincount(codes[seen], weight[seen], len(self.share)).astype(np.float64)
 
 
 def _edges(x: Array, weight: Array, count: bool, bins: int) -> Array:
@@ -52,11 +52,10 @@ def _edges(x: Array, weight: Array, count: bool, bins: int) -> Array:
     if count:
         low, high = values[0] - 0.5, values[-1] + 0.5
         tail = [-0.5] if low > 0 else []
-        return np.array([*tail, low, *(np.floor(middle) + 0.5), high, 2 * high + 10.5 - high % 1])
-    return np.array([values[0] - _reach(values), *middle, values[-1] + _reach(values)])
-
-
-def _reach(values: Array) -> float:
-    """How far the outer bins go beyond the values."""
-    width = float(values[-1] - values[0]) / 20
-    return max(width, 1e-3 * max(abs(float(values[0])), abs(float(values[-1])), 1.0) * (width == 0))
+        return np.array([*tail, low, *(np.floor(middle) + 0.5), high, 2 * high + 9.5])
+    if not len(middle):  # one value, or one bin
+        reach = max(float(values[-1] - values[0]) / 4, 1e-3 * max(abs(float(values[0])), 1.0))
+        return np.array([values[0] - reach, values[0] / 2 + values[-1] / 2, values[-1] + reach])
+    below = (middle[0] - values[0]) / (1 if cut[0] == 0 else 4)
+    above = (values[-1] - middle[-1]) / (1 if cut[-1] == len(values) - 2 else 4)
+    return np.array([values[0] - below, *middle, values[-1] + above])

@@ -38,24 +38,32 @@ Test = Literal["auto", "g", "rdc"]
 class Settings:
     """``Settings(min_rows=50)``; ``PRESETS`` has those of the federated circuits paper."""
 
-    min_rows: int = 200  # parts with fewer rows are not split
-    clusters: int = 2
+    min_rows: int | None = None  # parts with fewer rows are not split; by default ``fewest``
+    clusters: int = 3
     test: Test = "auto"  # g between discrete columns, rdc between others
     threshold: float | None = None  # of the test, by default ``THRESHOLD``; with auto only of rdc
     trees: bool = True  # Chow–Liu trees instead of independent leaves, where columns are discrete
-    smoothing: float = 0.1  # pseudo-rows of every category
+    smoothing: float = 0.5  # pseudo-rows of every category
 
     def __post_init__(self) -> None:
-        for name, lowest in (("min_rows", 1), ("clusters", 2)):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < lowest:
-                raise ParameterError(f"{name}: expected a whole number from {lowest}, got {value!r}")
+        if self.min_rows is not None:
+            _whole("min_rows", self.min_rows, 1)
+        _whole("clusters", self.clusters, 2)
         if self.test not in ("auto", "g", "rdc"):
             raise ParameterError(f"test: expected 'auto', 'g' or 'rdc', got {self.test!r}")
         if self.threshold is not None and not self.threshold >= 0:
             raise ParameterError(f"threshold: expected a number from 0, got {self.threshold!r}")
         if not 0 <= self.smoothing < np.inf:
             raise ParameterError(f"smoothing: expected a number from 0, got {self.smoothing!r}")
+
+    def fewest(self, rows: float) -> float:
+        """``min_rows``, or a twelfth of a small table's rows, at least 30 and at most 200."""
+        return self.min_rows if self.min_rows is not None else min(max(rows / 12, 30), 200)
+
+
+def _whole(name: str, value: object, lowest: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < lowest:
+        raise ParameterError(f"{name}: expected a whole number from {lowest}, got {value!r}")
 
 
 # Mixed sum-product networks of the federated circuits paper: RDC with thresholds 0.3 to 0.5, parts
@@ -123,7 +131,7 @@ def _distinct(values: Array, weight: Array) -> tuple[Array, Array]:
     _, first, place = np.unique(codes @ (2 * factors + 1), return_index=True, return_inverse=True)
     if not np.array_equal(codes[first[place]], codes):  # two rows of one hash: next to impossible
         return values, weight
-    return values[first], np.bincount(place, weight)
+    return values[first], np.bincount(place, weight).astype(np.float64)
 
 
 class _Growth:
@@ -137,6 +145,7 @@ class _Growth:
     ) -> None:
         self.schema, self.settings, self.rng = schema, settings, rng
         self.weight = weight.astype(np.float32)
+        self.fewest = settings.fewest(float(weight.sum()))
         self.shape = values.shape
         self.features = Features.of(values, schema)
         self.dependence = Dependence(
@@ -157,7 +166,7 @@ class _Growth:
         """Decide what a part's record is; the parts below it that are still to be decided."""
         rows, columns, record = part.rows, part.columns, self.records[part.at]
         weight = self.weight[rows]
-        if len(columns) == 1 or weight.sum(dtype=np.float64) < self.settings.min_rows:
+        if len(columns) == 1 or weight.sum(dtype=np.float64) < self.fewest:
             record.part = (rows, columns)
             return []
         features = self.features.part(rows, columns)
@@ -170,7 +179,7 @@ class _Growth:
         if len(parts) == 1:
             record.part = (rows, columns)
             return []
-        record.weights = np.bincount(label, weight)
+        record.weights = np.bincount(label, weight).astype(np.float64)
         return [Part(self._child(record), p, columns, False) for p in parts]
 
     def _product(

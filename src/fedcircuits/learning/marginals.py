@@ -25,7 +25,8 @@ from fedcircuits.learning.fits import Scale, fitted, log_density
 from fedcircuits.learning.grids import Grid
 from fedcircuits.learning.independence import Index
 
-FEW = 30
+FEW = 20
+MANY = 200  # rows from which on real columns may take histograms and positive families
 FOLDS = 3
 MOST_ROWS = 3000  # that a choice looks at
 GAIN = 0.01  # nats a row by which a family must beat the simplest
@@ -63,7 +64,9 @@ class Marginals:
         self.positive = {c: bool((w[:, i] == 0).all() or x[w[:, i] > 0, i].min() > 0)
                          for c, i in self.place.items()}  # fmt: skip
         self.given = dict(families or {})
-        self.usual = dict(zip(self.numbers, self._chosen(np.arange(len(values)), self.numbers)))
+        counts = [c for c in self.numbers if schema.variables[c].kind == "count"]
+        self.usual = dict.fromkeys(self.numbers, DEFAULT["real"])
+        self.usual |= dict(zip(counts, self._chosen(np.arange(len(values)), counts), strict=True))
 
     def nodes(self, name: str, rows: Index, columns: Index) -> Built:
         """Leaves over the columns and, if there are several, a product of them called ``name``."""
@@ -154,7 +157,10 @@ class Marginals:
         if len(rows) > MOST_ROWS:
             rows = self.rng.choice(rows, MOST_ROWS, replace=False)
         fold = self.rng.permutation(len(rows)) % FOLDS
-        total: list[dict[str, float]] = [dict.fromkeys(self._candidates(c), 0.0) for c in columns]
+        many = len(rows) >= MANY
+        total: list[dict[str, float]] = [
+            dict.fromkeys(self._candidates(c, many), 0.0) for c in columns
+        ]
         for k in range(FOLDS):
             for rule in dict.fromkeys(r for t in total for r in t):
                 at = [i for i, t in enumerate(total) if rule in t]
@@ -164,8 +170,10 @@ class Marginals:
         seen = np.maximum(self._numbers(rows, columns)[1].sum(axis=0), 1e-300)
         return [{r: s / n for r, s in t.items()} for t, n in zip(total, seen, strict=True)]
 
-    def _candidates(self, column: int) -> tuple[str, ...]:
+    def _candidates(self, column: int, many: bool) -> tuple[str, ...]:
         kind = self.schema.variables[column].kind
+        if kind == "real" and not many:
+            return DEFAULT[kind], "student_t"
         more = POSITIVE if kind == "real" and self.positive[column] else ()
         return (DEFAULT[kind], *OTHERS[kind], *more)
 
@@ -205,7 +213,7 @@ class Marginals:
 
 def _trace(w: Array) -> Array:
     """The weight of the open family (columns,): half a row, at most a tenth."""
-    return np.minimum(0.5 / (w.sum(axis=0) + 1), 0.1)
+    return np.asarray(np.minimum(0.5 / (w.sum(axis=0) + 1), 0.1))
 
 
 def _wide(kind: str, scale: Scale) -> dict[str, Array]:

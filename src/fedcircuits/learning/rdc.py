@@ -15,11 +15,12 @@ import numpy as np
 
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.schema import Variable
+from fedcircuits.learning.independence import Flags
 
 MOST_ROWS = 4000  # of a table that the test looks at
 FEATURES = 20
 SPREAD = 6.0
-TOLERANCE = 1e-2  # of the largest singular value of a column's sines
+TOLERANCE = 0.05  # of the largest singular value of a column's sines
 
 
 def rdc(
@@ -35,7 +36,7 @@ def rdc(
         kept = np.sort(rng.choice(len(values), MOST_ROWS, replace=False))
         values, weight = values[kept], weight[kept]
     sines = random_sines(values, variables, rng, features, weight)  # (rows, columns, k)
-    return canonical(sines, ~np.isnan(values), weight)
+    return canonical(sines, ~np.isnan(values), weight, corrected=True)
 
 
 def random_sines(
@@ -64,7 +65,7 @@ def _angles(
         code = np.where(np.isnan(column), 0, column).astype(np.int64)
         return np.asarray(table[code] + table[-1])
     direction = rng.normal(size=(2, k)) * SPREAD / 2
-    return np.multiply.outer(_ranks(column, weight), direction[0]) + direction[1]
+    return np.asarray(np.multiply.outer(_ranks(column, weight), direction[0]) + direction[1])
 
 
 def _ranks(column: Array, weight: Array) -> Array:
@@ -80,8 +81,12 @@ def _ranks(column: Array, weight: Array) -> Array:
     return rank
 
 
-def canonical(sines: Array, seen: np.typing.NDArray[np.bool_], weight: Array) -> Array:
-    """The largest canonical correlation of every pair of columns (columns, columns)."""
+def canonical(sines: Array, seen: Flags, weight: Array, corrected: bool = False) -> Array:
+    """The largest canonical correlation ρ of every pair of columns (columns, columns).
+
+    Corrected for chance: (ρ² − λ) / (1 − λ), where λ is what p and q independent features reach
+    on n rows, (√(p/n (1 − q/n)) + √(q/n (1 − p/n)))² (Wachter 1980).
+    """
     rows, columns, k = sines.shape
     flat = (sines * np.sqrt(weight)[:, None, None]).reshape(rows, columns * k)
     covariance = (flat.T @ flat).reshape(columns, k, columns, k).transpose(0, 2, 1, 3)
@@ -92,10 +97,21 @@ def canonical(sines: Array, seen: np.typing.NDArray[np.bool_], weight: Array) ->
     largest = np.linalg.eigvalsh(cross @ cross.transpose(0, 2, 1))[:, -1] if len(i) else np.zeros(0)
     both = (seen * weight[:, None]).T @ seen  # (columns, columns): rows that see both
     own = np.diagonal(both)
-    share = np.sqrt(own[i] * own[j]) / np.maximum(both[i, j], 1e-300)
+    shared = both[i, j]
+    apart = np.where(shared > 0, own[i] * own[j] / np.square(np.where(shared > 0, shared, 1.0)), 0)
+    square = np.clip(largest * apart, 0.0, 1.0)
+    if corrected:
+        width = white.any(axis=1).sum(axis=1)  # features left of every column
+        square = _beyond_chance(square, width[i], width[j], both[i, j])
     found = np.diag(white.any(axis=(1, 2)).astype(float))
-    found[i, j] = found[j, i] = np.clip(np.sqrt(np.maximum(largest, 0.0)) * share, 0.0, 1.0)
+    found[i, j] = found[j, i] = np.sqrt(square)
     return found
+
+
+def _beyond_chance(square: Array, p: Array, q: Array, rows: Array) -> Array:
+    p, q = np.minimum(p / np.maximum(rows, 1.0), 1.0), np.minimum(q / np.maximum(rows, 1.0), 1.0)
+    chance = np.minimum(np.square(np.sqrt(p * (1 - q)) + np.sqrt(q * (1 - p))), 1 - 1e-9)
+    return np.asarray(np.maximum((square - chance) / (1 - chance), 0.0))
 
 
 def _whitening(covariance: Array) -> Array:

@@ -1,16 +1,21 @@
 """Where EM begins: leaves from clusters of rows, weights that keep the clusters together.
 
-Unit k of every leaf is learned from cluster k of the rows, or of what the rows have in the leaf's
-own columns: regions of an image have their own shapes. An aligned sum lets unit k read unit k of its
-children (of an outer product: the pair k, k) more than others: the circuit begins as the mixture of
-products of the clusters, and EM goes on from there.
+start_from          Unit k of every leaf is learned from cluster k. An aligned sum lets unit k read
+                    unit k of its children (of an outer product: the pair k, k) more than others:
+                    the circuit begins as the mixture of products of the clusters.
+start_from_regions  Every node clusters the rows by its own columns; a sum weighs its children's
+                    clusters by how often they occur with its own. For columns of one scale that
+                    belong together by place, as pixels do. The idea is that of latent variable
+                    distillation (Liu et al., 2023), with k-means as the teacher.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from sklearn.cluster import KMeans
 
@@ -22,33 +27,32 @@ from fedcircuits.circuits.parameters import WEIGHT, Parameters, random_weights
 from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.circuits.structures import indicator_codes
 
+Labels = npt.NDArray[np.int64]
 MOST_ROWS = 20_000  # that a start looks at
 MOST_CELLS = 2_000_000  # that k-means goes over, again and again
+REGION_ROWS = 5_000  # that regions are clustered by
+REGION_COLUMNS = 128  # of a region, evenly chosen
+MANY = 32  # categories; more of them, if numbers, are clustered by their size
 
 
 def start_from(
     circuit: Circuit,
     x: Array,
-    assignment: Array | None,
+    assignment: Array,
     rng: np.random.Generator,
     aligned: float = 0.0,
-    rules: Rules | None = None,
 ) -> Parameters:
     """Leaf unit k learned from the rows weighted by column k of assignment (rows, units).
 
-    Without assignment every leaf clusters the rows by its own columns. ``aligned`` is the share of
-    a sum's weight that keeps clusters together. Bounds of ``rules`` count in the units of the data.
+    ``aligned`` is the share of a sum's weight that keeps clusters together.
     """
     values: dict[str, Arrays] = {**random_weights(circuit, rng, 10.0), **indicator_codes(circuit)}
-    if aligned and assignment is not None:
+    if aligned:
         values.update(_aligned(circuit, values, assignment.mean(axis=0), aligned))
     for leaf in circuit.leaves():
         if leaf.name not in values:
-            rule = (rules or {}).get(leaf.family, family(leaf.family))
-            own = circuit.schema.select(leaf.scope)
-            columns = x[:, [circuit.schema.index(v) for v in leaf.scope]]
-            given = clusters(columns, own, leaf.units, rng) if assignment is None else assignment
-            values[leaf.name] = _start_leaf(leaf, rule, own, columns, given)
+            rule = family(leaf.family)
+            values[leaf.name] = _start_leaf(leaf, rule, circuit.schema, x, assignment)
     return Parameters(values)
 
 
@@ -82,14 +86,12 @@ def _kept(circuit: Circuit, units: int, child: str, sizes: Array) -> Array:
     return np.where(own.any(axis=1, keepdims=True), own, weight[None])
 
 
-def _start_leaf(
-    leaf: Leaf, rule: AnyFamily, schema: Schema, x: Array, assignment: Array
-) -> Arrays:
+def _start_leaf(leaf: Leaf, rule: AnyFamily, schema: Schema, x: Array, assignment: Array) -> Arrays:
+    columns = [schema.index(v) for v in leaf.scope]
     weights = assignment[:, np.arange(leaf.units) % assignment.shape[1]]  # (rows, units)
     if isinstance(rule, JointFamily):
-        return _start_joint(rule, x, weights)
-    pairs = zip(schema.variables, x.T, strict=True)
-    per_variable = [_start_pair(rule, variable, column, weights) for variable, column in pairs]
+        return _start_joint(rule, x[:, columns], weights)
+    per_variable = [_start_pair(rule, schema.variables[c], x[:, c], weights) for c in columns]
     return {n: np.stack([p[n] for p in per_variable], axis=1) for n in per_variable[0]}
 
 
@@ -123,23 +125,127 @@ def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> 
 
     Centres of wide tables come from a part of the rows.
     """
-    features = np.hstack([*_features(x, schema)])
-    rows = max(MOST_CELLS // features.shape[1], 100 * units)
-    part = features if len(x) <= rows else features[rng.choice(len(x), rows, replace=False)]
-    distinct = len({row.tobytes() for row in part})
+    features = _Features.of(x, schema)
+    block = max(MOST_CELLS // features.width, 100 * units)
+    part = x if len(x) <= block else x[rng.choice(len(x), block, replace=False)]
+    seen = features(part)
+    distinct = len({row.tobytes() for row in seen})
     seed = int(rng.integers(2**31 - 1))
-    found = KMeans(min(units, distinct), n_init=1, random_state=seed).fit(part)
-    labels = found.predict(features)
-    soft = rng.dirichlet(np.ones(units), size=len(x)) * 0.2
-    soft[np.arange(len(x)), labels] += 0.8
+    found = KMeans(min(units, distinct), n_init=1, random_state=seed).fit(seen)
+    blocks = (x[a : a + block] for a in range(0, len(x), block))
+    labels = np.concatenate([found.predict(features(rows)) for rows in blocks])
+    return _softened(labels, units, rng)
+
+
+def _softened(labels: Labels, units: int, rng: np.random.Generator) -> Array:
+    """(rows, units): most of a row belongs to its cluster, some of it anywhere."""
+    soft = rng.dirichlet(np.ones(units), size=len(labels)) * 0.2
+    soft[np.arange(len(labels)), labels] += 0.8
     return np.asarray(soft)
 
 
-def _features(x: Array, schema: Schema) -> Iterator[Array]:
-    for column, variable in zip(x.T, schema.variables, strict=True):
-        if variable.size:
-            yield (column[:, None] == np.arange(variable.size)).astype(float)
-        else:
-            seen = column[~np.isnan(column)]
-            mean, deviation = (seen.mean(), seen.std() or 1.0) if len(seen) else (0.0, 1.0)
-            yield np.nan_to_num((column - mean) / deviation)[:, None] + 0.0  # no −0
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """Columns as k-means sees them; categories that are many numbers, as grey levels, as such."""
+
+    codes: tuple[int, ...]  # of every column, 0 for numbers
+    mean: Array
+    deviation: Array
+
+    @classmethod
+    def of(cls, x: Array, schema: Schema) -> _Features:
+        codes = tuple(0 if _is_numeric(v) else v.size for v in schema.variables)
+        seen = [c[~np.isnan(c)] for c in x.T]
+        mean = np.array([c.mean() if len(c) else 0.0 for c in seen])
+        deviation = np.array([(c.std() if len(c) else 0.0) or 1.0 for c in seen])
+        return cls(codes, mean, deviation)
+
+    @property
+    def width(self) -> int:
+        return sum(max(1, size) for size in self.codes)
+
+    def __call__(self, x: Array) -> Array:
+        numbers = np.nan_to_num((x - self.mean) / self.deviation) + 0.0  # no −0
+        return np.hstack(
+            [
+                (x[:, [i]] == np.arange(size)).astype(float) if size else numbers[:, [i]]
+                for i, size in enumerate(self.codes)
+            ]
+        )
+
+
+def _is_numeric(variable: Variable) -> bool:
+    numbers = all(isinstance(c, int | float) for c in variable.categories)
+    return not variable.size or (variable.size > MANY and numbers)
+
+
+# ---------------------------------------------------------------------- regions
+
+
+def start_from_regions(
+    circuit: Circuit, x: Array, rng: np.random.Generator, rules: Rules | None = None
+) -> Parameters:
+    """Leaf units from clusters of their own columns, weights from clusters that occur together.
+
+    Bounds of ``rules`` count in the units of the data.
+    """
+    part = x if len(x) <= REGION_ROWS else x[rng.choice(len(x), REGION_ROWS, replace=False)]
+    labels = _labels(circuit, part, rng)
+    values: dict[str, Arrays] = {**random_weights(circuit, rng, 10.0), **indicator_codes(circuit)}
+    for node in circuit.nodes:
+        if isinstance(node, Sum):
+            random = values[node.name][WEIGHT]
+            counted = np.hstack([_together(circuit, node, c, labels) for c in node.children])
+            total = counted.sum(axis=1, keepdims=True)
+            mixed = np.where(total > 0, 0.8 * counted / np.maximum(total, 1) + 0.2 * random, random)
+            values[node.name] = {WEIGHT: mixed}
+        elif isinstance(node, Leaf) and node.name not in values:
+            rule = (rules or {}).get(node.family, family(node.family))
+            soft = _softened(labels[node.name], node.units, rng)
+            values[node.name] = _start_leaf(node, rule, circuit.schema, part, soft)
+    return Parameters(values)
+
+
+def _labels(circuit: Circuit, x: Array, rng: np.random.Generator) -> dict[str, Labels]:
+    """The cluster of every row at every node, parents first: the children of an elementwise
+    product share its clusters, which an indicator among them gives."""
+    centred = np.nan_to_num(x - np.nan_to_num(np.nanmean(x, axis=0))).astype(np.float32)
+    found: dict[str, Labels] = {}
+    for node in reversed(circuit.nodes):
+        if isinstance(node, Product) and node.outer:
+            continue
+        columns = sorted(circuit.schema.index(v) for v in circuit.scopes[node.name])
+        if node.name not in found:
+            units, most = circuit.units[node.name], max(1, len(columns) // REGION_COLUMNS)
+            found[node.name] = _nearest(centred[:, columns[::most]], units, rng)
+        if isinstance(node, Product):
+            marks = [circuit[c] for c in node.children]
+            for mark in (m for m in marks if isinstance(m, Leaf) and m.family == "indicator"):
+                code = x[:, circuit.schema.index(mark.scope[0])]
+                found[node.name] = np.nan_to_num(code).astype(np.int64)
+            found.update(dict.fromkeys(node.children, found[node.name]))
+    return found
+
+
+def _nearest(x: npt.NDArray[np.float32], units: int, rng: np.random.Generator) -> Labels:
+    first = x[:: max(1, len(x) // 1000)]
+    centres = min(units, len({row.tobytes() for row in first}))
+    if centres == 1:
+        return np.zeros(len(x), dtype=np.int64)
+    seed = int(rng.integers(2**31 - 1))
+    found = KMeans(centres, n_init=1, max_iter=20, random_state=seed).fit(first)
+    return np.asarray(found.predict(x), dtype=np.int64)
+
+
+def _together(circuit: Circuit, node: Sum, child: str, labels: Mapping[str, Labels]) -> Array:
+    """(units, child's units): how often the clusters of a sum and of a child meet."""
+    below = circuit[child]
+    if isinstance(below, Product) and below.outer:
+        left, right = below.children
+        inner = labels[left] * circuit.units[right] + labels[right]
+    else:
+        inner = labels[child]
+    shape = (node.units, circuit.units[child])
+    pairs = labels[node.name] * shape[1] + inner
+    counts = np.bincount(pairs, minlength=shape[0] * shape[1])
+    return counts.reshape(shape).astype(np.float64)
