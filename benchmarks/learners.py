@@ -22,8 +22,8 @@ PUBLISHED = {"nltcs": -6.00, "plants": -12.5, "baudio": -39.8, "bnetflix": -56.4
 OURS: dict[str, Callable[[], fc.Model]] = {
     "mixture of 50 products": lambda: fc.MixtureOfProducts(50, random_state=0),
     "Chow–Liu tree": lambda: fc.ChowLiuTree(random_state=0),
-    "LearnSPN": lambda: fc.LearnSPN(trees=False, random_state=0),
-    "LearnSPN, Chow–Liu leaves": lambda: fc.LearnSPN(trees=True, random_state=0),
+    "LearnSPN": lambda: fc.LearnSPN(min_rows=200, clusters=2, trees=False, random_state=0),
+    "LearnSPN, Chow–Liu leaves": lambda: fc.LearnSPN(min_rows=200, clusters=2, random_state=0),
     "LearnSPN, 8 mixed": lambda: fc.LearnSPN(ensemble=8, random_state=0),
     "hidden Chow–Liu, 64": lambda: fc.HiddenChowLiuTree(64, epochs=20, random_state=0),
     "einsum network, 16": lambda: fc.EinsumNetwork(16, epochs=20, random_state=0),

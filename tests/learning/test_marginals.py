@@ -93,12 +93,12 @@ def test_frequencies_are_smoothed_and_weighted() -> None:
 
 def test_weights_count_as_repetitions() -> None:
     rng = np.random.default_rng(5)
-    x, weight = rng.normal(size=(15, 1)), rng.integers(1, 4, 15)
+    x, weight = rng.normal(size=(6, 1)), rng.integers(1, 4, 6)
     once = learned(x, REAL, weight.astype(float))
-    again = learned(np.repeat(x, weight, axis=0)[: weight.sum()], REAL)
+    again = learned(np.repeat(x, weight, axis=0), REAL)
+    assert families(once) == families(again) == {"gaussian"}  # so few rows are not held back
     for name in ("mean", "variance"):
-        if families(again) == {"gaussian"}:
-            assert once.parameters_["m"][name] == pytest.approx(again.parameters_["m"][name])
+        assert once.parameters_["m"][name] == pytest.approx(again.parameters_["m"][name])
 
 
 @pytest.mark.parametrize("rows", [1, 5, 300])
@@ -141,7 +141,8 @@ def test_bins_hold_all_values_and_heavy_values_alone(seed: int, count: bool) -> 
     assert (grid.edges[grid.codes] <= x).all() and (x <= grid.edges[grid.codes + 1]).all()
     assert set(x[grid.codes == grid.codes[0]]) == {5.0}
     assert grid.share.sum() == pytest.approx(1)
-    assert (grid.counted(np.arange(300), np.ones(300)) == np.bincount(grid.codes, minlength=len(grid.share))).all()  # fmt: skip  # noqa: E501
+    counted = grid.counted(np.arange(300), np.ones(300))
+    assert (counted == np.bincount(grid.codes, minlength=len(grid.share))).all()
 
 
 @pytest.mark.parametrize("values", [[], [4.0], [4.0, 4.0], [4.0, 5.0]])

@@ -17,7 +17,8 @@ from fedcircuits.learning.learn_spn import Settings, learn_spn
 
 
 class LearnSPN(Learner):
-    """Rows are clustered and columns tested for independence in turn, down to ``min_rows``.
+    """Rows are clustered and columns tested for independence in turn, down to ``min_rows`` (by
+    default a twelfth of the rows, between 30 and 200).
 
     ``trees`` puts Chow–Liu trees where parts of discrete columns are not split further;
     ``ensemble`` mixes several circuits that began from other seeds; ``refine`` is a number of EM
@@ -31,12 +32,12 @@ class LearnSPN(Learner):
     def __init__(
         self,
         *,
-        min_rows: int = 200,
-        clusters: int = 2,
+        min_rows: int | None = None,
+        clusters: int = 3,
         test: Literal["auto", "g", "rdc"] = "auto",
         threshold: float | None = None,
         trees: bool = True,
-        smoothing: float = 0.1,
+        smoothing: float = 0.5,
         ensemble: int = 1,
         refine: int = 0,
         validation: float = 0.1,

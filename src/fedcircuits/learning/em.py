@@ -19,9 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.evaluation.program import Counts, Packed, Program
+from fedcircuits.circuits.evaluation.program import Counts, Packed, Program, Values
 from fedcircuits.circuits.evaluation.statistics import Frame
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.family import Array
@@ -31,6 +32,7 @@ from fedcircuits.learning.batches import Batch, InMemory, Source
 
 Report = Callable[[int, float], None]  # after every epoch: its number, mean log-likelihood
 PIECE = 65_536  # rows of one E-step where no batch size is given
+LEAST_WEIGHT = 1e-20  # of a sum, over batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,17 @@ def _in_one_scale(program: Program, start: Parameters, scale: float) -> Packed:
     return Packed(frames, tuple(s.pack(start, frames, program.dtype) for s in program.steps))
 
 
+def _revivable(new: Values, old: Values) -> Values:
+    """Weights that batches do not let vanish: what is not zero from the start never becomes it.
+
+    A row may need what no row of the last batches did; and sums stay in the range of their fast
+    path, which holds down to e^−60.
+    """
+    if isinstance(new, Tensor) and isinstance(old, Tensor):
+        return torch.where(old > 0, new.clamp_min(LEAST_WEIGHT), new)
+    return new
+
+
 class _Run:
     def __init__(
         self,
@@ -152,7 +165,9 @@ class _Run:
         rate = self._rate()
         old = self.average
         self.average = mean if old is None else old.scaled(1 - rate).add(mean.scaled(rate))
-        self.packed = self.program.maximise(self.average, self.packed, self.rules)
+        found = self.program.maximise(self.average, self.packed, self.rules)
+        pairs = zip(found.values, self.packed.values, strict=True)
+        self.packed = Packed(found.frames, tuple(_revivable(new, old) for new, old in pairs))
         self.updates += 1
 
     def _rate(self) -> float:

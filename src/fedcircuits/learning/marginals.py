@@ -1,11 +1,11 @@
 """Leaves for a part of the table, column by column.
 
 Discrete columns take smoothed frequencies. A column of numbers takes the family of highest
-likelihood on rows held back, in ``FOLDS`` folds; a part of fewer than ``FEW`` rows the one that was
-best on the whole table.
+likelihood on rows held back, in ``FOLDS`` folds.
 
-    real    gaussian, student_t, histogram; gamma and exponential where the table is positive
-    count   poisson, count_histogram
+    real    gaussian, student_t; in parts of ``MANY`` rows also histogram and, where the whole
+            column is positive, gamma and exponential; in parts of fewer than ``FEW`` gaussian
+    count   poisson, count_histogram; with fewer than ``FEW`` rows what is best on the whole table
 
 A family that calls some values impossible is mixed with a trace of one that does not (a wide
 Student t, a Poisson), so that no row to come has probability 0. Weights count as repetitions.
@@ -49,7 +49,6 @@ class Marginals:
         weight: Array,
         smoothing: float,
         rng: np.random.Generator,
-        families: Mapping[str, str] | None = None,
     ) -> None:
         self.values, self.schema = values, schema
         self.weight, self.smoothing, self.rng = weight.astype(np.float64), smoothing, rng
@@ -63,7 +62,6 @@ class Marginals:
         }
         self.positive = {c: bool((w[:, i] == 0).all() or x[w[:, i] > 0, i].min() > 0)
                          for c, i in self.place.items()}  # fmt: skip
-        self.given = dict(families or {})
         counts = [c for c in self.numbers if schema.variables[c].kind == "count"]
         self.usual = dict.fromkeys(self.numbers, DEFAULT["real"])
         self.usual |= dict(zip(counts, self._chosen(np.arange(len(values)), counts), strict=True))
@@ -142,15 +140,7 @@ class Marginals:
 
     def _chosen(self, rows: Index, columns: list[int]) -> list[str]:
         """The best family for every column of numbers, by rows held back."""
-        return [
-            self.given.get(self.schema.names[c]) or self._best(score)
-            for c, score in zip(columns, self._scores(rows, columns), strict=True)
-        ]
-
-    def _best(self, score: dict[str, float]) -> str:
-        first = next(iter(score))
-        best = max(score, key=lambda rule: score[rule])
-        return best if score[best] > score[first] + GAIN else first
+        return [_best(score) for score in self._scores(rows, columns)]
 
     def _scores(self, rows: Index, columns: list[int]) -> list[dict[str, float]]:
         """Mean held-back log-likelihood by family, the simplest first, for every column."""
@@ -209,6 +199,13 @@ class Marginals:
 
     def _scale(self, columns: list[int]) -> Scale:
         return self.scale.part([self.place[c] for c in columns])
+
+
+def _best(score: dict[str, float]) -> str:
+    """The first, unless another is better by ``GAIN``."""
+    first = next(iter(score))
+    best = max(score, key=lambda rule: score[rule])
+    return best if score[best] > score[first] + GAIN else first
 
 
 def _trace(w: Array) -> Array:
