@@ -74,7 +74,7 @@ def run(cases: tuple[Case, ...] = CASES, picture: Path = PICTURE) -> list[Json]:
 def _images(name: str) -> tuple[Array, Array]:
     """Train and test images, (rows, height, width, channels), from 0 to 1."""
     found = fc.datasets.arrays(name)
-    train, test = (found[part] / TOP for part in ("x_train", "x_test"))
+    train, test = (found[part].astype(float) / TOP for part in ("x_train", "x_test"))
     return train.reshape(*train.shape[:3], -1), test.reshape(*test.shape[:3], -1)
 
 
@@ -85,9 +85,11 @@ def _table(images: Array) -> fc.Table:
 
 
 def _learn(case: Case, images: Array) -> tuple[fc.EinsumNetwork, float]:
+    height, width, channels = images.shape[1:]
     model = fc.EinsumNetwork(
-        case.units, image=images.shape[1:], validation=0.0, random_state=0, **case.settings
+        case.units, image=(height, width, channels), validation=0.0, random_state=0
     )
+    model.set_params(**case.settings)
     begin = time.process_time()
     model.fit(_table(images))
     return model, time.process_time() - begin
@@ -97,7 +99,7 @@ def _row(case: Case, model: fc.EinsumNetwork, seconds: float, test: Array) -> di
     x = test.reshape(len(test), -1)
     circuit, parameters, pixels = model.circuit_, model.parameters_, x.shape[1]
     density = fc.Distribution(circuit, parameters, torch.float32).log_likelihood(x).mean()
-    masses = fc.Distribution(_as_masses(circuit), parameters, torch.float32).log_likelihood(x)
+    masses = _masses(model).log_likelihood(x)
     shown = ", ".join(f"{name} {value:g}" for name, value in case.settings.items())
     return {
         "images": case.data,
@@ -111,11 +113,14 @@ def _row(case: Case, model: fc.EinsumNetwork, seconds: float, test: Array) -> di
     }
 
 
-def _as_masses(circuit: fc.Circuit) -> fc.Circuit:
+def _masses(model: fc.EinsumNetwork) -> fc.Distribution:
+    """The model over the 256 levels of every pixel."""
+    circuit = model.circuit_
     nodes = (
         replace(n, family="gaussian_mass") if isinstance(n, fc.Leaf) else n for n in circuit.nodes
     )
-    return fc.Circuit(tuple(nodes), circuit.schema)
+    masses = fc.Circuit(tuple(nodes), circuit.schema)
+    return fc.Distribution(masses, model.parameters_, torch.float32)
 
 
 # ---------------------------------------------------------------------- the picture
@@ -133,7 +138,7 @@ def _draw(model: fc.EinsumNetwork, test: Array, path: Path) -> None:
         "samples": _completed(model, np.full_like(rows, np.nan), rng),
         "images": originals,
         "hidden half": hidden,
-        "most probable": model.explain(_table(hidden)).values,
+        "most probable": _masses(model).mpe(rows).values,
         "drawn": _completed(model, rows, rng),
         "drawn again": _completed(model, rows, rng),
     }

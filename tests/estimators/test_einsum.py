@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 import fedcircuits as fc
 from fedcircuits.circuits.family import Array
 from fedcircuits.errors import ParameterError, StructureError
+from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.learning.starts import clusters, start_from_regions
 
 LEVELS = 16  # of the digits
@@ -159,6 +161,34 @@ def test_pieces_and_images_must_fit(digits: tuple[Array, Array]) -> None:
         network(pieces=0).fit(table(digits[0]))
     with pytest.raises(StructureError, match="7 × 8"):
         network(image=(7, 8)).fit(table(digits[0]))
+
+
+def test_pieces_cut_both_sides_alike() -> None:
+    schema = table(np.zeros((1, 35))).schema
+    circuit = fc.structures.poon_domingos(schema, height=7, width=5, pieces=3, units=2)
+    sizes = sorted(len(leaf.scope) for leaf in circuit.leaves())
+    assert sizes == sorted(a * b for a in (2, 2, 3) for b in (1, 2, 2))
+    for settings in ({}, {"step": 1, "pieces": 3}):
+        with pytest.raises(StructureError, match="either step or pieces"):
+            fc.structures.poon_domingos(schema, height=7, width=5, units=2, **settings)
+
+
+def test_batches_let_no_weight_vanish_but_keep_zeros() -> None:
+    schema = fc.Schema((fc.Variable("x"),))
+    circuit = fc.structures.mixture_of_products(schema, 3)
+    leaf = next(iter(circuit.leaves())).name
+    means, spread = np.array([[0.0], [50.0], [0.5]]), np.full((3, 1), 0.01)
+    start = fc.Parameters(
+        {
+            leaf: {"mean": means, "variance": spread},
+            "root": {"weight": np.array([[0.5, 0.5, 0.0]])},
+        }
+    )
+    rows = np.random.default_rng(0).normal(size=(400, 1))
+    plan = Schedule(epochs=5, batch_size=20, step=0.9, last_step=0.9)
+    found = maximise_likelihood(circuit, start, rows, schedule=plan, dtype=torch.float32)
+    near, far, absent = found.parameters["root"]["weight"][0]
+    assert near > 0.9 and 0 < far < 1e-6 and absent == 0
 
 
 # ---------------------------------------------------------------------- starts
