@@ -2,6 +2,11 @@
 
 The binary density sets lie under ``FEDCIRCUITS_DATA`` or ``../shared/data``; breast cancer comes
 with scikit-learn: 398 training rows by a fixed permutation, standardised by the training rows.
+
+Mixed tables have codes for categories and their class last; reals are standardised by the training
+rows. Of adult, rows with gaps are left out, which the peers do not learn from; the survey weight
+and the number of the education (its name is a column) too; capital gain and loss are whether there
+was any. Ages and hours are whole numbers.
 """
 
 import os
@@ -10,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 
+import fedcircuits as fc
 from benchmarks.environments import cache_folder
 
 
@@ -35,3 +41,25 @@ def breast_cancer() -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         np.savez(path, train=scaled[:398], test=scaled[398:])
     return path
+
+
+def mixed_breast_cancer() -> tuple[fc.Table, fc.Table]:
+    """398 rows to learn from and 171 to test."""
+    return _split(fc.datasets.load("breast_cancer"), 398, 171)
+
+
+def mixed_adult(rows: int = 4000) -> tuple[fc.Table, fc.Table]:
+    """As many complete rows to learn from as to test."""
+    frame = fc.datasets.load("adult").to_pandas().dropna()
+    frame = frame.drop(columns=["fnlwgt", "education-num"])
+    gains = {name: frame[name] > 0 for name in ("capital-gain", "capital-loss")}
+    return _split(fc.Table.of(frame.assign(**gains)), rows, rows)
+
+
+def _split(table: fc.Table, train: int, test: int) -> tuple[fc.Table, fc.Table]:
+    order = np.random.default_rng(0).permutation(len(table))[: train + test]
+    values = table.values[order]
+    real = [v.kind == "real" for v in table.schema]
+    seen = values[:train, real]
+    values[:, real] = (values[:, real] - seen.mean(0)) / seen.std(0)
+    return fc.Table(table.schema, values[:train]), fc.Table(table.schema, values[train:])

@@ -6,10 +6,16 @@ python -m benchmarks.run [evaluation …] [--output benchmarks/results]
 import argparse
 from pathlib import Path
 
-from benchmarks import evaluation, images, learners
+from benchmarks import evaluation, growth, images, learners, mixed
 from benchmarks.runner import write_json
 
-SECTIONS = {"evaluation": evaluation.run, "images": images.run, "learners": learners.run}
+SECTIONS = {
+    "evaluation": evaluation.run,
+    "growth": growth.run,
+    "images": images.run,
+    "learners": learners.run,
+    "mixed": mixed.run,
+}
 
 
 def main() -> None:

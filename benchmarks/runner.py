@@ -6,6 +6,7 @@ holds ``error`` and no figures.
 """
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -143,9 +144,24 @@ def write_json(path: Path, payload: Mapping[str, Json]) -> None:
     """Write the payload with the machine's facts; an older file survives a failed write."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    text = json.dumps({"machine": machine_facts(), **payload}, indent=1)
+    text = json.dumps(_finite({"machine": machine_facts(), **payload}), indent=1, allow_nan=False)
     part.write_text(text + "\n", encoding="utf-8")
     part.replace(path)
+
+
+def _finite(value: Json) -> Json:
+    """JSON has no infinity: null stands for it, and a note beside it says what it was."""
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    if not isinstance(value, dict):
+        return None if _endless(value) else value
+    notes = [f"{name} is {v}" for name, v in value.items() if _endless(v)]
+    kept: dict[str, Json] = {name: _finite(v) for name, v in value.items()}
+    return {**kept, "note": ", ".join(notes)} if notes else kept
+
+
+def _endless(value: Json) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ JSON and rebuilt from it for evaluation, so that every side evaluates one and th
 import numpy as np
 import torch
 import trees
+from classes import macro_f1
 from deeprob.spn.algorithms.inference import log_likelihood
 from deeprob.spn.learning.wrappers import learn_estimator
 from deeprob.spn.models.ratspn import GaussianRatSpn
-from deeprob.spn.structure.leaf import Bernoulli, Gaussian
+from deeprob.spn.structure.leaf import Bernoulli, Categorical, Gaussian
 from deeprob.spn.structure.node import Product, Sum, assign_ids, topological_order
 from measure import read_job, report, start_memory, timed
 from passes import Model, run
@@ -67,9 +68,23 @@ def evaluate_tree(job):
     )
 
 
-def learn(train, learner, min_rows, seed):
-    """A circuit by one of the library's learners: gtest, gtest-clt, xpc or rdc-gaussian."""
+def learn(train, learner, min_rows, seed, sizes=None):
+    """A circuit by one of the library's learners: gtest, gtest-clt, xpc or rdc-gaussian.
+
+    ``sizes`` of a mixed table are the numbers of codes by column, 0 for a real.
+    """
     columns = train.shape[1]
+    if sizes is not None:
+        return learn_estimator(
+            train,
+            [Categorical if size else Gaussian for size in sizes],
+            [list(range(size)) if size else (-np.inf, np.inf) for size in sizes],
+            split_rows="kmeans",
+            split_cols="rdc",
+            min_rows_slice=min_rows,
+            random_state=seed,
+            verbose=False,
+        )
     if learner == "xpc":
         kind = {"det": False, "sd": False, "min_part_inst": min_rows, "conj_len": 2, "arity": 4}
         domains = [[0, 1]] * columns
@@ -96,6 +111,9 @@ def learn_job(job):
     action = lambda: learn(train, job["learner"], **job["settings"])  # noqa: E731
     root, seconds = timed(action, job["repeats"], warmups=0)
     values = np.asarray(log_likelihood(root, test), dtype=np.float64)
+    if "classes" in job:  # the last column is one
+        found = macro_f1(lambda x: log_likelihood(root, x), test, test.shape[1] - 1, job["classes"])
+        seconds["macro_f1"] = found
     nodes = len(topological_order(root))
     report(base, nodes=nodes, rows=len(train), check=float(values.mean()), **seconds)
 

@@ -6,6 +6,7 @@ scipy, "categorical" looks the logarithm up and is the faster one, so comparison
 
 import numpy as np
 import trees
+from classes import macro_f1
 from measure import read_job, report, start_memory, timed
 from spn.algorithms.Inference import log_likelihood
 from spn.algorithms.LearningWrappers import learn_mspn, learn_parametric
@@ -46,8 +47,12 @@ def _own_tree(job, train):
     return place
 
 
-def learn(train, learner, min_rows, seed, threshold=0.3):
-    """A circuit by k-means rows and RDC columns: mspn, mspn-real, parametric or gaussian."""
+def learn(train, learner, min_rows, seed, threshold=0.3, sizes=None):
+    """A circuit by k-means rows and RDC columns: mspn, mspn-real, parametric or gaussian.
+
+    ``sizes`` of a mixed table are the numbers of codes by column, 0 for a real: mspn then takes
+    histograms of both kinds, gaussian takes categorical leaves for codes.
+    """
     columns = train.shape[1]
     common = {
         "min_instances_slice": min_rows,
@@ -56,12 +61,26 @@ def learn(train, learner, min_rows, seed, threshold=0.3):
         "rand_gen": np.random.RandomState(seed),
     }
     np.random.seed(seed)  # noqa: NPY002
+    if sizes is not None:
+        return _learn_mixed(train, learner, sizes, common)
     if learner in ("mspn", "mspn-real"):
         kind = MetaType.DISCRETE if learner == "mspn" else MetaType.REAL
         return learn_mspn(train, Context(meta_types=[kind] * columns).add_domains(train), **common)
     leaf = Gaussian if learner == "gaussian" else Bernoulli
     context = Context(parametric_types=[leaf] * columns).add_domains(train)
     return learn_parametric(train, context, **common)
+
+
+def _learn_mixed(train, learner, sizes, common):
+    kinds = [MetaType.DISCRETE if size else MetaType.REAL for size in sizes]
+    leaves = [Categorical if size else Gaussian for size in sizes]
+    named = {"meta_types": kinds} if learner == "mspn" else {"parametric_types": leaves}
+    context = Context(**named).add_domains(train)
+    for column, size in enumerate(sizes):
+        if size:  # also codes that no training row has
+            context.domains[column] = np.arange(size)
+    wrapper = learn_mspn if learner == "mspn" else learn_parametric
+    return wrapper(train, context, **common)
 
 
 def learn_job(job):
@@ -72,6 +91,9 @@ def learn_job(job):
     action = lambda: learn(train, job["learner"], **job["settings"])  # noqa: E731
     root, seconds = timed(action, job["repeats"], warmups=0)
     values = log_likelihood(root, test)
+    if "classes" in job:  # the last column is one
+        found = macro_f1(lambda x: log_likelihood(root, x), test, test.shape[1] - 1, job["classes"])
+        seconds["macro_f1"] = found
     nodes = len(get_nodes_by_type(root))
     report(base, nodes=nodes, rows=len(train), check=float(values.mean()), **seconds)
 

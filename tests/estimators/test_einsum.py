@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.family import Array
 from fedcircuits.errors import ParameterError, StructureError
 from fedcircuits.learning.em import Schedule, maximise_likelihood
-from fedcircuits.learning.starts import clusters, start_from_regions
+from fedcircuits.learning.starts import clusters, start_from, start_from_regions
 
 LEVELS = 16  # of the digits
 
@@ -150,6 +151,18 @@ def test_grey_levels_can_be_categories(digits: tuple[Array, Array]) -> None:
     assert -model.score(data) / 64 < 0.7 * np.log(LEVELS + 1)
 
 
+@pytest.mark.parametrize("kind", ["category", "count"])
+def test_levels_that_no_image_has_shown_stay_possible(
+    digits: tuple[Array, Array], kind: Literal["category", "count"]
+) -> None:
+    levels = np.minimum(np.round(digits[0] * LEVELS), LEVELS - 1)
+    names = tuple(range(LEVELS + 1)) if kind == "category" else ()
+    schema = fc.Schema(tuple(fc.Variable(f"x{i}", kind, names) for i in range(64)))
+    model = network(epochs=2).fit(fc.Table(schema, levels))
+    unseen = fc.Table(schema, np.full((1, 64), float(LEVELS)))
+    assert np.isfinite(model.score_samples(unseen)).all()
+
+
 def test_gradients_learn_images_too(digits: tuple[Array, Array]) -> None:
     model = network(training="gradient", epochs=2, pieces=2).fit(table(digits[0]))
     assert model.history_[-1] > model.history_[0]
@@ -189,6 +202,18 @@ def test_batches_let_no_weight_vanish_but_keep_zeros() -> None:
     found = maximise_likelihood(circuit, start, rows, schedule=plan, dtype=torch.float32)
     near, far, absent = found.parameters["root"]["weight"][0]
     assert near > 0.9 and 0 < far < 1e-6 and absent == 0
+
+
+def test_pseudo_counts_weigh_against_all_rows_over_batches() -> None:
+    schema = fc.Schema((fc.Variable("x", "category", tuple(range(50))),))
+    circuit = fc.structures.mixture_of_products(schema, 2)
+    rng = np.random.default_rng(0)
+    rows = rng.integers(2, size=(1000, 1)).astype(float)
+    start = start_from(circuit, rows, rng.dirichlet(np.ones(2), size=1000), rng)
+    plan = Schedule(epochs=2, batch_size=100)
+    found = maximise_likelihood(circuit, start, rows, schedule=plan)
+    seen = fc.Distribution(circuit, found.parameters).log_likelihood(np.array([[0.0], [1.0]]))
+    assert 0.999 < np.exp(seen).sum() < 1
 
 
 # ---------------------------------------------------------------------- starts

@@ -135,16 +135,39 @@ def test_a_file_is_learned_like_the_table(tmp_path: Path) -> None:
     ):
         expected = learner.fit(table).score(table)
         assert abs(learner.fit(source).score(table) - expected) < 0.3
-    with pytest.raises(TableError, match="LearnSPN needs the whole table in memory"):
-        fc.LearnSPN().fit(source)
+    whole = fc.LearnSPN(random_state=0)
+    np.testing.assert_array_equal(
+        whole.fit(source).score_samples(table), whole.fit(table).score_samples(table)
+    )
+    with pytest.raises(TableError, match="sample_weight is for tables in memory"):
+        fc.MixtureOfProducts().fit(source, sample_weight=np.ones(500))
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "pq", "csv"])
+@pytest.mark.parametrize(
+    "learner",
+    [fc.MixtureOfProducts(2, random_state=0), fc.LearnSPN(random_state=0)],
+    ids=lambda m: type(m).__name__,
+)
+def test_a_path_is_enough(tmp_path: Path, learner: fc.Model, suffix: str) -> None:
+    frame, path = mixed(300), tmp_path / f"rows.{suffix}"
+    if suffix == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path, row_group_size=100)
+    expected = learner.fit(frame).score(frame)
+    for given in (path, str(path)):
+        assert learner.fit(given).score(frame) == pytest.approx(expected, abs=1e-6)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "text.parquet").write_text("no parquet")
     with pytest.raises(TableError, match=r"cannot read .*text\.parquet as parquet"):
         ParquetRows(tmp_path / "text.parquet")
-    with pytest.raises(TableError, match="cannot read"):
+    with pytest.raises(TableError, match="no such file"):
         ParquetRows(tmp_path / "absent.parquet")
+    with pytest.raises(TableError, match="expected a file ending in"):
+        fc.MixtureOfProducts().fit("rows.xlsx")
 
 
 def test_in_memory_batches() -> None:

@@ -133,7 +133,7 @@ def test_components_that_are_no_number(components: object) -> None:
         (MIXED.assign(x=np.nan), "'x' has no values"),
         (MIXED.assign(x=[1.5, np.inf, 0, 1]), "'x'.*infinite"),
         (np.zeros(5), "two dimensions"),
-        ("data.csv", "Table.read"),
+        ("data.csv", "there is no such file"),
     ],
 )
 def test_data_that_is_none(data: object, words: str) -> None:

@@ -133,7 +133,7 @@ def test_file_is_absent_or_a_folder_or_empty(tmp_path, name):
 
 
 def test_suffix_is_unknown(tmp_path):
-    with pytest.raises(TableError, match=r"ending in \.csv, \.csv\.gz, \.parquet, \.npz"):
+    with pytest.raises(TableError, match=r"ending in \.csv, \.csv\.gz, \.parquet, \.pq, \.npz"):
         Table.read(written(tmp_path, "x", "data.xlsx"))
 
 

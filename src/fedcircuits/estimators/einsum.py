@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.gradient import Differentiable
@@ -29,8 +30,8 @@ from fedcircuits.circuits.structures import (
 )
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.learner import Learner, hold_back, progress
-from fedcircuits.learning.batches import Source
-from fedcircuits.learning.em import Fitted, Schedule, maximise_likelihood
+from fedcircuits.learning.batches import InMemory, Source
+from fedcircuits.learning.em import Fitted, Schedule, maximise_likelihood, mean_log_likelihood
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from, start_from_regions
 from fedcircuits.leaves import Gaussian, GaussianMass
 
@@ -159,7 +160,7 @@ class EinsumNetwork(Learner):
         circuit: Circuit,
         start: Parameters,
         rows: Source,
-        held: Array | None,
+        held: InMemory | None,
         scale: float | None,
         rng: np.random.Generator,
     ) -> Fitted:
@@ -178,11 +179,11 @@ class EinsumNetwork(Learner):
         circuit: Circuit,
         start: Parameters,
         rows: Source,
-        held: Array | None,
+        held: InMemory | None,
         scale: float | None,
         rng: np.random.Generator,
     ) -> Fitted:
-        """Adam on the mean log-likelihood of batches."""
+        """Adam on the mean log-likelihood of batches, by the weights of their rows."""
         program = Program(circuit, torch.float32)
         model = Differentiable(program, start)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
@@ -192,23 +193,29 @@ class EinsumNetwork(Learner):
         best = model.packed()
         for epoch in range(self.epochs):
             total = 0.0
-            for x, _ in rows.batches(self.batch_size, rng):
+            for x, weight in rows.batches(self.batch_size, rng):
                 optimiser.zero_grad()
-                loss = -model(torch.from_numpy(x)).mean()
-                loss.backward()
+                loss = _loss(model(torch.from_numpy(x)), weight, rows.weight / len(rows))
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 total -= float(loss.detach()) * len(x)
             history.append(total / len(rows))
             tell(epoch + 1, history[-1])
             if held is not None:
-                found = program.log_values(torch.from_numpy(held), model.packed())
-                scores.append(float(found.mean()))
+                scores.append(mean_log_likelihood(program, model.packed(), held))
             if held is None or scores[-1] >= max(scores):
                 best = model.packed()
             if len(scores) > self.patience and max(scores[-self.patience :]) < max(scores):
                 break
         learned = program.unpack(best)
         return Fitted(learned, tuple(history), tuple(scores), len(history) < self.epochs)
+
+
+def _loss(values: Tensor, weight: Array | None, mean: float) -> Tensor:
+    """Weights are in multiples of their mean over all rows, so that a heavy batch counts more."""
+    if weight is None:
+        return -values.mean()
+    return -(values * torch.from_numpy(weight / mean).to(values.dtype)).mean()
 
 
 def _scale(pixels: Array) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.learning.learn_spn import Settings, learn_spn
+from fedcircuits.learning.table import Table
 
 
 class LearnSPN(Learner):
@@ -56,6 +57,15 @@ class LearnSPN(Learner):
         self.target = target
         self.random_state = random_state
 
+    def fit_part(self, part: Table, whole: Table) -> Self:
+        """Learn from some rows of a table; bins, least variances and what unseen categories are
+        likely to be come from the whole of it."""
+        self._context = whole.values
+        try:
+            return self.fit(part)
+        finally:
+            del self._context
+
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         known = in_memory(rows, "LearnSPN")
         kept, held = hold_back(known, self.validation if self.refine else 0.0, rng)
@@ -63,8 +73,9 @@ class LearnSPN(Learner):
         settings = Settings(
             self.min_rows, self.clusters, self.test, self.threshold, self.trees, self.smoothing
         )
+        context = self.__dict__.get("_context")
         members = [
-            learn_spn(kept.values, schema, settings, rng, kept.weights)
+            learn_spn(kept.values, schema, settings, rng, kept.weights, context)
             for _ in range(self.ensemble)
         ]
         circuit, parameters = members[0] if len(members) == 1 else mixed(schema, members)

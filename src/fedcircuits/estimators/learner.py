@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
+import os
 from collections.abc import Callable
 from typing import Self
 
@@ -17,14 +16,16 @@ from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.errors import TableError
+from fedcircuits.estimators.bars import Bar, current
 from fedcircuits.estimators.model import Model, Rows
-from fedcircuits.learning.batches import InMemory, ParquetRows, Source
+from fedcircuits.learning.batches import PIECE, InMemory, ParquetRows, Source
 from fedcircuits.learning.em import Schedule, maximise_likelihood
+from fedcircuits.learning.readers import suffix_of
 from fedcircuits.learning.table import Table
 
-Training = Rows | ParquetRows
+Training = Rows | ParquetRows | str | os.PathLike[str]
 Weights = npt.ArrayLike | None
-QUIET = 2.0  # seconds before progress is shown
+BACKDROP = 100  # rows that stand for a whole table behind a part of it
 
 
 class Learner(Model):
@@ -33,19 +34,31 @@ class Learner(Model):
     random_state: int | None
 
     def fit(self, X: Training, y: object = None, sample_weight: Weights = None) -> Self:
-        """Learn from a DataFrame, Table, array, or ``ParquetRows`` read piece by piece."""
+        """Learn from a DataFrame, Table or array, or from a file by its path.
+
+        A parquet file, or ``ParquetRows``, is read piece by piece by learners that go by EM, and
+        whole by the others. A learner that takes more than two seconds shows it on a terminal.
+        """
         rng = np.random.default_rng(self.random_state)
-        if isinstance(X, ParquetRows):
-            self._learn(X, X.schema, rng)
-            return self
-        table = Table.of(X)
-        weight = _weights(sample_weight, len(table))
-        kept = np.isfinite(table.values).any(axis=1)  # a row without any value says nothing
-        if not kept.any():
-            raise TableError("every value of the table is missing: there is nothing to learn from")
-        chosen = None if weight is None else weight[kept]
-        self._learn(InMemory(table.values[kept], chosen), table.schema, rng)
+        given = _opened(X)
+        with Bar(type(self).__name__):
+            if isinstance(given, ParquetRows):
+                _refuse_weights(sample_weight, given)
+                self._learn(given, given.schema, rng)
+            else:
+                self._learn(_rows_of(given, sample_weight), given.schema, rng)
         return self
+
+    def fit_part(self, part: Table, whole: Table) -> Self:
+        """Learn from some rows of a table, with one row's weight of the whole behind them.
+
+        What the part has never seen is then rare and not impossible, and no leaf becomes a spike.
+        """
+        rng = np.random.default_rng(self.random_state)
+        others = whole.rows(rng.choice(len(whole), min(len(whole), BACKDROP), replace=False))
+        rows = Table(part.schema, np.concatenate([part.values, others.values]))
+        share = np.full(len(others), 1 / len(others))
+        return self.fit(rows, sample_weight=np.append(np.ones(len(part)), share))
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         raise NotImplementedError(f"{type(self).__name__} must say how it learns")
@@ -58,7 +71,7 @@ class Learner(Model):
         schedule: Schedule,
         rng: np.random.Generator,
         *,
-        validation: Array | None = None,
+        validation: InMemory | None = None,
         dtype: torch.dtype = torch.float64,
         rules: Rules | None = None,
     ) -> None:
@@ -72,17 +85,50 @@ class Learner(Model):
         self.validation_history_ = found.validation
 
 
+def _opened(given: Training) -> Table | ParquetRows:
+    if isinstance(given, ParquetRows):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        return Table.of(given)
+    return ParquetRows(given) if suffix_of(given) == ".parquet" else Table.read(given)
+
+
+def _rows_of(table: Table, sample_weight: Weights) -> InMemory:
+    """The rows that have a value and a weight: others say nothing."""
+    weight = _weights(sample_weight, len(table))
+    kept = np.isfinite(table.values).any(axis=1)
+    if not kept.any():
+        raise TableError("every value of the table is missing: there is nothing to learn from")
+    if weight is not None:
+        kept &= weight > 0
+        if not kept.any():
+            raise TableError("sample_weight is 0 for every row with a value: expected some above 0")
+    return InMemory(table.values[kept], None if weight is None else weight[kept])
+
+
+def _refuse_weights(given: Weights, rows: ParquetRows) -> None:
+    if given is not None:
+        raise TableError(
+            f"sample_weight is for tables in memory: read {rows.path} with Table.read to weigh rows"
+        )
+
+
 def in_memory(rows: Source, learner: str) -> InMemory:
-    """The rows of a learner that has to see all of them at once."""
+    """The rows of a learner that has to see all of them at once; those of a file are read."""
     if isinstance(rows, InMemory):
         return rows
-    raise TableError(
-        f"{learner} needs the whole table in memory: read it with Table.read, "
-        "or learn from the file with MixtureOfProducts, EinsumNetwork or HiddenChowLiuTree"
-    )
+    try:
+        return InMemory(np.concatenate([x for x, _ in rows.batches(PIECE, None)]))
+    except MemoryError:
+        raise TableError(
+            f"{learner} needs the whole table in memory, which {len(rows):,} rows do not fit into: "
+            "learn with MixtureOfProducts, EinsumNetwork or HiddenChowLiuTree"
+        ) from None
 
 
-def hold_back(rows: Source, share: float, rng: np.random.Generator) -> tuple[Source, Array | None]:
+def hold_back(
+    rows: Source, share: float, rng: np.random.Generator
+) -> tuple[Source, InMemory | None]:
     """Rows to learn from, and rows to stop by: a share of those in memory, or a drawn sample."""
     if not 0 <= share < 1:
         raise TableError(f"validation must be a share from 0 to below 1, got {share}")
@@ -90,11 +136,9 @@ def hold_back(rows: Source, share: float, rng: np.random.Generator) -> tuple[Sou
     if held < 1:
         return rows, None
     if not isinstance(rows, InMemory):
-        return rows, rows.some(min(held, 20_000), rng)
+        return rows, InMemory(rows.some(min(held, 20_000), rng))
     order = rng.permutation(len(rows))
-    kept = np.sort(order[held:])
-    weight = None if rows.weights is None else rows.weights[kept]
-    return InMemory(rows.values[kept], weight), rows.values[order[:held]]
+    return rows.rows(np.sort(order[held:])), rows.rows(order[:held])
 
 
 def _weights(given: Weights, rows: int) -> Array | None:
@@ -110,13 +154,12 @@ def _weights(given: Weights, rows: int) -> Array | None:
 
 
 def progress(name: str, epochs: int) -> Callable[[int, float], None]:
-    """A line that tells how far learning is, on a terminal and if it takes a while."""
-    begin = time.monotonic()
+    """What EM reports to after every epoch: the bar of the fit that runs, if there is one."""
+    bar = current()
 
     def tell(epoch: int, likelihood: float) -> None:
-        if sys.stderr.isatty() and time.monotonic() - begin > QUIET:
-            last = "\n" if epoch >= epochs else ""
-            text = f"\r{name}: epoch {epoch} of at most {epochs}, log-likelihood {likelihood:.4f}"
-            print(text, end=last, file=sys.stderr, flush=True)
+        if bar is not None:
+            text = f"epoch {epoch} of at most {epochs}, log-likelihood {likelihood:.4f}"
+            bar.tell(epoch, epochs, text)
 
     return tell

@@ -1,4 +1,4 @@
-"""Trees over the variables: Chow–Liu, and hidden Chow–Liu with a state beside every variable."""
+"""Trees over the variables: Chow–Liu, mixtures of them, and with a hidden state beside each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import torch
 
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.circuits.structures import LeafFamily, by_kind, latent_tree
-from fedcircuits.errors import StructureError
-from fedcircuits.estimators.learner import Learner, hold_back, in_memory
-from fedcircuits.learning.batches import Source
+from fedcircuits.errors import ParameterError, StructureError
+from fedcircuits.estimators.learner import Learner, hold_back, in_memory, progress
+from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import Schedule
 from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
+from fedcircuits.learning.tree_mixtures import learn_mixture, mixture_circuit
 from fedcircuits.learning.trees import chow_liu_circuit, learn_tree
 
 
@@ -34,12 +35,7 @@ class ChowLiuTree(Learner):
         self.random_state = random_state
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
-        for variable in schema:
-            if not variable.size:
-                raise StructureError(
-                    f"ChowLiuTree needs categories or booleans, but {variable.name!r} is a "
-                    f"{variable.kind}: use HiddenChowLiuTree, which takes every kind"
-                )
+        _refuse_numbers(schema, "ChowLiuTree")
         known = in_memory(rows, "ChowLiuTree")
         hot = OneHot.of(known.values, schema.variables)
         weight = None if known.weights is None else known.weights.astype(np.float32)
@@ -47,6 +43,68 @@ class ChowLiuTree(Learner):
         self.circuit_, self.parameters_ = chow_liu_circuit(
             schema, tables, hot.starts, self.smoothing
         )
+
+
+class MixtureOfChowLiuTrees(Learner):
+    """Components that are Chow–Liu trees, learned by EM; for categories and booleans.
+
+    ``ensemble`` mixes several mixtures that began from other clusters, which is worth more than
+    more components. ``smoothing`` is how many rows like the whole table every component is given
+    besides its own. With ``validation``, that share of the rows is held back and the best round
+    on them is kept.
+
+    >>> rows = np.random.default_rng(0).random((200, 4)) < 0.3
+    >>> MixtureOfChowLiuTrees(2, ensemble=1, random_state=0).fit(rows).score_samples(rows).shape
+    (200,)
+    """
+
+    def __init__(
+        self,
+        components: int = 20,
+        *,
+        ensemble: int = 4,
+        smoothing: float = 20.0,
+        max_iter: int = 10,
+        tol: float = 1e-4,
+        validation: float = 0.0,
+        target: str | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.components = components
+        self.ensemble = ensemble
+        self.smoothing = smoothing
+        self.max_iter = max_iter
+        self.tol = tol
+        self.validation = validation
+        self.target = target
+        self.random_state = random_state
+
+    def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
+        _refuse_numbers(schema, "MixtureOfChowLiuTrees")
+        self._check_settings()
+        known = in_memory(rows, "MixtureOfChowLiuTrees")
+        kept, held = hold_back(known, self.validation, rng)
+        assert isinstance(kept, InMemory)
+        judges = None if held is None else held.some(len(held), rng)  # by their weights
+        members = [
+            learn_mixture(
+                kept.values, schema, self.components, rng,
+                smoothing=self.smoothing, rounds=self.max_iter, tolerance=self.tol,
+                weight=kept.weights, validation=judges,
+                report=progress(f"MixtureOfChowLiuTrees, member {i + 1}", self.max_iter),
+            )
+            for i in range(self.ensemble)
+        ]  # fmt: skip
+        self.circuit_, self.parameters_ = mixture_circuit(schema, members)
+        self.history_ = members[-1].history
+        self.validation_history_ = members[-1].validation
+
+    def _check_settings(self) -> None:
+        for name in ("components", "ensemble", "max_iter"):
+            if (value := getattr(self, name)) < 1:
+                raise ParameterError(f"{name}: expected a whole number from 1, got {value!r}")
+        if not 0 <= self.smoothing < np.inf:
+            raise ParameterError(f"smoothing: expected a number from 0, got {self.smoothing!r}")
 
 
 class HiddenChowLiuTree(Learner):
@@ -95,3 +153,12 @@ class HiddenChowLiuTree(Learner):
             self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
         )
         self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32)
+
+
+def _refuse_numbers(schema: Schema, learner: str) -> None:
+    for variable in schema:
+        if not variable.size:
+            raise StructureError(
+                f"{learner} needs categories or booleans, but {variable.name!r} is a "
+                f"{variable.kind}: use HiddenChowLiuTree, which takes every kind"
+            )

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.schema import Kind, Scalar, Schema
 from fedcircuits.errors import TableError
+from fedcircuits.learning.inference import MOST_LEVELS
+from fedcircuits.learning.readers import existing
 from fedcircuits.learning.table import Table
 
 Batch = tuple[Array, Array | None]  # rows (batch, variables), their weights
+PIECE = 65_536  # rows of a file that are in memory at once
+FIRST = 2 * MOST_LEVELS + 100  # rows of a piece by which identifiers are told from categories
 
 
 class Source(Protocol):
@@ -28,15 +34,20 @@ class Source(Protocol):
         """All rows once; in random order with rng, as far as the source can."""
 
     def some(self, rows: int, rng: np.random.Generator) -> Array:
-        """Up to this many rows, drawn at random, for a start."""
+        """Up to this many rows, drawn at random by their weights, for a start."""
+
+
+def _writeable(values: Array) -> Array:
+    """Torch shares the memory of arrays, and warns of those that may not be written to."""
+    return np.require(values, np.float64, ["C", "W"])
 
 
 class InMemory:
     """The rows of a table, weighted or not."""
 
     def __init__(self, values: Array, weight: Array | None = None) -> None:
-        self.values = np.ascontiguousarray(values, dtype=np.float64)
-        self.weights = None if weight is None else np.asarray(weight, dtype=np.float64)
+        self.values = _writeable(values)
+        self.weights = None if weight is None else _writeable(weight)
 
     @property
     def weight(self) -> float:
@@ -52,28 +63,57 @@ class InMemory:
             yield self.values[at], None if self.weights is None else self.weights[at]
 
     def some(self, rows: int, rng: np.random.Generator) -> Array:
+        if self.weights is not None:
+            return self.values[_by_weight(self.weights, min(rows, len(self.values)), rng)]
         if len(self.values) <= rows:
             return self.values
         return np.asarray(self.values[rng.choice(len(self.values), rows, replace=False)])
 
+    def rows(self, at: npt.NDArray[np.int64]) -> InMemory:
+        return InMemory(self.values[at], None if self.weights is None else self.weights[at])
+
+    def mean(self, values: Array) -> float:
+        """Of one number a row."""
+        return float(np.average(values, weights=self.weights))
+
+
+def _by_weight(weights: Array, rows: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Rows drawn by weight, one from each of equally heavy stretches of the table: equal weights
+    give every row once."""
+    edges = np.cumsum(weights)
+    within = 0.5 if rows == len(weights) else rng.random(rows)
+    points = (np.arange(rows) + within) / rows * edges[-1]
+    points = np.minimum(points, np.nextafter(edges[-1], 0))
+    return np.asarray(np.searchsorted(edges, points, side="right"))
+
 
 class ParquetRows:
-    """A parquet file read by row groups: never more than one of them in memory.
+    """A parquet file read piece by piece: of its rows never more than 65,536 are in memory.
 
-    Kinds and categories come from ``schema``, or from the first row group; a category that only a
-    later group has is an error that names it. ``MixtureOfProducts``, ``EinsumNetwork`` and
-    ``HiddenChowLiuTree`` learn from it: ``model.fit(fc.ParquetRows("large.parquet"))``.
+    Kinds and categories are those that ``Table.read`` finds in the whole file, which is read once
+    for them unless ``schema`` is given; ``kinds``, ``categories`` and ``row_id`` are as in
+    ``Table.of``. ``MixtureOfProducts``, ``EinsumNetwork`` and ``HiddenChowLiuTree`` learn from it
+    as it is, other learners read it whole: ``model.fit(fc.ParquetRows("large.parquet"))``.
     """
 
-    def __init__(self, path: str | os.PathLike[str], schema: Schema | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        schema: Schema | None = None,
+        *,
+        kinds: Mapping[str, Kind] | None = None,
+        categories: Mapping[str, Sequence[Scalar]] | None = None,
+        row_id: str | None = None,
+    ) -> None:
         self.path = os.fspath(path)
+        file = existing(path)
         try:
-            self.file = pq.ParquetFile(self.path)
+            self.file = pq.ParquetFile(file)
         except Exception as error:
             raise TableError(f"cannot read {self.path} as parquet: {error}") from None
         if self.file.metadata.num_rows == 0:
-            raise TableError(f"{self.path} has no rows")
-        self.schema = schema or Table.from_arrow(self.file.read_row_group(0)).schema
+            raise TableError(f"expected a table with rows: {self.path} has none")
+        self.schema = schema or self._inferred(kinds or {}, categories or {}, row_id)
 
     @property
     def weight(self) -> float:
@@ -83,21 +123,67 @@ class ParquetRows:
         return int(self.file.metadata.num_rows)
 
     def batches(self, size: int, rng: np.random.Generator | None) -> Iterator[Batch]:
-        groups = np.arange(self.file.num_row_groups)
-        for group in groups if rng is None else rng.permutation(groups):
-            values = self._group(int(group))
+        """Row groups in random order, and rows within a piece of one, with rng."""
+        for values in self._pieces(rng):
             order = np.arange(len(values)) if rng is None else rng.permutation(len(values))
             for a in range(0, len(values), size):
                 yield values[order[a : a + size]], None
 
-    def _group(self, number: int) -> Array:
-        found = self.file.read_row_group(number, columns=list(self.schema.names))
-        return Table.from_arrow(found, schema=self.schema).values
-
     def some(self, rows: int, rng: np.random.Generator) -> Array:
-        share = min(1.0, rows / len(self))
-        parts = []
-        for group in range(self.file.num_row_groups):
-            values = self._group(group)
-            parts.append(values[rng.random(len(values)) < share])
-        return np.concatenate(parts)
+        share = rows / len(self)
+        every = self._pieces(None)
+        parts = [v if share >= 1 else v[rng.random(len(v)) < share] for v in every]
+        found = np.concatenate(parts) if parts else np.empty((0, len(self.schema)))
+        if not len(found):
+            raise TableError(f"{self.path}: every value is missing, there is nothing to learn from")
+        return found
+
+    def _pieces(self, rng: np.random.Generator | None) -> Iterator[Array]:
+        """The rows that have a value, in the codes of the schema."""
+        groups = np.arange(self.file.num_row_groups)
+        for group in groups if rng is None else rng.permutation(groups):
+            for part in self._parts(int(group), list(self.schema.names)):
+                values = Table.from_arrow(part, schema=self.schema).values
+                kept = np.isfinite(values).any(axis=1)
+                if kept.any():
+                    yield values if kept.all() else values[kept]
+
+    def _parts(self, group: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        found = self.file.iter_batches(PIECE, row_groups=[group], columns=columns)
+        return (pa.Table.from_batches([part]) for part in found)
+
+    def _inferred(
+        self,
+        kinds: Mapping[str, Kind],
+        categories: Mapping[str, Sequence[Scalar]],
+        row_id: str | None,
+    ) -> Schema:
+        """By the rows that tell: what they say of the columns is what all rows say."""
+        known = {*kinds, *categories}
+        parts = (p for g in range(self.file.num_row_groups) for p in self._parts(g))
+        telling = pa.concat_tables([part.take(_telling(part, known)) for part in parts])
+        columns = [name for name in telling.column_names if name != row_id]
+        return Table.from_arrow(telling.select(columns), kinds=kinds, categories=categories).schema
+
+
+def _telling(part: pa.Table, known: set[str]) -> npt.NDArray[np.int64]:
+    """Rows with the extremes, gaps, fractions and texts of every column, and the first few."""
+    rows = [np.arange(min(len(part), FIRST))]
+    for name, column in zip(part.column_names, part.columns, strict=True):
+        rows.append(np.flatnonzero(column.is_null().to_numpy())[:1])
+        rows.append(np.flatnonzero(column.is_valid().to_numpy())[:1])
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            numbers = column.to_numpy().astype(np.float64)
+            rows.append(_extremes(numbers))
+            rows.append(np.flatnonzero(numbers % 1 > 0)[:1])
+        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            codes = column.combine_chunks().dictionary_encode().indices.to_numpy(False)
+            first = np.sort(np.unique(codes, return_index=True)[1])
+            rows.append(first if name in known else first[: MOST_LEVELS + 2])
+    return np.unique(np.concatenate(rows)).astype(np.int64)
+
+
+def _extremes(numbers: Array) -> npt.NDArray[np.int64]:
+    if np.isnan(numbers).all():
+        return np.zeros(0, dtype=np.int64)
+    return np.array([np.nanargmin(numbers), np.nanargmax(numbers)])

@@ -82,8 +82,9 @@ def split_rows(
     if len(x) > MOST_ROWS:
         sample = rng.choice(len(x), MOST_ROWS, replace=False)
     label = k_means(x[sample], clusters, rng, weight[sample])
-    if label.max() > 0:
-        label = mixture(x, part.kinds, label, weight, sample)
+    if label.max() == 0:
+        return np.zeros(len(x), dtype=np.int64)
+    label = mixture(x, part.kinds, label, weight, sample)
     used = np.bincount(label) > 0
     return np.asarray((np.cumsum(used) - 1)[label])
 

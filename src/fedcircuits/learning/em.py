@@ -62,7 +62,7 @@ def maximise_likelihood(
     *,
     weight: Array | None = None,
     schedule: Schedule | None = None,
-    validation: Array | None = None,
+    validation: InMemory | None = None,
     rules: Rules | None = None,
     scale: float | None = None,
     dtype: torch.dtype = torch.float64,
@@ -111,6 +111,11 @@ def _revivable(new: Values, old: Values) -> Values:
     return new
 
 
+def mean_log_likelihood(program: Program, packed: Packed, rows: InMemory) -> float:
+    """Of a row, by the weights of the rows."""
+    return rows.mean(program.log_values(torch.from_numpy(rows.values), packed).double().numpy())
+
+
 class _Run:
     def __init__(
         self,
@@ -119,11 +124,11 @@ class _Run:
         source: Source,
         plan: Schedule,
         rules: Rules | None,
-        validation: Array | None,
+        validation: InMemory | None,
     ) -> None:
         self.program, self.source, self.plan, self.rules = program, source, plan, rules
         self.packed = self.best = start
-        self.held = None if validation is None else torch.from_numpy(validation)
+        self.held = validation
         self.history: list[float] = []
         self.validation: list[float] = []
         self.average: Counts | None = None
@@ -160,8 +165,11 @@ class _Run:
             self.packed = self.program.maximise(counts, self.packed, self.rules)
 
     def _update(self, counts: Counts) -> None:
-        """Stepwise EM: a running average of statistics a row."""
-        mean = counts.scaled(1 / counts.weight)
+        """Stepwise EM: a running average of statistics, each batch as if it were all rows.
+
+        Pseudo-counts of leaves then weigh against the whole table, not against one row.
+        """
+        mean = counts.scaled(self.source.weight / counts.weight)
         rate = self._rate()
         old = self.average
         self.average = mean if old is None else old.scaled(1 - rate).add(mean.scaled(rate))
@@ -181,7 +189,7 @@ class _Run:
         if self.held is None:
             self.best = self.packed
         else:
-            self.validation.append(float(self.program.log_values(self.held, self.packed).mean()))
+            self.validation.append(mean_log_likelihood(self.program, self.packed, self.held))
             if self.validation[-1] >= max(self.validation):
                 self.best = self.packed
             recent = self.validation[-self.plan.patience :]

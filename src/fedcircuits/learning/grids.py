@@ -16,6 +16,7 @@ from fedcircuits.circuits.family import Array
 from fedcircuits.learning.independence import Index
 
 BINS = 32
+HEAVY = 0.2  # share of a value that makes a column lumpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,19 @@ class Grid:
     def of(cls, column: Array, weight: Array, count: bool, bins: int = BINS) -> Grid:
         seen = ~np.isnan(column)
         edges = _edges(column[seen], weight[seen], count, bins)
-        codes = np.full(len(column), -1)
-        codes[seen] = np.searchsorted(edges[1:-1], column[seen], side="right")
+        codes = _codes(edges, column)
         counts = np.bincount(codes[seen], weight[seen], len(edges) - 1)
         even = np.diff(edges) / (edges[-1] - edges[0])
         return cls(edges, codes, (counts + 0.5 * even) / (counts.sum() + 0.5))
+
+    def of_part(self, column: Array) -> Grid:
+        """The same bins for other rows of the column."""
+        return Grid(self.edges, _codes(self.edges, column), self.share)
+
+    @property
+    def lumpy(self) -> bool:
+        """Whether single values are so heavy that no smooth family describes the column."""
+        return bool(len(self.share) > 2 and self.share.max() > HEAVY)
 
     def counted(self, rows: Index, weight: Array) -> Array:
         """Weight in every bin (bins,), for rows and their weights."""
@@ -41,11 +50,18 @@ class Grid:
         return np.bincount(codes[seen], weight[seen], len(self.share)).astype(np.float64)
 
 
+def _codes(edges: Array, column: Array) -> Index:
+    codes = np.full(len(column), -1)
+    seen = ~np.isnan(column)
+    codes[seen] = np.searchsorted(edges[1:-1], column[seen], side="right")
+    return codes
+
+
 def _edges(x: Array, weight: Array, count: bool, bins: int) -> Array:
     values, place = np.unique(x, return_inverse=True)
     if not len(values):
         return np.array([-0.5, 0.5, 1.5]) if count else np.array([0.0, 0.5, 1.0])
-    held = np.bincount(place, weight)
+    held = np.bincount(place, weight).astype(np.float64)
     bin_of = np.floor((np.cumsum(held) - held / 2) / max(held.sum(), 1e-300) * bins)
     cut = np.flatnonzero(np.diff(bin_of)) if len(values) > bins else np.arange(len(values) - 1)
     middle = values[cut] / 2 + values[cut + 1] / 2
@@ -56,6 +72,22 @@ def _edges(x: Array, weight: Array, count: bool, bins: int) -> Array:
     if not len(middle):  # one value, or one bin
         reach = max(float(values[-1] - values[0]) / 4, 1e-3 * max(abs(float(values[0])), 1.0))
         return np.array([values[0] - reach, values[0] / 2 + values[-1] / 2, values[-1] + reach])
+    middle = _around_heavy(values, held, middle)
     below = (middle[0] - values[0]) / (1 if cut[0] == 0 else 4)
     above = (values[-1] - middle[-1]) / (1 if cut[-1] == len(values) - 2 else 4)
     return np.array([values[0] - below, *middle, values[-1] + above])
+
+
+def _around_heavy(values: Array, held: Array, middle: Array) -> Array:
+    """Cuts close around values that are heavy on their own: as close as values lie anywhere, but
+    not closer than a thousandth of the column's deviation."""
+    heavy = values[held > HEAVY * held.sum()]
+    if not len(heavy):
+        return middle
+    mean = float(np.average(values, weights=held))
+    deviation = float(np.sqrt(np.average(np.square(values - mean), weights=held)))
+    reach = max(float(np.diff(values).min()), 1e-3 * deviation) / 2
+    close = np.concatenate([heavy - reach, heavy + reach])
+    inside = (close > values[0]) & (close < values[-1])
+    far = np.abs(middle[:, None] - heavy).min(axis=1) > reach
+    return np.unique(np.concatenate([middle[far], close[inside]]))

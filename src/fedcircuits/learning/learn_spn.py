@@ -100,14 +100,17 @@ def learn_spn(
     settings: Settings,
     rng: np.random.Generator,
     weight: Array | None = None,
+    context: Array | None = None,
 ) -> tuple[Circuit, Parameters]:
-    """A circuit and its parameters for values (rows, columns), NaN missing, and row weights."""
+    """A circuit and its parameters for values (rows, columns), NaN missing, and row weights.
+
+    ``context`` is a larger table that the rows are a part of (marginals.py)."""
     weight = np.ones(len(values)) if weight is None else np.asarray(weight, dtype=np.float64)
     _check(values, schema, weight)
     values, weight = values[weight > 0], weight[weight > 0]
     if all(v.size for v in schema):
         values, weight = _distinct(values, weight)
-    return _Growth(values, schema, settings, rng, weight).circuit()
+    return _Growth(values, schema, settings, rng, weight, context).circuit()
 
 
 def _check(values: Array, schema: Schema, weight: Array) -> None:
@@ -142,6 +145,7 @@ class _Growth:
         settings: Settings,
         rng: np.random.Generator,
         weight: Array,
+        context: Array | None,
     ) -> None:
         self.schema, self.settings, self.rng = schema, settings, rng
         self.weight = weight.astype(np.float32)
@@ -151,7 +155,7 @@ class _Growth:
         self.dependence = Dependence(
             values, schema, weight, settings.test, settings.threshold, self.features, rng
         )
-        self.marginals = Marginals(values, schema, weight, settings.smoothing, rng)
+        self.marginals = Marginals(values, schema, weight, settings.smoothing, rng, context)
         self.records: list[Record] = []
 
     # ------------------------------------------------------------------ growing

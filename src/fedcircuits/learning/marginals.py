@@ -4,11 +4,15 @@ Discrete columns take smoothed frequencies. A column of numbers takes the family
 likelihood on rows held back, in ``FOLDS`` folds.
 
     real    gaussian, student_t; in parts of ``MANY`` rows also histogram and, where the whole
-            column is positive, gamma and exponential; in parts of fewer than ``FEW`` gaussian
+            column is positive, gamma and exponential; in parts of fewer than ``FEW`` gaussian;
+            where single values are heavy, as zeros often are, histogram only
     count   poisson, count_histogram; with fewer than ``FEW`` rows what is best on the whole table
 
 A family that calls some values impossible is mixed with a trace of one that does not (a wide
 Student t, a Poisson), so that no row to come has probability 0. Weights count as repetitions.
+
+A table that is part of a larger one may be learned in its context: bins, least variances and what
+unseen categories are likely to be come from the larger table then.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.parameters import WEIGHT
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.learning.fits import Scale, fitted, log_density
-from fedcircuits.learning.grids import Grid
+from fedcircuits.learning.grids import HEAVY, Grid
 from fedcircuits.learning.independence import Index
 
 FEW = 20
@@ -49,21 +53,28 @@ class Marginals:
         weight: Array,
         smoothing: float,
         rng: np.random.Generator,
+        context: Array | None = None,
     ) -> None:
         self.values, self.schema = values, schema
         self.weight, self.smoothing, self.rng = weight.astype(np.float64), smoothing, rng
         self.numbers = [i for i, v in enumerate(schema) if not v.size]
         self.place = {c: i for i, c in enumerate(self.numbers)}
-        x, w = self._numbers(np.arange(len(values)), self.numbers)
+        known = values if context is None else context  # what scales, bins and priors come from
+        counted = self.weight if context is None else np.ones(len(context))
+        x, w = _filled(known[:, self.numbers], counted)
         self.scale = Scale.of(x, w)
-        self.grids = {
-            c: Grid.of(values[:, c], self.weight, schema.variables[c].kind == "count")
+        grids = {
+            c: Grid.of(known[:, c], counted, schema.variables[c].kind == "count")
             for c in self.numbers
         }
+        self.grids = {c: grid.of_part(values[:, c]) for c, grid in grids.items()}
+        enough = float(counted.sum()) >= FEW / HEAVY
+        self.lumpy = {c for c, grid in grids.items() if enough and grid.lumpy}
+        self.prior = None if context is None else _shares(context, schema)
         self.positive = {c: bool((w[:, i] == 0).all() or x[w[:, i] > 0, i].min() > 0)
                          for c, i in self.place.items()}  # fmt: skip
         counts = [c for c in self.numbers if schema.variables[c].kind == "count"]
-        self.usual = dict.fromkeys(self.numbers, DEFAULT["real"])
+        self.usual = {c: "histogram" if c in self.lumpy else DEFAULT["real"] for c in self.numbers}
         self.usual |= dict(zip(counts, self._chosen(np.arange(len(values)), counts), strict=True))
 
     def nodes(self, name: str, rows: Index, columns: Index) -> Built:
@@ -98,7 +109,10 @@ class Marginals:
         part, w = self.values[rows[:, None], members], self.weight[rows]
         size = self.schema.variables[members[0]].size
         counts = np.stack([w @ (part == code) for code in range(size)], axis=-1)  # (members, size)
-        counts = counts + max(self.smoothing, 1e-9)
+        if self.prior is None:
+            counts = counts + max(self.smoothing, 1e-9)
+        else:
+            counts = counts + PULL * np.stack([self.prior[c] for c in members])
         share = counts / counts.sum(axis=1, keepdims=True)
         return {"probability": (share[:, 1] if rule == "bernoulli" else share)[None]}
 
@@ -162,6 +176,8 @@ class Marginals:
 
     def _candidates(self, column: int, many: bool) -> tuple[str, ...]:
         kind = self.schema.variables[column].kind
+        if kind == "real" and column in self.lumpy:
+            return ("histogram",)
         if kind == "real" and not many:
             return DEFAULT[kind], "student_t"
         more = POSITIVE if kind == "real" and self.positive[column] else ()
@@ -193,12 +209,28 @@ class Marginals:
 
     def _numbers(self, rows: Index, columns: list[int]) -> tuple[Array, Array]:
         """Values (rows, columns) with 1 for missing ones, and weights that are 0 there."""
-        part = self.values[rows[:, None], columns]
-        seen = ~np.isnan(part)
-        return np.where(seen, part, 1.0), np.where(seen, self.weight[rows][:, None], 0.0)
+        return _filled(self.values[rows[:, None], columns], self.weight[rows])
 
     def _scale(self, columns: list[int]) -> Scale:
         return self.scale.part([self.place[c] for c in columns])
+
+
+def _filled(part: Array, weight: Array) -> tuple[Array, Array]:
+    seen = ~np.isnan(part)
+    return np.where(seen, part, 1.0), np.where(seen, weight[:, None], 0.0)
+
+
+def _shares(context: Array, schema: Schema) -> dict[int, Array]:
+    """Smoothed frequencies of every discrete column over a whole table."""
+    found = {}
+    for c, variable in enumerate(schema):
+        if variable.size:
+            column = context[:, c]
+            counts = np.bincount(
+                column[~np.isnan(column)].astype(np.int64), minlength=variable.size
+            )
+            found[c] = (counts + 0.5) / (counts.sum() + 0.5 * variable.size)
+    return found
 
 
 def _best(score: dict[str, float]) -> str:

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import pyarrow
 
 MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "NULL")
-SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".npz")
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 
 
 def suffix_of(path: str | PathLike[str]) -> str:
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
         if Path(path).name.lower().endswith(suffix):
-            return suffix
+            return ".parquet" if suffix == ".pq" else suffix
     raise TableError(f"{path}: expected a file ending in {', '.join(SUFFIXES)}")
 
 

@@ -141,7 +141,7 @@ class Table:
 
     @classmethod
     def read(cls, path: str | PathLike[str], **options: Unpack[TableOptions]) -> Table:
-        """A table of a file ending in .csv, .csv.gz, .parquet or .npz."""
+        """A table of a file ending in .csv, .csv.gz, .parquet (.pq) or .npz."""
         suffix = readers.suffix_of(path)
         if suffix == ".npz":
             return cls.of(readers.npz_arrays(path), **options)

@@ -83,7 +83,7 @@ def chow_liu_circuit(
     values: dict[str, Arrays] = dict(indicator_codes(circuit))
     for name, above in parents(tree).items():
         parent = -1 if above is None else schema.index(above)
-        weight = _conditional(tables, starts, schema.index(name), parent, smoothing)
+        weight = conditional(tables, starts, schema.index(name), parent, smoothing)
         values[f"sum:{name}"] = {WEIGHT: weight}
     return circuit, Parameters(values)
 
@@ -109,13 +109,13 @@ def forest_nodes(
             nodes.append(Product(f"{name}/product:{v.name}", (leaf.name, *below[own])))
         units = 1 if parent < 0 else variables[parent].size
         nodes.append(Sum(f"{name}/sum:{v.name}", (nodes[-1].name,), units))
-        weight = _conditional(tables, starts, own, parent, smoothing)
+        weight = conditional(tables, starts, own, parent, smoothing)
         values[nodes[-1].name] = {WEIGHT: weight}
         below.setdefault(parent, []).append(nodes[-1].name)
     return nodes, values, below[-1]
 
 
-def _conditional(tables: Array, starts: Index, own: int, parent: int, smoothing: float) -> Array:
+def conditional(tables: Array, starts: Index, own: int, parent: int, smoothing: float) -> Array:
     """P(own | parent), a row for every value of the parent; of the root one row."""
     columns = slice(starts[own], starts[own + 1])
     if parent < 0:

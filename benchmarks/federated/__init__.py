@@ -1,0 +1,1 @@
+"""Federated circuits against one place, other weights, other methods, and more parties."""

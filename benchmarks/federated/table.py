@@ -1,0 +1,167 @@
+"""Table 1: one place, each party alone, and one circuit of parties that keep their rows.
+
+    python -m benchmarks.run federated
+
+"centralised" is LearnSPN on all training rows; "by class" learns a circuit of every class, which is
+what FedPC does with the rows of a party that knows the label, on a federation of one party; "each
+alone" is the mean over parties of LearnSPN on own rows. Test rows are read for the table only.
+
+Times are of training. "cpu" adds up all parties; "slowest" is the slowest party and the coordinator
+in CPU seconds, over centralised in CPU seconds: parties with a core each. "wall" is measured: the
+process engine on this machine's cores over centralised in this process, seed 0, least of three.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from sklearn.metrics import f1_score
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+import fedcircuits as fc
+from benchmarks.federated import weights
+from benchmarks.federated.clock import Stopwatch
+from benchmarks.federated.sets import SETS, SPLITS, Data, halves
+from benchmarks.runner import Cell, Json, print_table
+
+SEEDS = 5
+REFINED = {"breast cancer": SEEDS, "credit": 0, "adult": 1}  # seeds of EM across parties
+WALLS = 3
+CENTRAL = "centralised, LearnSPN"
+
+
+@dataclass(slots=True)
+class Scores:
+    """One row of the table over seeds."""
+
+    likelihood: list[float] = field(default_factory=list)
+    macro: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    slowest: list[float] = field(default_factory=list)
+
+    def add(self, model: fc.Model, data: Data, watch: Stopwatch) -> None:
+        asked = model.collect() if isinstance(model, fc.FedPC) else model
+        self.likelihood.append(asked.score(data.test))
+        self.macro.append(macro_f1(asked, data))
+        self.cpu.append(watch.total)
+        self.slowest.append(watch.slowest)
+
+
+def macro_f1(model: fc.Model, data: Data) -> float:
+    found = model.predict(data.test, data.target).astype(str)
+    truth = data.test.column(data.target).astype(str)
+    return float(f1_score(truth, found, average="macro"))
+
+
+def run(sets: tuple[str, ...] = tuple(SETS), seeds: int = SEEDS) -> list[Json]:
+    torch.set_num_threads(1)
+    results: list[Json] = []
+    for name in sets:
+        try:
+            rows = _table(name, seeds)
+        except fc.errors.DatasetError as error:
+            print(f"  {name} left out: {error}")
+            continue
+        print(f"\n{name}: mean over test rows, ± deviation over seeds")
+        print_table(rows)
+        results += [{"table": "splits", "set": name, **row} for row in rows]
+    return results + weights.run(sets, seeds)
+
+
+def _table(name: str, seeds: int) -> list[dict[str, Cell]]:
+    found: dict[str, Scores] = {}
+    walls: dict[str, float] = {}
+    for seed in range(seeds):
+        data = halves(name, seed)
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # parties with few rows of a class
+            for title, model, watch in _models(data):
+                found.setdefault(title, Scores()).add(model, data, watch)
+            _alone(data, found.setdefault("each party alone, horizontal", Scores()))
+            if seed == 0:
+                walls = _walls(data)
+        print(f"  {name}, seed {seed}: done", flush=True)
+    return [_row(t, s, found[CENTRAL], walls.get(t)) for t, s in found.items()]
+
+
+def _models(data: Data) -> Iterator[tuple[str, fc.Model, Stopwatch]]:
+    """Title, learned model and its times."""
+    whole = fc.Federation({"all": data.train}, allow_collect=True)
+    spn = fc.LearnSPN(random_state=data.seed)
+    mixture = fc.MixtureOfProducts(50, random_state=data.seed)
+    yield CENTRAL, *_timed(lambda _: spn.fit(data.train))
+    yield "mixture of 50 products", *_timed(lambda _: mixture.fit(data.train))
+    own = fc.FedPC(target=data.target, random_state=data.seed)
+    yield "centralised, by class", *_timed(lambda watch: own.fit(whole, engine=watch))
+    for split, cut in SPLITS.items():
+        federation = cut(data)
+        for rounds in (0, 3):
+            if rounds and (split == "horizontal" or data.seed >= REFINED[data.name]):
+                continue
+            model = fc.FedPC(target=data.target, refine=rounds, random_state=data.seed)
+            title = f"FedPC, {split}" + (f", {rounds} rounds of EM" if rounds else "")
+            yield title, *_timed(lambda w, m=model, f=federation: m.fit(f, engine=w))
+
+
+def _timed(fit: Callable[[Stopwatch], fc.Model]) -> tuple[fc.Model, Stopwatch]:
+    """A model with its times; what needs no engine counts as one party."""
+    watch, begin = Stopwatch(), time.process_time()
+    model = fit(watch)
+    if not watch.seconds:
+        watch.seconds["all"] = time.process_time() - begin
+    return model, watch
+
+
+def _alone(data: Data, scores: Scores) -> None:
+    each = Scores()
+    for party in SPLITS["horizontal"](data):
+        spn = fc.LearnSPN(random_state=data.seed)
+        model, watch = _timed(lambda _, s=spn, p=party: s.fit(p.table))
+        each.add(model, data, watch)
+    scores.likelihood.append(float(np.mean(each.likelihood)))
+    scores.macro.append(float(np.mean(each.macro)))
+    scores.cpu.append(sum(each.cpu))
+    scores.slowest.append(max(each.slowest))
+
+
+def _walls(data: Data) -> dict[str, float]:
+    """Wall time of the process engine over that of LearnSPN in this process."""
+    spn = fc.LearnSPN(random_state=data.seed)
+    cases: dict[str, Callable[[], object]] = {CENTRAL: lambda: spn.fit(data.train)}
+    for split, cut in SPLITS.items():
+        model, federation = fc.FedPC(target=data.target, random_state=data.seed), cut(data)
+        cases[f"FedPC, {split}"] = lambda m=model, f=federation: m.fit(f, engine="process")
+    least = dict.fromkeys(cases, np.inf)
+    for _ in range(WALLS):  # in turn: others on the machine disturb all alike
+        for title, fit in cases.items():
+            begin = time.perf_counter()
+            fit()
+            least[title] = min(least[title], time.perf_counter() - begin)
+    return {title: least[title] / least[CENTRAL] for title in cases}
+
+
+def _row(title: str, scores: Scores, central: Scores, wall: float | None) -> dict[str, Cell]:
+    seeds = len(scores.cpu)
+    reference = float(np.mean(central.likelihood[:seeds]))
+    return {
+        "": title,
+        "log-likelihood": spread(scores.likelihood),
+        "above centralised": float(np.mean(scores.likelihood)) - reference,
+        "macro-F1": spread(scores.macro),
+        "cpu s": float(np.mean(scores.cpu)),
+        "slowest, of centralised": float(
+            np.mean(scores.slowest) / np.mean(central.slowest[:seeds])
+        ),
+        "wall, of centralised": "" if wall is None else wall,
+        "seeds": seeds,
+    }
+
+
+def spread(values: list[float]) -> str:
+    """Mean ± deviation."""
+    if len(values) < 2:
+        return f"{np.mean(values):.3f}"
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"

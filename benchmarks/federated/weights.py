@@ -1,0 +1,86 @@
+"""Weights of the root, and columns that several parties hold: the paper's rules beside ours.
+
+Vertical: "sizes" is the paper's rule, "cooccurrence" counts which clusters meet in a row, "em" goes
+on from there by EM on the weights alone. Hybrid: "pooled" is the paper's one mixture a shared
+subspace, under every product; "cluster" keeps a leaf of every cluster. Leaves, clusters and rows
+are the same within a seed; wins count the seeds in which the row beats the first of its split.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from sklearn.metrics import f1_score
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+import fedcircuits as fc
+from benchmarks.federated.sets import Data, halves, hybrid, hybrid_with_label, vertical
+from benchmarks.runner import Cell, Json, print_table
+
+Settings = dict[str, str]
+VERTICAL: dict[str, Settings] = {
+    "sizes (paper)": {"weights": "sizes"},
+    "cooccurrence": {"weights": "cooccurrence"},
+    "em": {"weights": "em"},
+}
+HYBRID: dict[str, Settings] = {
+    "pooled, sizes (paper)": {"shared_leaves": "pooled", "weights": "sizes"},
+    "pooled, cooccurrence": {"shared_leaves": "pooled", "weights": "cooccurrence"},
+    "cluster, cooccurrence": {"shared_leaves": "cluster", "weights": "cooccurrence"},
+}
+CASES: dict[str, tuple[Callable[[Data], fc.Federation], dict[str, Settings]]] = {
+    "vertical, 2": (lambda d: vertical(d, 2), VERTICAL),
+    "vertical, 3": (lambda d: vertical(d, 3), VERTICAL),
+    "hybrid, 2": (hybrid, HYBRID),
+    "hybrid, 2, label shared": (hybrid_with_label, HYBRID),
+}
+MOST = 20_000  # rows of a set, to learn from and to test
+
+
+def run(sets: tuple[str, ...], seeds: int) -> list[Json]:
+    results: list[Json] = []
+    for name in sets:
+        rows: list[dict[str, Cell]] = []
+        for split, (cut, settings) in CASES.items():
+            rows += _case(name, split, cut, settings, seeds)
+        print(f"\n{name}, at most {MOST:,} rows: weights and shared leaves")
+        print_table(rows)
+        results += [{"table": "weights", "set": name, **row} for row in rows]
+    return results
+
+
+def _case(
+    name: str,
+    split: str,
+    cut: Callable[[Data], fc.Federation],
+    settings: dict[str, Settings],
+    seeds: int,
+) -> list[dict[str, Cell]]:
+    likelihood = np.empty((len(settings), seeds))
+    macro = np.empty_like(likelihood)
+    for seed in range(seeds):
+        data = halves(name, seed, MOST)
+        federation = cut(data)
+        for i, own in enumerate(settings.values()):
+            likelihood[i, seed], macro[i, seed] = _scores(data, federation, own)
+    return [
+        {
+            "split": split,
+            "rule": rule,
+            "log-likelihood": f"{likelihood[i].mean():.3f} ± {likelihood[i].std():.3f}",
+            "above the paper's": float((likelihood[i] - likelihood[0]).mean()),
+            "wins": f"{int((likelihood[i] > likelihood[0]).sum())} of {seeds}" if i else "",
+            "macro-F1": f"{macro[i].mean():.3f} ± {macro[i].std():.3f}",
+        }
+        for i, rule in enumerate(settings)
+    ]
+
+
+def _scores(data: Data, federation: fc.Federation, own: Settings) -> tuple[float, float]:
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = fc.FedPC(target=data.target, random_state=data.seed).set_params(**own)
+        asked = model.fit(federation).collect()
+    found = asked.predict(data.test, data.target).astype(str)
+    truth = data.test.column(data.target).astype(str)
+    return asked.score(data.test), float(f1_score(truth, found, average="macro"))
