@@ -49,6 +49,8 @@ def density(family: str, x: Array, p: Arrays) -> Array:
             return np.asarray(x == p["code"], dtype=np.float64)
         case "poisson":
             return np.asarray(stats.poisson.pmf(x, p["rate"]))
+        case "binomial":
+            return np.asarray(stats.binom.pmf(x, p["trials"], p["probability"]))
         case "gaussian":
             return np.asarray(stats.norm.pdf(x, p["mean"], np.sqrt(p["variance"])))
         case "student_t":

@@ -25,7 +25,7 @@ from tests.circuits.reference import CUTS
 FAMILIES = {  # by sort of variable
     "boolean": ("bernoulli", "categorical", "indicator"),
     "category": ("categorical", "indicator"),
-    "count": ("poisson", "count_histogram"),
+    "count": ("poisson", "binomial", "count_histogram"),
     "real": ("gaussian", "student_t", "gamma", "exponential", "histogram"),
     "pixel": ("gaussian_mass",),
 }
@@ -63,6 +63,9 @@ def leaf_parameters(family: str, rng: np.random.Generator, size: int, *shape: in
             return {"code": rng.integers(size, size=shape).astype(np.float64)}
         case "poisson":
             return {"rate": rng.uniform(0.3, 4.0, shape)}
+        case "binomial":
+            trials = rng.choice([7.0, 20.0], shape)
+            return {"probability": rng.uniform(0.05, 0.95, shape), "trials": trials}
         case "count_histogram":
             edges = np.broadcast_to(EDGES, (*shape, len(EDGES))).copy()
             return {"edges": edges, "probability": _distributions(rng, *shape, len(EDGES) - 1)}

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.family import Family, LinearFamily, family
 from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
 
@@ -28,7 +28,7 @@ Key = tuple[int | str, ...]  # level, kind, shape…
 @dataclass(frozen=True, slots=True)
 class Slot:
     name: str
-    kind: str  # linear, direct, joint, product, outer, sum, outer_sum
+    kind: str  # linear, direct, joint, given, product, outer, sum, outer_sum
     units: int
     reads: tuple[str, ...] = ()  # outer_sum: all left children, then all right ones
     leaves: tuple[Leaf, ...] = ()
@@ -80,6 +80,8 @@ def _slots(circuit: Circuit) -> dict[str, Slot]:
 
 def _melts(node: Node, circuit: Circuit, readers: list[Node]) -> bool:
     """Whether a node is evaluated inside its reader rather than in rows of its own."""
+    if isinstance(node, Leaf) and node.family == CIRCUIT:
+        return False
     if isinstance(node, Leaf):
         [reader] = readers if len(readers) == 1 else [None]
         linear = isinstance(family(node.family), LinearFamily)
@@ -100,7 +102,9 @@ def _sums_outer_products(node: Sum, circuit: Circuit) -> bool:
 
 def _slots_of(node: Node, circuit: Circuit, melting: set[str]) -> Iterator[Slot]:
     name, units = node.name, circuit.units[node.name]
-    if isinstance(node, Leaf):
+    if isinstance(node, Leaf) and node.family == CIRCUIT:
+        yield Slot(name, "given", units, leaves=(node,))
+    elif isinstance(node, Leaf):
         rule = family(node.family)
         linear = "linear" if isinstance(rule, LinearFamily) else "direct"
         yield Slot(name, linear if isinstance(rule, Family) else "joint", units, leaves=(node,))
@@ -156,6 +160,8 @@ def _shape(slot: Slot, circuit: Circuit, slots: dict[str, Slot]) -> tuple[int | 
         return "direct", slot.leaves[0].family, slot.units, len(slot.leaves[0].scope)
     if slot.kind == "joint":
         return "joint", slot.name
+    if slot.kind == "given":
+        return "given", slot.units
     units = [slots[r].units for r in slot.reads]
     if slot.kind == "product":
         return "product", slot.units, bucket(len(units))

@@ -22,6 +22,7 @@ from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation import flat
 from fedcircuits.circuits.evaluation.direct import DirectStep
 from fedcircuits.circuits.evaluation.flat import Flat
+from fedcircuits.circuits.evaluation.given import GivenStep
 from fedcircuits.circuits.evaluation.joints import JointCounts, JointStep, JointValues
 from fedcircuits.circuits.evaluation.layout import Key, Slot, lay_out
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
@@ -114,6 +115,8 @@ class Program:
                 return LinearStep.make(key, slots, layout, circuit, self.columns)
             case "direct":
                 return DirectStep.make(key, slots, layout, circuit)
+            case "given":
+                return GivenStep.make(key, slots, layout, circuit)
             case "joint":
                 return JointStep.make(slots[0], layout, circuit)
             case "product":

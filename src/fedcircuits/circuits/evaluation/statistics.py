@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.family import Array, LinearFamily, family
 from fedcircuits.circuits.parameters import Parameters
 
@@ -55,7 +55,7 @@ class Columns:
         schema = circuit.schema
         found: dict[tuple[str, int], dict[int, None]] = {}
         for leaf in circuit.leaves():
-            if isinstance(family(leaf.family), LinearFamily):
+            if leaf.family != CIRCUIT and isinstance(family(leaf.family), LinearFamily):
                 key = (leaf.family, schema[leaf.scope[0]].size)
                 found.setdefault(key, {}).update((schema.index(v), None) for v in leaf.scope)
         cells, start = {}, 0
@@ -153,6 +153,7 @@ class Inputs:
     seen: Tensor | None  # (variables, batch) of 0 and 1; None: everything is seen
     statistics: int
     variables: int
+    given: Tensor | None = None  # (units of given leaves, batch): log-values found elsewhere
 
     @property
     def seen_row(self) -> int:

@@ -1,0 +1,103 @@
+"""The upper part of a circuit whose leaves are evaluated elsewhere: sums and products alone.
+
+Every leaf is a circuit of its own. Their log-values come in as one matrix (units, rows), the units
+of all leaves end to end in the order of the nodes, and what goes back to them comes out in the same
+order: the posterior of every leaf unit, or which unit a row chose.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.evaluation.program import Counts, Packed, Program, finite
+from fedcircuits.circuits.evaluation.statistics import Inputs
+from fedcircuits.circuits.evaluation.step import Choice, State
+from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.errors import QueryError
+
+
+class Network:
+    """``Network(circuit).log_values(given, packed)``: log-values given as (leaf units, rows)."""
+
+    def __init__(self, circuit: Circuit, dtype: torch.dtype = torch.float64) -> None:
+        local = [leaf.name for leaf in circuit.leaves() if leaf.family != CIRCUIT]
+        if local:
+            raise QueryError(f"leaf {local[0]!r} of a network must be a circuit held elsewhere")
+        self.circuit = circuit
+        self.program = Program(circuit, dtype)
+
+    def pack(self, parameters: Parameters) -> Packed:
+        return self.program.pack(parameters)
+
+    def log_values(self, given: Array, packed: Packed) -> Array:
+        """(rows,) of the root."""
+        found = [
+            self._upward(part, packed).values[self.program.root] for part in self._parts(given)
+        ]
+        return np.asarray(finite(torch.cat(found)).double().numpy())
+
+    def posteriors(
+        self, given: Array, packed: Packed, weight: Array | None = None
+    ) -> tuple[Array, Counts]:
+        """Posterior of every leaf unit (units, rows) times the rows' weights, and the expected
+        counts of all sums; what is impossible has posterior zero."""
+        weights = torch.ones(given.shape[1]) if weight is None else torch.from_numpy(weight)
+        found, total, at = [], None, 0
+        for part in self._parts(given):
+            own = weights[at : at + part.shape[1]].to(self.program.dtype)
+            at += part.shape[1]
+            state = self._upward(part, packed)
+            gradient, derivatives = self.program.downward(state, packed, own)
+            triples = zip(self.program.steps, derivatives, packed.values, strict=True)
+            steps = tuple(step.expected(d, p) for step, d, p in triples)
+            logs = (finite(state.values[self.program.root].double()) * own).nan_to_num(nan=0.0)
+            counts = Counts(float(logs.sum()), float(own.sum()), steps)
+            total = counts if total is None else total.add(counts)
+            found.append(self._given(gradient))
+        assert total is not None
+        return np.asarray(torch.cat(found, 1).double().numpy()), total
+
+    def choices(
+        self, given: Array, packed: Packed, rng: np.random.Generator | None
+    ) -> tuple[Array, Array]:
+        """The unit of every leaf that a row reaches (leaves, rows), −1 where it does not, drawn
+        from the posterior or, without rng, the best; and the root's log-value, or its maximum."""
+        chosen, roots = [], []
+        numbers = [self.program.layout.number[leaf.name] for leaf in self.circuit.leaves()]
+        for part in self._parts(given):
+            state = self._upward(part, packed, maximum=rng is None)
+            slots = len(self.program.layout.number) + 1
+            picked = torch.full((slots, part.shape[1]), -1, dtype=torch.int32)
+            picked[self.program.layout.number[self.circuit.root.name]] = 0
+            choice = Choice(picked, np.empty((part.shape[1], 0)), rng)
+            for step, own in zip(
+                reversed(self.program.steps), reversed(packed.values), strict=True
+            ):
+                step.choose(own, state, choice)
+            chosen.append(picked[numbers])
+            roots.append(state.values[self.program.root])
+        return torch.cat(chosen, 1).numpy(), finite(torch.cat(roots)).double().numpy()
+
+    def _parts(self, given: Array) -> list[Tensor]:
+        whole = torch.from_numpy(np.nan_to_num(given, neginf=-np.inf)).to(self.program.dtype)
+        size = self.program.batch
+        return [whole[:, a : a + size] for a in range(0, max(1, given.shape[1]), size)]
+
+    def _upward(self, given: Tensor, packed: Packed, maximum: bool = False) -> State:
+        rows = given.shape[1]
+        nothing = torch.full((rows, len(self.circuit.schema)), torch.nan)
+        blank = torch.zeros(0, rows, dtype=self.program.dtype)
+        inputs = Inputs(nothing, blank, None, 0, len(self.circuit.schema), given)
+        return self.program.upward(inputs, packed, maximum)
+
+    def _given(self, matrix: Tensor) -> Tensor:
+        rows = [
+            self.program.layout.row[leaf.name] + k
+            for leaf in self.circuit.leaves()
+            for k in range(leaf.units)
+        ]
+        return matrix[rows]
