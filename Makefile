@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python -m fedcircuits.app.demo
+	@$(BIN)/python -m fedcircuits demo
 
 lint: $(READY)
 	$(BIN)/ruff check .

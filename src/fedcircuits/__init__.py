@@ -8,12 +8,18 @@ from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.errors import FedcircuitsError
+from fedcircuits.estimators.alignment import aligned
 from fedcircuits.estimators.einsum import EinsumNetwork
 from fedcircuits.estimators.external import External
+from fedcircuits.estimators.fedpc import FedPC
+from fedcircuits.estimators.fedtrees import FedTrees
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.model import CircuitModel, Model, load
-from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree
+from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
+from fedcircuits.federation.federation import Federation, Party
+from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.split import dirichlet, split
 from fedcircuits.learning.batches import ParquetRows
 from fedcircuits.learning.predictors import DecisionTreeLeaf
 from fedcircuits.learning.table import Table
@@ -28,24 +34,33 @@ __all__ = [
     "EinsumNetwork",
     "Explanation",
     "External",
+    "FedPC",
+    "FedTrees",
     "FedcircuitsError",
+    "Federation",
     "Fuse",
     "HiddenChowLiuTree",
     "Leaf",
     "LearnSPN",
+    "Ledger",
+    "MixtureOfChowLiuTrees",
     "MixtureOfProducts",
     "Model",
     "Node",
     "Parameters",
     "ParquetRows",
+    "Party",
     "Product",
     "Schema",
     "Sum",
     "Table",
     "Variable",
+    "aligned",
     "datasets",
+    "dirichlet",
     "errors",
     "load",
+    "split",
     "structures",
     "testing",
 ]

@@ -33,3 +33,23 @@ class DatasetError(FedcircuitsError, LookupError):
 
 class ExtraMissingError(FedcircuitsError, ImportError):
     """An optional dependency is needed; the message names the extra to install."""
+
+
+class FederationError(FedcircuitsError, ValueError):
+    """Parties that do not fit together: columns that mean two things, rows that cannot be matched,
+    something that a party has not allowed."""
+
+
+class ProtocolError(FedcircuitsError, RuntimeError):
+    """A message that is not what the protocol says, or parties that wait for each other."""
+
+
+class PartyLostError(FedcircuitsError, RuntimeError):
+    """A party that failed, died or no longer answers while others still need it."""
+
+    def __init__(self, party: str, message: str) -> None:
+        super().__init__(message)
+        self.party = party
+
+    def __reduce__(self) -> tuple[type[PartyLostError], tuple[str, str]]:
+        return type(self), (self.party, str(self))

@@ -5,8 +5,16 @@ For a leaf family of your own:
     from fedcircuits.testing import check_leaf
 
     check_leaf(MyFamily(), {"location": [0.0, 5.0], "width": [1.0, 0.1]})
+
+For an engine that runs parties somewhere else, and for another way of adding up:
+
+    from fedcircuits.testing import check_engine, check_summation
+
+    check_engine(my_run)
+    check_summation(lambda me, members: MySum(me, members))
 """
 
+from fedcircuits.engines.conformance import check_engine, check_summation
 from fedcircuits.leaves.conformance import check_leaf
 
-__all__ = ["check_leaf"]
+__all__ = ["check_engine", "check_leaf", "check_summation"]

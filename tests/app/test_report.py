@@ -73,9 +73,9 @@ def test_a_page_loads_nothing() -> None:
     assert found.links and all(link.startswith("data:image/png;base64,") for link in found.links)
 
 
-def test_a_table_in_plain_text_is_aligned() -> None:
-    lines = Grid(("model", "score"), [("a", "1.00"), ("longer name", "-10.00")]).lines()
-    assert lines == ["model         score", "a              1.00", "longer name  -10.00"]
+def test_columns_after_the_texts_are_numbers() -> None:
+    shown = page("t", [Grid(("to", "what", "bytes"), [("a", "b", "1")], texts=2)])
+    assert shown.count('class="number"') == 2 and '<td class="number">1</td>' in shown
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -1,199 +1,235 @@
-"""A first look: ``python -m fedcircuits.app.demo`` learns, answers, draws.
+"""A first look: three hospitals learn one model without putting their data in one place.
 
 On the breast cancer data that scikit-learn brings: 569 tumours, 30 measurements of cell nuclei, and
-the diagnosis. A circuit and plain baselines learn from 70 % of the rows (contest.py); the table
-compares them on the others. Then the circuit answers three questions in words, and the folder
-``demo`` gets report.html and circuit.png. The same seed gives the same report, but for times.
+the diagnosis. The rows are divided at random into those to learn from (70 %) and those to compare
+on, several times. What is learned from is cut into three hospitals by rows (each prefers other
+diagnoses), by columns, and by both; every hospital alone, the federation, and one learner that has
+all rows meet the same test rows, which decide nothing. The folder ``demo`` gets report.html and
+circuit.png. The same seed gives the same report, but for the time.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedcircuits import datasets
-from fedcircuits.app import contest, report
-from fedcircuits.app.contest import Result
-from fedcircuits.errors import FedcircuitsError
-from fedcircuits.estimators.marginals_picture import percent
-from fedcircuits.estimators.model import CircuitModel
-from fedcircuits.estimators.pictures import circuit_picture, marginals_picture, picture
+from fedcircuits.app import crossing, report, screen
+from fedcircuits.app.pictures import bytes_drawing, federated_drawing
+from fedcircuits.circuits.distribution import Distribution
+from fedcircuits.circuits.events import parse_evidence
+from fedcircuits.circuits.parameters import WEIGHT
+from fedcircuits.estimators.beliefs import Beliefs
+from fedcircuits.estimators.drawing import Drawing, beside, figure_of
+from fedcircuits.estimators.fedpc import FedPC
+from fedcircuits.estimators.learn_spn import LearnSPN
+from fedcircuits.estimators.marginals_picture import marginals_drawing, percent
+from fedcircuits.estimators.mixture import MixtureOfProducts
+from fedcircuits.estimators.model import CircuitModel, Model
+from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.split import Skew, split
 from fedcircuits.learning.table import Table
 
-TARGET, EVIDENCE = "diagnosis", "mean radius > 15"
-MEASURED = ("mean radius", "mean texture", "mean smoothness")  # of the patient with gaps
-HIDDEN = ("mean area", "worst radius", "worst area", "mean concavity", TARGET)
+TARGET, EVENT, EVIDENCE = "diagnosis", "diagnosis = malignant", "mean radius > 15"
+HOSPITALS = ["north", "south", "west"]
+SPLITS: dict[str, Skew] = {"rows": "label", "columns": None, "both": None}
+TRIALS = 3  # divisions into rows to learn from and test rows
 SHOWN = (
-    *("mean radius", TARGET, "worst area", "area error"),
-    *("mean concave points", "worst concavity", "mean compactness", "mean texture"),
-    *("worst texture", "mean smoothness", "worst symmetry", "mean fractal dimension"),
-)
-
-UNALIKE = (
-    " The one most probable record has the other diagnosis: a class whose tumours are more alike "
-    "has higher single peaks with less mass around them."
+    *("mean radius", TARGET, "worst area", "mean concavity", "worst concave points"),
+    *("area error", "mean texture", "worst smoothness", "worst symmetry"),
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="fedcircuits demo", description="Learn, answer, draw.")
-    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder for the report")
-    parser.add_argument("--seed", type=int, default=7, help="of the split and of learning")
-    options = parser.parse_args(arguments)
-    try:
-        run(options.output, options.seed)
-    except (FedcircuitsError, OSError) as error:
-        print(f"demo: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    return 0
+@dataclass(frozen=True, slots=True)
+class Result:
+    likelihood: float | None  # mean log-likelihood of a test row; None: has not all columns
+    accuracy: float
+    bytes: int | None = None  # that crossed
+
+
+Results = dict[str, list[Result]]  # by model, one a trial
 
 
 def run(folder: Path, seed: int) -> None:
     began = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     table = datasets.load("breast_cancer")
-    train, test = contest.split(table, TARGET, 0.3, np.random.default_rng(seed))
-    opening = (
-        f"{len(table)} tumours, {len(table.names) - 1} measurements and the diagnosis; learned "
-        f"from {len(train)} of them, compared on the other {len(test)}."
-    )
-    print(f"Breast cancer: {opening}\n")
-    model, results = compete(train, test, seed)
-    grid = comparison(results)
-    print("\n".join(grid.lines()), verdict(results), sep="\n\n", end="\n\n")
-    asked = answers(model, test)
+    results: Results = {}
+    models: dict[str, FedPC] = {}
+    for trial in range(TRIALS):
+        rng = np.random.default_rng([seed, trial])
+        train, test = held_out(table, 0.3, rng)
+        found = compete(train, test, int(rng.integers(2**31)), results)
+        models = models or found  # questions and pictures are of the first trial
+    opening = introduction(table, len(train), len(test))
+    grid, vertical = comparison(results, train), models["columns"]
+    screen.say(f"{opening}\n")
+    screen.show(grid)
+    screen.say("\nWhat was revealed to whom, split by columns:")
+    screen.show(crossing.revealed(vertical.ledger_))
+    asked = answers(vertical)
     for question, answer in asked:
-        print(f"{question}\n  {answer}\n")
-    _tell("drawing")
-    png = report.png_of(picture(model, EVIDENCE, SHOWN))
-    told = [*blocks(opening, grid, results, asked), *pictures_of(model)]
-    page = report.page("A circuit of breast cancer data", told)
-    for name, content in (("report.html", page.encode()), ("circuit.png", png)):
+        screen.say(f"\n{question}\n  {answer}")
+    screen.tell("drawing")
+    blocks = page(opening, grid, models, asked)
+    text = report.page("Three hospitals, one model", blocks).encode()
+    png = report.png_of(figure_of(beside(graph(vertical), beliefs(vertical))))
+    screen.say()
+    for name, content in (("report.html", text), ("circuit.png", png)):
         report.write(folder / name, content)
-        print(f"wrote {folder / name}")
-    print(f"in {time.perf_counter() - began:.1f} s")
+        screen.say(f"wrote {folder / name}")
+    screen.say(f"in {time.perf_counter() - began:.1f} s")
 
 
-def compete(train: Table, test: Table, seed: int) -> tuple[CircuitModel, list[Result]]:
-    """The circuit, and what all models reach on the test rows."""
-    results = contest.baselines(train, test, TARGET, seed)
-    others = contest.classifiers(train, test, TARGET)
-    began = time.perf_counter()
-    plan = contest.choose(train, TARGET, seed, _tell)
-    _tell("learning from all training rows")
-    model = contest.learn(train, TARGET, plan, seed)
-    circuit = contest.result("circuit", model, test, TARGET, began)
-    return model, [*results, others[0], circuit, others[1]]
+# ---------------------------------------------------------------------- learning
 
 
-def _tell(step: str) -> None:
-    if sys.stderr.isatty():
-        print(f"… {step}", file=sys.stderr, flush=True)
+def held_out(table: Table, share: float, rng: np.random.Generator) -> tuple[Table, Table]:
+    """The rows without and with a share of every diagnosis, drawn at random."""
+    codes = table.values[:, table.schema.index(TARGET)]
+    drawn = np.zeros(len(table), dtype=bool)
+    for code in np.unique(codes):
+        members = rng.permutation(np.flatnonzero(codes == code))
+        drawn[members[: round(share * len(members))]] = True
+    return table.rows(~drawn), table.rows(drawn)
+
+
+def compete(train: Table, test: Table, seed: int, results: Results) -> dict[str, FedPC]:
+    """All models of one trial; the federated ones by split."""
+    every = set(test.names)
+
+    def met(name: str, model: Model, crossed: int | None = None) -> None:
+        whole = set(model.schema_.names) == every
+        right = model.predict(test, TARGET) == test.column(TARGET)
+        found = Result(model.score(test) if whole else None, float(right.mean()), crossed)
+        results.setdefault(name, []).append(found)
+
+    def alone(federation: Federation, name: str) -> LearnSPN:
+        return LearnSPN(target=TARGET, random_state=seed).fit(federation[name].table)
+
+    screen.tell("learning from all rows in one place")
+    met("all rows, LearnSPN", LearnSPN(target=TARGET, random_state=seed).fit(train))
+    plain = MixtureOfProducts(8, target=TARGET, random_state=seed).fit(train)
+    met("all rows, mixture of 8 products", plain)
+    models: dict[str, FedPC] = {}
+    for by, skew in SPLITS.items():
+        screen.tell(f"learning split by {by}")
+        federation = split(train, HOSPITALS, by=by, skew=skew, target=TARGET, seed=seed)  # type: ignore[arg-type]
+        for name in (p.name for p in federation if TARGET in p.table.names):
+            met(f"by {by}: {name} alone", alone(federation, name))
+        models[by] = FedPC(target=TARGET, random_state=seed).fit(federation)
+        met(f"by {by}: federated", models[by], models[by].ledger_.bytes)
+    return models
 
 
 # ---------------------------------------------------------------------- in words
 
 
-def comparison(results: Sequence[Result]) -> report.Grid:
-    columns = ("model", "log-likelihood", "accuracy", "parameters", "seconds")
-    rows = [
-        (
-            r.name,
-            "—" if r.likelihood is None else f"{r.likelihood:.2f}",
-            f"{r.accuracy:.1%}".replace("%", " %"),
-            f"{r.parameters:,}",
-            f"{r.seconds:.2f}",
-        )
-        for r in results
-    ]
-    caption = "Test rows: mean log-likelihood of a tumour with its diagnosis, in nats; accuracy"
-    return report.Grid(columns, rows, f"{caption} of the diagnosis.")
-
-
-def verdict(results: Sequence[Result]) -> str:
-    likely = max((r for r in results if r.likelihood is not None), key=lambda r: r.likelihood or 0)
-    best = max(r.accuracy for r in results)
-    names = " and ".join(r.name for r in results if r.accuracy == best)
+def introduction(table: Table, learned: int, tested: int) -> str:
     return (
-        f"Highest likelihood: {likely.name}. Highest accuracy: {names}. Logistic regression is "
-        "trained for this one question and has no likelihood."
+        f"Breast cancer: {len(table)} tumours, {len(table.names) - 1} measurements and the "
+        f"diagnosis. Three hospitals learn from {learned} of them, cut in three ways, and are "
+        f"compared on the other {tested}. Means of {TRIALS} random divisions."
     )
 
 
-def answers(model: CircuitModel, test: Table) -> list[tuple[str, str]]:
-    return [_malignant(model), _area(model), _patient(model, test)]
+def comparison(results: Results, train: Table) -> report.Grid:
+    rows = []
+    for name, found in results.items():
+        crossed = [r.bytes for r in found if r.bytes is not None]
+        size = f"{np.mean(crossed):,.0f}" if crossed else "—"
+        if name.startswith("all rows"):
+            size = f"{train.values.nbytes:,}"
+        likely = [r.likelihood for r in found if r.likelihood is not None]
+        accuracy = float(np.mean([r.accuracy for r in found]))
+        rows.append((name, _spread(likely), f"{100 * accuracy:.1f} %", size))
+    caption = (
+        "Mean log-likelihood of a test row in nats (± standard deviation over divisions; — where "
+        "a hospital has not all columns), accuracy of the diagnosis, bytes that crossed to learn "
+        "it (all rows: the table itself, 8 bytes a number)."
+    )
+    return report.Grid(("model", "log-likelihood", "accuracy", "bytes"), rows, caption)
 
 
-def _malignant(model: CircuitModel) -> tuple[str, str]:
-    event = f"{TARGET} = malignant"
-    before, after = model.probability(event), model.probability(event, given=EVIDENCE)
-    small = model.probability(event, given="mean radius < 12")
-    text = f"{percent(float(before))}. If its mean radius is above 15: {percent(float(after))}; "
-    return "How likely is a tumour malignant?", text + f"below 12: {percent(float(small))}."
+def _spread(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.2f} ± {np.std(values):.2f}" if values else "—"
 
 
-def _area(model: CircuitModel) -> tuple[str, str]:
+def answers(model: FedPC) -> list[tuple[str, str]]:
+    """A question across the parties, and the same to the collected circuit."""
+    whole, before = model.collect(), len(model.queries_)
+    prior, after = (float(np.asarray(model.probability(EVENT, given=g))) for g in (None, EVIDENCE))
+    asked = Ledger(model.queries_.entries[before:])
+    apart = abs(after - float(np.asarray(whole.probability(EVENT, given=EVIDENCE))))
+    same = f"but for {apart:.0e}" if apart else "bit for bit"
+    who = sorted({e.receiver for e in asked} - {COORDINATOR})
+    first = (
+        f"{percent(prior)}; if its mean radius is above 15: {percent(after)}. Nobody's leaves "
+        f"moved: {', '.join(who)} were asked, {asked.bytes:,} bytes crossed in {len(asked)} "
+        f"messages. The collected circuit gives the same number, {same}."
+    )
+    return [
+        ("Split by columns: how likely is a tumour malignant?", first),
+        ("What worst area is to be expected?", _area(model)),
+    ]
+
+
+def _area(model: FedPC) -> str:
     parts = []
     for value in model.classes(TARGET):
         line = model.expect("worst area", given={TARGET: value}).loc["worst area"]
         parts.append(f"{line['mean']:,.0f} ± {line['variance'] ** 0.5:,.0f} if {value}")
-    return "What worst area is to be expected?", f"{', '.join(parts)} (mean ± deviation)."
+    return f"{', '.join(parts)} (mean ± deviation)."
 
 
-def _patient(model: CircuitModel, test: Table) -> tuple[str, str]:
-    """The first malignant test row, of which only a few measurements are known."""
-    frame = test.to_pandas()
-    row = frame[frame[TARGET] == "malignant"].iloc[[0]]
-    known = row[list(MEASURED)]
-    filled = model.mpe(known)
-    chance = float(np.asarray(model.probability(f"{TARGET} = malignant", given=known))[0])
-    found = "; ".join(f"{n} {_value(filled[n].iloc[0])} ({_value(row[n].iloc[0])})" for n in HIDDEN)
-    exact = "a lower bound: the best single path through the circuit, which is not deterministic"
-    if filled.attrs["exact"]:
-        exact = "exact: no other completion is more probable"
-    measured = ", ".join(f"{n} {_value(known[n].iloc[0])}" for n in MEASURED)
-    note = "" if (chance > 0.5) == (filled[TARGET].iloc[0] == "malignant") else UNALIKE
-    return (
-        f"A patient has only {measured}: what completes the record best?",
-        f"{found}; in brackets what was hidden. This is {exact}. "
-        f"Malignant with probability {percent(chance)}.{note}",
-    )
+# ---------------------------------------------------------------------- the report
 
 
-def _value(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def blocks(
+def page(
     opening: str,
     grid: report.Grid,
-    results: Sequence[Result],
+    models: Mapping[str, FedPC],
     asked: Sequence[tuple[str, str]],
 ) -> list[report.Block]:
+    vertical = models["columns"]
+    crossed = figure_of(bytes_drawing({f"by {by}": m.ledger_ for by, m in models.items()}))
     return [
         report.Paragraph(opening),
-        report.Heading("Against plain baselines"),
+        report.Heading("One place, every hospital alone, the federation"),
         grid,
-        report.Paragraph(verdict(results)),
-        report.Heading("Three questions"),
+        report.Heading("Questions across the hospitals"),
         report.Answers(asked),
+        report.Heading("The circuit of three hospitals"),
+        report.Picture(
+            report.png_of(figure_of(graph(vertical))),
+            "Split by columns. Squares are circuits that a hospital keeps, one for each cluster of "
+            "its rows; dots join clusters that meet in a patient; wider lines weigh more.",
+        ),
+        report.Picture(
+            report.png_of(figure_of(beliefs(vertical))),
+            f"What it believes before and after it is known that {EVIDENCE}.",
+        ),
+        report.Heading("What crossed"),
+        report.Picture(report.png_of(crossed), "Bytes of training by phase, for every split."),
+        crossing.by_phase(vertical.ledger_),
+        report.Heading("What was revealed to whom, split by columns"),
+        crossing.revealed(vertical.ledger_),
     ]
 
 
-def pictures_of(model: CircuitModel) -> list[report.Block]:
-    beliefs = report.png_of(marginals_picture(model, EVIDENCE, SHOWN))
-    graph = report.png_of(circuit_picture(model.circuit_, model.parameters_))
-    return [
-        report.Heading("What the circuit has learned"),
-        report.Picture(beliefs, f"Variables before and after it is known that {EVIDENCE}."),
-        report.Picture(graph, "The circuit: sums ⊕ mix, products ⊗ join; wider lines weigh more."),
-    ]
+def graph(model: FedPC) -> Drawing:
+    weights = model.views_[COORDINATOR].parameters[model.circuit_.root.name][WEIGHT][0]
+    return federated_drawing(model.circuit_, model.placement_, HOSPITALS, weights)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def beliefs(model: FedPC) -> Drawing:
+    whole: CircuitModel = model.collect()
+    ask = Distribution(whole.circuit_, whole.parameters_)
+    known = parse_evidence(EVIDENCE, model.schema_)
+    found = Beliefs(ask, np.full((1, len(model.schema_)), np.nan), known.event)
+    return marginals_drawing([found.of(n) for n in SHOWN], found.words(), len(model.schema_))

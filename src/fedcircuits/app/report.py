@@ -53,17 +53,12 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table of texts. Columns after the first are numbers, aligned at the right."""
+    """A table. Columns after the first ``texts`` are numbers, aligned at the right."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str = ""
-
-    def lines(self) -> list[str]:
-        """The table in plain text, for a terminal."""
-        table = [self.columns, *self.rows]
-        widths = [max(len(row[i]) for row in table) for i in range(len(self.columns))]
-        return ["  ".join(_aligned(row, widths)).rstrip() for row in table]
+    texts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +119,15 @@ def _html(block: Block) -> str:
 
 def _table(grid: Grid) -> str:
     caption = f"<caption>{escape(grid.caption)}</caption>\n" if grid.caption else ""
-    head = _cells("th", grid.columns)
-    body = "\n".join(_cells("td", row) for row in grid.rows)
+    head = _cells("th", grid.columns, grid.texts)
+    body = "\n".join(_cells("td", row, grid.texts) for row in grid.rows)
     return (
         f'<div class="wide"><table>\n{caption}<thead>\n{head}\n</thead>\n'
         f"<tbody>\n{body}\n</tbody>\n</table></div>"
     )
 
 
-def _cells(tag: str, texts: Sequence[str]) -> str:
-    marks = ["", *[' class="number"'] * (len(texts) - 1)]
+def _cells(tag: str, texts: Sequence[str], words: int) -> str:
+    marks = [""] * words + [' class="number"'] * (len(texts) - words)
     cells = (f"<{tag}{m}>{escape(t)}</{tag}>" for m, t in zip(marks, texts, strict=True))
     return f"<tr>{''.join(cells)}</tr>"
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    first, *others = zip(row, widths, strict=True)
-    return [first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]

@@ -1,0 +1,138 @@
+"""Questions of the command line in text, and their answers.
+
+    P(event)  P(event | evidence)      a probability; P( ) may be left out
+    P(column) P(column | evidence)     all probabilities of a category
+    E(column) E(column | evidence)     mean and variance of a number or boolean
+
+Events and evidence are read by circuits/grammar.py. A column of its own name wins: with a column
+``E (kPa)``, ``E (kPa) > 2`` is an event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedcircuits.circuits.distribution import Distribution
+from fedcircuits.circuits.events import Evidence, parse_evidence, parse_question
+from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.regions import EVERYTHING, Event, conjunction
+from fedcircuits.circuits.scanner import Scanner
+from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.errors import QueryError
+from fedcircuits.estimators.model import CircuitModel
+
+_OPENING = re.compile(r"\s*(E|Pr?)\s*\(", re.IGNORECASE)
+
+
+Form = Literal["probability", "expectation", "probabilities"]
+Values = Mapping[str, float]  # of the form; mean and variance; values of a category
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    question: str
+    form: Form
+    values: Values
+
+    def words(self) -> str:
+        if self.form == "probability":
+            asked = self.question if _OPENING.match(self.question) else f"P({self.question})"
+            return f"{asked} = {self.values['probability']:.6g}"
+        if self.form == "expectation":
+            spread = self.values["variance"] ** 0.5
+            return f"{self.question} = {self.values['mean']:.6g} ± {spread:.3g}"
+        lines = (f"  {name}: {value:.6g}" for name, value in self.values.items())
+        return "\n".join([self.question, *lines])
+
+    def to_json(self) -> dict[str, object]:
+        found: Mapping[str, object] = self.values
+        if self.form == "probabilities":
+            found = {"probabilities": dict(self.values)}
+        return {"question": self.question, **found}
+
+
+def answered(model: CircuitModel, question: str) -> Answer:
+    """The answer, or a QueryError in one line that starts with the question."""
+    text = question.strip()
+    try:
+        return Answer(text, *_found(model, text))
+    except QueryError as error:
+        raise QueryError(f"{text or 'an empty question'}: {one_line(str(error))}") from error
+
+
+def one_line(message: str) -> str:
+    """A message that points into a text by a caret, in words."""
+    lines = message.split("\n")
+    if len(lines) == 3 and lines[2].strip() == "^":
+        rest = lines[1][lines[2].index("^") :]
+        return f"{lines[0]} (at {rest!r})" if rest else lines[0]
+    return " ".join(message.split())
+
+
+def _found(model: CircuitModel, text: str) -> tuple[Form, Values]:
+    schema, ask = model.schema_, Distribution(model.circuit_, model.parameters_)
+    column = _column(text, schema)
+    if column is None:
+        event, evidence = parse_question(text, schema)
+        x, known, base = _known(ask, evidence)
+        joint = float(ask.log_probability(x, conjunction(event, known))[0])
+        return "probability", {"probability": float(np.exp(min(joint - base, 0.0)))}
+    variable, expected, evidence = column
+    x, known, _ = _known(ask, evidence)
+    if expected:
+        mean, variance = ask.moments(x, variable.name, known)
+        return "expectation", {"mean": float(mean[0]), "variance": float(variance[0])}
+    found = ask.posterior(x, variable.name, known)[0].tolist()
+    return "probabilities", dict(zip(map(str, variable.categories), found, strict=True))
+
+
+def _known(ask: Distribution, evidence: Evidence) -> tuple[Array, Event, float]:
+    """A row of what is fixed, the event over the others, and how probable both are."""
+    schema = ask.circuit.schema
+    x = np.full((1, len(schema)), np.nan)
+    for name, value in evidence.values.items():
+        x[0, schema.index(name)] = value
+    base = 0.0
+    if evidence.values or evidence.event is not EVERYTHING:
+        base = float(ask.log_probability(x, evidence.event)[0])
+    if np.isneginf(base):
+        raise QueryError("the evidence has probability zero under the model")
+    return x, evidence.event, base
+
+
+def _column(text: str, schema: Schema) -> tuple[Variable, bool, Evidence] | None:
+    """Of E(column | …) and P(category | …): the column, whether its mean is asked, the evidence."""
+    opening, scan = _OPENING.match(text), Scanner(text, schema)
+    name = scan.name_at(scan.here())
+    if opening is None or (name and name[1] >= opening.end()):
+        return None
+    expected, scan.position = opening[1].lower() == "e", opening.end()
+    start = scan.here()
+    variable = scan.variable()
+    if variable is None and expected:
+        words = scan.words_at(start)
+        scan.unknown(words, start) if words else scan.fail("a column")
+    bar = scan.accept("|", ")") if variable else None
+    if variable is None or (not expected and (bar is None or variable.kind != "category")):
+        return None
+    if bar is None:
+        scan.fail("'|' or ')'")
+    if expected and variable.kind == "category":
+        raise QueryError(f"{variable.name!r} is a category: it has no mean; ask P({variable.name})")
+    return variable, expected, _given(text, scan, bar, schema)
+
+
+def _given(text: str, scan: Scanner, bar: str, schema: Schema) -> Evidence:
+    if bar == ")":
+        if scan.here() < len(text):
+            scan.fail("the end")
+        return Evidence()
+    if not text.endswith(")"):
+        scan.position = len(text)
+        scan.fail("')'")
+    return parse_evidence(text[: len(text) - 1][scan.position :], schema)

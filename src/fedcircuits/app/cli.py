@@ -1,0 +1,258 @@
+"""The command ``fedcircuits``: train, query, sample, inspect, split, demo.
+
+Exit codes: 0 fine; 1 an error, told in one line on the error stream; 2 wrong usage; 130 stopped by
+the user. A traceback only with --debug. What a command needs is imported when it runs, so that
+--help need not wait for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fedcircuits.errors import FedcircuitsError
+
+Learner = Literal[
+    "learn-spn", "mixture", "chow-liu", "chow-liu-mixture", "hidden-chow-liu", "einsum"
+]
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.fc", help="A model, as train writes it.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
+
+app = typer.Typer(
+    name="fedcircuits",
+    help="One model from tables that stay apart, and answers from it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+_DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
+
+
+def main() -> None:
+    app(prog_name="fedcircuits")
+
+
+@app.callback()
+def settings(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
+) -> None:
+    _DEBUG.set(debug)
+
+
+@contextmanager
+def clear() -> Iterator[None]:
+    """Whatever goes wrong inside ends the command with one line."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader has seen enough: typer ends quietly
+        raise
+    except KeyboardInterrupt:
+        _fail("stopped", 130)
+    except (FedcircuitsError, OSError) as error:
+        _fail(str(error), 1)
+    except Exception as error:
+        again = "fedcircuits --debug … shows where"
+        _fail(f"unexpected {type(error).__name__}: {error}; {again}", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    from fedcircuits.app.asking import one_line
+    from fedcircuits.app.screen import plain
+
+    if _DEBUG.get():
+        traceback.print_exc()
+    print(f"fedcircuits: {plain(one_line(message))}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+# ---------------------------------------------------------------------- learning
+
+
+@app.command()
+def train(
+    tables: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help="Tables (csv, parquet, npz), each one a party, named by its file or NAME=FILE.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="Where the model goes; an older one is replaced."),
+    ],
+    row_id: Annotated[
+        str | None, typer.Option(help="The column that says which rows belong together.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
+    learner: Annotated[Learner, typer.Option(help="How a party learns.")] = "learn-spn",
+    clusters: Annotated[
+        int | None, typer.Option(min=1, help="Of every party's rows; chosen if not given.")
+    ] = None,
+    weights: Annotated[
+        Literal["cooccurrence", "sizes", "em"],
+        typer.Option(help="How combinations of clusters are weighed."),
+    ] = "cooccurrence",
+    share_target: Annotated[
+        bool, typer.Option("--share-target", help="Tell all parties the target of shared rows.")
+    ] = False,
+    engine: Annotated[
+        Literal["memory", "process"], typer.Option(help="One process, or one a party.")
+    ] = "memory",
+    seed: Seed = 0,
+) -> None:
+    """Learn one circuit from several tables.
+
+    How the data are split is read off the columns. All files are taken to be yours: the parts of
+    the circuit, learned apart, are collected into the model. Between owners who may not do that,
+    use the Python library, where the parts stay with their parties.
+    """
+    with clear():
+        from fedcircuits.app import screen, training
+        from fedcircuits.estimators.fedpc import FedPC
+        from fedcircuits.federation.federation import Federation
+
+        training.check_output(output)
+        parties = training.parties_of(tables)
+        screen.tell("reading")
+        federation = Federation(parties, row_id, allow_collect=True)
+        training.described(federation)
+        model = FedPC(
+            training.learner_of(learner), clusters=clusters or "auto", weights=weights,
+            target=target, share_target=share_target, random_state=seed,
+        )  # fmt: skip
+        training.learned(model, federation, engine)
+        training.crossed(model)
+        chosen = {"learner": learner, "weights": weights, "engine": engine, "seed": seed}
+        training.save(output, model, federation, chosen)
+        screen.say(f"\nwrote {output}")
+
+
+@app.command()
+def split(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv, parquet or npz file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the files.")],
+    parties: Annotated[str, typer.Option(help="How many, or names: north,south,west.")] = "3",
+    by: Annotated[
+        Literal["rows", "columns", "both"], typer.Option(help="What parties get a part of.")
+    ] = "columns",
+    skew: Annotated[
+        str | None, typer.Option(help="Of rows: label, cluster, or dirichlet:0.5.")
+    ] = None,
+    overlap: Annotated[
+        float, typer.Option(help="Share of rows, or columns, that several parties hold.")
+    ] = 0.0,
+    target: Annotated[
+        str | None, typer.Option(help="For skew; by columns the last has it.")
+    ] = None,
+    row_id: Annotated[str | None, typer.Option(help="The column that tells rows apart.")] = None,
+    seed: Seed = 0,
+) -> None:
+    """Cut one table into files of several parties, to try out.
+
+    Every file has the ids of its rows in a first column, row_id or the one named. No file that
+    exists is written over.
+    """
+    with clear():
+        from fedcircuits.app import screen, training
+        from fedcircuits.federation.split import split as cut
+        from fedcircuits.learning.table import Table
+
+        whole = Table.read(table, row_id=row_id)
+        if target is not None:
+            whole.schema.index(target)
+        names = training.names_of(parties)
+        parts = training.Parts(output, row_id or "row_id")
+        parts.check(whole, names)
+        federation = cut(
+            whole, names, by=by, skew=training.skew_of(skew), overlap=overlap, target=target,
+            seed=seed,
+        )  # fmt: skip
+        parts.write(federation)
+        training.described(federation)
+        screen.say(f"wrote {', '.join(str(parts.path(n)) for n in names)}; now try\n")
+        screen.say(training.command(parts, names, target))
+
+
+# ---------------------------------------------------------------------- asking
+
+
+@app.command()
+def query(
+    model: ModelFile,
+    questions: Annotated[
+        list[str], typer.Argument(metavar="QUESTION", help="One or several, each in quotes.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Answers as JSON.")] = False,
+) -> None:
+    """Ask a model, as in "P(risk = 'high' | age > 60)".
+
+    P of a condition is its probability; P of a category, "P(risk | age > 60)", those of all its
+    values; E of a column, "E(age | risk = 'high')", its mean ± standard deviation.
+    """
+    with clear():
+        from json import dumps
+
+        from fedcircuits.app import screen
+        from fedcircuits.app.asking import answered
+        from fedcircuits.estimators.model import load
+
+        loaded = load(model)
+        answers = [answered(loaded, question) for question in questions]
+        if json:
+            screen.say(dumps([a.to_json() for a in answers], ensure_ascii=False, indent=2))
+        else:
+            screen.say("\n".join(a.words() for a in answers))
+
+
+@app.command()
+def sample(
+    model: ModelFile,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Of rows.")] = 10,
+    given: Annotated[str | None, typer.Option(help='Evidence, such as "age > 60".')] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A csv file; an older one is replaced.")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Draw rows from a model, as csv."""
+    with clear():
+        from fedcircuits.app import report
+        from fedcircuits.estimators.model import load
+
+        rows = load(model).sample(number, given, random_state=seed).to_csv(index=False)
+        if output is None:
+            print(rows, end="")
+        else:
+            report.write(output, rows.encode())
+
+
+@app.command()
+def inspect(model: ModelFile) -> None:
+    """Show what a model is made of and how it was learned."""
+    with clear():
+        from fedcircuits.app.inspecting import inspect as told
+
+        told(model)
+
+
+@app.command()
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the report.")] = Path(
+        "demo"
+    ),
+    seed: Seed = 7,
+) -> None:
+    """Three hospitals learn one model of breast cancer data; writes a report."""
+    with clear():
+        from fedcircuits.app.demo import run
+
+        run(output, seed)

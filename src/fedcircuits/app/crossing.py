@@ -1,0 +1,54 @@
+"""What crossed between parties and what they learned by it, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedcircuits.app.report import Grid
+from fedcircuits.federation.federation import Federation
+from fedcircuits.federation.ledger import Ledger
+
+MOST_PARTIES = 8  # that get a column of their own
+MOST_NAMES = 4  # of variables or parties in a cell
+
+
+def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} … ({len(names)})"
+
+
+def holdings(federation: Federation) -> Grid:
+    """The matrix M, transposed: variables that the same parties hold in one line."""
+    few = len(federation) <= MOST_PARTIES
+    rows = []
+    for space in federation.subspaces:
+        marks = ["●" if name in space.holders else "·" for name in federation.names]
+        held = marks if few else [f"{len(space.holders)} of {len(federation)}"]
+        rows.append((listed(space.variables), *held))
+    sizes = [f"{party.name} ({len(party.table):,} rows)" for party in federation]
+    return Grid(("variables", *(sizes if few else ["parties"])), rows)
+
+
+def by_phase(ledger: Ledger) -> Grid:
+    """Messages and bytes of every phase, and of all."""
+    totals: dict[str, tuple[int, int]] = {}
+    for entry in ledger:
+        messages, size = totals.get(entry.phase, (0, 0))
+        totals[entry.phase] = (messages + 1, size + entry.bytes)
+    rows = [(phase, f"{m:,}", f"{b:,}") for phase, (m, b) in totals.items()]
+    return Grid(
+        ("phase", "messages", "bytes"), [*rows, ("all", f"{len(ledger):,}", f"{ledger.bytes:,}")]
+    )
+
+
+def revealed(ledger: Ledger) -> Grid:
+    """What was revealed to whom; the same from or to several parties in one line."""
+    found: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
+    for _, to, sender, phase, what in ledger.revealed().itertuples():
+        readers, writers = found.setdefault((phase, what), ({}, {}))
+        readers[to], writers[sender] = None, None
+    rows = [
+        (phase, listed(list(readers)), listed(list(writers)), what)
+        for (phase, what), (readers, writers) in found.items()
+    ]
+    return Grid(("phase", "to", "from", "what"), rows, texts=4)

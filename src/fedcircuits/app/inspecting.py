@@ -1,0 +1,71 @@
+"""What ``fedcircuits inspect`` tells of a model's file."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+from fedcircuits.app import screen
+from fedcircuits.app.crossing import listed
+from fedcircuits.app.report import Grid
+from fedcircuits.circuits import files
+from fedcircuits.circuits.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.schema import Schema
+
+MOST_CATEGORIES = 8
+
+
+def inspect(path: Path) -> None:
+    circuit, parameters, metadata = files.read(path)
+    target = metadata.get("target")
+    screen.say(f"{path}: {path.stat().st_size:,} bytes, {metadata.get('estimator', 'a circuit')}")
+    screen.say(f"target: {target if target else 'none'}\n")
+    screen.show(variables(circuit.schema))
+    screen.say()
+    screen.show(nodes(circuit, parameters))
+    screen.say(f"\n{parameters.count():,} parameters")
+    if isinstance(about := metadata.get("learned"), dict):
+        screen.say("\nHow it was learned:")
+        for name, value in about.items():
+            screen.say(f"  {name}: {_value(value)}")
+
+
+def variables(schema: Schema) -> Grid:
+    rows = []
+    for v in schema:
+        values = listed([str(c) for c in v.categories], MOST_CATEGORIES)
+        rows.append((v.name, v.kind, values or v.unit or ""))
+    return Grid(("variable", "kind", "values"), rows, texts=3)
+
+
+def nodes(circuit: Circuit, parameters: Parameters) -> Grid:
+    """How many of which kind, with those of circuits that are leaves."""
+    found = _counted(circuit, parameters)
+    rows = [(kind, f"{number:,}") for kind, number in found.most_common()]
+    return Grid(("node", "number"), [*rows, ("all", f"{found.total():,}")])
+
+
+def _counted(circuit: Circuit, parameters: Parameters) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for node in circuit.nodes:
+        if isinstance(node, Leaf) and node.family == CIRCUIT:
+            found += _counted(*parameters.circuits[node.name])
+        elif isinstance(node, Leaf):
+            found[f"{node.family} leaf"] += 1
+        else:
+            found[type(node).__name__.lower()] += 1
+    return found
+
+
+def _value(value: object) -> str:
+    """Parties with their rows and columns; anything else as JSON writes it."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {_value(size)}" for name, size in value.items())
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(n, int) for n in value):
+        return f"{value[0]:,} rows × {value[1]:,} variables"
+    if isinstance(value, list):
+        return "; ".join(map(str, value)) or "none"
+    return value if isinstance(value, str) else json.dumps(value)

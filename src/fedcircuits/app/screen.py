@@ -1,0 +1,48 @@
+"""What the command line shows: tables and words on standard output, progress on the error stream.
+
+Names come from files of others: whatever cannot be printed is shown as �, never sent to a terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedcircuits.app.report import Grid
+
+
+def plain(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+
+
+def say(text: str = "") -> None:
+    """Words as they are, on lines as long as they are."""
+    print(plain(text), flush=True)
+
+
+def show(grid: Grid) -> None:
+    """A table as wide as the terminal; long texts go on in their column."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
+    for i, name in enumerate(grid.columns):
+        table.add_column(Text(plain(name)), justify="left" if i < grid.texts else "right")
+    for row in grid.rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    if grid.caption:
+        say(grid.caption)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 120
+    console.print(table)
+
+
+def tell(step: str) -> None:
+    """A step that begins, if somebody watches."""
+    if sys.stderr.isatty():
+        print(f"… {plain(step)}", file=sys.stderr, flush=True)
+
+
+def warn(text: str) -> None:
+    print(f"note: {' '.join(plain(text).split())}", file=sys.stderr, flush=True)

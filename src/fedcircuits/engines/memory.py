@@ -1,0 +1,116 @@
+"""All parties in one thread, stepped in a fixed order: the reference that other engines equal.
+
+Messages are encoded as on a real wire, so that bytes are exact and no party can change what
+another one holds. A party whose flow raises is lost: whoever waits for it gets PartyLostError at
+that point, and goes on if its protocol knows how.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fedcircuits.engines.outcome import Kept, Outcome, check_other_party, failure, waits
+from fedcircuits.errors import PartyLostError
+from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send
+from fedcircuits.federation.ledger import Entry
+from fedcircuits.federation.wire import decode, encode
+
+T = TypeVar("T")
+Mail = dict[tuple[str, str, str], deque[bytes]]  # by sender, receiver and tag
+
+
+def run(programs: Mapping[str, Program[T]], kept: Kept | None = None) -> Outcome[T]:
+    """Every party's result; ``kept`` is the work of an earlier run that failed."""
+    outcome: Outcome[T] = Outcome(kept=dict(kept or {}))
+    post = _Post(frozenset(programs), outcome)
+    parties = {name: _Party(name, program, post) for name, program in programs.items()}
+    while any(not p.over for p in parties.values()):
+        moved = [p.step() for p in parties.values() if not p.over]
+        if not any(moved):
+            _break_the_wait(parties)
+    return outcome
+
+
+@dataclass(slots=True)
+class _Post:
+    members: frozenset[str]
+    outcome: Outcome[Any]
+    mail: Mail = field(default_factory=lambda: defaultdict(deque))
+
+    def send(self, me: str, effect: Send) -> None:
+        check_other_party(me, effect, self.members)
+        data = encode(effect.payload)
+        self.outcome.ledger.add([Entry(me, effect.receiver, effect.tag, len(data), effect.reveals)])
+        self.mail[me, effect.receiver, effect.tag].append(data)
+
+
+class _Party:
+    def __init__(self, name: str, program: Program[Any], post: _Post) -> None:
+        self.name, self.program, self.post = name, program, post
+        self.flow: Flow[Any] | None = None
+        self.waiting: Recv | None = None
+        self.over = False
+        self.at = "its first step"
+
+    def step(self) -> bool:
+        """As far as it gets; whether it got anywhere."""
+        if self.waiting is None:
+            self._advance(None)
+            return True
+        box = self.post.mail[self.waiting.sender, self.name, self.waiting.tag]
+        if box:
+            self._advance(decode(box.popleft()))
+            return True
+        if self.waiting.sender in self.post.outcome.lost:
+            self.lose(self.waiting.sender)
+            return True
+        return False
+
+    def lose(self, party: str, why: str = "") -> None:
+        assert self.waiting is not None
+        reason = why or f"{party} is lost ({self.post.outcome.lost[party]})"
+        self._advance(None, PartyLostError(party, waits(self.name, self.waiting, reason)))
+
+    def _advance(self, answer: object, trouble: Exception | None = None) -> None:
+        self.waiting = None
+        try:
+            flow = self.flow = self.flow or self.program.start()
+            while True:
+                effect = flow.send(answer) if trouble is None else flow.throw(trouble)
+                answer = trouble = None
+                if isinstance(effect, Recv):
+                    self.at = f"waiting for {effect.tag!r} from {effect.sender}"
+                    check_other_party(self.name, effect, self.post.members)
+                    self.waiting = effect
+                    return
+                answer = self._do(effect)
+        except StopIteration as stop:
+            self.over, self.post.outcome.results[self.name] = True, stop.value
+        except Exception as error:
+            self.over = True
+            self.post.outcome.lost[self.name] = failure(self.name, self.at, error)
+
+    def _do(self, effect: Effect) -> object:
+        if isinstance(effect, Send):
+            self.at = f"sending {effect.tag!r} to {effect.receiver}"
+            self.post.send(self.name, effect)
+            return None
+        assert isinstance(effect, Compute)
+        self.at, key = effect.step, (self.name, effect.step)
+        if key not in self.post.outcome.kept:
+            self.post.outcome.kept[key] = effect.work()
+        return self.post.outcome.kept[key]
+
+
+def _break_the_wait(parties: Mapping[str, _Party]) -> None:
+    """Nobody can go on: the first one hears that what it waits for will never come."""
+    stuck = [p for p in parties.values() if not p.over and p.waiting is not None]
+    waits = "; ".join(
+        f"{p.name} for {p.waiting.tag!r} from {p.waiting.sender}" for p in stuck if p.waiting
+    )
+    first = stuck[0]
+    assert first.waiting is not None
+    first.lose(first.waiting.sender, f"everybody waits and nobody sends: {waits}")

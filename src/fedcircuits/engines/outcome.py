@@ -1,0 +1,63 @@
+"""What a run leaves: results, who was lost and why, what crossed, and work that need not be redone.
+
+An engine runs programs, one a party, and answers the effects of their flows. It never raises for a
+party: the caller decides whether the results that are there are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from fedcircuits.errors import FedcircuitsError, PartyLostError, ProtocolError
+from fedcircuits.federation.flow import Program, Recv, Send
+from fedcircuits.federation.ledger import Ledger
+
+T = TypeVar("T")
+Kept = Mapping[tuple[str, str], object]  # results of computations, by party and step
+
+
+@dataclass(slots=True)
+class Outcome(Generic[T]):
+    results: dict[str, T] = field(default_factory=dict)
+    lost: dict[str, PartyLostError] = field(default_factory=dict)  # in the order they were lost
+    ledger: Ledger = field(default_factory=Ledger)
+    kept: dict[tuple[str, str], object] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    def __call__(
+        self, programs: Mapping[str, Program[T]], kept: Kept | None = None
+    ) -> Outcome[T]: ...
+
+
+def failure(party: str, at: str, error: BaseException) -> PartyLostError:
+    """What the others hear: who failed at which step; the cause only if we wrote its text.
+
+    Texts of other libraries' errors may hold data, so of these only the kind is told. A party that
+    was lost because another one was blames that one.
+    """
+    if isinstance(error, PartyLostError):
+        return error
+    told = str(error) if isinstance(error, FedcircuitsError) else type(error).__name__
+    lost = PartyLostError(party, f"{party} failed while {at}: {told}")
+    lost.__cause__ = error
+    return lost
+
+
+def waits(me: str, effect: Recv, reason: str) -> str:
+    """What a flow hears when a message will not come."""
+    return f"{me} waits for {effect.tag!r} from {effect.sender}: {reason}"
+
+
+def check_other_party(me: str, effect: Send | Recv, members: frozenset[str]) -> None:
+    """ProtocolError if the other end of a message is no other party of the run."""
+    sends = isinstance(effect, Send)
+    other = effect.receiver if isinstance(effect, Send) else effect.sender
+    if other in members and other != me:
+        return
+    raise ProtocolError(
+        f"{me} {'sends' if sends else 'waits for'} {effect.tag!r} {'to' if sends else 'from'} "
+        f"{other!r}, which is no other party of this run: {', '.join(sorted(members - {me}))}"
+    )

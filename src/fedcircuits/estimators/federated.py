@@ -1,0 +1,107 @@
+"""The distribution of a federated circuit: every question is a run of flows between its parties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+
+from fedcircuits.circuits.askable import Askable, Regions
+from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.evaluation.program import Packed
+from fedcircuits.circuits.family import Array, Region
+from fedcircuits.circuits.regions import EVERYTHING, Event
+from fedcircuits.engines.outcome import Engine
+from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.placement import View
+from fedcircuits.protocols import query
+from fedcircuits.protocols.query import Asked
+
+T = TypeVar("T")
+
+
+class FederatedDistribution(Askable):
+    """Questions of a circuit whose leaves live at parties (protocols/query.py)."""
+
+    def __init__(self, views: Mapping[str, View], run: Engine, ledger: Ledger) -> None:
+        self.views, self.run, self.ledger = views, run, ledger
+        self.circuit = views[COORDINATOR].circuit
+        if self.circuit.units[self.circuit.root.name] != 1:
+            raise QueryError("the root must have one unit to be asked")
+
+    @property
+    def deterministic(self) -> bool:
+        """Nobody sees all leaves, so that nobody can tell."""
+        return False
+
+    @cached_property
+    def network(self) -> Network:
+        return Network(self.circuit)
+
+    @cached_property
+    def packed(self) -> Packed:
+        return self.network.pack(self.views[COORDINATOR].parameters)
+
+    # ------------------------------------------------------------------ answers
+
+    def log_values_within(self, x: Array, regions: Regions) -> Array:
+        if len(x) == 0:
+            return np.zeros(0)
+        return self._ask(query.evaluate, Asked("values", x, regions))
+
+    def moments_within(
+        self, x: Array, regions: Regions, at: int, region: Region
+    ) -> tuple[Array, Array]:
+        if len(x) == 0:
+            return np.zeros(0), np.zeros(0)
+        return self._ask(query.moments, Asked("moments", x, regions, at, region))
+
+    def completed_within(
+        self, x: Array, regions: Regions, rng: np.random.Generator | None
+    ) -> Array:
+        if len(x) == 0 or not np.isnan(x).any():
+            return x.copy()
+        asked = Asked("best" if rng is None else "values", x, regions)
+        seeds = {} if rng is None else {p: int(rng.integers(2**62)) for p in sorted(self.views)}
+        return self._ask(query.complete, asked, seeds)
+
+    def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> Array:
+        """All codes in one question: who does not hold the variable is asked once."""
+        at, size = self.circuit.schema.index(variable), self.circuit.schema[variable].size
+        if not size or len(x) == 0:
+            return super().posterior(x, variable, given)
+        self._check(x, ignored=at)
+        asked = np.tile(x, (size, 1))
+        asked[:, at] = np.repeat(np.arange(size), len(x))
+        joint = self._log_joint(asked, given).reshape(size, len(x)).T
+        with np.errstate(invalid="ignore"):
+            weights = np.exp(joint - joint.max(axis=1, keepdims=True))
+            return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def _ask(self, role: object, asked: Asked, seeds: Mapping[str, int] | None = None) -> T:  # type: ignore[type-var]
+        view = self.views[COORDINATOR]
+        told = {"view": view, "network": self.network, "packed": self.packed, "asked": asked}
+        parties = query.involved(view, asked)
+        fillers = []
+        if seeds is not None:
+            told["seed"] = seeds.get(COORDINATOR, 0)
+            fillers = query.completing(view, asked)
+            parties = list(dict.fromkeys([*parties, *fillers]))
+        programs: dict[str, Program[object]] = {COORDINATOR: Program(role, told)}  # type: ignore[arg-type]
+        for party in parties:
+            own = {
+                "view": self.views[party],
+                "completes": party in fillers,
+                "seed": (seeds or {}).get(party, 0),
+            }
+            programs[party] = Program(query.respond, own)
+        outcome = self.run(programs)
+        self.ledger.add(outcome.ledger)
+        for error in outcome.lost.values():
+            raise FederationError(f"the question could not be answered: {error}") from error
+        return outcome.results[COORDINATOR]  # type: ignore[return-value]

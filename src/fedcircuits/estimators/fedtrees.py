@@ -1,0 +1,326 @@
+"""FedTrees: decision trees that stay with their parties, and one prediction from all of them."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.schema import Scalar, Schema
+from fedcircuits.engines.choice import engine_of
+from fedcircuits.engines.outcome import Engine, Kept, Outcome
+from fedcircuits.errors import FederationError, PartyLostError, QueryError
+from fedcircuits.estimators import questions
+from fedcircuits.estimators.fedpc import _resumable
+from fedcircuits.estimators.model import Rows
+from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.placement import Placement
+from fedcircuits.learning.decoding import values_of
+from fedcircuits.learning.predictors import DecisionTreeLeaf, Predictor
+from fedcircuits.learning.table import Table
+from fedcircuits.protocols import bagging
+from fedcircuits.protocols.bag import Bag, fused, party_vector
+from fedcircuits.protocols.bagging import Join, Plan, Trained, Weights
+
+Result = Bag | Trained
+
+
+class Predictions(BaseEstimator):  # type: ignore[misc]
+    """Answers of bagged predictors in the user's own values."""
+
+    target: str | None
+    schema_: Schema  # of all parties
+    circuit_: Circuit  # over the columns that some tree reads
+
+    def classes(self, target: str | None = None) -> tuple[Scalar, ...]:
+        """The values that ``predict_proba`` has a column for."""
+        name = self._target(target)
+        return questions.classes(name, self.schema_)
+
+    def predict_proba(self, X: Rows, target: str | None = None) -> Array:
+        """P(target = class | row), (rows, classes) in the order of ``classes()``.
+
+        Parties of whose columns a row has none do not take part in it; a row that nobody knows
+        anything of gets the overall shares. The target's own column in X is ignored.
+        """
+        self.classes(target)
+        return self._vectors(X)
+
+    def predict(self, X: Rows, target: str | None = None) -> npt.NDArray[np.generic]:
+        """The most probable class of every row, or the mean of a real or count."""
+        name = self._target(target)
+        variable, found = self.schema_[name], self._vectors(X)
+        if variable.size:
+            return values_of(variable, found.argmax(axis=1).astype(np.float64))
+        return found[:, 0]
+
+    def score(self, X: Rows, y: npt.ArrayLike | None = None) -> float:
+        """The share of rows with the right class, or R² of a real or count.
+
+        ``y`` is the truth, or else X's own column of the target; rows without it do not count.
+        """
+        name = self._target(None)
+        variable = self.schema_[name]
+        truth = X if y is None else pd.DataFrame({name: np.asarray(y)})
+        only = Schema((variable,)) if y is not None else self.schema_
+        wanted = Table.of(truth, schema=only, partial=True).values[:, only.index(name)]
+        known = ~np.isnan(wanted)
+        if not known.any():
+            raise QueryError(f"no row has a value of {name!r} to compare predictions with")
+        found, wanted = self._vectors(X)[known], wanted[known]
+        if variable.size:
+            return float((found.argmax(axis=1) == wanted).mean())
+        spread = np.square(wanted - wanted.mean()).sum()
+        return float(1 - np.square(wanted - found[:, 0]).sum() / spread) if spread else 0.0
+
+    def _target(self, target: str | None) -> str:
+        if not hasattr(self, "circuit_"):
+            raise NotFittedError(
+                f"this {type(self).__name__} has learned nothing yet: call fit first"
+            )
+        if target not in (None, self.target):
+            raise QueryError(f"these trees predict {self.target!r} and not {target!r}")
+        return str(self.target)
+
+    def _vectors(self, X: Rows) -> Array:
+        name = self._target(None)
+        x = questions.values_of(X, self.schema_, ignore=name)
+        return self._answers(x[:, [self.schema_.index(n) for n in self.circuit_.schema.names]])
+
+    def _answers(self, x: Array) -> Array:
+        """(rows, outputs) of x (rows, variables of the circuit)."""
+        raise NotImplementedError
+
+
+class CollectedTrees(Predictions):
+    """The trees of all parties in one place (``FedTrees.collect``): the same answers."""
+
+    def __init__(self, bag: Bag, schema: Schema) -> None:
+        self.bag = bag
+        self.schema = schema
+        self.schema_, self.circuit_, self.target = schema, bag.circuit, bag.target.name
+
+    def fit(self, X: object = None, y: object = None) -> Self:
+        """Nothing to learn: here for scikit-learn's sake."""
+        return self
+
+    def _answers(self, x: Array) -> Array:
+        vectors = {}
+        for party in self.bag.clients:
+            blind = np.isnan(x[:, self.bag.columns(party)]).all(axis=1)
+            vectors[party] = np.full((len(x), len(self.bag.overall)), np.nan)
+            if not blind.all():
+                vectors[party][~blind] = party_vector(self.bag, party, x[~blind])
+        return fused(self.bag, vectors)
+
+
+class FedTrees(Predictions):
+    """Predictions of one column by decision trees of all parties; trees stay where they grew.
+
+    ``leaf``          grows a tree; one for all parties, or a dict by party
+    ``trees``         of every party; more than one are of rows and columns drawn at random
+    ``columns``       share of a party's columns that such a tree reads; "auto": 0.8, all of numbers
+    ``target``        the column to predict: a class, or a number
+    ``share_target``  whether its holders tell the others its values of shared rows; parties that
+                      lack it take no part otherwise
+    ``weights``       of parties that hold the same columns: by "rows", or "equal"
+    ``fuse``          how parties are joined: "auto", a mean of those with the same columns and a
+                      product of classes from different ones; or the paper's "mean" of all
+    ``on_lost``       a party that is lost: "stop", or "continue" where others hold the target
+
+    >>> import fedcircuits as fc
+    >>> table = fc.datasets.load("breast_cancer")
+    >>> clinics = fc.split(table, 2, by="columns", target="diagnosis")
+    >>> model = FedTrees(target="diagnosis", share_target=True, trees=3, random_state=0)
+    >>> model.fit(clinics).predict(table)[:2].tolist(), model.circuit_.root.operation
+    (['malignant', 'malignant'], 'product')
+    """
+
+    views_: dict[str, Bag]
+    placement_: Placement
+    ledger_: Ledger  # of training
+    queries_: Ledger  # of questions since
+    notes_: tuple[str, ...]
+    kind_: str
+
+    def __init__(
+        self,
+        leaf: Predictor | Mapping[str, Predictor] | None = None,
+        *,
+        trees: int = 20,
+        columns: float | Literal["auto"] = "auto",
+        target: str | None = None,
+        share_target: bool = False,
+        weights: Weights = "rows",
+        fuse: Join = "auto",
+        on_lost: Literal["stop", "continue"] = "stop",
+        random_state: int | None = None,
+    ) -> None:
+        self.leaf = leaf
+        self.trees = trees
+        self.columns = columns
+        self.target = target
+        self.share_target = share_target
+        self.weights = weights
+        self.fuse = fuse
+        self.on_lost = on_lost
+        self.random_state = random_state
+
+    # ------------------------------------------------------------------ training
+
+    def fit(
+        self,
+        X: Federation,
+        y: object = None,
+        *,
+        engine: str | Engine = "memory",
+        resume: bool = False,
+    ) -> Self:
+        """Learn from a federation. ``resume`` takes up the work of a run that has failed."""
+        if not isinstance(X, Federation):
+            raise FederationError(
+                f"FedTrees learns from a Federation of parties, got {type(X).__name__}: "
+                "Federation({'north': table, 'south': table}), or split(table, 3) to try out"
+            )
+        plan = self._plan(X)
+        run = engine_of(engine)
+        kept: Kept = self.__dict__.get("_kept", {}) if resume else {}
+        ledger, federation = Ledger(), X
+        while True:
+            outcome = run(self._programs(federation, plan), kept)
+            ledger.add(outcome.ledger)
+            self._kept, kept = outcome.kept, outcome.kept
+            if not outcome.lost:
+                break
+            federation = self._without(federation, outcome)
+        self._keep(outcome, ledger, federation, run)
+        return self
+
+    def _plan(self, federation: Federation) -> Plan:
+        target = self._checked(federation)
+        seed = self.random_state
+        if seed is None:
+            seed = self.__dict__.setdefault("_seed", secrets.randbits(32))
+        return Plan(
+            target, self.share_target, self.trees, self.columns, self.weights, self.fuse, seed
+        )
+
+    def _programs(self, federation: Federation, plan: Plan) -> dict[str, Program[Result]]:
+        secret = self.__dict__.setdefault("_secret", secrets.token_bytes(32))
+        told: dict[str, object] = {"members": federation.names, "plan": plan}
+        programs: dict[str, Program[Result]] = {COORDINATOR: Program(bagging.coordinator, told)}
+        for party in federation:
+            own = {"party": party, "plan": plan, "leaf": self._leaf(party.name), "secret": secret}
+            programs[party.name] = Program(bagging.client, own)
+        return programs
+
+    def _leaf(self, party: str) -> Predictor:
+        if isinstance(self.leaf, Mapping):
+            return self.leaf[party]
+        return DecisionTreeLeaf() if self.leaf is None else self.leaf
+
+    def _without(self, federation: Federation, outcome: Outcome[Result]) -> Federation:
+        """The federation without who was lost first, or the error that says what happened."""
+        error = next(iter(outcome.lost.values()))
+        lost = error.party
+        if self.on_lost != "continue" or lost not in federation.parties:
+            raise _resumable(error)
+        left = [n for n in federation.names if n != lost]
+        if not any(self.target in federation[n].table.schema for n in left):
+            raise PartyLostError(
+                lost,
+                f"{error}; going on without it is not possible: nobody else holds {self.target!r}",
+            ) from error
+        warnings.warn(f"{error}; going on without {lost}", UserWarning, stacklevel=3)
+        return federation.select(left)
+
+    def _keep(
+        self, outcome: Outcome[Result], ledger: Ledger, federation: Federation, run: Engine
+    ) -> None:
+        views: dict[str, Bag] = {}
+        for name, result in outcome.results.items():
+            if isinstance(result, Trained):
+                self.notes_, self.schema_ = result.notes, result.schema
+                views[name] = result.view
+            else:
+                views[name] = result
+        self.views_, self.ledger_, self.queries_ = views, ledger, Ledger()
+        self.circuit_ = views[COORDINATOR].circuit
+        self.placement_ = views[COORDINATOR].placement
+        self.kind_ = federation.kind
+        self._run = run
+        for state in ("_kept", "_seed", "_secret"):
+            self.__dict__.pop(state, None)
+        for note in self.notes_:
+            warnings.warn(note, UserWarning, stacklevel=3)
+
+    def _checked(self, federation: Federation) -> str:
+        if not isinstance(self.trees, int | np.integer) or self.trees < 1:
+            raise FederationError(f"trees must be a whole number from 1, got {self.trees!r}")
+        share = self.columns
+        if share != "auto" and not (isinstance(share, int | float) and 0 < share <= 1):
+            raise FederationError(f"columns must be 'auto' or a share up to 1, got {share!r}")
+        for name, word, known in (
+            ("weights", self.weights, ("rows", "equal")),
+            ("fuse", self.fuse, ("auto", "mean")),
+            ("on_lost", self.on_lost, ("stop", "continue")),
+        ):
+            if word not in known:
+                raise FederationError(f"{name} must be one of {', '.join(known)}, got {word!r}")
+        if isinstance(self.leaf, Mapping):
+            absent = [n for n in federation.names if n not in self.leaf]
+            if absent:
+                raise FederationError(f"leaf has none for {absent[0]!r}: give one for each party")
+        if not isinstance(self.target, str):
+            raise FederationError("name the column to predict: FedTrees(target='…')")
+        federation.schema.index(self.target)
+        tables = [p.table for p in federation if self.target in p.table.schema]
+        if not self.share_target and all(len(t.schema) == 1 for t in tables):
+            raise FederationError(bagging.NOBODY.format(self.target))
+        return self.target
+
+    # ------------------------------------------------------------------ questions
+
+    def _answers(self, x: Array) -> Array:
+        view = self.views_[COORDINATOR]
+        programs: dict[str, Program[object]] = {
+            COORDINATOR: Program(bagging.ask, {"view": view, "x": x})
+        }
+        for party in bagging.involved(view, x):
+            programs[party] = Program(bagging.respond, {"view": self.views_[party]})
+        outcome = self._run(programs)
+        self.queries_.add(outcome.ledger)
+        for error in outcome.lost.values():
+            raise FederationError(f"the question could not be answered: {error}") from error
+        found: Array = outcome.results[COORDINATOR]  # type: ignore[assignment]
+        return found
+
+    def collect(self) -> CollectedTrees:
+        """All trees in one place, if every party has allowed it."""
+        self._target(None)
+        refused = [n for n, v in self.views_.items() if n != COORDINATOR and not v.allow_collect]
+        if refused:
+            raise FederationError(
+                f"{', '.join(refused)} did not allow what they have learned to leave them: "
+                "Federation(…, allow_collect=True), or ask the model where it is"
+            )
+        values = {n: a for v in self.views_.values() for n, a in v.parameters.values.items()}
+        trees = {n: t for v in self.views_.values() for n, t in v.predictors.items()}
+        whole = replace(self.views_[COORDINATOR], parameters=Parameters(values), predictors=trees)
+        return CollectedTrees(whole, self.schema_)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {k: v for k, v in super().__getstate__().items() if k not in ("_kept", "_secret")}

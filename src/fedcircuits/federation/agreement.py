@@ -1,0 +1,70 @@
+"""What all parties mean by the same names: kinds, categories and units of their variables.
+
+Parties send schemas, never values. A name must mean one thing: categories are united in the order
+the parties bring them, counts beside reals are read as reals, numbers of two values beside counts
+or reals as those. Anything else is an error that names both parties and the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedcircuits.circuits.schema import Kind, Scalar, Schema, Variable
+from fedcircuits.errors import FederationError
+from fedcircuits.learning.table import Table
+
+WIDTH: dict[Kind, int] = {"boolean": 0, "category": 1, "count": 2, "real": 3}
+
+
+def agree(schemas: Mapping[str, Schema]) -> Schema:
+    """The variables of all parties together, in the order they first appear."""
+    found: dict[str, tuple[str, Variable]] = {}  # by name: who brought it, and what is agreed
+    for party, schema in schemas.items():
+        for own in schema:
+            if own.name in found:
+                first, known = found[own.name]
+                found[own.name] = (first, _united(first, known, party, own))
+            else:
+                found[own.name] = (party, own)
+    return Schema(tuple(variable for _, variable in found.values()))
+
+
+def in_agreed(table: Table, agreed: Schema) -> Table:
+    """A party's table in the kinds and codes that all have agreed on."""
+    own = agreed.select(table.names)
+    return table if own == table.schema else Table.of(table, schema=own)
+
+
+def _united(first: str, a: Variable, second: str, b: Variable) -> Variable:
+    if a.unit and b.unit and a.unit != b.unit:
+        raise FederationError(
+            f"{a.name!r} is in {a.unit!r} at {first} and in {b.unit!r} at {second}: "
+            "convert one of them, or give one another name"
+        )
+    unit = a.unit or b.unit
+    narrow, wide = sorted((a, b), key=lambda v: WIDTH[v.kind])
+    if wide.kind in ("count", "real"):
+        if not narrow.categories or all(_is_number(c) for c in narrow.categories):
+            return Variable(a.name, wide.kind, unit=unit)
+        raise _differ(first, a, second, b)
+    if len({_type(c) for c in (*a.categories, *b.categories)}) > 1:
+        raise _differ(first, a, second, b)
+    union = (*a.categories, *(c for c in b.categories if c not in a.categories))
+    if len(union) == 2 and "boolean" in (a.kind, b.kind):
+        return Variable(a.name, "boolean", union, unit)
+    return Variable(a.name, "category", union, unit)
+
+
+def _type(category: Scalar) -> type:
+    return float if _is_number(category) else type(category)
+
+
+def _is_number(category: Scalar) -> bool:
+    return isinstance(category, int | float) and not isinstance(category, bool)
+
+
+def _differ(first: str, a: Variable, second: str, b: Variable) -> FederationError:
+    return FederationError(
+        f"{a.name!r} is {a.described()} at {first} and {b.described()} at {second}: one name must "
+        "mean one thing; say what it is with Table.of(…, kinds={…}), or rename one of them"
+    )

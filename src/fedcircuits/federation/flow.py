@@ -1,0 +1,85 @@
+"""A flow is one party's side of a protocol: a generator that asks for what it cannot do itself.
+
+    yield Send(receiver, tag, payload, reveals)   a message; ``reveals`` says what its reader learns
+    answer = yield Recv(sender, tag)              the next message of that sender under that tag
+    result = yield Compute(step, work)            a long computation of the party's own
+
+A flow knows no socket, process, clock or global randomness, so an engine may run it anywhere, and
+the same messages make it send the same bytes again: a flow is resumed by replaying its inbox.
+``Compute`` names a step. Its result is kept when a run fails, so that a resumed run need not
+compute it again, and an engine may do it wherever it does not hold up others.
+
+Tags read "phase/what", and in loops "phase/what/round"; messages of one sender under one tag
+arrive in the order they were sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from fedcircuits.errors import ProtocolError
+from fedcircuits.federation.wire import Payload
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    receiver: str
+    tag: str
+    payload: Payload
+    reveals: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recv:
+    sender: str
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compute(Generic[T]):
+    step: str
+    work: Callable[[], T]
+
+
+Effect: TypeAlias = Send | Recv | Compute[object]
+Flow: TypeAlias = Generator[Effect, object, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Program(Generic[T]):
+    """The recipe of a flow: ``Program(client, {"me": "north", "table": table})``.
+
+    Engines that run parties elsewhere send the recipe; a generator cannot be sent.
+    """
+
+    function: Callable[..., Flow[T]]
+    arguments: dict[str, object]
+
+    def start(self) -> Flow[T]:
+        return self.function(**self.arguments)
+
+
+def send(receiver: str, tag: str, payload: Payload, reveals: str = "") -> Flow[None]:
+    yield Send(receiver, tag, payload, reveals)
+
+
+def recv(sender: str, tag: str) -> Flow[Payload]:
+    return (yield Recv(sender, tag))  # type: ignore[return-value]
+
+
+def compute(step: str, work: Callable[[], T]) -> Flow[T]:
+    return (yield Compute(step, work))  # type: ignore[return-value]
+
+
+def expect(value: Payload, kind: type[T], sender: str, tag: str) -> T:
+    """A payload of the kind that the protocol says, or an error that blames its sender."""
+    if isinstance(value, kind):
+        return value
+    raise ProtocolError(
+        f"{sender} sent {type(value).__name__} under {tag!r}, expected {kind.__name__}: "
+        "it runs another protocol or another version"
+    )

@@ -1,0 +1,63 @@
+"""What crossed between parties: every message with its bytes, and what its reader learned by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    sender: str
+    receiver: str
+    tag: str
+    bytes: int
+    reveals: str = ""
+
+    @property
+    def phase(self) -> str:
+        return self.tag.split("/", 1)[0]
+
+
+@dataclass(slots=True, repr=False)
+class Ledger:
+    """Messages and bytes by phase, and what was revealed to whom: ``model.ledger_.summary()``.
+
+    >>> ledger = Ledger([Entry("north", "coordinator", "count/sizes", 12, "rows of clusters")])
+    >>> ledger.bytes, ledger.revealed("coordinator")["what"].tolist()
+    (12, ['rows of clusters'])
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        self.entries.extend(entries)
+
+    @property
+    def bytes(self) -> int:
+        return sum(e.bytes for e in self.entries)
+
+    def summary(self) -> pd.DataFrame:
+        """Messages and bytes of every phase, sender and receiver."""
+        rows = [(e.phase, e.sender, e.receiver, 1, e.bytes) for e in self.entries]
+        frame = pd.DataFrame(rows, columns=["phase", "sender", "receiver", "messages", "bytes"])
+        return frame.groupby(["phase", "sender", "receiver"], sort=False).sum()
+
+    def revealed(self, to: str | None = None) -> pd.DataFrame:
+        """What every party learned, from whom and in which phase; of one party with ``to``."""
+        rows: dict[tuple[str, str, str, str], None] = {}
+        for e in self.entries:
+            if e.reveals and to in (None, e.receiver):
+                rows[e.receiver, e.sender, e.phase, e.reveals] = None
+        return pd.DataFrame(list(rows), columns=["to", "from", "phase", "what"])
+
+    def __repr__(self) -> str:
+        return f"<Ledger of {len(self):,} messages, {self.bytes:,} bytes>"

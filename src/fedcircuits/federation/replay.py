@@ -1,0 +1,99 @@
+"""A flow run again from its recorded inbox, without engine or other parties.
+
+The same messages make a flow send the same bytes again. A record therefore shows what a party did
+and why, tells whether a changed protocol still says the same, and brings a restarted party back to
+where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from fedcircuits.errors import PartyLostError, ProtocolError
+from fedcircuits.federation.flow import Compute, Flow, Program, Recv, Send
+from fedcircuits.federation.wire import Payload, decode, encode
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    party: str  # the other end
+    tag: str
+    data: bytes
+
+
+Received = Message | PartyLostError  # a loss is news like any other
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    inbox: list[Received] = field(default_factory=list)
+    sent: list[Message] = field(default_factory=list)
+
+
+def recording(program: Program[T]) -> Flow[tuple[T, Record]]:
+    """The same flow, whose result has its record: ``Program(recording, {"program": program})``."""
+    record, flow = Record(), program.start()
+    answer: object = None
+    trouble: PartyLostError | None = None
+    while True:
+        try:
+            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
+        except StopIteration as stop:
+            return stop.value, record
+        answer = trouble = None
+        if isinstance(effect, Send):
+            record.sent.append(_sent(effect))
+        try:
+            answer = yield effect
+        except PartyLostError as lost:
+            trouble = lost
+            record.inbox.append(lost)
+        else:
+            if isinstance(effect, Recv):
+                data = encode(answer)  # type: ignore[arg-type]
+                record.inbox.append(Message(effect.sender, effect.tag, data))
+
+
+def replay(program: Program[T], inbox: Iterable[Received]) -> list[Message]:
+    """What the program sends when it hears that, in that order; its result is left aside."""
+    flow, left = program.start(), iter(inbox)
+    sent: list[Message] = []
+    answer: object = None
+    trouble: PartyLostError | None = None
+    while True:
+        try:
+            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
+        except StopIteration:
+            return sent
+        answer = trouble = None
+        if isinstance(effect, Send):
+            sent.append(_sent(effect))
+        elif isinstance(effect, Compute):
+            answer = effect.work()
+        else:
+            news = _next(left, effect)
+            if isinstance(news, PartyLostError):
+                trouble = news
+            else:
+                answer = news
+
+
+def _sent(effect: Send) -> Message:
+    return Message(effect.receiver, effect.tag, encode(effect.payload))
+
+
+def _next(left: Iterator[Received], wanted: Recv) -> Payload | PartyLostError:
+    news = next(left, None)
+    if isinstance(news, PartyLostError):
+        return news
+    if news is None or (news.party, news.tag) != (wanted.sender, wanted.tag):
+        found = f"{news.tag!r} from {news.party}" if news else "nothing more"
+        raise ProtocolError(
+            f"the flow waits for {wanted.tag!r} from {wanted.sender}, the inbox has {found}: it "
+            "was recorded from another program, or the flow depends on more than its messages"
+        )
+    return decode(news.data)

@@ -1,0 +1,200 @@
+"""One table cut into a federation, for trying out: by rows, by columns, or both.
+
+    by="rows"      every party gets other rows, all columns
+    by="columns"   every party gets other columns of all rows
+    by="both"      every party gets other columns of a share of the rows, and all hold some columns
+
+Skew of rows: none; "label", every party prefers other classes of the target; "cluster", every party
+gets clusters of similar rows; dirichlet(β), shares of every class are drawn, smaller β more uneven.
+``overlap`` is a share: of rows that a second party holds as well (by rows), of columns that all
+parties hold (by columns and by both; with both at least one). Every row keeps its id.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.federation import Federation
+from fedcircuits.learning.clustering import Features, split_rows
+from fedcircuits.learning.independence import Floats
+from fedcircuits.learning.table import Table
+
+HELD = 0.6  # of the rows, by every party of a split by both
+LEAST = 2  # rows of a party
+
+
+@dataclass(frozen=True, slots=True)
+class dirichlet:
+    """Shares of every class over the parties are drawn from Dirichlet(β).
+
+    >>> dirichlet(0.5).beta
+    0.5
+    """
+
+    beta: float
+
+
+Skew: TypeAlias = Literal["label", "cluster"] | dirichlet | None
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+
+def split(
+    table: object,
+    parties: int | list[str],
+    *,
+    by: Literal["rows", "columns", "both"] = "rows",
+    skew: Skew = None,
+    overlap: float = 0.0,
+    target: str | None = None,
+    seed: int = 0,
+    allow_collect: bool = True,
+) -> Federation:
+    """A federation made of one table.
+
+    >>> import fedcircuits as fc
+    >>> table = fc.Table.of(np.random.default_rng(0).normal(size=(60, 4)))
+    >>> fc.split(table, 3, by="columns").kind
+    'vertical'
+    """
+    whole = _with_ids(Table.of(table))
+    names = [f"party {i + 1}" for i in range(parties)] if isinstance(parties, int) else parties
+    _check(whole, names, by, skew, overlap, target)
+    rng = np.random.default_rng(seed)
+    if by == "rows":
+        rows = _rows(whole, len(names), skew, overlap, target, rng)
+        parts = [whole.rows(r) for r in rows]
+    else:
+        shared = overlap if by == "columns" else max(overlap, 1e-9)
+        columns = _columns(whole, len(names), shared, target, rng)
+        parts = [whole.select(c) for c in columns]
+        if by == "both":
+            parts = [p.rows(_some(len(whole), HELD, rng)) for p in parts]
+    return Federation(dict(zip(names, parts, strict=True)), allow_collect=allow_collect)
+
+
+def _with_ids(table: Table) -> Table:
+    if table.row_ids is not None:
+        return table
+    return Table(table.schema, table.values, np.arange(len(table)))
+
+
+def _check(
+    table: Table, names: list[str], by: str, skew: Skew, overlap: float, target: str | None
+) -> None:
+    if by not in ("rows", "columns", "both"):
+        raise FederationError(f"by must be 'rows', 'columns' or 'both', got {by!r}")
+    if not names or len(set(names)) != len(names):
+        raise FederationError(f"parties must be a number from 1, or different names, got {names!r}")
+    if not 0 <= overlap <= 1:
+        raise FederationError(f"overlap must be a share from 0 to 1, got {overlap!r}")
+    if not (skew in (None, "label", "cluster") or isinstance(skew, dirichlet)):
+        raise FederationError(
+            f"skew must be None, 'label', 'cluster' or dirichlet(beta), got {skew!r}"
+        )
+    if skew is not None and by != "rows":
+        raise FederationError(f"skew is of rows: it needs by='rows', got by={by!r}")
+    if (skew == "label" or isinstance(skew, dirichlet)) and (
+        target is None or not table.schema[target].size
+    ):
+        raise FederationError("this skew needs target='…', a category or boolean")
+    if by != "rows" and len(names) > len(table.schema):
+        raise FederationError(
+            f"{len(table.schema)} columns cannot be split over {len(names)} parties"
+        )
+    if by == "rows" and len(names) * LEAST > len(table):
+        raise FederationError(f"{len(table)} rows cannot be split over {len(names)} parties")
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def _rows(
+    table: Table,
+    parties: int,
+    skew: Skew,
+    overlap: float,
+    target: str | None,
+    rng: np.random.Generator,
+) -> list[Rows]:
+    if skew is None:
+        owner = rng.permutation(np.arange(len(table)) % parties)
+    elif isinstance(skew, dirichlet):
+        owner = _drawn(_codes(table, target), np.full(parties, skew.beta), rng)
+    elif skew == "label":
+        owner = _preferred(_codes(table, target), parties, rng)
+    else:
+        owner = _by_clusters(table, parties, rng)
+    owner = _nobody_empty(owner, parties, rng)
+    held = owner[:, None] == np.arange(parties)
+    also = rng.random(len(table)) < overlap
+    held[also, (owner[also] + rng.integers(1, max(2, parties), also.sum())) % parties] = True
+    return [np.flatnonzero(held[:, p]) for p in range(parties)]
+
+
+def _codes(table: Table, target: str | None) -> Rows:
+    codes = table.values[:, table.schema.index(str(target))]
+    return np.where(np.isnan(codes), 0, codes).astype(np.int64)
+
+
+def _drawn(codes: Rows, beta: Floats | npt.NDArray[np.float64], rng: np.random.Generator) -> Rows:
+    owner = np.zeros(len(codes), dtype=np.int64)
+    for code in np.unique(codes):
+        rows = np.flatnonzero(codes == code)
+        owner[rows] = rng.choice(len(beta), len(rows), p=rng.dirichlet(beta))
+    return owner
+
+
+def _preferred(codes: Rows, parties: int, rng: np.random.Generator) -> Rows:
+    """Parties of about equal size; two thirds of each party's rows are of its own classes."""
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    owner = np.empty(len(codes), dtype=np.int64)
+    owner[order] = np.arange(len(codes)) * parties // len(codes)
+    mixed = rng.random(len(codes)) < 1 / 3
+    owner[mixed] = rng.integers(parties, size=int(mixed.sum()))
+    return owner
+
+
+def _by_clusters(table: Table, parties: int, rng: np.random.Generator) -> Rows:
+    """Clusters go, the largest first, to the party that has the fewest rows."""
+    label = split_rows(Features.of(table.values, table.schema), 2 * parties, rng)
+    sizes = np.bincount(label)
+    owner, load = np.zeros(len(sizes), np.int64), np.zeros(parties)
+    for cluster in np.argsort(-sizes, kind="stable"):
+        owner[cluster] = load.argmin()
+        load[owner[cluster]] += sizes[cluster]
+    return owner[label]
+
+
+def _nobody_empty(owner: Rows, parties: int, rng: np.random.Generator) -> Rows:
+    for party in range(parties):
+        while (missing := LEAST - int((owner == party).sum())) > 0:
+            largest = np.bincount(owner, minlength=parties).argmax()
+            owner[rng.choice(np.flatnonzero(owner == largest), missing, replace=False)] = party
+    return owner
+
+
+def _some(rows: int, share: float, rng: np.random.Generator) -> Rows:
+    return np.sort(rng.permutation(rows)[: max(LEAST, round(share * rows))])
+
+
+# ---------------------------------------------------------------------- columns
+
+
+def _columns(
+    table: Table, parties: int, overlap: float, target: str | None, rng: np.random.Generator
+) -> list[list[str]]:
+    """Columns at random; the target goes to the last party, which is not shared by overlap."""
+    names = [n for n in table.names if n != target]
+    mixed = [names[i] for i in rng.permutation(len(names))]
+    common = min(int(np.ceil(overlap * len(names))), max(0, len(names) - parties))
+    shared, rest = set(mixed[:common]), mixed[common:]
+    own = [{*rest[i::parties], *shared} for i in range(parties)]
+    if target is not None:
+        own[-1].add(target)
+    return [[n for n in table.names if n in part] for part in own]

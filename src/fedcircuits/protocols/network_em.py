@@ -1,0 +1,176 @@
+"""EM across parties that hold the same rows (earlier version of federated circuits, algorithms 2
+and 3): leaves send log-likelihoods up, posteriors travel down, everybody updates its own nodes.
+
+    em/rows        coordinator → client: which of its rows all parties hold, by position in the list
+                   of tokens it has sent.
+    em/values/t    client → coordinator: log-likelihood of every shared row under each of its
+                   leaves (leaves, rows).
+    em/posterior/t coordinator → client: the posterior of each of its leaves for every shared row
+                   (leaves, rows); empty when only weights are learned or EM has ended.
+
+Each client learns which of its rows all others hold, and how probable the others find each of its
+clusters for a row. The coordinator learns how likely every client finds each row, without knowing
+which row it is. One round is one iteration of EM of the whole circuit on the shared rows, so the
+likelihood never falls.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.evaluation.program import Packed, Program
+from fedcircuits.circuits.evaluation.statistics import Frame
+from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.parameters import Parameters, inline
+from fedcircuits.federation.collectives import gather
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, compute, expect, recv, send
+from fedcircuits.federation.placement import View, leaves_at
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.table import Table
+from fedcircuits.leaves.gaussian import Gaussian
+
+ROUNDS = 50  # of EM on weights alone, at most: it costs no messages
+SETTLED = 1e-4  # nats a row
+NOTHING = 1e-12  # posteriors below it are left out
+BEHIND, SAMPLE = 1.0, 100  # weight and number of the rows behind every M-step
+RULES = {"gaussian": Gaussian(1e-4, np.inf)}
+
+
+class _Leaf:
+    """One leaf of a client, folded for EM.
+
+    Variances are bounded by those of all the party's rows, and its rows stand behind every M-step
+    with the weight of ``BEHIND`` rows: a leaf may be narrow or lack a category, not be a spike or
+    call it impossible.
+    """
+
+    def __init__(self, circuit: Circuit, parameters: Parameters, rows: Table, every: Table) -> None:
+        self.circuit, values = inline(circuit, parameters)
+        self.program = Program(self.circuit)
+        names = self.circuit.schema.names
+        self.x = torch.from_numpy(np.array(rows.select(names).values))
+        whole = every.select(names).values
+        self.behind = torch.from_numpy(np.array(whole[:: max(1, len(whole) // SAMPLE)]))
+        self.packed = _in_frames(self.program, values, whole)
+
+    def log_values(self) -> Array:
+        return np.asarray(self.program.log_values(self.x, self.packed).numpy())
+
+    def update(self, posterior: Array) -> None:
+        likely = posterior > NOTHING
+        weight = torch.from_numpy(posterior[likely])
+        counts = self.program.counts(self.x[torch.from_numpy(likely)], self.packed, weight)
+        share = torch.full((len(self.behind),), BEHIND / len(self.behind), dtype=torch.float64)
+        prior = self.program.counts(self.behind, self.packed, share)
+        self.packed = self.program.maximise(counts.add(prior), self.packed, RULES)
+
+    def learned(self) -> tuple[Circuit, Parameters]:
+        return self.circuit, self.program.unpack(self.packed)
+
+
+def _in_frames(program: Program, values: Parameters, whole: Array) -> Packed:
+    """Packed so that bounds of variances count in the deviations of all rows."""
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value
+        mean, deviation = np.nanmean(whole, axis=0), np.nanstd(whole, axis=0)
+    mean, deviation = np.nan_to_num(mean), np.where(deviation > 0, deviation, 1.0)
+    frames = {}
+    for key in program.columns.frames(program.circuit, values):
+        at = list(program.columns.cells[key].variables)
+        frames[key] = Frame(mean[at], deviation[at])
+    return Packed(frames, tuple(s.pack(values, frames, program.dtype) for s in program.steps))
+
+
+def client(view: View, listed: Table) -> Flow[View]:
+    """``listed``: this party's rows in the order of the tokens it has sent."""
+    found = expect((yield from recv(COORDINATOR, "em/rows")), np.ndarray, COORDINATOR, "em/rows")
+    shared = listed.rows(np.asarray(found, np.int64))
+    names = [leaf.name for leaf in leaves_at(view.circuit, view.placement, view.me)]
+    leaves = [_Leaf(*view.parameters.circuits[name], shared, listed) for name in names]
+    told = "how likely each of its clusters finds rows that it cannot name"
+    rounds = 0
+    while True:
+        values = yield from compute(
+            f"evaluating shared rows, round {rounds}",
+            lambda: (
+                np.stack([leaf.log_values() for leaf in leaves]) if leaves else np.zeros((0, 0))
+            ),
+        )
+        yield from send(COORDINATOR, f"em/values/{rounds}", values, told)
+        tag = f"em/posterior/{rounds}"
+        posterior = expect((yield from recv(COORDINATOR, tag)), np.ndarray, COORDINATOR, tag)
+        if not posterior.size:
+            break
+        for leaf, own in zip(leaves, posterior, strict=True):
+            leaf.update(own)
+        rounds += 1
+    if not rounds:
+        return view
+    learned = {name: leaf.learned() for name, leaf in zip(names, leaves, strict=True)}
+    return replace(view, parameters=Parameters({}, learned))
+
+
+def coordinator(
+    view: View, positions: Mapping[str, Labels], rounds: int
+) -> Flow[tuple[View, tuple[float, ...]]]:
+    """``rounds`` of EM over everything, then EM over the weights alone until it settles."""
+    for party, rows in positions.items():
+        yield from send(party, "em/rows", rows, "which of its rows all parties hold")
+    network = Network(view.circuit)
+    packed = network.pack(view.parameters)
+    place = _places(view, list(positions))
+    history: list[float] = []
+    for t in range(rounds + 1):
+        given = yield from _given(view, positions, place, t)
+        if t == rounds:
+            break
+        posterior, counts = network.posteriors(given, packed)
+        history.append(counts.log_likelihood / counts.weight)
+        packed = network.program.maximise(counts, packed)
+        for party in positions:
+            own = posterior[place[party]]
+            told = "how probable each of its clusters is for the shared rows"
+            yield from send(party, f"em/posterior/{t}", own, told)
+    for party in positions:
+        yield from send(party, f"em/posterior/{rounds}", np.zeros((0, 0)))
+    packed = _weights_alone(network, packed, given, history)
+    return replace(view, parameters=network.program.unpack(packed)), tuple(history)
+
+
+def _weights_alone(network: Network, packed: Packed, given: Array, history: list[float]) -> Packed:
+    for _ in range(ROUNDS):
+        _, counts = network.posteriors(given, packed)
+        history.append(counts.log_likelihood / counts.weight)
+        if len(history) > 1 and history[-1] - history[-2] < SETTLED:
+            break
+        packed = network.program.maximise(counts, packed)
+    return packed
+
+
+def _places(view: View, parties: list[str]) -> dict[str, list[int]]:
+    """The rows of each party's leaves in the matrix of all leaves."""
+    found: dict[str, list[int]] = {p: [] for p in parties}
+    for i, leaf in enumerate(view.circuit.leaves()):
+        found[view.placement[leaf.name]].append(i)
+    return found
+
+
+def _given(
+    view: View, positions: Mapping[str, Labels], place: Mapping[str, list[int]], t: int
+) -> Flow[Array]:
+    found = yield from gather(list(positions), f"em/values/{t}")
+    rows = len(next(iter(positions.values())))
+    given = np.empty((sum(len(p) for p in place.values()), rows))
+    for party in positions:
+        own = expect(found[party], np.ndarray, party, f"em/values/{t}")
+        if place[party]:
+            given[place[party]] = own
+    return given

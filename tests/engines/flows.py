@@ -1,0 +1,121 @@
+"""Flows that tests run in processes of their own, which need not import the tests for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+
+import numpy as np
+import threadpoolctl
+import torch
+
+from fedcircuits.circuits.family import Array
+from fedcircuits.errors import PartyLostError
+from fedcircuits.federation.flow import Flow, compute, recv, send
+from fedcircuits.federation.wire import Payload
+from fedcircuits.learning.table import Table
+
+
+def greet(me: str, others: list[str]) -> Flow[list[Payload]]:
+    """Everybody to everybody."""
+    for other in others:
+        yield from send(other, "greet/name", me)
+    found = []
+    for other in others:
+        found.append((yield from recv(other, "greet/name")))
+    return found
+
+
+def pass_on(before: str, after: str, first: bool) -> Flow[int]:
+    """A number around the ring, one more at every party."""
+    if first:
+        yield from send(after, "ring/number", 1)
+    number = yield from recv(before, "ring/number")
+    assert isinstance(number, int)
+    if not first:
+        yield from send(after, "ring/number", number + 1)
+    return number
+
+
+def killed(to: str, by: int) -> Flow[None]:
+    yield from compute("sorting rows", partial(int, 7))
+    yield from send(to, "killed/word", "still here")
+    yield from compute("learning cluster 3", partial(_end, by))
+
+
+def _end(by: int) -> None:
+    if by:
+        os.kill(os.getpid(), by)
+        time.sleep(10)
+    os._exit(3)
+
+
+def hear(sender: str, tags: list[str]) -> Flow[list[str]]:
+    """The kind of every message, or who is lost and the text."""
+    found = []
+    for tag in tags:
+        try:
+            found.append(str((yield from recv(sender, tag))))
+        except PartyLostError as lost:
+            found.append(f"{lost.party}|{lost}")
+    return found
+
+
+def sleep(seconds: float) -> Flow[None]:
+    yield from compute("sleeping", partial(time.sleep, seconds))
+
+
+def interrupt(parent: int) -> Flow[None]:
+    yield from compute("interrupting", partial(os.kill, parent, signal.SIGINT))
+    yield from compute("sleeping", partial(time.sleep, 60))
+
+
+def tell_process() -> Flow[tuple[int, int, list[int]]]:
+    """Its number, and the threads of torch and of the libraries for linear algebra."""
+    yield from ()
+    pools = [int(p["num_threads"]) for p in threadpoolctl.threadpool_info()]
+    return os.getpid(), torch.get_num_threads(), pools
+
+
+def look(table: Table, array: Array, tensor: torch.Tensor) -> Flow[tuple[float, bool, float, str]]:
+    """Whether arguments arrive, and arrays without a copy: they do not own their memory."""
+    yield from ()
+    owned = array.base is None
+    return float(table.values.sum()), owned, float(tensor.sum()), str(tensor.dtype)
+
+
+def unsendable(where: str) -> Flow[object]:
+    made = yield from compute("making a function", _function if where == "step" else float)
+    return made if where == "step" else _function()
+
+
+def _function() -> object:
+    return lambda: 0
+
+
+def read_to_the_end() -> Flow[None]:
+    """An error that an engine might take for its own."""
+    yield from compute("reading a file", _end_of_file)
+
+
+def _end_of_file() -> None:
+    raise EOFError("file of patient 4711")
+
+
+def likelihood(table: Array) -> Flow[Array]:
+    """The compiled kernels, in every process."""
+    from fedcircuits.circuits.circuit import Circuit
+    from fedcircuits.circuits.distribution import Distribution
+    from fedcircuits.circuits.nodes import Leaf, Sum
+    from fedcircuits.circuits.parameters import Parameters
+    from fedcircuits.circuits.schema import Schema
+
+    circuit = Circuit((Leaf("x", "gaussian", ("x",), 2), Sum("root", ("x",))), Schema.real(["x"]))
+    normal = {"mean": np.array([[0.0], [1.0]]), "variance": np.ones((2, 1))}
+    parameters = Parameters({"x": normal, "root": {"weight": np.array([[0.5, 0.5]])}})
+    found = yield from compute(
+        "asking", partial(Distribution(circuit, parameters).log_likelihood, table)
+    )
+    return found

@@ -1,0 +1,70 @@
+"""The engine in memory: the laws of engines, many parties, waiting that nobody can end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedcircuits.engines import memory, process
+from fedcircuits.engines.choice import engine_of
+from fedcircuits.engines.outcome import failure
+from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
+from fedcircuits.federation.flow import Program
+from fedcircuits.testing import check_engine
+from tests.engines import flows
+
+
+def test_keeps_every_law() -> None:
+    check_engine(memory.run)
+
+
+def test_a_thousand_parties() -> None:
+    names = [f"party {i}" for i in range(1000)]
+    programs = {
+        me: Program(
+            flows.pass_on,
+            {"before": names[i - 1], "after": names[(i + 1) % 1000], "first": i == 0},
+        )
+        for i, me in enumerate(names)
+    }
+    outcome = memory.run(programs)
+    assert not outcome.lost and len(outcome.ledger) == 1000
+    assert outcome.results == {me: i or 1000 for i, me in enumerate(names)}
+
+
+def test_everybody_waits() -> None:
+    programs = {
+        me: Program(flows.hear, {"sender": other, "tags": [f"x/{me}"]})
+        for me, other in (("a", "b"), ("b", "a"))
+    }
+    outcome = memory.run(programs)
+    text = "everybody waits and nobody sends: a for 'x/a' from b; b for 'x/b' from a"
+    assert outcome.results["a"] == [f"b|a waits for 'x/a' from b: {text}"]
+    assert not outcome.lost and outcome.results["b"][0].startswith("a|b waits for 'x/b' from a")
+
+
+def test_a_sender_that_is_no_party() -> None:
+    programs = {"a": Program(flows.hear, {"sender": "nobody", "tags": ["x/y"]})}
+    for run in (memory.run, process.run):
+        text = str(run(programs).lost["a"])
+        assert "a waits for 'x/y' from 'nobody', which is no other party of this run" in text
+
+
+def test_whoever_was_lost_first_is_blamed() -> None:
+    first = PartyLostError("a", "a died")
+    assert failure("b", "waiting", first) is first
+    ours = failure("b", "adding", ProtocolError("c sent a text"))
+    assert str(ours) == "b failed while adding: c sent a text" and ours.party == "b"
+    assert str(failure("b", "adding", KeyError("Mrs Smith"))) == "b failed while adding: KeyError"
+
+
+def test_engines_by_name() -> None:
+    assert engine_of("memory") is memory.run and engine_of("process") is process.run
+
+    def own(programs: Any, kept: Any = None) -> Any:
+        return memory.run(programs, kept)
+
+    assert engine_of(own) is own
+    with pytest.raises(FederationError, match="unknown engine 'ray': expected 'memory', 'process'"):
+        engine_of("ray")

@@ -1,0 +1,84 @@
+"""Recording changes nothing; a replay sends the same bytes, also after a loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcircuits.circuits.family import Array
+from fedcircuits.engines import memory, trials
+from fedcircuits.errors import PartyLostError, ProtocolError
+from fedcircuits.federation.flow import Flow, Program, compute, send
+from fedcircuits.federation.replay import Message, Record, recording, replay
+from fedcircuits.federation.wire import decode, encode
+
+
+def averaging() -> dict[str, Program[Array]]:
+    members, rng = ("a", "b", "c"), np.random.default_rng(0)
+    return {
+        me: Program(
+            trials.averaging,
+            {"me": me, "members": members, "table": rng.normal(size=(20, 3)), "rounds": 4},
+        )
+        for me in members
+    }
+
+
+def recorded(programs: dict[str, Program[Any]]) -> dict[str, Program[Any]]:
+    return {name: Program(recording, {"program": p}) for name, p in programs.items()}
+
+
+def test_recording_changes_nothing() -> None:
+    programs = averaging()
+    plain, watched = memory.run(programs), memory.run(recorded(programs))
+    assert plain.ledger.entries == watched.ledger.entries
+    for name, (result, record) in watched.results.items():
+        np.testing.assert_array_equal(result, plain.results[name])
+        sent = [len(m.data) for m in record.sent]
+        assert sent == [e.bytes for e in plain.ledger if e.sender == name]
+
+
+def test_every_byte_is_sent_again() -> None:
+    programs = averaging()
+    for name, (_, record) in memory.run(recorded(programs)).results.items():
+        assert record.sent and replay(programs[name], record.inbox) == record.sent
+
+
+def test_a_changed_message_changes_what_is_sent() -> None:
+    programs = averaging()
+    _, record = memory.run(recorded(programs)).results["b"]
+    first = record.inbox[0]
+    changed = Message(first.party, first.tag, encode(np.asarray(decode(first.data)) + 1.5))
+    again = replay(programs["b"], [changed, *record.inbox[1:]])
+    assert again[0] == record.sent[0] and again[1] != record.sent[1]
+
+
+def test_a_loss_is_replayed() -> None:
+    programs: dict[str, Program[Any]] = {
+        "a": Program(trials.fail, {"to": "b", "words": 3}),
+        "b": Program(trials.hear_until_lost, {"sender": "a", "tell": "c"}),
+        "c": Program(trials.take, {"sender": "b", "tags": ["fail/heard"]}),
+    }
+    (heard, _), record = memory.run(recorded(programs)).results["b"]
+    assert heard == 3 and isinstance(record.inbox[-1], PartyLostError)
+    assert replay(programs["b"], record.inbox) == record.sent == [Message("c", "fail/heard", b"J3")]
+
+
+def test_steps_are_computed_again() -> None:
+    def flow() -> Flow[None]:
+        number = yield from compute("counting", lambda: 5)
+        yield from send("b", "count/number", number)
+
+    assert replay(Program(flow, {}), Record().inbox) == [Message("b", "count/number", b"J5")]
+
+
+@pytest.mark.parametrize(
+    ("inbox", "found"),
+    [([], "nothing more"), ([Message("a", "x/other", b"J1")], "'x/other' from a")],
+)
+def test_an_inbox_of_another_program(inbox: list[Any], found: str) -> None:
+    program = Program(trials.take, {"sender": "a", "tags": ["x/y"]})
+    with pytest.raises(ProtocolError, match=f"waits for 'x/y' from a, the inbox has {found}"):
+        replay(program, inbox)
