@@ -80,6 +80,22 @@ PEERS = {
             ("deeprob-kit==1.1.0",),
             ("deeprob.spn.models.ratspn", "deeprob.spn.learning.wrappers"),
         ),
+        Peer(
+            "fed_tree",
+            "FedTree 1.0.5",
+            "Apache-2.0",
+            ("numpy==2.2.6", *LEARNING, "fedtree==1.0.5"),
+            (),
+            ("sklearn",),  # its own library needs libntl, which the worker looks for
+        ),
+        Peer(
+            "tabnet",
+            "pytorch-tabnet 4.1.0",
+            "MIT",
+            (TORCH, "numpy==2.2.6", *LEARNING),
+            ("pytorch-tabnet==4.1.0",),
+            ("pytorch_tabnet.tab_network",),
+        ),
     )
 }
 

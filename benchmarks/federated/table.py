@@ -4,7 +4,9 @@
 
 "centralised" is LearnSPN on all training rows; "by class" learns a circuit of every class, which is
 what FedPC does with the rows of a party that knows the label, on a federation of one party; "each
-alone" is the mean over parties of LearnSPN on own rows. Test rows are read for the table only.
+alone" is the mean over parties of LearnSPN on own rows. Hybrid parties hold 60 % of the rows each,
+both of them a good third of all: "hybrid's common rows" is LearnSPN on these. Test rows are read
+for the table only.
 
 Times are of training. "cpu" adds up all parties; "slowest" is the slowest party and the coordinator
 in CPU seconds, over centralised in CPU seconds: parties with a core each. "wall" is measured: the
@@ -15,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,11 +29,14 @@ from benchmarks.federated import weights
 from benchmarks.federated.clock import Stopwatch
 from benchmarks.federated.sets import SETS, SPLITS, Data, halves
 from benchmarks.runner import Cell, Json, print_table
+from fedcircuits.engines.outcome import Engine
 
 SEEDS = 5
 REFINED = {"breast cancer": SEEDS, "credit": 0, "adult": 1}  # seeds of EM across parties
 WALLS = 3
 CENTRAL = "centralised, LearnSPN"
+BOTH = "centralised, hybrid's common rows"
+ALIGNED = ("vertical", "hybrid")  # where EM across parties has rows to go by
 
 
 @dataclass(slots=True)
@@ -92,18 +98,34 @@ def _models(data: Data) -> Iterator[tuple[str, fc.Model, Stopwatch]]:
     whole = fc.Federation({"all": data.train}, allow_collect=True)
     spn = fc.LearnSPN(random_state=data.seed)
     mixture = fc.MixtureOfProducts(50, random_state=data.seed)
-    yield CENTRAL, *_timed(lambda _: spn.fit(data.train))
-    yield "mixture of 50 products", *_timed(lambda _: mixture.fit(data.train))
+    yield CENTRAL, *_timed(partial(_fit_here, spn, data.train))
+    yield "mixture of 50 products", *_timed(partial(_fit_here, mixture, data.train))
+    few = fc.LearnSPN(random_state=data.seed)
+    yield BOTH, *_timed(partial(_fit_here, few, _held_by_both(data)))
     own = fc.FedPC(target=data.target, random_state=data.seed)
-    yield "centralised, by class", *_timed(lambda watch: own.fit(whole, engine=watch))
+    yield "centralised, by class", *_timed(partial(_fit, own, whole))
     for split, cut in SPLITS.items():
         federation = cut(data)
         for rounds in (0, 3):
-            if rounds and (split == "horizontal" or data.seed >= REFINED[data.name]):
+            if rounds and (split not in ALIGNED or data.seed >= REFINED[data.name]):
                 continue
             model = fc.FedPC(target=data.target, refine=rounds, random_state=data.seed)
             title = f"FedPC, {split}" + (f", {rounds} rounds of EM" if rounds else "")
-            yield title, *_timed(lambda w, m=model, f=federation: m.fit(f, engine=w))
+            yield title, *_timed(partial(_fit, model, federation))
+
+
+def _held_by_both(data: Data) -> fc.Table:
+    first, second = (np.asarray(p.table.row_ids, np.int64) for p in SPLITS["hybrid"](data))
+    return data.train.rows(np.intersect1d(first, second))
+
+
+def _fit(model: fc.FedPC, federation: fc.Federation, engine: str | Engine) -> fc.FedPC:
+    return model.fit(federation, engine=engine)
+
+
+def _fit_here(model: fc.Model, table: fc.Table, watch: Stopwatch) -> fc.Model:
+    found: fc.Model = model.fit(table)
+    return found
 
 
 def _timed(fit: Callable[[Stopwatch], fc.Model]) -> tuple[fc.Model, Stopwatch]:
@@ -119,7 +141,7 @@ def _alone(data: Data, scores: Scores) -> None:
     each = Scores()
     for party in SPLITS["horizontal"](data):
         spn = fc.LearnSPN(random_state=data.seed)
-        model, watch = _timed(lambda _, s=spn, p=party: s.fit(p.table))
+        model, watch = _timed(partial(_fit_here, spn, party.table))
         each.add(model, data, watch)
     scores.likelihood.append(float(np.mean(each.likelihood)))
     scores.macro.append(float(np.mean(each.macro)))
@@ -133,7 +155,7 @@ def _walls(data: Data) -> dict[str, float]:
     cases: dict[str, Callable[[], object]] = {CENTRAL: lambda: spn.fit(data.train)}
     for split, cut in SPLITS.items():
         model, federation = fc.FedPC(target=data.target, random_state=data.seed), cut(data)
-        cases[f"FedPC, {split}"] = lambda m=model, f=federation: m.fit(f, engine="process")
+        cases[f"FedPC, {split}"] = partial(_fit, model, federation, "process")
     least = dict.fromkeys(cases, np.inf)
     for _ in range(WALLS):  # in turn: others on the machine disturb all alike
         for title, fit in cases.items():

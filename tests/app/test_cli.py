@@ -274,24 +274,23 @@ def test_a_failure_keeps_the_older_model(run: Run, home: Path) -> None:
     assert (home / "model.fc").read_bytes() == before
 
 
-def test_a_process_of_its_own_fails_with_one_line_and_shows_tracebacks_on_demand(
-    home: Path,
-) -> None:
-    def failed(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *words],
-            cwd=home,
-            env=ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+def test_tracebacks_on_demand(run: Run) -> None:
+    found = run("--debug", "inspect", "junk.fc")
+    assert found.exit_code == 1 and "Traceback" in found.stderr
+    assert found.stderr.splitlines()[-1].startswith("fedcircuits: junk.fc is not")
 
-    found = failed("inspect", "junk.fc")
+
+def test_a_process_of_its_own_fails_with_one_line(home: Path) -> None:
+    found = subprocess.run(
+        [*COMMAND, "query", "model.fc", "P(age >"],
+        cwd=home,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert (found.returncode, found.stdout) == (1, "")
-    assert found.stderr.startswith("fedcircuits: junk.fc") and found.stderr.count("\n") == 1
-    found = failed("--debug", "inspect", "junk.fc")
-    assert found.returncode == 1 and "Traceback" in found.stderr
+    assert found.stderr == "fedcircuits: P(age >: expected a value of 'age', found the end\n"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are another matter there")

@@ -169,9 +169,9 @@ def answers(model: FedPC) -> list[tuple[str, str]]:
     same = f"but for {apart:.0e}" if apart else "bit for bit"
     who = sorted({e.receiver for e in asked} - {COORDINATOR})
     first = (
-        f"{percent(prior)}; if its mean radius is above 15: {percent(after)}. Nobody's leaves "
-        f"moved: {', '.join(who)} were asked, {asked.bytes:,} bytes crossed in {len(asked)} "
-        f"messages. The collected circuit gives the same number, {same}."
+        f"{percent(prior)}; if its mean radius is above 15: {percent(after)}. Leaves stayed "
+        f"where they are: {' and '.join(who)} were asked, {asked.bytes:,} bytes crossed in "
+        f"{len(asked)} messages. The collected circuit gives the same number, {same}."
     )
     return [
         ("Split by columns: how likely is a tumour malignant?", first),

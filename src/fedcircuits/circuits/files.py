@@ -107,7 +107,7 @@ def _tensors(data: bytes) -> dict[Place, dict[str, dict[str, Array]]]:
         reason = str(error).removeprefix("Error while deserializing: ")
         raise FileError(f"{VALUES} cannot be read ({reason})") from error
     found: dict[Place, dict[str, dict[str, Array]]] = {}
-    for key, array in arrays.items():
+    for key, array in sorted(arrays.items()):  # safetensors has no order
         *place, node, name = _names(key)
         found.setdefault(tuple(place), {}).setdefault(node, {})[name] = np.asarray(array)
     return found

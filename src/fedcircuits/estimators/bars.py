@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextvars import ContextVar, Token
+from multiprocessing import parent_process
 from threading import Lock, Timer
 from types import TracebackType
 from typing import Self
@@ -25,7 +26,8 @@ class Bar:
         self.text, self.done, self.total = "learning", 0, 0
         self._shown: Progress | None = None
         self._lock, self._over = Lock(), False
-        self._timer = Timer(QUIET, self._show) if sys.stderr.isatty() else None
+        outermost = current() is None and parent_process() is None  # one bar for all parties
+        self._timer = Timer(QUIET, self._show) if outermost and sys.stderr.isatty() else None
         self._token: Token[Bar | None] | None = None
 
     def tell(self, done: int, total: int, text: str) -> None:

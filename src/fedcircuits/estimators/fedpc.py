@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import warnings
 from collections.abc import Mapping
 from typing import Literal, Self
@@ -11,12 +10,19 @@ from typing import Literal, Self
 import numpy as np
 
 from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.engines.choice import engine_of
-from fedcircuits.engines.outcome import Engine, Kept, Outcome
-from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.engines.outcome import Engine
+from fedcircuits.errors import FederationError
+from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.federated import FederatedDistribution
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.model import CircuitModel, Model
+from fedcircuits.estimators.training import (
+    Run,
+    State,
+    refuse_to_collect,
+    require_federation,
+    run_training,
+)
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
@@ -92,84 +98,46 @@ class FedPC(Model):
         resume: bool = False,
     ) -> Self:
         """Learn from a federation. ``resume`` takes up the work of a run that has failed."""
-        if not isinstance(X, Federation):
-            raise FederationError(
-                f"FedPC learns from a Federation of parties, got {type(X).__name__}: "
-                "Federation({'north': table, 'south': table}), or split(table, 3) to try out"
+        federation = require_federation(X, "FedPC")
+        self._check_settings(federation)
+        state = self.__dict__.get("_state") if resume else None
+        self._state = state = state or State()
+        missed = _missed if self.on_lost == "continue" else None
+        with Bar("FedPC"):
+            run = run_training(
+                federation, lambda f: self._programs(f, state), engine, state, missed
             )
-        self._check_settings(X)
-        plan = self._plan()
-        run = engine_of(engine)
-        kept: Kept = self.__dict__.get("_kept", {}) if resume else {}
-        ledger = Ledger()
-        federation = X
-        while True:
-            outcome = run(self._programs(federation, plan), kept)
-            ledger.add(outcome.ledger)
-            self._kept, kept = outcome.kept, outcome.kept
-            if not outcome.lost:
-                break
-            federation = self._without(federation, outcome)
-        self._keep(outcome, ledger, federation, run)
+        self._keep(run)
         return self
 
-    def _plan(self) -> Plan:
-        seed = self.random_state
-        if seed is None:
-            seed = self.__dict__.setdefault("_seed", secrets.randbits(32))
-        return Plan(
+    def _programs(self, federation: Federation, state: State) -> dict[str, Program[Result]]:
+        seed = state.seed if self.random_state is None else self.random_state
+        plan = Plan(
             self.clusters, self.products, self.weights, self.shared_leaves, self.target,
             self.share_target, self.refine, seed,
         )  # fmt: skip
-
-    def _programs(self, federation: Federation, plan: Plan) -> dict[str, Program[Result]]:
-        programs: dict[str, Program[Result]] = {}
-        secret = self.__dict__.setdefault("_secret", secrets.token_bytes(32))
+        told: dict[str, object] = {"members": federation.names, "plan": plan}
+        programs: dict[str, Program[Result]] = {COORDINATOR: Program(one_pass.coordinator, told)}
         for party in federation:
             own = {"party": party, "plan": plan, "learner": self._learner(party.name)}
-            programs[party.name] = Program(one_pass.client, {**own, "secret": secret})
-        told: dict[str, object] = {"members": federation.names, "plan": plan}
-        return {COORDINATOR: Program(one_pass.coordinator, told), **programs}
+            programs[party.name] = Program(one_pass.client, {**own, "secret": state.secret})
+        return programs
 
     def _learner(self, party: str) -> Learner:
         if isinstance(self.learner, Mapping):
             return self.learner[party]
         return LearnSPN() if self.learner is None else self.learner
 
-    def _without(self, federation: Federation, outcome: Outcome[Result]) -> Federation:
-        """The federation without who was lost first, or the error that says what happened."""
-        error = next(iter(outcome.lost.values()))
-        lost = error.party
-        if self.on_lost != "continue" or lost not in federation.parties:
-            raise _resumable(error)
-        left = [n for n in federation.names if n != lost]
-        if left:
-            rest = federation.select(left)
-            if set(rest.schema.names) == set(federation.schema.names):
-                warnings.warn(f"{error}; going on without {lost}", UserWarning, stacklevel=3)
-                return rest
-        gone = set(federation[lost].table.names)
-        alone = [v for v in federation.schema.names if v in gone]
-        raise PartyLostError(
-            lost, f"{error}; going on without it is not possible: nobody else holds {alone[:4]}"
-        ) from error
-
-    def _keep(
-        self, outcome: Outcome[Result], ledger: Ledger, federation: Federation, run: Engine
-    ) -> None:
-        views: dict[str, View] = {}
-        for name, result in outcome.results.items():
-            if isinstance(result, Trained):
-                self.notes_, self.history_ = result.notes, result.history
-                views[name] = result.view
-            else:
-                views[name] = result
-        self.views_, self.ledger_, self.queries_ = views, ledger, Ledger()
-        self.circuit_ = views[COORDINATOR].circuit
-        self.placement_ = views[COORDINATOR].placement
-        self.kind_ = federation.kind
-        self._run = run
-        for state in ("_kept", "_ready", "_seed", "_secret"):
+    def _keep(self, run: Run[Result]) -> None:
+        trained = run.results[COORDINATOR]
+        assert isinstance(trained, Trained)
+        clients = {n: v for n, v in run.results.items() if isinstance(v, View)}
+        self.views_ = {COORDINATOR: trained.view, **clients}
+        self.notes_, self.history_ = trained.notes, trained.history
+        self.circuit_, self.placement_ = trained.view.circuit, trained.view.placement
+        self.ledger_, self.queries_ = run.ledger, Ledger()
+        self.kind_, self._run = run.federation.kind, run.engine
+        for state in ("_state", "_ready"):
             self.__dict__.pop(state, None)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
@@ -178,6 +146,8 @@ class FedPC(Model):
         for name, value in (("clusters", self.clusters), ("products", self.products)):
             if value != "auto" and (not isinstance(value, int | np.integer) or value < 1):
                 raise FederationError(f"{name} must be 'auto' or a number from 1, got {value!r}")
+        if not isinstance(self.refine, int | np.integer) or self.refine < 0:
+            raise FederationError(f"refine must be a number of rounds from 0, got {self.refine!r}")
         for name, word, known in (
             ("weights", self.weights, ("cooccurrence", "sizes", "em")),
             ("shared_leaves", self.shared_leaves, ("cluster", "pooled")),
@@ -209,12 +179,7 @@ class FedPC(Model):
     def collect(self) -> CircuitModel:
         """The whole circuit in one place, if every party has allowed it."""
         self._check_fitted()
-        refused = [n for n, v in self.views_.items() if n != COORDINATOR and not v.allow_collect]
-        if refused:
-            raise FederationError(
-                f"{', '.join(refused)} did not allow what they have learned to leave them: "
-                "Federation(…, allow_collect=True), or ask the model where it is"
-            )
+        refuse_to_collect({n: v.allow_collect for n, v in self.views_.items()})
         inner = {n: c for v in self.views_.values() for n, c in v.parameters.circuits.items()}
         weights = self.views_[COORDINATOR].parameters.values
         return CircuitModel(self.circuit_, Parameters(weights, inner), self.target)
@@ -224,11 +189,11 @@ class FedPC(Model):
         self.collect().save(path)
 
     def __getstate__(self) -> dict[str, object]:
-        return {k: v for k, v in super().__getstate__().items() if k not in ("_kept", "_secret")}
+        return {k: v for k, v in super().__getstate__().items() if k != "_state"}
 
 
-def _resumable(error: PartyLostError) -> PartyLostError:
-    text = f"{error}; the others' work is kept: fit(…, resume=True) goes on from there"
-    found = PartyLostError(error.party, text)
-    found.__cause__ = error
-    return found
+def _missed(federation: Federation, lost: str) -> str:
+    """What a circuit cannot be without: variables that only the lost party holds."""
+    others = {n for p in federation for n in p.table.names if p.name != lost}
+    alone = [n for n in federation[lost].table.names if n not in others]
+    return f"nobody else holds {', '.join(map(repr, alone[:4]))}" if alone else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,12 +17,18 @@ from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Scalar, Schema
-from fedcircuits.engines.choice import engine_of
-from fedcircuits.engines.outcome import Engine, Kept, Outcome
-from fedcircuits.errors import FederationError, PartyLostError, QueryError
+from fedcircuits.engines.outcome import Engine
+from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import questions
-from fedcircuits.estimators.fedpc import _resumable
+from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.training import (
+    Run,
+    State,
+    refuse_to_collect,
+    require_federation,
+    run_training,
+)
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
@@ -190,41 +195,30 @@ class FedTrees(Predictions):
         resume: bool = False,
     ) -> Self:
         """Learn from a federation. ``resume`` takes up the work of a run that has failed."""
-        if not isinstance(X, Federation):
-            raise FederationError(
-                f"FedTrees learns from a Federation of parties, got {type(X).__name__}: "
-                "Federation({'north': table, 'south': table}), or split(table, 3) to try out"
+        federation = require_federation(X, "FedTrees")
+        target = self._checked(federation)
+        state = self.__dict__.get("_state") if resume else None
+        self._state = state = state or State()
+        missed = self._missed if self.on_lost == "continue" else None
+        with Bar("FedTrees"):
+            run = run_training(
+                federation, lambda f: self._programs(f, target, state), engine, state, missed
             )
-        plan = self._plan(X)
-        run = engine_of(engine)
-        kept: Kept = self.__dict__.get("_kept", {}) if resume else {}
-        ledger, federation = Ledger(), X
-        while True:
-            outcome = run(self._programs(federation, plan), kept)
-            ledger.add(outcome.ledger)
-            self._kept, kept = outcome.kept, outcome.kept
-            if not outcome.lost:
-                break
-            federation = self._without(federation, outcome)
-        self._keep(outcome, ledger, federation, run)
+        self._keep(run)
         return self
 
-    def _plan(self, federation: Federation) -> Plan:
-        target = self._checked(federation)
-        seed = self.random_state
-        if seed is None:
-            seed = self.__dict__.setdefault("_seed", secrets.randbits(32))
-        return Plan(
+    def _programs(
+        self, federation: Federation, target: str, state: State
+    ) -> dict[str, Program[Result]]:
+        seed = state.seed if self.random_state is None else self.random_state
+        plan = Plan(
             target, self.share_target, self.trees, self.columns, self.weights, self.fuse, seed
         )
-
-    def _programs(self, federation: Federation, plan: Plan) -> dict[str, Program[Result]]:
-        secret = self.__dict__.setdefault("_secret", secrets.token_bytes(32))
         told: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(bagging.coordinator, told)}
         for party in federation:
-            own = {"party": party, "plan": plan, "leaf": self._leaf(party.name), "secret": secret}
-            programs[party.name] = Program(bagging.client, own)
+            own = {"party": party, "plan": plan, "leaf": self._leaf(party.name)}
+            programs[party.name] = Program(bagging.client, {**own, "secret": state.secret})
         return programs
 
     def _leaf(self, party: str) -> Predictor:
@@ -232,38 +226,21 @@ class FedTrees(Predictions):
             return self.leaf[party]
         return DecisionTreeLeaf() if self.leaf is None else self.leaf
 
-    def _without(self, federation: Federation, outcome: Outcome[Result]) -> Federation:
-        """The federation without who was lost first, or the error that says what happened."""
-        error = next(iter(outcome.lost.values()))
-        lost = error.party
-        if self.on_lost != "continue" or lost not in federation.parties:
-            raise _resumable(error)
-        left = [n for n in federation.names if n != lost]
-        if not any(self.target in federation[n].table.schema for n in left):
-            raise PartyLostError(
-                lost,
-                f"{error}; going on without it is not possible: nobody else holds {self.target!r}",
-            ) from error
-        warnings.warn(f"{error}; going on without {lost}", UserWarning, stacklevel=3)
-        return federation.select(left)
+    def _missed(self, federation: Federation, lost: str) -> str:
+        """What trees cannot be without: the target."""
+        held = any(self.target in p.table.schema for p in federation if p.name != lost)
+        return "" if held else f"nobody else holds {self.target!r}"
 
-    def _keep(
-        self, outcome: Outcome[Result], ledger: Ledger, federation: Federation, run: Engine
-    ) -> None:
-        views: dict[str, Bag] = {}
-        for name, result in outcome.results.items():
-            if isinstance(result, Trained):
-                self.notes_, self.schema_ = result.notes, result.schema
-                views[name] = result.view
-            else:
-                views[name] = result
-        self.views_, self.ledger_, self.queries_ = views, ledger, Ledger()
-        self.circuit_ = views[COORDINATOR].circuit
-        self.placement_ = views[COORDINATOR].placement
-        self.kind_ = federation.kind
-        self._run = run
-        for state in ("_kept", "_seed", "_secret"):
-            self.__dict__.pop(state, None)
+    def _keep(self, run: Run[Result]) -> None:
+        trained = run.results[COORDINATOR]
+        assert isinstance(trained, Trained)
+        clients = {n: v for n, v in run.results.items() if isinstance(v, Bag)}
+        self.views_ = {COORDINATOR: trained.view, **clients}
+        self.notes_, self.schema_ = trained.notes, trained.schema
+        self.circuit_, self.placement_ = trained.view.circuit, trained.view.placement
+        self.ledger_, self.queries_ = run.ledger, Ledger()
+        self.kind_, self._run = run.federation.kind, run.engine
+        self.__dict__.pop("_state", None)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
 
@@ -311,16 +288,11 @@ class FedTrees(Predictions):
     def collect(self) -> CollectedTrees:
         """All trees in one place, if every party has allowed it."""
         self._target(None)
-        refused = [n for n, v in self.views_.items() if n != COORDINATOR and not v.allow_collect]
-        if refused:
-            raise FederationError(
-                f"{', '.join(refused)} did not allow what they have learned to leave them: "
-                "Federation(…, allow_collect=True), or ask the model where it is"
-            )
+        refuse_to_collect({n: v.allow_collect for n, v in self.views_.items()})
         values = {n: a for v in self.views_.values() for n, a in v.parameters.values.items()}
         trees = {n: t for v in self.views_.values() for n, t in v.predictors.items()}
         whole = replace(self.views_[COORDINATOR], parameters=Parameters(values), predictors=trees)
         return CollectedTrees(whole, self.schema_)
 
     def __getstate__(self) -> dict[str, object]:
-        return {k: v for k, v in super().__getstate__().items() if k not in ("_kept", "_secret")}
+        return {k: v for k, v in super().__getstate__().items() if k != "_state"}

@@ -7,6 +7,7 @@ from typing import Literal, Self
 import numpy as np
 
 from fedcircuits.circuits.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.nodes import Leaf, Sum
 from fedcircuits.circuits.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.schema import Schema
@@ -15,6 +16,8 @@ from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.learning.learn_spn import Settings, learn_spn
 from fedcircuits.learning.table import Table
+
+CONTEXT = 5_000  # rows that stand for a whole table
 
 
 class LearnSPN(Learner):
@@ -60,7 +63,7 @@ class LearnSPN(Learner):
     def fit_part(self, part: Table, whole: Table) -> Self:
         """Learn from some rows of a table; bins, least variances and what unseen categories are
         likely to be come from the whole of it."""
-        self._context = whole.values
+        self._context = _spread(whole.values)
         try:
             return self.fit(part)
         finally:
@@ -87,6 +90,16 @@ class LearnSPN(Learner):
             parameters = found.parameters
             self.history_, self.validation_history_ = found.history, found.validation
         self.circuit_, self.parameters_ = circuit, parameters
+
+
+def _spread(values: Array) -> Array:
+    """About ``CONTEXT`` rows that stand for all: every so many, and those with the extremes."""
+    step = max(1, len(values) // CONTEXT)
+    if step == 1:
+        return values
+    low, high = np.nan_to_num(values, nan=np.inf), np.nan_to_num(values, nan=-np.inf)
+    ends = np.concatenate([low.argmin(axis=0), high.argmax(axis=0)])
+    return np.concatenate([values[::step], values[np.unique(ends)]])
 
 
 def mixed(schema: Schema, members: list[tuple[Circuit, Parameters]]) -> tuple[Circuit, Parameters]:

@@ -18,12 +18,14 @@ WIDTH: dict[Kind, int] = {"boolean": 0, "category": 1, "count": 2, "real": 3}
 
 def agree(schemas: Mapping[str, Schema]) -> Schema:
     """The variables of all parties together, in the order they first appear."""
-    found: dict[str, tuple[str, Variable]] = {}  # by name: who brought it, and what is agreed
+    found: dict[str, tuple[str, Variable]] = {}  # by name: who says what is agreed, and that
     for party, schema in schemas.items():
         for own in schema:
             if own.name in found:
                 first, known = found[own.name]
-                found[own.name] = (first, _united(first, known, party, own))
+                both = _united(first, known, party, own)
+                same = (both.kind, both.unit) == (known.kind, known.unit)
+                found[own.name] = (first if same else party, both)
             else:
                 found[own.name] = (party, own)
     return Schema(tuple(variable for _, variable in found.values()))
@@ -45,7 +47,8 @@ def _united(first: str, a: Variable, second: str, b: Variable) -> Variable:
     narrow, wide = sorted((a, b), key=lambda v: WIDTH[v.kind])
     if wide.kind in ("count", "real"):
         if not narrow.categories or all(_is_number(c) for c in narrow.categories):
-            return Variable(a.name, wide.kind, unit=unit)
+            whole = all(_is_count(c) for c in narrow.categories)
+            return Variable(a.name, wide.kind if whole else "real", unit=unit)
         raise _differ(first, a, second, b)
     if len({_type(c) for c in (*a.categories, *b.categories)}) > 1:
         raise _differ(first, a, second, b)
@@ -61,6 +64,10 @@ def _type(category: Scalar) -> type:
 
 def _is_number(category: Scalar) -> bool:
     return isinstance(category, int | float) and not isinstance(category, bool)
+
+
+def _is_count(category: Scalar) -> bool:
+    return float(category) >= 0 and float(category).is_integer()
 
 
 def _differ(first: str, a: Variable, second: str, b: Variable) -> FederationError:

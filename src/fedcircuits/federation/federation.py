@@ -167,6 +167,8 @@ def _table(name: str, data: object, row_id: str | None) -> Table:
         if isinstance(data, str | os.PathLike):
             return Table.read(Path(data), row_id=row_id)
         if isinstance(data, Table) and data.row_ids is not None:
+            if len(np.unique(data.row_ids)) < len(data):
+                raise TableError("expected different ids of rows, some occur twice")
             return data
         return Table.of(data, row_id=row_id)
     except TableError as error:

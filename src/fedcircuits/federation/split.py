@@ -86,6 +86,8 @@ def _with_ids(table: Table) -> Table:
 def _check(
     table: Table, names: list[str], by: str, skew: Skew, overlap: float, target: str | None
 ) -> None:
+    if target is not None:
+        table.schema.index(target)  # an error that names it
     if by not in ("rows", "columns", "both"):
         raise FederationError(f"by must be 'rows', 'columns' or 'both', got {by!r}")
     if not names or len(set(names)) != len(names):
@@ -96,6 +98,8 @@ def _check(
         raise FederationError(
             f"skew must be None, 'label', 'cluster' or dirichlet(beta), got {skew!r}"
         )
+    if isinstance(skew, dirichlet) and not 0 < skew.beta < np.inf:
+        raise FederationError(f"dirichlet: beta must be a number above 0, got {skew.beta!r}")
     if skew is not None and by != "rows":
         raise FederationError(f"skew is of rows: it needs by='rows', got by={by!r}")
     if (skew == "label" or isinstance(skew, dirichlet)) and (
@@ -172,10 +176,8 @@ def _by_clusters(table: Table, parties: int, rng: np.random.Generator) -> Rows:
 
 
 def _nobody_empty(owner: Rows, parties: int, rng: np.random.Generator) -> Rows:
-    for party in range(parties):
-        while (missing := LEAST - int((owner == party).sum())) > 0:
-            largest = np.bincount(owner, minlength=parties).argmax()
-            owner[rng.choice(np.flatnonzero(owner == largest), missing, replace=False)] = party
+    while (sizes := np.bincount(owner, minlength=parties)).min() < LEAST:
+        owner[rng.choice(np.flatnonzero(owner == sizes.argmax()))] = sizes.argmin()
     return owner
 
 

@@ -27,7 +27,6 @@ from fedcircuits.circuits.family import Array, Arrays
 from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.schema import Schema
-from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Subspace
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.tokens import Labels
@@ -188,9 +187,3 @@ def by_sizes(
         children.append(made.product(f"product {i}", clusters))
         rows.append(sum(made.sizes[p][k] for p, k in clusters.items()))
     return made.finish(children, np.array(rows, dtype=np.float64), schema)
-
-
-def require_parties(sizes: Sizes) -> None:
-    for party, own in sizes.items():
-        if not own or sum(own) < 1:
-            raise FederationError(f"{party} has no rows to learn from")

@@ -49,12 +49,12 @@ from fedcircuits.federation.agreement import agree, in_agreed
 from fedcircuits.federation.collectives import broadcast, gather
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, expect, recv, send
-from fedcircuits.federation.tokens import Labels, matched, tokens
+from fedcircuits.federation.tokens import Labels
 from fedcircuits.federation.wire import AnyArray, Json
 from fedcircuits.learning.predictors import Predictor
 from fedcircuits.learning.table import Table
+from fedcircuits.protocols import agreement
 from fedcircuits.protocols.bag import Bag, Grown, fuse_of, fused, graph_of, party_vector
-from fedcircuits.protocols.one_pass import VERSION, _key
 
 Weights = Literal["rows", "equal"]
 Join = Literal["auto", "mean"]
@@ -110,8 +110,9 @@ def client(party: Party, plan: Plan, leaf: Predictor, secret: bytes) -> Flow[Bag
     task = yield from _agreed(party)
     key = None
     if task.tokens:
-        key = yield from _key(party.name, task.members, secret)
-    y = yield from _known(task, key)
+        key = yield from agreement.key_of(party.name, task.members, secret)
+    name = task.target.name
+    y = yield from agreement.target_of(task.table, name, key, task.receivers, task.senders)
     tally = _tally(y, task.target)
     told = "how many of its rows have which class" if task.target.size else "its rows and their sum"
     yield from send(COORDINATOR, "count/target", tally, f"{told} of {task.target.name}")
@@ -138,46 +139,17 @@ def client(party: Party, plan: Plan, leaf: Predictor, secret: bytes) -> Flow[Bag
 
 
 def _agreed(party: Party) -> Flow[_Task]:
-    hello: Json = {
-        "version": VERSION,
-        "schema": cast(Json, party.table.schema.to_json()),
-        "rows": len(party.table),
-        "ids": party.table.row_ids is not None,
-    }
-    told = "names, kinds and categories of its columns; number of rows"
-    yield from send(COORDINATOR, "agree/schema", hello, told)
-    asked = expect((yield from recv(COORDINATOR, "agree/plan")), dict, COORDINATOR, "agree/plan")
-    (target,) = Schema.from_json(asked["target"])
+    told = yield from agreement.introduced(party)
+    (target,) = Schema.from_json(told["target"])
     return _Task(
-        in_agreed(party.table, Schema.from_json(asked["schema"])),
+        in_agreed(party.table, Schema.from_json(told["schema"])),
         target,
-        tuple(asked["members"]),
-        asked["tokens"],
-        tuple(asked["receivers"]),
-        tuple(asked["senders"]),
-        json.dumps(asked),
+        tuple(told["members"]),
+        told["tokens"],
+        tuple(told["receivers"]),
+        tuple(told["senders"]),
+        json.dumps(told),
     )
-
-
-def _known(task: _Task, key: bytes | None) -> Flow[Array]:
-    """The target of every row (rows,): held here, or told by those who hold it; else NaN."""
-    name, own = task.target.name, np.zeros(0, np.uint64)
-    if key is not None and task.table.row_ids is not None:
-        own = tokens(task.table.row_ids, key)
-    if name in task.table.schema:
-        y = task.table.values[:, task.table.schema.index(name)]
-        if task.receivers:
-            order = np.argsort(own)
-            told: dict[str, AnyArray] = {"tokens": own[order], "values": y[order]}
-            yield from broadcast(task.receivers, "labels/target", told, f"{name} of its rows")
-        return y
-    y = np.full(len(task.table), np.nan)
-    for sender in task.senders:
-        heard = expect((yield from recv(sender, "labels/target")), dict, sender, "labels/target")
-        where = matched([own, np.asarray(heard["tokens"], np.uint64)])
-        both = where[(where >= 0).all(axis=1)]
-        y[both[:, 0]] = heard["values"][both[:, 1]]
-    return y
 
 
 def _tally(y: Array, target: Variable) -> Array:
@@ -273,25 +245,15 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
 
 
 def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[dict[str, Schema], bool]]:
-    found = yield from gather(members, "agree/schema")
-    told = {p: expect(found[p], dict, p, "agree/schema") for p in members}
-    for party, hello in told.items():
-        if hello.get("version") != VERSION:
-            raise FederationError(
-                f"{party} speaks version {hello.get('version')} of this protocol, expected "
-                f"{VERSION}: install the same fedcircuits at all parties"
-            )
-    schemas = {p: Schema.from_json(hello["schema"]) for p, hello in told.items()}
+    schemas, ids = yield from agreement.schemas_of(members)
     schema = agree(schemas)
     schema.index(plan.target)  # an error that names it
     lack = [p for p in members if plan.target not in schemas[p]]
     hold = [p for p in members if plan.target in schemas[p]]
-    shared = plan.share_target and bool(lack) and all(h["ids"] for h in told.values())
+    shared = plan.share_target and bool(lack) and ids
     for party in members:
-        asked = {
-            "schema": schema.select(schemas[party].names).to_json(),
+        asked = agreement.asked(party, members, schemas, schema) | {
             "target": schema.select([plan.target]).to_json(),
-            "members": list(members),
             "tokens": shared,
             "receivers": lack if shared and party in hold else [],
             "senders": hold if shared and party in lack else [],

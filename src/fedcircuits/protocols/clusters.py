@@ -44,7 +44,7 @@ def clusters_of(
         number = max(1, round(wanted * float(share)))
         found = split_rows(features.part(rows, np.arange(len(columns))), number, rng)
         label[rows] = found + label.max() + 1
-    return _large_enough(features.matrix, label)
+    return _large_enough(features.matrix, label, codes)
 
 
 def _number(rows: int) -> int:
@@ -52,13 +52,16 @@ def _number(rows: int) -> int:
     return int(np.clip(np.sqrt(rows) / 2.5, 2, MOST_CLUSTERS))
 
 
-def _large_enough(x: Floats, label: Labels) -> Labels:
-    """Rows of tiny clusters, and rows without one, go to the nearest centre of the others."""
+def _large_enough(x: Floats, label: Labels, codes: Array) -> Labels:
+    """Rows of tiny clusters, and rows without one, go to the nearest centre of the others: of
+    their own class, if it has any left."""
     sizes = np.bincount(label[label >= 0])
     kept = np.flatnonzero(sizes >= min(FEWEST_ROWS, int(sizes.max())))
     if len(kept) < len(sizes) or (label < 0).any():
         centres = np.stack([x[label == k].mean(axis=0) for k in kept])
         homeless = np.flatnonzero(~np.isin(label, kept))
         distance = np.square(centres).sum(axis=1) - 2 * (x[homeless] @ centres.T)
+        own, classes = codes[homeless], np.array([codes[label == k][0] for k in kept])
+        distance[np.isin(own, classes)[:, None] & (own[:, None] != classes)] = np.inf
         label[homeless] = kept[distance.argmin(axis=1)]
     return np.searchsorted(kept, label)

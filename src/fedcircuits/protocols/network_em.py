@@ -6,7 +6,8 @@ and 3): leaves send log-likelihoods up, posteriors travel down, everybody update
     em/values/t    client → coordinator: log-likelihood of every shared row under each of its
                    leaves (leaves, rows).
     em/posterior/t coordinator → client: the posterior of each of its leaves for every shared row
-                   (leaves, rows); empty when only weights are learned or EM has ended.
+                   (leaves, rows); when only weights are learned or EM has ended, an array
+                   of nothing, (0,).
 
 Each client learns which of its rows all others hold, and how probable the others find each of its
 clusters for a row. The coordinator learns how likely every client finds each row, without knowing
@@ -17,6 +18,7 @@ likelihood never falls.
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -89,17 +91,18 @@ def _in_frames(program: Program, values: Parameters, whole: Array) -> Packed:
     return Packed(frames, tuple(s.pack(values, frames, program.dtype) for s in program.steps))
 
 
-def client(view: View, listed: Table) -> Flow[View]:
-    """``listed``: this party's rows in the order of the tokens it has sent."""
+def client(view: View, listed: Table, stamp: str = "") -> Flow[View]:
+    """``listed``: this party's rows in the order of the tokens it has sent; ``stamp``: of what its
+    leaves were learned from. Work is kept for the same leaves, rows and posteriors only."""
     found = expect((yield from recv(COORDINATOR, "em/rows")), np.ndarray, COORDINATOR, "em/rows")
     shared = listed.rows(np.asarray(found, np.int64))
     names = [leaf.name for leaf in leaves_at(view.circuit, view.placement, view.me)]
     leaves = [_Leaf(*view.parameters.circuits[name], shared, listed) for name in names]
     told = "how likely each of its clusters finds rows that it cannot name"
-    rounds = 0
+    rounds, heard = 0, zlib.crc32(shared.values.tobytes(), zlib.crc32(stamp.encode()))
     while True:
         values = yield from compute(
-            f"evaluating shared rows, round {rounds}",
+            f"evaluating shared rows, round {rounds} ({heard:08x})",
             lambda: (
                 np.stack([leaf.log_values() for leaf in leaves]) if leaves else np.zeros((0, 0))
             ),
@@ -107,8 +110,9 @@ def client(view: View, listed: Table) -> Flow[View]:
         yield from send(COORDINATOR, f"em/values/{rounds}", values, told)
         tag = f"em/posterior/{rounds}"
         posterior = expect((yield from recv(COORDINATOR, tag)), np.ndarray, COORDINATOR, tag)
-        if not posterior.size:
+        if posterior.ndim == 1:
             break
+        heard = zlib.crc32(posterior.tobytes(), heard)
         for leaf, own in zip(leaves, posterior, strict=True):
             leaf.update(own)
         rounds += 1
@@ -140,7 +144,7 @@ def coordinator(
             told = "how probable each of its clusters is for the shared rows"
             yield from send(party, f"em/posterior/{t}", own, told)
     for party in positions:
-        yield from send(party, f"em/posterior/{rounds}", np.zeros((0, 0)))
+        yield from send(party, f"em/posterior/{rounds}", np.zeros(0))
     packed = _weights_alone(network, packed, given, history)
     return replace(view, parameters=network.program.unpack(packed)), tuple(history)
 

@@ -43,7 +43,6 @@ from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
-from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree, in_agreed
 from fedcircuits.federation.collectives import broadcast, gather
 from fedcircuits.federation.federation import COORDINATOR, Party, Subspace, kind_of, subspaces
@@ -52,7 +51,7 @@ from fedcircuits.federation.placement import View
 from fedcircuits.federation.tokens import Labels, matched, patterns, tokens
 from fedcircuits.federation.wire import AnyArray, Json
 from fedcircuits.learning.table import Table
-from fedcircuits.protocols import network_em
+from fedcircuits.protocols import agreement, network_em
 from fedcircuits.protocols.assembly import (
     POOLED,
     Assembled,
@@ -64,7 +63,6 @@ from fedcircuits.protocols.assembly import (
 )
 from fedcircuits.protocols.clusters import clusters_of
 
-VERSION = 1  # of this protocol: parties with another one are refused
 Rule = Literal["cooccurrence", "sizes", "em"]
 INDEPENDENT = (
     "parties are taken to be independent beyond their clusters' sizes, because {}: give row ids "
@@ -120,86 +118,59 @@ class _Task:
     tokens: bool
     receivers: tuple[str, ...]  # of the target's classes, if this client holds it
     senders: tuple[str, ...]  # of the classes, if it does not
-    stamp: str  # of the plan: work is kept for the same one only
 
 
 def client(party: Party, plan: Plan, learner: Learner, secret: bytes) -> Flow[View]:
-    task = yield from _agreed(party, f"{plan} {learner}")
+    task = yield from _agreed(party)
     key = None
     if task.tokens:
-        key = yield from _key(party.name, task.members, secret)
-    classes = yield from _classes(task, plan, key)
+        key = yield from agreement.key_of(party.name, task.members, secret)
+    classes = yield from _classes(task, plan.target, key)
+    stamp = _stamp(task, f"{plan} {learner}", classes)
     me = zlib.crc32(party.name.encode())
     rng = np.random.default_rng([plan.seed, me])
     own = [n for i, names in task.spaces.items() if i not in task.pooled for n in names]
     label = yield from compute(
-        f"clustering its rows ({task.stamp})",
+        f"clustering its rows ({stamp})",
         lambda: clusters_of(task.table, own or task.table.names, task.clusters, classes, rng),
     )
     learned: dict[str, tuple[Circuit, Parameters]] = {}
     for name, rows, columns in _parts(party.name, task, label):
         seed = int(np.random.default_rng([plan.seed, me, len(learned)]).integers(2**31))
         work = _Learning(learner, task.table.select(columns), rows, seed)
-        learned[name] = yield from compute(f"learning {name} ({task.stamp})", work)
-    return (yield from _joined(party, task, key, label, learned))
+        learned[name] = yield from compute(f"learning {name} ({stamp})", work)
+    return (yield from _joined(party, task, key, label, learned, stamp))
 
 
-def _agreed(party: Party, settings: str) -> Flow[_Task]:
-    hello: Json = {
-        "version": VERSION,
-        "schema": cast(Json, party.table.schema.to_json()),
-        "rows": len(party.table),
-        "ids": party.table.row_ids is not None,
-    }
-    told = "names, kinds and categories of its columns; number of rows"
-    yield from send(COORDINATOR, "agree/schema", hello, told)
-    asked = expect((yield from recv(COORDINATOR, "agree/plan")), dict, COORDINATOR, "agree/plan")
-    stamp = f"plan {zlib.crc32(json.dumps([asked, settings]).encode()):08x}"
+def _stamp(task: _Task, settings: str, classes: Array | None) -> str:
+    """Of all that a client's work depends on: it is kept for the same rows and plan only."""
+    schema, spaces = task.table.schema.to_json(), sorted(task.spaces.items())
+    about = json.dumps([schema, spaces, sorted(task.pooled), task.clusters, settings])
+    found = zlib.crc32(task.table.values.tobytes(), zlib.crc32(about.encode()))
+    return f"plan {found if classes is None else zlib.crc32(classes.tobytes(), found):08x}"
+
+
+def _agreed(party: Party) -> Flow[_Task]:
+    told = yield from agreement.introduced(party)
     return _Task(
-        in_agreed(party.table, Schema.from_json(asked["schema"])),
-        tuple(asked["members"]),
-        {int(i): names for i, names in asked["spaces"]},
-        frozenset(asked["pooled"]),
-        asked["clusters"],
-        asked["tokens"],
-        tuple(asked["receivers"]),
-        tuple(asked["senders"]),
-        stamp,
+        in_agreed(party.table, Schema.from_json(told["schema"])),
+        tuple(told["members"]),
+        {int(i): names for i, names in told["spaces"]},
+        frozenset(told["pooled"]),
+        told["clusters"],
+        told["tokens"],
+        tuple(told["receivers"]),
+        tuple(told["senders"]),
     )
 
 
-def _key(me: str, members: Sequence[str], secret: bytes) -> Flow[bytes]:
-    first, others = members[0], members[1:]
-    if me != first:
-        found = expect((yield from recv(first, "key/tokens")), str, first, "key/tokens")
-        return bytes.fromhex(found)
-    yield from broadcast(others, "key/tokens", secret.hex(), "a key that hides row ids")
-    return secret
-
-
-def _classes(task: _Task, plan: Plan, key: bytes | None) -> Flow[Array | None]:
+def _classes(task: _Task, target: str | None, key: bytes | None) -> Flow[Array | None]:
     """The class of every row where it is known here, or told by those who know it."""
-    if plan.target is not None and plan.target in task.table.schema:
-        codes = task.table.values[:, task.table.schema.index(plan.target)]
-        if task.receivers and key is not None and task.table.row_ids is not None:
-            told: dict[str, AnyArray] = {
-                "tokens": tokens(task.table.row_ids, key),
-                "classes": codes,
-            }
-            yield from broadcast(
-                task.receivers, "labels/target", told, f"{plan.target} of its rows"
-            )
-        return codes if task.table.schema[plan.target].size else None
-    if not task.senders or key is None or task.table.row_ids is None:
+    if target is None:
         return None
-    own = tokens(task.table.row_ids, key)
-    found = np.full(len(own), np.nan)
-    for sender in task.senders:
-        heard = expect((yield from recv(sender, "labels/target")), dict, sender, "labels/target")
-        where = matched([own, np.asarray(heard["tokens"], np.uint64)])
-        both = where[(where >= 0).all(axis=1)]
-        found[both[:, 0]] = heard["classes"][both[:, 1]]
-    return None if np.isnan(found).all() else found
+    y = yield from agreement.target_of(task.table, target, key, task.receivers, task.senders)
+    number = target in task.table.schema and not task.table.schema[target].size
+    return None if number or np.isnan(y).all() else y
 
 
 def _parts(me: str, task: _Task, label: Labels) -> list[tuple[str, Labels, list[str]]]:
@@ -228,6 +199,8 @@ class _Learning:
         if "random_state" in own.get_params():
             own.set_params(random_state=self.seed)
         part = self.table.rows(self.rows)
+        if np.isnan(part.values).all():
+            part = self.table  # a cluster without any value says nothing of these columns
         if hasattr(own, "fit_part") and len(part) < len(self.table):
             own.fit_part(part, self.table)
         else:
@@ -241,6 +214,7 @@ def _joined(
     key: bytes | None,
     label: Labels,
     learned: Mapping[str, tuple[Circuit, Parameters]],
+    stamp: str,
 ) -> Flow[View]:
     sizes = np.bincount(label).tolist()
     yield from send(COORDINATOR, "count/sizes", sizes, "rows of every cluster")
@@ -261,7 +235,7 @@ def _joined(
     used = {n: c for n, c in learned.items() if n in circuit.by_name}
     view = View(party.name, circuit, graph["placement"], Parameters({}, used), party.allow_collect)
     if graph["em"]:
-        view = yield from network_em.client(view, rows)
+        view = yield from network_em.client(view, rows, stamp)
     return view
 
 
@@ -298,29 +272,19 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
 
 
 def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Schema, list[Subspace], bool]]:
-    found = yield from gather(members, "agree/schema")
-    told = {p: expect(found[p], dict, p, "agree/schema") for p in members}
-    for party, hello in told.items():
-        if hello.get("version") != VERSION:
-            raise FederationError(
-                f"{party} speaks version {hello.get('version')} of this protocol, expected "
-                f"{VERSION}: install the same fedcircuits at all parties"
-            )
-    schemas = {p: Schema.from_json(hello["schema"]) for p, hello in told.items()}
+    schemas, ids = yield from agreement.schemas_of(members)
     schema = agree(schemas)
     if plan.target is not None:
         schema.index(plan.target)  # an error that names it
     spaces = subspaces({p: s.names for p, s in schemas.items()}, schema.names)
     apart = kind_of(spaces, len(members)) != "horizontal"
-    sealed = apart and plan.weights != "sizes" and all(h["ids"] for h in told.values())
-    sealed = sealed or (plan.refine > 0 and all(h["ids"] for h in told.values()))
+    sealed = ids and ((apart and plan.weights != "sizes") or plan.refine > 0)
     for party in members:
         held = [(i, list(s.variables)) for i, s in enumerate(spaces) if party in s.holders]
-        target = plan.target if plan.share_target and sealed else None
+        told = plan.share_target and sealed and plan.target is not None
+        target = plan.target if told and schema[str(plan.target)].size else None
         knows = target in schemas[party]
-        asked = {
-            "schema": schema.select(schemas[party].names).to_json(),
-            "members": list(members),
+        asked = agreement.asked(party, members, schemas, schema) | {
             "spaces": [[i, names] for i, names in held],
             "pooled": [
                 i for i, _ in held if plan.shared == "pooled" and len(spaces[i].holders) > 1

@@ -228,7 +228,8 @@ def _gathered(view: View, asked: Asked, parties: Sequence[str]) -> Flow[_Heard]:
     sources: dict[str, Index] = {}
     for party in parties:
         told, sources[party] = _evidence(view, party, asked)
-        names = [view.circuit.schema.names[int(c)] for c in told["columns"]]
+        known = {*told["columns"].tolist(), *told["regions"][:, 0].astype(np.int64).tolist()}
+        names = [view.circuit.schema.names[c] for c in sorted(known)]
         shown = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
         yield from send(party, "query/evidence", told, f"evidence on {shown}" if names else "")
     leaves = list(view.circuit.leaves())

@@ -1,0 +1,115 @@
+"""Federations: how data are split is read off, and whoever does not fit is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.federation.federation import Party, Subspace, row_ids
+
+X, Y, Z = {"x": [1.5, 2.5]}, {"y": [1.5, 2.5]}, {"z": [0.5, 2.5]}
+
+
+@pytest.mark.parametrize(
+    ("parties", "kind"),
+    [
+        ({"a": X}, "horizontal"),
+        ({"a": X | Y, "b": Y | X}, "horizontal"),
+        ({"a": X, "b": Y}, "vertical"),
+        ({"a": X | Y, "b": Z}, "vertical"),
+        ({"a": X | Y, "b": Y}, "hybrid"),
+        ({"a": X | Y, "b": Y | Z, "c": X}, "hybrid"),
+        ({"a": X, "b": X, "c": Y}, "hybrid"),
+    ],
+)
+def test_the_split_is_read_off(parties: dict[str, object], kind: str) -> None:
+    assert fc.Federation(parties).kind == kind
+
+
+def test_matrix_and_subspaces() -> None:
+    parties = fc.Federation({"a": X | Y, "b": Y | Z, "c": X})
+    assert parties.matrix.loc["a"].tolist() == [True, True, False]
+    assert parties.matrix.loc["c"].to_dict() == {"x": True, "y": False, "z": False}
+    assert parties.subspaces == [
+        Subspace(("a", "c"), ("x",)),
+        Subspace(("a", "b"), ("y",)),
+        Subspace(("b",), ("z",)),
+    ]
+    assert len(parties) == 3 and parties.names == ("a", "b", "c")
+    assert "hybrid, 3 parties, 3 variables" in repr(parties) and "a: 2 rows × 2" in repr(parties)
+    many = fc.Federation({f"p{i}": X for i in range(20)})
+    assert repr(many).endswith("…") and len(repr(many).splitlines()) == 14
+
+
+def test_files_and_row_ids(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"id": [3, 1, 2], "x": [0.5, 1.5, 2.5], "c": ["a", "b", "a"]})
+    frame.to_csv(tmp_path / "north.csv", index=False)
+    frame.drop(columns="c").to_parquet(tmp_path / "south.parquet")
+    parties = fc.Federation(
+        {"north": str(tmp_path / "north.csv"), "south": tmp_path / "south.parquet", "west": frame},
+        row_id="id",
+    )
+    assert parties.schema.names == ("x", "c")
+    for party in parties:
+        assert party.table.row_ids is not None and party.table.row_ids.tolist() == [3, 1, 2]
+    with pytest.raises(FederationError, match="party 'north': .*missing.csv"):
+        fc.Federation({"north": tmp_path / "missing.csv"})
+
+
+def test_tables_that_have_row_ids_keep_them() -> None:
+    table = fc.Table.of({"key": ["u", "v"], "x": [1.5, 2.5]}, row_id="key")
+    parties = fc.Federation({"a": table, "b": {"id": ["v", "w"], "y": [1.5, 0.5]}}, row_id="id")
+    assert row_ids(parties["a"]).tolist() == ["u", "v"]
+    with pytest.raises(FederationError, match=r"a has no row ids: .*row_id='…'"):
+        row_ids(Party("a", fc.Table.of(X)))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"id": [1, 1], "x": [1.5, 2.5]}, "party 'a': row_id 'id': expected different ids, row 1"),
+        ({"id": [1, None], "x": [1.5, 2.5]}, "party 'a': .*expected an id in every row, row 1"),
+        ({"key": [1, 2], "x": [1.5, 2.5]}, "party 'a': row_id: there is no column 'id'"),
+        (17, "party 'a': "),
+    ],
+)
+def test_bad_tables_are_named(data: object, text: str) -> None:
+    with pytest.raises(FederationError, match=text):
+        fc.Federation({"a": data}, row_id="id")
+
+
+def test_ids_that_occur_twice_are_refused_however_the_table_was_made() -> None:
+    table = fc.Table.of(X)
+    twice = fc.Table(table.schema, table.values, np.array([4, 4]))
+    with pytest.raises(FederationError, match="party 'a': .*different ids"):
+        fc.Federation({"a": twice})
+
+
+def test_names() -> None:
+    for name in ("", 3, "coordinator"):
+        with pytest.raises(FederationError, match="a party needs a name, text other than 'coord"):
+            fc.Federation({name: X})  # type: ignore[dict-item]
+    with pytest.raises(FederationError, match="at least one party"):
+        fc.Federation({})
+    with pytest.raises(FederationError, match="there is no party 'c': there are a, b"):
+        fc.Federation({"a": X, "b": X})["c"]
+    with pytest.raises(FederationError, match="allow_collect names 'c', which is no party"):
+        fc.Federation({"a": X}, allow_collect=["c"])
+
+
+def test_a_party_without_rows_is_named() -> None:
+    empty = fc.Table(fc.Table.of(X).schema, np.zeros((0, 1)))
+    with pytest.raises(PartyLostError, match="b has no rows to learn from"):
+        fc.FedPC(fc.MixtureOfProducts(1)).fit(fc.Federation({"a": X, "b": empty}))
+
+
+def test_some_of_the_parties() -> None:
+    parties = fc.Federation({"a": X | Y, "b": Y, "c": Z}, allow_collect=["a", "c"])
+    fewer = parties.select(["a", "b"])
+    assert fewer.names == ("a", "b") and fewer.schema.names == ("x", "y")
+    assert [p.allow_collect for p in fewer] == [True, False]

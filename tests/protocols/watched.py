@@ -1,0 +1,55 @@
+"""The memory engine, with every message it has seen, and flows that say something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedcircuits.engines import memory
+from fedcircuits.engines.outcome import Kept, Outcome
+from fedcircuits.federation.flow import Flow, Program, Send
+from fedcircuits.federation.replay import Message, Record, recording
+from fedcircuits.federation.wire import Payload
+
+
+class Watched:
+    """An engine that records all parties of its runs."""
+
+    def __init__(self, changes: Mapping[tuple[str, str], Callable[[Any], Payload]] = {}) -> None:  # noqa: B006
+        self.changes = changes  # by party and tag: what it says instead
+        self.programs: list[dict[str, Program[Any]]] = []
+        self.records: list[dict[str, Record]] = []
+        self.kept: Kept = {}
+
+    def __call__(
+        self, programs: Mapping[str, Program[Any]], kept: Kept | None = None
+    ) -> Outcome[Any]:
+        self.programs.append(dict(programs))
+        for (party, tag), change in self.changes.items():
+            told = {"program": programs[party], "tag": tag, "change": change}
+            programs = {**programs, party: Program(saying, told)}
+        outcome = memory.run(
+            {n: Program(recording, {"program": p}) for n, p in programs.items()}, kept
+        )
+        self.records.append({n: record for n, (_, record) in outcome.results.items()})
+        outcome.results = {n: result for n, (result, _) in outcome.results.items()}
+        self.kept = outcome.kept
+        return outcome
+
+    @property
+    def messages(self) -> list[tuple[str, Message]]:
+        """Sender and message, of all runs."""
+        return [(n, m) for run in self.records for n, record in run.items() for m in record.sent]
+
+
+def saying(program: Program[Any], tag: str, change: Callable[[Any], Payload]) -> Flow[Any]:
+    """The same flow, but what it sends under a tag is changed."""
+    flow, answer = program.start(), None
+    while True:
+        try:
+            effect = flow.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Send) and effect.tag == tag:
+            effect = Send(effect.receiver, tag, change(effect.payload), effect.reveals)
+        answer = yield effect
