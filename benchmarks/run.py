@@ -4,13 +4,22 @@ python -m benchmarks.run [evaluation …] [--output benchmarks/results]
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import evaluation, growth, images, learners, mixed
-from benchmarks.runner import write_json
+from benchmarks.federated import images as federated_images
+from benchmarks.federated import peers as federated_peers
+from benchmarks.federated import scale as federated_scale
+from benchmarks.federated import table as federated
+from benchmarks.runner import Json, write_json
 
-SECTIONS = {
+SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "evaluation": evaluation.run,
+    "federated": federated.run,
+    "federated_images": federated_images.run,
+    "federated_peers": federated_peers.run,
+    "federated_scale": federated_scale.run,
     "growth": growth.run,
     "images": images.run,
     "learners": learners.run,

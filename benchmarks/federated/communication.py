@@ -20,8 +20,8 @@ from sklearn.metrics import f1_score
 import fedcircuits as fc
 from benchmarks.federated import averaging, networks
 from benchmarks.federated.averaging import Learned
+from benchmarks.federated.scores import macro_f1
 from benchmarks.federated.sets import Data, halves, horizontal, vertical
-from benchmarks.federated.table import macro_f1
 from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome

@@ -21,18 +21,23 @@ from functools import partial
 
 import numpy as np
 import torch
-from sklearn.metrics import f1_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import fedcircuits as fc
 from benchmarks.federated import weights
 from benchmarks.federated.clock import Stopwatch
+from benchmarks.federated.scores import macro_f1, spread
 from benchmarks.federated.sets import SETS, SPLITS, Data, halves
 from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.engines.outcome import Engine
 
 SEEDS = 5
-REFINED = {"breast cancer": SEEDS, "credit": 0, "adult": 1}  # seeds of EM across parties
+REFINED = {
+    "breast cancer": SEEDS,
+    "credit": 0,
+    "adult": 1,
+    "adult, no atoms": 1,
+}  # seeds of EM across parties
 WALLS = 3
 CENTRAL = "centralised, LearnSPN"
 BOTH = "centralised, hybrid's common rows"
@@ -54,12 +59,6 @@ class Scores:
         self.macro.append(macro_f1(asked, data))
         self.cpu.append(watch.total)
         self.slowest.append(watch.slowest)
-
-
-def macro_f1(model: fc.Model, data: Data) -> float:
-    found = model.predict(data.test, data.target).astype(str)
-    truth = data.test.column(data.target).astype(str)
-    return float(f1_score(truth, found, average="macro"))
 
 
 def run(sets: tuple[str, ...] = tuple(SETS), seeds: int = SEEDS) -> list[Json]:
@@ -180,10 +179,3 @@ def _row(title: str, scores: Scores, central: Scores, wall: float | None) -> dic
         "wall, of centralised": "" if wall is None else wall,
         "seeds": seeds,
     }
-
-
-def spread(values: list[float]) -> str:
-    """Mean ± deviation."""
-    if len(values) < 2:
-        return f"{np.mean(values):.3f}"
-    return f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"

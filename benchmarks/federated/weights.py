@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.metrics import f1_score
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 import fedcircuits as fc
+from benchmarks.federated.scores import macro_f1, spread
 from benchmarks.federated.sets import Data, halves, hybrid, hybrid_with_label, vertical
 from benchmarks.runner import Cell, Json, print_table
 
@@ -67,10 +67,10 @@ def _case(
         {
             "split": split,
             "rule": rule,
-            "log-likelihood": f"{likelihood[i].mean():.3f} ± {likelihood[i].std():.3f}",
+            "log-likelihood": spread(likelihood[i]),
             "above the paper's": float((likelihood[i] - likelihood[0]).mean()),
             "wins": f"{int((likelihood[i] > likelihood[0]).sum())} of {seeds}" if i else "",
-            "macro-F1": f"{macro[i].mean():.3f} ± {macro[i].std():.3f}",
+            "macro-F1": spread(macro[i]),
         }
         for i, rule in enumerate(settings)
     ]
@@ -81,6 +81,4 @@ def _scores(data: Data, federation: fc.Federation, own: Settings) -> tuple[float
         warnings.simplefilter("ignore", UserWarning)
         model = fc.FedPC(target=data.target, random_state=data.seed).set_params(**own)
         asked = model.fit(federation).collect()
-    found = asked.predict(data.test, data.target).astype(str)
-    truth = data.test.column(data.target).astype(str)
-    return asked.score(data.test), float(f1_score(truth, found, average="macro"))
+    return asked.score(data.test), macro_f1(asked, data)

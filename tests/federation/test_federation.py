@@ -57,7 +57,7 @@ def test_files_and_row_ids(tmp_path: Path) -> None:
     assert parties.schema.names == ("x", "c")
     for party in parties:
         assert party.table.row_ids is not None and party.table.row_ids.tolist() == [3, 1, 2]
-    with pytest.raises(FederationError, match="party 'north': .*missing.csv"):
+    with pytest.raises(FederationError, match=r"party 'north': .*missing.csv"):
         fc.Federation({"north": tmp_path / "missing.csv"})
 
 
@@ -86,7 +86,7 @@ def test_bad_tables_are_named(data: object, text: str) -> None:
 def test_ids_that_occur_twice_are_refused_however_the_table_was_made() -> None:
     table = fc.Table.of(X)
     twice = fc.Table(table.schema, table.values, np.array([4, 4]))
-    with pytest.raises(FederationError, match="party 'a': .*different ids"):
+    with pytest.raises(FederationError, match=r"party 'a': .*different ids"):
         fc.Federation({"a": twice})
 
 

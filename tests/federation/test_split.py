@@ -31,7 +31,7 @@ def cells(parties: fc.Federation) -> None:
     """Every cell of every party is the whole table's."""
     for party in parties:
         assert party.table.row_ids is not None
-        columns = [TABLE.schema.index(n) for n in party.table.names]
+        columns = np.array([TABLE.schema.index(n) for n in party.table.names])
         expected = TABLE.values[np.ix_(party.table.row_ids.astype(int), columns)]
         assert np.array_equal(party.table.values, expected)
 
@@ -44,7 +44,9 @@ def shares(parties: fc.Federation) -> np.ndarray:
 
 def test_by_rows() -> None:
     parties = fc.split(TABLE, 4)
-    assert parties.kind == "horizontal" and parties.names == tuple(f"party {i}" for i in range(1, 5))
+    assert parties.kind == "horizontal" and parties.names == tuple(
+        f"party {i}" for i in range(1, 5)
+    )
     found = ids(parties)
     assert [len(f) for f in found] == [225] * 4 and set().union(*found) == set(range(N))
     cells(parties)
@@ -175,9 +177,10 @@ def test_errors(how: dict[str, Any], text: str) -> None:
 
 
 def test_unknown_targets_and_shares_that_are_none() -> None:
-    for by in ("rows", "columns", "both"):
+    ways: tuple[Any, ...] = ("rows", "columns", "both")
+    for by in ways:
         with pytest.raises((FederationError, QueryError), match=r"'lable': did you mean 'label'"):
-            fc.split(TABLE, 2, by=by, target="lable")  # type: ignore[arg-type]
+            fc.split(TABLE, 2, by=by, target="lable")
     for beta in (0.0, -1.0, float("nan")):
         with pytest.raises(FederationError, match="beta must be a number above 0"):
             fc.split(TABLE, 2, skew=fc.dirichlet(beta), target="label")

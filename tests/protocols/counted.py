@@ -29,7 +29,9 @@ def by_hand(
     """Counts of combinations, and the chance of a new one for all clusters side by side."""
     rows = [tuple(r) for r in labels.tolist()]
     held = [{p for p, k in zip(parties, r, strict=True) if k >= 0} for r in rows]
-    whole = [r for r, own in zip(rows, held, strict=True) if all(own & set(s.holders) for s in spaces)]
+    whole = [
+        r for r, own in zip(rows, held, strict=True) if all(own & set(s.holders) for s in spaces)
+    ]
     counts = Counter(whole)
     new = sum(n == 1 for n in counts.values()) / len(whole)
     if most is not None and len(counts) > most:

@@ -61,11 +61,11 @@ def drawn(seed: int, spaces: list[Subspace], parties: str, least: int) -> tuple[
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 10**6), st.sampled_from(["vertical", "hybrid"]), st.sampled_from([None, 1, 3]))
+@given(
+    st.integers(0, 10**6), st.sampled_from(["vertical", "hybrid"]), st.sampled_from([None, 1, 3])
+)
 def test_cooccurrence_counts_rows(seed: int, kind: str, most: int | None) -> None:
-    spaces, parties, least = (
-        (VERTICAL, "ab", 0) if kind == "vertical" else (HYBRID, "abc", -1)
-    )
+    spaces, parties, least = (VERTICAL, "ab", 0) if kind == "vertical" else (HYBRID, "abc", -1)
     labels, sizes = drawn(seed, spaces, parties, least)
     made = by_cooccurrence(Assembly(spaces, sizes), XYZ, list(parties), *patterns(labels), most)
     assert made is not None
@@ -114,7 +114,9 @@ def test_rows_give_a_mixture_by_sizes(own: list[list[int]]) -> None:
     leaves = some_values(sizes, spaces, 0)
     total = sum(map(sum, own))
     parts = [
-        n / total * leaves[leaf_name(p, k, 0)] for p, rows in sizes.items() for k, n in enumerate(rows)
+        n / total * leaves[leaf_name(p, k, 0)]
+        for p, rows in sizes.items()
+        for k, n in enumerate(rows)
     ]
     assert density(made, leaves) == pytest.approx(sum(parts), rel=1e-9)
 
@@ -157,13 +159,17 @@ def test_pooled_leaves_stand_under_all_products() -> None:
 def test_long_names_of_sums_stay_apart() -> None:
     """Mixtures over many parties have names of their own, whatever the parties are called."""
     holders = tuple(f"a party of a rather long name, number {i}" for i in range(5))
-    spaces = [Subspace(holders, ("x",)), Subspace(holders[1:], ("y",)), Subspace(holders[:4], ("z",))]
+    spaces = [
+        Subspace(holders, ("x",)),
+        Subspace(holders[1:], ("y",)),
+        Subspace(holders[:4], ("z",)),
+    ]
     sizes = {p: [2 + i, 3] for i, p in enumerate(holders)}
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, size=(40, 5))
     made = by_cooccurrence(Assembly(spaces, sizes), XYZ, list(holders), *patterns(labels))
     assert made is not None
     leaves = some_values(sizes, spaces, 1)
-    expected = by_hand(labels, holders, spaces, sizes, leaves)  # type: ignore[arg-type]
+    expected = by_hand(labels, holders, spaces, sizes, leaves)
     assert density(made, leaves) == pytest.approx(expected, rel=1e-9)
     assert max(map(len, made.circuit.by_name)) < 120

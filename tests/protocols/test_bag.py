@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedcircuits as fc
+from fedcircuits.circuits.circuit import PREDICTOR
 from fedcircuits.circuits.distribution import Distribution
 from fedcircuits.circuits.family import Array
 from fedcircuits.errors import QueryError
-from fedcircuits.protocols.bag import PREDICTOR, Bag, Grown, fused, graph_of, multiply_predictions
+from fedcircuits.protocols.bag import Bag, Grown, fused, graph_of, multiply_predictions
 
 SCHEMA = fc.Schema((*fc.Schema.real(["a", "b", "c", "d"]), fc.Variable("y", "boolean")))
 TARGET = SCHEMA["y"]
@@ -97,6 +98,7 @@ def test_nobody_has_a_veto_and_what_was_never_seen_stays_impossible() -> None:
 def test_predictors_have_no_density() -> None:
     leaf = fc.Leaf("tree", PREDICTOR, ("a", "b"))
     circuit = fc.Circuit((leaf,), fc.Schema.real(["a", "b"]))
-    model = Distribution(circuit, fc.Parameters({"tree": {}}))
-    with pytest.raises(QueryError, match="a predictor has no density"):
-        model.log_likelihood(np.zeros((1, 2)))
+    with pytest.raises(QueryError, match="a circuit of predictors has no likelihood"):
+        Distribution(circuit, fc.Parameters({}))
+    with pytest.raises(fc.errors.StructureError, match="reads predictor 'tree'"):
+        fc.Circuit((leaf, fc.Sum("root", ("tree",))), circuit.schema)

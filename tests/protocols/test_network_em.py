@@ -20,6 +20,7 @@ from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import View, leaves_at
+from fedcircuits.federation.tokens import Labels
 from fedcircuits.protocols import network_em
 from tests.circuits import reference
 from tests.federation.cases import QUICK, federation, mixed_table
@@ -73,7 +74,7 @@ def views(seed: int) -> dict[str, View]:
     return found
 
 
-def run(start: dict[str, View], rounds: int, rows: Array | None = None) -> Any:
+def run(start: dict[str, View], rounds: int, rows: Labels | None = None) -> Any:
     """The parties' views after it, and the history; every party lists its rows in its own order."""
     rng = np.random.default_rng(1)
     positions, listed = {}, {}
@@ -113,7 +114,7 @@ def central(start: dict[str, View], rounds: int, x: Array) -> tuple[Parameters, 
     return program.unpack(packed), history
 
 
-def values(start: dict[str, View], rows: Array | None = None) -> Array:
+def values(start: dict[str, View], rows: Labels | None = None) -> Array:
     names = start[COORDINATOR].circuit.schema.names
     whole = ROWS.select(names).values
     return np.array(whole if rows is None else whole[rows])
@@ -238,7 +239,9 @@ def test_weights_alone_never_lose_likelihood(seed: int) -> None:
     found, history, ledger = run(start, 0)
     assert len(history) > 1 and (np.diff(history) > -1e-12).all()
     x = values(start)
-    before, after = (fc.Distribution(*collected(v)).log_likelihood(x).mean() for v in (start, found))
+    before, after = (
+        fc.Distribution(*collected(v)).log_likelihood(x).mean() for v in (start, found)
+    )
     assert history[0] == pytest.approx(before, abs=1e-9)
     assert history[-1] - 1e-9 <= after <= history[-1] + 0.01  # one step after the last is measured
     assert len(ledger) == 3 * len(HELD)  # rows, values, and the end: weights cost no messages

@@ -23,7 +23,8 @@ ROWS = fc.Table(mixed_table().schema, gaps())
 
 def trained(parties: fc.Federation, **settings: Any) -> tuple[fc.FedPC, Watched]:
     engine = Watched()
-    model = fc.FedPC(**{"learner": QUICK, "clusters": 3, "random_state": 0} | settings)
+    usual: dict[str, Any] = {"learner": QUICK, "clusters": 3, "random_state": 0}
+    model = fc.FedPC(**usual | settings)
     return model.fit(parties, engine=engine), engine
 
 
@@ -76,7 +77,9 @@ def test_classes_are_clusters_of_rows() -> None:
     total = sum(s.sum() for s in sizes.values())
     x = ROWS.select(model.schema_.names).values
     for leaves, log in zip(leaf_values(model, x), model.score_samples(ROWS), strict=True):
-        own = sum(n / total * leaves[f"{p}/{k}/0"] for p, s in sizes.items() for k, n in enumerate(s))
+        own = sum(
+            n / total * leaves[f"{p}/{k}/0"] for p, s in sizes.items() for k, n in enumerate(s)
+        )
         assert np.exp(log) == pytest.approx(own, rel=1e-9)
 
 
@@ -98,11 +101,16 @@ def test_root_weights_count_combinations(name: str, target: str | None) -> None:
 def test_dependence_between_parties_is_captured() -> None:
     rng = np.random.default_rng(0)
     side = rng.integers(2, size=400)
-    table = fc.Table.of({"x": side * 8 + rng.normal(size=400), "y": side * 8 + rng.normal(size=400)})
+    table = fc.Table.of(
+        {"x": side * 8 + rng.normal(size=400), "y": side * 8 + rng.normal(size=400)}
+    )
     parties = fc.split(table, ["a", "b"], by="columns")
     counted, _ = trained(parties, clusters=2, learner=fc.MixtureOfProducts(1))
     assert counted.score(table) == pytest.approx(-np.log(2) - np.log(2 * np.pi * np.e), abs=0.1)
-    given = {n: counted.expect("y", given={"x": v}).loc["y", "mean"] for n, v in (("low", 0.0), ("high", 8.0))}
+    given = {
+        n: counted.expect("y", given={"x": v}).loc["y", "mean"]
+        for n, v in (("low", 0.0), ("high", 8.0))
+    }
     assert given["low"] == pytest.approx(0, abs=0.5) and given["high"] == pytest.approx(8, abs=0.5)
 
 
@@ -168,9 +176,17 @@ IDS = np.array([f"Dulcinea-{i:04d}" for i in range(80)])
 def distinctive() -> fc.Federation:
     """Ids and values that are found among any bytes."""
     rng = np.random.default_rng(8)
-    north = {"id": IDS, "pulse": rng.normal(size=80) * np.pi, "count": rng.integers(10**6, 10**7, 80)}
+    north = {
+        "id": IDS,
+        "pulse": rng.normal(size=80) * np.pi,
+        "count": rng.integers(10**6, 10**7, 80),
+    }
     order = rng.permutation(80)[:70]
-    south = {"id": IDS[order], "height": rng.normal(size=70) * np.e, "sex": rng.choice(["f", "m"], 70)}
+    south = {
+        "id": IDS[order],
+        "height": rng.normal(size=70) * np.e,
+        "sex": rng.choice(["f", "m"], 70),
+    }
     tables = {
         "north": fc.Table.of(north, row_id="id", kinds={"count": "count"}),
         "south": fc.Table.of(south, row_id="id"),
@@ -352,8 +368,9 @@ def test_many_missing_values() -> None:
     """A column that a cluster lacks altogether, at a party that holds nothing else."""
     rng = np.random.default_rng(0)
     group = rng.integers(2, size=200)
-    table = fc.Table.of({"x": np.where(group == 1, np.nan, rng.normal(size=200)),
-                         "y": rng.normal(size=200) + 6 * group, "z": rng.normal(size=200)})  # fmt: skip
+    x = np.where(group == 1, np.nan, rng.normal(size=200))
+    y, z = rng.normal(size=200) + 6 * group, rng.normal(size=200)
+    table = fc.Table.of({"x": x, "y": y, "z": z})
     whole = fc.Table(table.schema, table.values, np.arange(200))
     parties = fc.Federation({"a": whole.select(["x", "y"]), "b": whole.select(["y", "z"])})
     for learner in (fc.LearnSPN(), QUICK):

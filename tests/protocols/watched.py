@@ -15,7 +15,7 @@ from fedcircuits.federation.wire import Payload
 class Watched:
     """An engine that records all parties of its runs."""
 
-    def __init__(self, changes: Mapping[tuple[str, str], Callable[[Any], Payload]] = {}) -> None:  # noqa: B006
+    def __init__(self, changes: Mapping[tuple[str, str], Callable[[Any], Payload]] = {}) -> None:
         self.changes = changes  # by party and tag: what it says instead
         self.programs: list[dict[str, Program[Any]]] = []
         self.records: list[dict[str, Record]] = []

@@ -23,6 +23,7 @@ from fedcircuits.circuits.schema import Schema
 from fedcircuits.errors import StructureError
 
 CIRCUIT = "circuit"  # the family of a leaf whose distribution is a circuit of its own
+PREDICTOR = "predictor"  # the family of a leaf that predicts and is no density: below fuse nodes
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,7 +79,8 @@ class Circuit:
     @cached_property
     def is_density(self) -> bool:
         """Whether every node is a distribution, so that all queries make sense."""
-        return not any(isinstance(n, Fuse) for n in self.nodes)
+        predicts = (isinstance(n, Leaf) and n.family == PREDICTOR for n in self.nodes)
+        return not any(predicts) and not any(isinstance(n, Fuse) for n in self.nodes)
 
     # ------------------------------------------------------------------ JSON form
 
@@ -185,6 +187,11 @@ def _check_edges(node: Node, seen: Mapping[str, Node], nodes: tuple[Node, ...]) 
                 f"fuse node {node.name!r} reads {_word(below)} {child!r}: "
                 "expected leaves or other fuse nodes"
             )
+        if isinstance(below, Leaf) and below.family == PREDICTOR and not isinstance(node, Fuse):
+            raise StructureError(
+                f"{_word(node)} {node.name!r} reads predictor {child!r}: only a fuse node may, "
+                "since it is no density"
+            )
         if isinstance(below, Fuse) and not isinstance(node, Fuse):
             raise StructureError(
                 f"{_word(node)} {node.name!r} reads fuse node {child!r}: "
@@ -223,7 +230,7 @@ def _leaf_scope(leaf: Leaf, schema: Schema) -> frozenset[str]:
             f"leaf {leaf.name!r} must have a scope of different variables, got {leaf.scope!r}"
         )
     try:
-        rule = None if leaf.family == CIRCUIT else family(leaf.family)
+        rule = None if leaf.family in (CIRCUIT, PREDICTOR) else family(leaf.family)
     except StructureError as error:
         raise StructureError(f"leaf {leaf.name!r}: {error}") from None
     for name in leaf.scope:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit, reachable
+from fedcircuits.circuits.circuit import CIRCUIT, PREDICTOR, Circuit, reachable
 from fedcircuits.circuits.family import Array, Arrays, Family, family, raise_if_wrong
 from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
 from fedcircuits.errors import ParameterError
@@ -67,7 +67,7 @@ class Parameters:
                 _check_sum(node, circuit.inputs(node), self[node.name])
             elif isinstance(node, Leaf) and node.family == CIRCUIT:
                 _check_inner(node, circuit, self.circuits)
-            elif isinstance(node, Leaf):
+            elif isinstance(node, Leaf) and node.family != PREDICTOR:
                 _check_leaf(node, circuit, self[node.name])
 
 

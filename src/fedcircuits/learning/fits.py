@@ -14,7 +14,7 @@ import torch
 
 from fedcircuits.circuits.family import Array, Arrays, Family, family
 
-PRIOR = 0.1
+PRIOR = 0.5
 CONSTANT = 1e-6  # variance of a column that is constant in the whole table
 NARROWEST = 1e-4  # variance in a part, relative to the table
 ROUNDS = 12  # of EM for the Student t

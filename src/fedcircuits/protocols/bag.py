@@ -27,22 +27,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.family import Array, Arrays, JointFamily, register
+from fedcircuits.circuits.circuit import PREDICTOR, Circuit
+from fedcircuits.circuits.family import Array, Arrays
 from fedcircuits.circuits.nodes import Fuse, Leaf, Node
 from fedcircuits.circuits.parameters import WEIGHT, Parameters
-from fedcircuits.circuits.schema import KINDS, Schema, Variable
-from fedcircuits.errors import ParameterError, QueryError
+from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.placement import Placement
 from fedcircuits.learning.predictors import Predictor, average_predictions
 from fedcircuits.learning.table import Table
 
-PREDICTOR = "predictor"
 DOUBT = 1e-3  # of every factor of a product is the overall share: nobody has a veto
 
 
@@ -190,30 +187,3 @@ def multiply_predictions(vectors: Sequence[Array], powers: Array, overall: Array
     total = np.where(possible, total, -np.inf)
     found = np.exp(total - total.max(axis=1, keepdims=True))
     return np.asarray(found / found.sum(axis=1, keepdims=True))
-
-
-# ---------------------------------------------------------------------- the family of leaves
-
-
-class PredictorFamily(JointFamily):
-    """Makes predictors known to graphs; whoever asks for their density hears that there is none."""
-
-    name: ClassVar[str] = PREDICTOR
-    kinds: ClassVar[frozenset[str]] = frozenset(KINDS)
-
-    def shapes(self, variables: tuple[Variable, ...]) -> dict[str, tuple[int | None, ...]]:
-        return {}
-
-    def check(self, p: Arrays) -> str | None:
-        return None
-
-    def start(self, x: Array) -> dict[str, Array]:
-        raise ParameterError("a predictor learns from a target: FedTrees, or DecisionTreeLeaf.fit")
-
-    def _none(self, *_: object) -> object:
-        raise QueryError("a predictor has no density: it stands under Fuse nodes only")
-
-    log_density = log_maximum = statistics = maximise = moments = complete = _none  # type: ignore[assignment]
-
-
-register(PredictorFamily())

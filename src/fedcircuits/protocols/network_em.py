@@ -11,8 +11,8 @@ and 3): leaves send log-likelihoods up, posteriors travel down, everybody update
 
 Each client learns which of its rows all others hold, and how probable the others find each of its
 clusters for a row. The coordinator learns how likely every client finds each row, without knowing
-which row it is. One round is one iteration of EM of the whole circuit on the shared rows, so the
-likelihood never falls.
+which row it is. One round is one iteration of EM of the whole circuit on the shared rows: their
+likelihood never falls, but for what the rows that stand behind every leaf take from it.
 """
 
 from __future__ import annotations

@@ -249,7 +249,9 @@ def _evidence(view: View, party: str, asked: Asked) -> tuple[dict[str, AnyArray]
     """What a client is told: every different row of its columns once, and which row is which."""
     columns = [c for c in _columns(view, party) if c in asked.columns()]
     own = [c for c in columns if not np.isnan(asked.x[:, c]).all()]
-    rows, source = np.unique(asked.x[:, own], axis=0, return_inverse=True)
+    known = np.nan_to_num(asked.x[:, own], nan=np.inf)  # as NaN, gaps would never be equal
+    rows, source = np.unique(known, axis=0, return_inverse=True)
+    rows = np.where(np.isinf(rows), np.nan, rows)
     if not own:
         rows, source = np.zeros((1, 0)), np.zeros(len(asked.x), np.int64)
     regions = [(c, a, b) for c in columns for a, b in asked.regions.get(c, ())]
