@@ -98,7 +98,7 @@ def test_nobody_has_a_veto_and_what_was_never_seen_stays_impossible() -> None:
 def test_predictors_have_no_density() -> None:
     leaf = fc.Leaf("tree", PREDICTOR, ("a", "b"))
     circuit = fc.Circuit((leaf,), fc.Schema.real(["a", "b"]))
-    with pytest.raises(QueryError, match="a circuit of predictors has no likelihood"):
+    with pytest.raises(QueryError, match="has no likelihood to ask for"):
         Distribution(circuit, fc.Parameters({}))
     with pytest.raises(fc.errors.StructureError, match="reads predictor 'tree'"):
         fc.Circuit((leaf, fc.Sum("root", ("tree",))), circuit.schema)

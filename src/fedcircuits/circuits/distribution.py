@@ -34,7 +34,9 @@ class Distribution(Askable):
     ) -> None:
         circuit, parameters = inline(circuit, parameters)
         if not circuit.is_density:
-            raise QueryError("a circuit of predictors has no likelihood to ask for: it predicts")
+            raise QueryError(
+                "a circuit of predictors or fuse nodes predicts: it has no likelihood to ask for"
+            )
         if circuit.units[circuit.root.name] != 1:
             raise QueryError(
                 f"the root must have one unit to be asked, {circuit.root.name!r} has "
