@@ -185,4 +185,5 @@ def _bars(axis: Axes, names: list[str], bars: Mapping[str, list[float]]) -> None
         axis.bar(at, values, 0.18, label=title, color=colour)
     axis.set_xticks(range(len(names)), names, fontsize=8)
     axis.set_yscale("log")
-    axis.legend(fontsize=7, frameon=False)
+    axis.set_ylim(top=100)
+    axis.legend(fontsize=7, frameon=False, loc="upper center", ncols=2)

@@ -155,6 +155,7 @@ def test_engines_agree_bit_for_bit(name: str, settings: dict[str, Any]) -> None:
     here, there = fitted(name, **settings), fitted(name, "process", **settings)
     assert there.circuit_ == here.circuit_ and there.placement_ == here.placement_
     assert set(there.views_) == set(here.views_)
+    assert there.joint_.parameters == here.joint_.parameters
     for party, view in here.views_.items():
         assert there.views_[party].parameters == view.parameters, party
     assert by_sender(there.ledger_) == by_sender(here.ledger_)
@@ -200,7 +201,7 @@ def test_the_circuit_is_collected_only_if_all_allow() -> None:
 
 def test_leaves_stay_where_they_were_learned() -> None:
     model = fitted("uneven")
-    assert not model.views_[COORDINATOR].parameters.circuits
+    assert not model.joint_.parameters.circuits and COORDINATOR not in model.views_
     for party in ("north", "south", "west"):
         view = model.views_[party]
         own = {n for n, p in model.placement_.items() if p == party}

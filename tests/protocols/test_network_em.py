@@ -19,7 +19,7 @@ from fedcircuits.circuits.parameters import Parameters, inline
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.placement import View, leaves_at
+from fedcircuits.federation.placement import Joint, View, leaves_at
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.protocols import network_em
 from tests.circuits import reference
@@ -27,6 +27,8 @@ from tests.federation.cases import QUICK, federation, mixed_table
 
 ROWS = mixed_table(80, seed=3)
 HELD = {"north": ("age", "colour"), "south": ("visits", "smoker"), "west": ("weight", "risk")}
+
+Held = dict[str, Any]  # what the coordinator and every party hold
 
 
 def shared_leaves(seed: int) -> tuple[Circuit, dict[str, str]]:
@@ -55,7 +57,7 @@ def shared_leaves(seed: int) -> tuple[Circuit, dict[str, str]]:
     return circuit, {n.name: placement.get(n.name, COORDINATOR) for n in nodes}
 
 
-def views(seed: int) -> dict[str, View]:
+def views(seed: int) -> Held:
     circuit, placement = shared_leaves(seed)
     rng = np.random.default_rng(seed)
     weights = {}
@@ -63,18 +65,20 @@ def views(seed: int) -> dict[str, View]:
         if isinstance(node, Sum):
             drawn = rng.gamma(2.0, size=(1, circuit.inputs(node)))
             weights[node.name] = {"weight": drawn / drawn.sum()}
-    found = {COORDINATOR: View(COORDINATOR, circuit, placement, Parameters(weights))}
+    found: Held = {COORDINATOR: Joint(circuit, placement, Parameters(weights))}
     for party in HELD:
         learned = {}
         for leaf in leaves_at(circuit, placement, party):
             part = ROWS.select(leaf.scope).rows(rng.choice(80, 40, replace=False))
             model = fc.MixtureOfProducts(2, max_iter=3, random_state=seed).fit(part)
             learned[leaf.name] = (model.circuit_, model.parameters_)
-        found[party] = View(party, circuit, placement, Parameters({}, learned))
+        leaves = tuple(leaves_at(circuit, placement, party))
+        own = circuit.schema.select(HELD[party])
+        found[party] = View(party, own, leaves, Parameters({}, learned))
     return found
 
 
-def run(start: dict[str, View], rounds: int, rows: Labels | None = None) -> Any:
+def run(start: Held, rounds: int, rows: Labels | None = None) -> Any:
     """The parties' views after it, and the history; every party lists its rows in its own order."""
     rng = np.random.default_rng(1)
     positions, listed = {}, {}
@@ -83,25 +87,25 @@ def run(start: dict[str, View], rounds: int, rows: Labels | None = None) -> Any:
         order = rng.permutation(80)
         listed[party] = ROWS.select(HELD[party]).rows(order)
         positions[party] = np.argsort(order)[shared]
-    told = {"view": start[COORDINATOR], "positions": positions, "rounds": rounds}
+    told = {"joint": start[COORDINATOR], "positions": positions, "rounds": rounds}
     programs: dict[str, Program[Any]] = {COORDINATOR: Program(network_em.coordinator, told)}
     for party in HELD:
         own = {"view": start[party], "listed": listed[party]}
         programs[party] = Program(network_em.client, own)
     outcome = memory.run(programs)
     assert not outcome.lost, outcome.lost
-    view, history = outcome.results[COORDINATOR]
-    return {**outcome.results, COORDINATOR: view}, history, outcome.ledger
+    joint, history = outcome.results[COORDINATOR]
+    return {**outcome.results, COORDINATOR: joint}, history, outcome.ledger
 
 
-def collected(found: dict[str, View]) -> tuple[Circuit, Parameters]:
+def collected(found: Held) -> tuple[Circuit, Parameters]:
     """The whole circuit with its leaves' nodes in it."""
     top = found[COORDINATOR]
     inner = {n: c for v in found.values() for n, c in v.parameters.circuits.items()}
     return inline(top.circuit, Parameters(top.parameters.values, inner))
 
 
-def central(start: dict[str, View], rounds: int, x: Array) -> tuple[Parameters, list[float]]:
+def central(start: Held, rounds: int, x: Array) -> tuple[Parameters, list[float]]:
     """Iterations of EM of the inlined circuit on one machine."""
     circuit, parameters = collected(start)
     program = Folded(circuit)
@@ -114,7 +118,7 @@ def central(start: dict[str, View], rounds: int, x: Array) -> tuple[Parameters, 
     return program.unpack(packed), history
 
 
-def values(start: dict[str, View], rows: Labels | None = None) -> Array:
+def values(start: Held, rows: Labels | None = None) -> Array:
     names = start[COORDINATOR].circuit.schema.names
     whole = ROWS.select(names).values
     return np.array(whole if rows is None else whole[rows])
@@ -183,7 +187,7 @@ def test_rows_behind_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
                     np.testing.assert_allclose(mean, mixed[variable], rtol=1e-9)
 
 
-def leaf_of(found: dict[str, View], name: str) -> tuple[Circuit, Parameters]:
+def leaf_of(found: Held, name: str) -> tuple[Circuit, Parameters]:
     return found[name.split("/")[0]].parameters.circuits[name]
 
 

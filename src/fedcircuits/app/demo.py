@@ -223,7 +223,7 @@ def page(
 
 
 def graph(model: FedPC) -> Drawing:
-    weights = model.views_[COORDINATOR].parameters[model.circuit_.root.name][WEIGHT][0]
+    weights = model.joint_.parameters[model.circuit_.root.name][WEIGHT][0]
     return federated_drawing(model.circuit_, model.placement_, HOSPITALS, weights)
 
 

@@ -18,7 +18,7 @@ from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.placement import View
+from fedcircuits.federation.placement import Joint, View
 from fedcircuits.protocols import query
 from fedcircuits.protocols.query import Asked
 
@@ -28,9 +28,11 @@ T = TypeVar("T")
 class FederatedDistribution(Askable):
     """Questions of a circuit whose leaves live at parties (protocols/query.py)."""
 
-    def __init__(self, views: Mapping[str, View], run: Engine, ledger: Ledger) -> None:
-        self.views, self.run, self.ledger = views, run, ledger
-        self.circuit = views[COORDINATOR].circuit
+    def __init__(
+        self, joint: Joint, views: Mapping[str, View], run: Engine, ledger: Ledger
+    ) -> None:
+        self.joint, self.views, self.run, self.ledger = joint, views, run, ledger
+        self.circuit = joint.circuit
         if self.circuit.units[self.circuit.root.name] != 1:
             raise QueryError("the root must have one unit to be asked")
 
@@ -45,7 +47,7 @@ class FederatedDistribution(Askable):
 
     @cached_property
     def packed(self) -> Packed:
-        return self.network.pack(self.views[COORDINATOR].parameters)
+        return self.network.pack(self.joint.parameters)
 
     # ------------------------------------------------------------------ answers
 
@@ -67,7 +69,11 @@ class FederatedDistribution(Askable):
         if len(x) == 0 or not np.isnan(x).any():
             return x.copy()
         asked = Asked("best" if rng is None else "values", x, regions)
-        seeds = {} if rng is None else {p: int(rng.integers(2**62)) for p in sorted(self.views)}
+        seeds = (
+            {}
+            if rng is None
+            else {p: int(rng.integers(2**62)) for p in (COORDINATOR, *sorted(self.views))}
+        )
         return self._ask(query.complete, asked, seeds)
 
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> Array:
@@ -84,13 +90,13 @@ class FederatedDistribution(Askable):
             return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def _ask(self, role: object, asked: Asked, seeds: Mapping[str, int] | None = None) -> T:  # type: ignore[type-var]
-        view = self.views[COORDINATOR]
-        told = {"view": view, "network": self.network, "packed": self.packed, "asked": asked}
-        parties = query.involved(view, asked)
+        joint = self.joint
+        told = {"joint": joint, "network": self.network, "packed": self.packed, "asked": asked}
+        parties = query.involved(joint, asked)
         fillers = []
         if seeds is not None:
             told["seed"] = seeds.get(COORDINATOR, 0)
-            fillers = query.completing(view, asked)
+            fillers = query.completing(joint, asked)
             parties = list(dict.fromkeys([*parties, *fillers]))
         programs: dict[str, Program[object]] = {COORDINATOR: Program(role, told)}  # type: ignore[arg-type]
         for party in parties:

@@ -26,7 +26,7 @@ from fedcircuits.estimators.training import (
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.placement import Placement, View
+from fedcircuits.federation.placement import Joint, Placement, View
 from fedcircuits.protocols import one_pass
 from fedcircuits.protocols.one_pass import Learner, Plan, Rule, Trained
 
@@ -54,7 +54,8 @@ class FedPC(Model):
     ('vertical', (200,))
     """
 
-    views_: dict[str, View]
+    joint_: Joint  # what the coordinator holds
+    views_: dict[str, View]  # what every party holds
     placement_: Placement
     ledger_: Ledger  # of training
     queries_: Ledger  # of questions since
@@ -131,10 +132,10 @@ class FedPC(Model):
     def _keep(self, run: Run[Result]) -> None:
         trained = run.results[COORDINATOR]
         assert isinstance(trained, Trained)
-        clients = {n: v for n, v in run.results.items() if isinstance(v, View)}
-        self.views_ = {COORDINATOR: trained.view, **clients}
+        self.joint_ = trained.joint
+        self.views_ = {n: v for n, v in run.results.items() if isinstance(v, View)}
         self.notes_, self.history_ = trained.notes, trained.history
-        self.circuit_, self.placement_ = trained.view.circuit, trained.view.placement
+        self.circuit_, self.placement_ = trained.joint.circuit, trained.joint.placement
         self.ledger_, self.queries_ = run.ledger, Ledger()
         self.kind_, self._run = run.federation.kind, run.engine
         for state in ("_state", "_ready"):
@@ -171,7 +172,7 @@ class FedPC(Model):
         self._check_fitted()
         ready = self.__dict__.get("_ready")
         if ready is None or ready.views is not self.views_:
-            ready = FederatedDistribution(self.views_, self._run, self.queries_)
+            ready = FederatedDistribution(self.joint_, self.views_, self._run, self.queries_)
             self.__dict__["_ready"] = ready
         found: FederatedDistribution = ready
         return found
@@ -181,7 +182,7 @@ class FedPC(Model):
         self._check_fitted()
         refuse_to_collect({n: v.allow_collect for n, v in self.views_.items()})
         inner = {n: c for v in self.views_.values() for n, c in v.parameters.circuits.items()}
-        weights = self.views_[COORDINATOR].parameters.values
+        weights = self.joint_.parameters.values
         return CircuitModel(self.circuit_, Parameters(weights, inner), self.target)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,5 @@
-"""Where the nodes of a circuit live, and what a party holds of it after training."""
+"""Where the nodes of a circuit live, and what is held of it after training: a party has its own
+leaves and nothing of others, the coordinator the graph above them."""
 
 from __future__ import annotations
 
@@ -9,25 +10,35 @@ from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.distribution import Distribution
 from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.schema import Schema
 from fedcircuits.errors import FederationError
 
 Placement = Mapping[str, str]  # ψ: the party of every node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class View:
-    """One party's view of a federated circuit: the graph, where nodes live, and its own values."""
+class Joint:
+    """What the coordinator holds: the graph, where its nodes live, the weights of its sums."""
 
-    me: str
     circuit: Circuit
     placement: Placement
+    parameters: Parameters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What a party holds: its leaves, each a circuit over some of its columns."""
+
+    me: str
+    schema: Schema  # of its own columns, as agreed
+    leaves: tuple[Leaf, ...]
     parameters: Parameters
     allow_collect: bool = False
     _ready: dict[str, Distribution] = field(default_factory=dict, repr=False)
 
     def leaf(self, name: str) -> Distribution:
         """The distribution of a leaf that lives here."""
-        if self.placement.get(name) != self.me:
+        if name not in self.parameters.circuits:
             raise FederationError(f"leaf {name!r} does not live at {self.me}")
         if name not in self._ready:
             self._ready[name] = Distribution(*self.parameters.circuits[name])
@@ -35,7 +46,7 @@ class View:
 
     def __reduce__(self) -> tuple[type[View], tuple[object, ...]]:
         """Without what can be made again."""
-        return View, (self.me, self.circuit, self.placement, self.parameters, self.allow_collect)
+        return View, (self.me, self.schema, self.leaves, self.parameters, self.allow_collect)
 
 
 def leaves_at(circuit: Circuit, placement: Placement, party: str) -> list[Leaf]:

@@ -34,7 +34,7 @@ from fedcircuits.circuits.parameters import Parameters, inline
 from fedcircuits.federation.collectives import gather
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, expect, recv, send
-from fedcircuits.federation.placement import View, leaves_at
+from fedcircuits.federation.placement import Joint, View
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.table import Table
 from fedcircuits.leaves.gaussian import Gaussian
@@ -96,7 +96,7 @@ def client(view: View, listed: Table, stamp: str = "") -> Flow[View]:
     leaves were learned from. Work is kept for the same leaves, rows and posteriors only."""
     found = expect((yield from recv(COORDINATOR, "em/rows")), np.ndarray, COORDINATOR, "em/rows")
     shared = listed.rows(np.asarray(found, np.int64))
-    names = [leaf.name for leaf in leaves_at(view.circuit, view.placement, view.me)]
+    names = [leaf.name for leaf in view.leaves]
     leaves = [_Leaf(*view.parameters.circuits[name], shared, listed) for name in names]
     told = "how likely each of its clusters finds rows that it cannot name"
     rounds, heard = 0, zlib.crc32(shared.values.tobytes(), zlib.crc32(stamp.encode()))
@@ -123,17 +123,17 @@ def client(view: View, listed: Table, stamp: str = "") -> Flow[View]:
 
 
 def coordinator(
-    view: View, positions: Mapping[str, Labels], rounds: int
-) -> Flow[tuple[View, tuple[float, ...]]]:
+    joint: Joint, positions: Mapping[str, Labels], rounds: int
+) -> Flow[tuple[Joint, tuple[float, ...]]]:
     """``rounds`` of EM over everything, then EM over the weights alone until it settles."""
     for party, rows in positions.items():
         yield from send(party, "em/rows", rows, "which of its rows all parties hold")
-    network = Network(view.circuit)
-    packed = network.pack(view.parameters)
-    place = _places(view, list(positions))
+    network = Network(joint.circuit)
+    packed = network.pack(joint.parameters)
+    place = _places(joint, list(positions))
     history: list[float] = []
     for t in range(rounds + 1):
-        given = yield from _given(view, positions, place, t)
+        given = yield from _given(joint, positions, place, t)
         if t == rounds:
             break
         posterior, counts = network.posteriors(given, packed)
@@ -146,7 +146,7 @@ def coordinator(
     for party in positions:
         yield from send(party, f"em/posterior/{rounds}", np.zeros(0))
     packed = _weights_alone(network, packed, given, history)
-    return replace(view, parameters=network.program.unpack(packed)), tuple(history)
+    return replace(joint, parameters=network.program.unpack(packed)), tuple(history)
 
 
 def _weights_alone(network: Network, packed: Packed, given: Array, history: list[float]) -> Packed:
@@ -159,16 +159,16 @@ def _weights_alone(network: Network, packed: Packed, given: Array, history: list
     return packed
 
 
-def _places(view: View, parties: list[str]) -> dict[str, list[int]]:
+def _places(joint: Joint, parties: list[str]) -> dict[str, list[int]]:
     """The rows of each party's leaves in the matrix of all leaves."""
     found: dict[str, list[int]] = {p: [] for p in parties}
-    for i, leaf in enumerate(view.circuit.leaves()):
-        found[view.placement[leaf.name]].append(i)
+    for i, leaf in enumerate(joint.circuit.leaves()):
+        found[joint.placement[leaf.name]].append(i)
     return found
 
 
 def _given(
-    view: View, positions: Mapping[str, Labels], place: Mapping[str, list[int]], t: int
+    joint: Joint, positions: Mapping[str, Labels], place: Mapping[str, list[int]], t: int
 ) -> Flow[Array]:
     found = yield from gather(list(positions), f"em/values/{t}")
     rows = len(next(iter(positions.values())))

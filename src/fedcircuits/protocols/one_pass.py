@@ -13,11 +13,11 @@ Roles: clients hold tables, a coordinator holds none.
              it holds from every cluster.
     count    client → coordinator: rows of every cluster; with a key also row tokens (a number a
              row) with their clusters, in the order of tokens, which says nothing.
-    graph    coordinator → client: the graph and where its nodes live; weights stay.
+    graph    coordinator → client: which of its leaves are used. The graph stays.
 
 The coordinator learns how many rows fall into which combination of clusters, and not which rows;
-what circuits have learned stays with their parties. Clients learn the graph, hence how many
-clusters others have and which ever meet, and nothing of single rows. A coordinator that gets the
+what circuits have learned stays with their parties. Clients learn who takes part and which
+of their columns others hold too, and nothing of others' columns, clusters or rows. A coordinator that gets the
 key from a client could try out row ids. Weights of the root:
 
     cooccurrence   how often clusters of different parties meet in a row (assembly.py)
@@ -39,15 +39,16 @@ from typing import Literal, Protocol, cast
 import numpy as np
 from sklearn.base import clone
 
-from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.nodes import Leaf
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.federation.agreement import agree, in_agreed
-from fedcircuits.federation.collectives import broadcast, gather
+from fedcircuits.federation.collectives import gather
 from fedcircuits.federation.federation import COORDINATOR, Party, Subspace, kind_of, subspaces
 from fedcircuits.federation.flow import Flow, compute, expect, recv, send
-from fedcircuits.federation.placement import View
+from fedcircuits.federation.placement import Joint, View, leaves_at
 from fedcircuits.federation.tokens import Labels, matched, patterns, tokens
 from fedcircuits.federation.wire import AnyArray, Json
 from fedcircuits.learning.table import Table
@@ -98,7 +99,7 @@ class Plan:
 class Trained:
     """What the coordinator has at the end."""
 
-    view: View
+    joint: Joint
     notes: tuple[str, ...] = ()  # what the user should know
     history: tuple[float, ...] = ()  # mean log-likelihood of shared rows before every round of EM
 
@@ -229,14 +230,18 @@ def _joined(
         }
         reveals = "clusters of rows that it cannot name (sealed tokens)"
         yield from send(COORDINATOR, "count/tokens", told, reveals)
-    shown = yield from recv(COORDINATOR, "graph/circuit")
-    graph = expect(shown, dict, COORDINATOR, "graph/circuit")
-    circuit = Circuit.from_json(graph["circuit"])
-    used = {n: c for n, c in learned.items() if n in circuit.by_name}
-    view = View(party.name, circuit, graph["placement"], Parameters({}, used), party.allow_collect)
+    heard = yield from recv(COORDINATOR, "graph/leaves")
+    graph = expect(heard, dict, COORDINATOR, "graph/leaves")
+    leaves = tuple(_leaf(name, *learned[name]) for name in graph["used"])
+    values = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
+    view = View(party.name, task.table.schema, leaves, values, party.allow_collect)
     if graph["em"]:
         view = yield from network_em.client(view, rows, stamp)
     return view
+
+
+def _leaf(name: str, circuit: Circuit, parameters: Parameters) -> Leaf:
+    return Leaf(name, CIRCUIT, circuit.schema.names)
 
 
 # ---------------------------------------------------------------------- the coordinator
@@ -257,18 +262,16 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
     if em and (shared is None or not len(shared)):
         notes = (*notes, "no row is held by all parties: EM across them was left out")
         em = False
-    graph: Json = {
-        "circuit": cast(Json, joined.circuit.to_json()),
-        "placement": cast(Json, dict(joined.placement)),
-        "em": em,
-    }
-    yield from broadcast(members, "graph/circuit", graph, "the graph without its weights")
-    view = View(COORDINATOR, joined.circuit, joined.placement, joined.parameters)
+    for party in members:
+        used = [leaf.name for leaf in leaves_at(joined.circuit, joined.placement, party)]
+        told: Json = {"used": cast(Json, used), "em": em}
+        yield from send(party, "graph/leaves", told, "which of its clusters are used")
+    whole = Joint(joined.circuit, joined.placement, joined.parameters)
     if not em or shared is None:
-        return Trained(view, notes)
+        return Trained(whole, notes)
     positions = {p: shared[:, i] for i, p in enumerate(members)}
-    view, history = yield from network_em.coordinator(view, positions, plan.refine)
-    return Trained(view, notes, history)
+    whole, history = yield from network_em.coordinator(whole, positions, plan.refine)
+    return Trained(whole, notes, history)
 
 
 def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Schema, list[Subspace], bool]]:
@@ -295,7 +298,10 @@ def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Schema, list[Subspa
             "senders": _with(schemas, target, not knows, holding=True),
         }
         yield from send(
-            party, "agree/plan", cast(Json, asked), "who takes part, who shares columns"
+            party,
+            "agree/plan",
+            cast(Json, asked),
+            "who takes part, which of its columns others hold",
         )
     return schema, spaces, sealed
 
