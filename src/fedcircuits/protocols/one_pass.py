@@ -17,8 +17,8 @@ Roles: clients hold tables, a coordinator holds none.
 
 The coordinator learns how many rows fall into which combination of clusters, and not which rows;
 what circuits have learned stays with their parties. Clients learn who takes part and which
-of their columns others hold too, and nothing of others' columns, clusters or rows. A coordinator that gets the
-key from a client could try out row ids. Weights of the root:
+of their columns others hold too, and nothing of others' columns, clusters or rows. A coordinator
+that gets the key from a client could try out row ids. Weights of the root:
 
     cooccurrence   how often clusters of different parties meet in a row (assembly.py)
     sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids
