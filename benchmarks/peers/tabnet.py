@@ -79,7 +79,9 @@ def main():
     with np.load(job["path"]) as file:
         x, test = (torch.from_numpy(file[n]) for n in ("features", "test_features"))
         y, some = torch.from_numpy(file["y"]).long(), file["some"]
-        parts = [file[f"rows {i}"] for i in range(job["parties"])] if job["mode"] != "vertical" else []
+        parts = (
+            [file[f"rows {i}"] for i in range(job["parties"])] if job["mode"] != "vertical" else []
+        )
         columns = [file[f"columns {i}"] for i in range(job["parties"])] if not parts else []
     begin = time.process_time()
     if parts:

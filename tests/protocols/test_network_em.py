@@ -21,6 +21,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Joint, View, leaves_at
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.leaves import Gaussian
 from fedcircuits.protocols import network_em
 from tests.circuits import reference
 from tests.federation.cases import QUICK, federation, mixed_table
@@ -114,7 +115,7 @@ def central(start: Held, rounds: int, x: Array) -> tuple[Parameters, list[float]
     for _ in range(rounds):
         counts = program.counts(torch.from_numpy(x), packed, None)
         history.append(counts.log_likelihood / counts.weight)
-        packed = program.maximise(counts, packed, network_em.RULES)
+        packed = program.maximise(counts, packed, {"gaussian": Gaussian(network_em.LEAST, np.inf)})
     return program.unpack(packed), history
 
 

@@ -43,13 +43,14 @@ ROUNDS = 50  # of EM on weights alone, at most: it costs no messages
 SETTLED = 1e-4  # nats a row
 NOTHING = 1e-12  # posteriors below it are left out
 BEHIND, SAMPLE = 1.0, 100  # weight and number of the rows behind every M-step
-RULES = {"gaussian": Gaussian(1e-4, np.inf)}
+LEAST = 1e-4  # variance of a Gaussian, relative to that of all rows
 
 
 class _Leaf:
     """One leaf of a client, folded for EM.
 
-    Variances are bounded by those of all the party's rows, and its rows stand behind every M-step
+    Variances are bounded by those of all the party's rows, or those it begins with where these are
+    smaller, so that no step has to raise them; the party's rows stand behind every M-step
     with the weight of ``BEHIND`` rows: a leaf may be narrow or lack a category, not be a spike or
     call it impossible.
     """
@@ -62,6 +63,7 @@ class _Leaf:
         whole = every.select(names).values
         self.behind = torch.from_numpy(np.array(whole[:: max(1, len(whole) // SAMPLE)]))
         self.packed = _in_frames(self.program, values, whole)
+        self.rules = {"gaussian": Gaussian(_least(self.circuit, values, whole), np.inf)}
 
     def log_values(self) -> Array:
         return np.asarray(self.program.log_values(self.x, self.packed).numpy())
@@ -72,18 +74,34 @@ class _Leaf:
         counts = self.program.counts(self.x[torch.from_numpy(likely)], self.packed, weight)
         share = torch.full((len(self.behind),), BEHIND / len(self.behind), dtype=torch.float64)
         prior = self.program.counts(self.behind, self.packed, share)
-        self.packed = self.program.maximise(counts.add(prior), self.packed, RULES)
+        self.packed = self.program.maximise(counts.add(prior), self.packed, self.rules)
 
     def learned(self) -> tuple[Circuit, Parameters]:
         return self.circuit, self.program.unpack(self.packed)
 
 
-def _in_frames(program: Program, values: Parameters, whole: Array) -> Packed:
-    """Packed so that bounds of variances count in the deviations of all rows."""
-    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+def _least(circuit: Circuit, values: Parameters, whole: Array) -> float:
+    """The least variance in the deviations of all rows."""
+    deviation = _moments(whole)[1]
+    found = LEAST
+    for leaf in circuit.leaves():
+        if leaf.family == "gaussian":
+            at = [circuit.schema.index(n) for n in leaf.scope]
+            found = min(found, float((values[leaf.name]["variance"] / deviation[at] ** 2).min()))
+    return found
+
+
+def _moments(whole: Array) -> tuple[Array, Array]:
+    """Mean and deviation of every column; 0 and 1 of one that has no values or one value."""
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # columns without any value
         mean, deviation = np.nanmean(whole, axis=0), np.nanstd(whole, axis=0)
-    mean, deviation = np.nan_to_num(mean), np.where(deviation > 0, deviation, 1.0)
+    return np.nan_to_num(mean), np.where(deviation > 0, deviation, 1.0)
+
+
+def _in_frames(program: Program, values: Parameters, whole: Array) -> Packed:
+    """Packed so that bounds of variances count in the deviations of all rows."""
+    mean, deviation = _moments(whole)
     frames = {}
     for key in program.columns.frames(program.circuit, values):
         at = list(program.columns.cells[key].variables)
