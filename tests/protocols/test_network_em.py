@@ -91,7 +91,7 @@ def run(start: Held, rounds: int, rows: Labels | None = None) -> Any:
     told = {"joint": start[COORDINATOR], "positions": positions, "rounds": rounds}
     programs: dict[str, Program[Any]] = {COORDINATOR: Program(network_em.coordinator, told)}
     for party in HELD:
-        own = {"view": start[party], "listed": listed[party]}
+        own = {"view": start[party], "listed": listed[party], "every": listed[party]}
         programs[party] = Program(network_em.client, own)
     outcome = memory.run(programs)
     assert not outcome.lost, outcome.lost

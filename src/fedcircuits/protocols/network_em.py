@@ -109,13 +109,14 @@ def _in_frames(program: Program, values: Parameters, whole: Array) -> Packed:
     return Packed(frames, tuple(s.pack(values, frames, program.dtype) for s in program.steps))
 
 
-def client(view: View, listed: Table, stamp: str = "") -> Flow[View]:
-    """``listed``: this party's rows in the order of the tokens it has sent; ``stamp``: of what its
-    leaves were learned from. Work is kept for the same leaves, rows and posteriors only."""
+def client(view: View, listed: Table, every: Table, stamp: str = "") -> Flow[View]:
+    """``listed``: this party's rows in the order of the tokens it has sent; ``every``: in an order
+    that does not depend on the key; ``stamp``: of what its leaves were learned from. Work is kept
+    for the same leaves, rows and posteriors only."""
     found = expect((yield from recv(COORDINATOR, "em/rows")), np.ndarray, COORDINATOR, "em/rows")
     shared = listed.rows(np.asarray(found, np.int64))
     names = [leaf.name for leaf in view.leaves]
-    leaves = [_Leaf(*view.parameters.circuits[name], shared, listed) for name in names]
+    leaves = [_Leaf(*view.parameters.circuits[name], shared, every) for name in names]
     told = "how likely each of its clusters finds rows that it cannot name"
     rounds, heard = 0, zlib.crc32(shared.values.tobytes(), zlib.crc32(stamp.encode()))
     while True:

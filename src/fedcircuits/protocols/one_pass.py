@@ -236,7 +236,7 @@ def _joined(
     values = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
     view = View(party.name, task.table.schema, leaves, values, party.allow_collect)
     if graph["em"]:
-        view = yield from network_em.client(view, rows, stamp)
+        view = yield from network_em.client(view, rows, task.table, stamp)
     return view
 
 
