@@ -15,6 +15,7 @@ from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.learning.learn_spn import Settings, learn_spn
+from fedcircuits.learning.pruning import prune
 from fedcircuits.learning.table import Table
 
 CONTEXT = 5_000  # rows that stand for a whole table
@@ -25,7 +26,8 @@ class LearnSPN(Learner):
     default a twelfth of the rows, between 30 and 200).
 
     ``trees`` puts Chow–Liu trees where parts of discrete columns are not split further;
-    ``ensemble`` mixes several circuits that began from other seeds; ``refine`` is a number of EM
+    ``ensemble`` mixes several circuits that began from other seeds. Sums of sums and products of
+    products become one (the distribution stays the same); ``refine`` is a number of EM
     iterations over weights and leaves afterwards, stopped by rows held back.
 
     >>> rows = np.random.default_rng(0).normal(size=(300, 3))
@@ -81,7 +83,7 @@ class LearnSPN(Learner):
             learn_spn(kept.values, schema, settings, rng, kept.weights, context)
             for _ in range(self.ensemble)
         ]
-        circuit, parameters = members[0] if len(members) == 1 else mixed(schema, members)
+        circuit, parameters = prune(*(members[0] if len(members) == 1 else mixed(schema, members)))
         if self.refine:
             plan = Schedule(epochs=self.refine, patience=2)
             found = maximise_likelihood(
