@@ -44,6 +44,7 @@ from fedcircuits.federation.ledger import Entry
 T = TypeVar("T")
 PRELOAD = "fedcircuits.engines.preload"
 PATIENCE = 10.0  # seconds that a process which has said its last word may take to end
+AWAKE = 0.5  # seconds after which the caller looks whether it was interrupted
 GUARD = '; a script must start its run under: if __name__ == "__main__":'
 
 
@@ -123,10 +124,12 @@ class _Hub(Generic[T]):
         for seat in self.seats.values():
             self.running.add(seat.name)
             Thread(target=self._serve, args=(seat,), daemon=True).start()
-        self._wait(None)
+        while self.running:
+            self._wait(AWAKE)
 
-    def _wait(self, patience: float | None) -> None:
-        """Until every thread has ended. (A join that Ctrl-C interrupts leaves threads in doubt.)"""
+    def _wait(self, patience: float) -> None:
+        """Until every thread has ended, or none has for so long. (A join that Ctrl-C interrupts
+        leaves threads in doubt; a wait without end may miss it.)"""
         with suppress(Empty):
             while self.running:
                 self.running.discard(self.ended.get(timeout=patience))
