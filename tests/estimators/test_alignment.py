@@ -15,7 +15,7 @@ from fedcircuits.protocols import intersection
 def federation(private: bool = False) -> fc.Federation:
     if private:
         try:
-            intersection.library()
+            intersection.openmined()
         except ExtraMissingError as missing:
             pytest.skip(str(missing))
     rng = np.random.default_rng(0)

@@ -280,3 +280,13 @@ def test_a_thousand_parties() -> None:
     found = model.score(rows.rows(slice(0, 50)))
     assert len(model.ledger_) == 4 * 1000 and len(model.queries_) == 2 * 1000
     assert np.isfinite(found) and len(model.circuit_.root.children) == 1000
+
+
+def test_a_picture_needs_what_collecting_needs() -> None:
+    parties = federation("columns")
+    allowed = fc.Federation({p.name: p.table for p in parties}, allow_collect=True)
+    figure = fc.FedPC(fc.MixtureOfProducts(1), clusters=2, random_state=0).fit(allowed).plot()
+    assert figure.axes
+    kept = fc.Federation({p.name: p.table for p in parties})
+    with pytest.raises(FederationError, match="did not allow"):
+        fc.FedPC(fc.MixtureOfProducts(1), clusters=2, random_state=0).fit(kept).plot()

@@ -20,7 +20,7 @@ from fedcircuits.federation.wire import decode
 from fedcircuits.protocols import intersection
 
 try:
-    intersection.library()
+    intersection.openmined()
 except ExtraMissingError as missing:
     pytest.skip(str(missing), allow_module_level=True)
 

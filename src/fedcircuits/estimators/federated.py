@@ -14,7 +14,8 @@ from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.family import Array, Region
 from fedcircuits.circuits.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.errors import QueryError
+from fedcircuits.estimators.training import answered
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
@@ -106,8 +107,4 @@ class FederatedDistribution(Askable):
                 "seed": (seeds or {}).get(party, 0),
             }
             programs[party] = Program(query.respond, own)
-        outcome = self.run(programs)
-        self.ledger.add(outcome.ledger)
-        for error in outcome.lost.values():
-            raise FederationError(f"the question could not be answered: {error}") from error
-        return outcome.results[COORDINATOR]  # type: ignore[return-value]
+        return answered(self.run, programs, self.ledger)  # type: ignore[return-value]

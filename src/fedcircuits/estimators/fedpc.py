@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
-from typing import Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.federated import FederatedDistribution
 from fedcircuits.estimators.learn_spn import LearnSPN
-from fedcircuits.estimators.model import CircuitModel, Model
+from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.estimators.training import (
     Run,
     State,
@@ -29,6 +29,9 @@ from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
 from fedcircuits.protocols import one_pass
 from fedcircuits.protocols.one_pass import Learner, Plan, Rule, Trained
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Result = View | Trained
 
@@ -101,8 +104,7 @@ class FedPC(Model):
         """Learn from a federation. ``resume`` takes up the work of a run that has failed."""
         federation = require_federation(X, "FedPC")
         self._check_settings(federation)
-        state = self.__dict__.get("_state") if resume else None
-        self._state = state = state or State()
+        self._state = state = State.of(self, resume)
         missed = _missed if self.on_lost == "continue" else None
         with Bar("FedPC"):
             run = run_training(
@@ -184,6 +186,10 @@ class FedPC(Model):
         inner = {n: c for v in self.views_.values() for n, c in v.parameters.circuits.items()}
         weights = self.joint_.parameters.values
         return CircuitModel(self.circuit_, Parameters(weights, inner), self.target)
+
+    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+        """The picture of the collected circuit, if every party has allowed it."""
+        return self.collect().plot(given, columns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """The collected circuit as one .fc file, if every party has allowed it."""

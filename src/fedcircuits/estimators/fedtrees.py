@@ -25,6 +25,7 @@ from fedcircuits.estimators.model import Rows
 from fedcircuits.estimators.training import (
     Run,
     State,
+    answered,
     refuse_to_collect,
     require_federation,
     run_training,
@@ -197,8 +198,7 @@ class FedTrees(Predictions):
         """Learn from a federation. ``resume`` takes up the work of a run that has failed."""
         federation = require_federation(X, "FedTrees")
         target = self._checked(federation)
-        state = self.__dict__.get("_state") if resume else None
-        self._state = state = state or State()
+        self._state = state = State.of(self, resume)
         missed = self._missed if self.on_lost == "continue" else None
         with Bar("FedTrees"):
             run = run_training(
@@ -278,12 +278,7 @@ class FedTrees(Predictions):
         }
         for party in bagging.involved(view, x):
             programs[party] = Program(bagging.respond, {"view": self.views_[party]})
-        outcome = self._run(programs)
-        self.queries_.add(outcome.ledger)
-        for error in outcome.lost.values():
-            raise FederationError(f"the question could not be answered: {error}") from error
-        found: Array = outcome.results[COORDINATOR]  # type: ignore[assignment]
-        return found
+        return answered(self._run, programs, self.queries_)  # type: ignore[return-value]
 
     def collect(self) -> CollectedTrees:
         """All trees in one place, if every party has allowed it."""

@@ -28,6 +28,12 @@ class State:
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     kept: Kept = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, estimator: object, resume: bool) -> State:
+        """What the estimator's last run left, if it is to be resumed; else a fresh one."""
+        left = getattr(estimator, "_state", None) if resume else None
+        return left if isinstance(left, State) else cls()
+
 
 @dataclass(frozen=True, slots=True)
 class Run(Generic[T]):
@@ -87,3 +93,12 @@ def refuse_to_collect(allowed: Mapping[str, bool]) -> None:
             f"{', '.join(refused)} did not allow what they have learned to leave them: "
             "Federation(…, allow_collect=True), or ask the model where it is"
         )
+
+
+def answered(run: Engine, programs: Mapping[str, Program[T]], ledger: Ledger) -> T:
+    """What the coordinator has found out from the parties that a question concerns."""
+    outcome = run(programs)
+    ledger.add(outcome.ledger)
+    for error in outcome.lost.values():
+        raise FederationError(f"the question could not be answered: {error}") from error
+    return outcome.results[COORDINATOR]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Message = npt.NDArray[np.uint8]  # bytes of the library's own messages
 
 
-def library() -> ModuleType:
+def openmined() -> ModuleType:
     """openmined.psi, or an error that says how to get it."""
     try:
         import private_set_intersection.python as psi  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -56,7 +56,7 @@ def library() -> ModuleType:
 
 def new_key() -> bytes:
     """A party's secret power; whoever has it can try out ids."""
-    return bytes(library().client.CreateWithNewKey(True).GetPrivateKeyBytes())
+    return bytes(openmined().client.CreateWithNewKey(True).GetPrivateKeyBytes())
 
 
 # ---------------------------------------------------------------------- the first party
@@ -83,7 +83,7 @@ def first(party: Party, others: Sequence[str], key: bytes) -> Flow[Labels]:
 
 
 def _request(ids: Sequence[str], key: bytes) -> Message:
-    made = library().client.CreateFromKey(key, True).CreateRequest(list(ids))
+    made = openmined().client.CreateFromKey(key, True).CreateRequest(list(ids))
     return _bytes(made.SerializeToString())
 
 
@@ -91,7 +91,7 @@ def _intersection(
     key: bytes, setup: Message, response: Message, other: str, rows: int
 ) -> list[int]:
     """Which of the own rows the other party holds as well."""
-    psi = library()
+    psi = openmined()
     try:
         points = psi.ServerSetup.FromString(setup.tobytes())
         answer = psi.Response.FromString(response.tobytes())
@@ -126,14 +126,14 @@ def other(party: Party, first: str, key: bytes) -> Flow[Labels]:
 
 
 def _setup(ids: Sequence[str], key: bytes) -> Message:
-    psi = library()
+    psi = openmined()
     server = psi.server.CreateFromKey(key, True)
     points = server.CreateSetupMessage(0.0, len(ids), list(ids), psi.DataStructure.RAW)
     return _bytes(points.SerializeToString())
 
 
 def _response(key: bytes, request: Message, first: str) -> Message:
-    psi = library()
+    psi = openmined()
     try:
         asked = psi.Request.FromString(request.tobytes())
         found = psi.server.CreateFromKey(key, True).ProcessRequest(asked)
