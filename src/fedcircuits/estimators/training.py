@@ -95,7 +95,7 @@ def refuse_to_collect(allowed: Mapping[str, bool]) -> None:
         )
 
 
-def answered(run: Engine, programs: Mapping[str, Program[T]], ledger: Ledger) -> T:
+def answered(run: Engine, programs: Mapping[str, Program[object]], ledger: Ledger) -> object:
     """What the coordinator has found out from the parties that a question concerns."""
     outcome = run(programs)
     ledger.add(outcome.ledger)
