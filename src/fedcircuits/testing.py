@@ -6,6 +6,12 @@ For a leaf family of your own:
 
     check_leaf(MyFamily(), {"location": [0.0, 5.0], "width": [1.0, 0.1]})
 
+For a protocol: the programs of all its parties, on a small table:
+
+    from fedcircuits.testing import check_protocol
+
+    check_protocol({"north": Program(client, {…}), "coordinator": Program(coordinator, {…})})
+
 For an engine that runs parties somewhere else, and for another way of adding up:
 
     from fedcircuits.testing import check_engine, check_summation
@@ -15,6 +21,7 @@ For an engine that runs parties somewhere else, and for another way of adding up
 """
 
 from fedcircuits.engines.conformance import check_engine, check_summation
+from fedcircuits.engines.protocol_conformance import check_protocol
 from fedcircuits.leaves.conformance import check_leaf
 
-__all__ = ["check_engine", "check_leaf", "check_summation"]
+__all__ = ["check_engine", "check_leaf", "check_protocol", "check_summation"]

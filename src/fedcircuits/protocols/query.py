@@ -232,7 +232,8 @@ def _gathered(joint: Joint, asked: Asked, parties: Sequence[str]) -> Flow[_Heard
         told, sources[party] = _evidence(joint, party, asked)
         names = list(dict.fromkeys([*told["columns"].tolist(), *told["restricted"].tolist()]))
         shown = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
-        yield from send(party, "query/evidence", told, f"evidence on {shown}" if names else "")
+        what = f"evidence on {shown}" if names else "what it is asked, without evidence"
+        yield from send(party, "query/evidence", told, what)
     leaves = list(joint.circuit.leaves())
     values = np.zeros((len(leaves), len(asked.x)))
     spread = np.zeros((2, len(leaves), len(asked.x))) if asked.at >= 0 else np.zeros((2, 0, 0))
