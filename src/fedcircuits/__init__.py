@@ -1,31 +1,45 @@
-"""fedcircuits: one model from data that cannot be put in one place, and answers from it."""
+"""fedcircuits: one model from data that cannot be put in one place, and answers from it.
 
-from fedcircuits import datasets, errors, testing
-from fedcircuits.circuits import structures
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.distribution import Distribution, Explanation
-from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema, Variable
-from fedcircuits.errors import FedcircuitsError
-from fedcircuits.estimators.alignment import aligned
-from fedcircuits.estimators.einsum import EinsumNetwork
-from fedcircuits.estimators.external import External
-from fedcircuits.estimators.fedpc import FedPC
-from fedcircuits.estimators.fedtrees import FedTrees
-from fedcircuits.estimators.learn_spn import LearnSPN
-from fedcircuits.estimators.mixture import MixtureOfProducts
-from fedcircuits.estimators.model import CircuitModel, Model, load
-from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
-from fedcircuits.federation.federation import Federation, Party
-from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.split import dirichlet, split
-from fedcircuits.learning.batches import ParquetRows
-from fedcircuits.learning.predictors import DecisionTreeLeaf
-from fedcircuits.learning.table import Table
+Names are imported when they are first asked for, so that ``fedcircuits --help`` need not wait for
+torch and scikit-learn.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedcircuits import datasets, errors, testing
+    from fedcircuits.circuits import structures
+    from fedcircuits.circuits.circuit import Circuit
+    from fedcircuits.circuits.distribution import Distribution, Explanation
+    from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
+    from fedcircuits.circuits.parameters import Parameters
+    from fedcircuits.circuits.schema import Schema, Variable
+    from fedcircuits.errors import FedcircuitsError
+    from fedcircuits.estimators.alignment import aligned
+    from fedcircuits.estimators.einsum import EinsumNetwork
+    from fedcircuits.estimators.external import External
+    from fedcircuits.estimators.fedpc import FedPC
+    from fedcircuits.estimators.fedtrees import FedTrees
+    from fedcircuits.estimators.learn_spn import LearnSPN
+    from fedcircuits.estimators.mixture import MixtureOfProducts
+    from fedcircuits.estimators.model import CircuitModel, Model, load
+    from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
+    from fedcircuits.estimators.vertical import VerticalGaussianMixture
+    from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
+    from fedcircuits.federation.federation import Federation, Party
+    from fedcircuits.federation.ledger import Ledger
+    from fedcircuits.federation.split import dirichlet, split
+    from fedcircuits.federation.summations import Chebyshev, Hub, Metropolis, Tree
+    from fedcircuits.federation.topology import Topology
+    from fedcircuits.learning.batches import ParquetRows
+    from fedcircuits.learning.predictors import DecisionTreeLeaf
+    from fedcircuits.learning.table import Table
+    from fedcircuits.privacy.secure_sum import Secret
 
 __version__ = "0.1.0"
 __all__ = [
+    "Chebyshev",
     "ChowLiuTree",
     "Circuit",
     "CircuitModel",
@@ -40,9 +54,11 @@ __all__ = [
     "Federation",
     "Fuse",
     "HiddenChowLiuTree",
+    "Hub",
     "Leaf",
     "LearnSPN",
     "Ledger",
+    "Metropolis",
     "MixtureOfChowLiuTrees",
     "MixtureOfProducts",
     "Model",
@@ -52,9 +68,14 @@ __all__ = [
     "Party",
     "Product",
     "Schema",
+    "Secret",
     "Sum",
     "Table",
+    "Topology",
+    "Tree",
     "Variable",
+    "VerticalGaussianMixture",
+    "VerticalKMeans",
     "aligned",
     "datasets",
     "dirichlet",
@@ -64,3 +85,54 @@ __all__ = [
     "structures",
     "testing",
 ]
+
+_MODULES = {
+    "datasets": "fedcircuits.datasets",
+    "errors": "fedcircuits.errors",
+    "structures": "fedcircuits.circuits.structures",
+    "testing": "fedcircuits.testing",
+}
+_NAMES = {
+    "circuits.circuit": "Circuit",
+    "circuits.distribution": "Distribution Explanation",
+    "circuits.nodes": "Fuse Leaf Node Product Sum",
+    "circuits.parameters": "Parameters",
+    "circuits.schema": "Schema Variable",
+    "errors": "FedcircuitsError",
+    "estimators.alignment": "aligned",
+    "estimators.einsum": "EinsumNetwork",
+    "estimators.external": "External",
+    "estimators.fedpc": "FedPC",
+    "estimators.fedtrees": "FedTrees",
+    "estimators.learn_spn": "LearnSPN",
+    "estimators.mixture": "MixtureOfProducts",
+    "estimators.model": "CircuitModel Model load",
+    "estimators.trees": "ChowLiuTree HiddenChowLiuTree MixtureOfChowLiuTrees",
+    "estimators.vertical": "VerticalGaussianMixture",
+    "estimators.vertical_kmeans": "VerticalKMeans",
+    "federation.federation": "Federation Party",
+    "federation.ledger": "Ledger",
+    "federation.split": "dirichlet split",
+    "federation.summations": "Chebyshev Hub Metropolis Tree",
+    "federation.topology": "Topology",
+    "learning.batches": "ParquetRows",
+    "learning.predictors": "DecisionTreeLeaf",
+    "learning.table": "Table",
+    "privacy.secure_sum": "Secret",
+}
+_HOMES = {name: f"fedcircuits.{home}" for home, names in _NAMES.items() for name in names.split()}
+
+if not TYPE_CHECKING:  # else any misspelt name would have a type
+
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            found = import_module(_MODULES[name])
+        elif name in _HOMES:
+            found = getattr(import_module(_HOMES[name]), name)
+        else:
+            raise AttributeError(f"module 'fedcircuits' has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -17,6 +17,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedcircuits.app.screen import one_line
 from fedcircuits.circuits.distribution import Distribution
 from fedcircuits.circuits.events import Evidence, parse_evidence, parse_question
 from fedcircuits.circuits.family import Array
@@ -63,15 +64,6 @@ def answered(model: CircuitModel, question: str) -> Answer:
         return Answer(text, *_found(model, text))
     except QueryError as error:
         raise QueryError(f"{text or 'an empty question'}: {one_line(str(error))}") from error
-
-
-def one_line(message: str) -> str:
-    """A message that points into a text by a caret, in words."""
-    lines = message.split("\n")
-    if len(lines) == 3 and lines[2].strip() == "^":
-        rest = lines[1][lines[2].index("^") :]
-        return f"{lines[0]} (at {rest!r})" if rest else lines[0]
-    return " ".join(message.split())
 
 
 def _found(model: CircuitModel, text: str) -> tuple[Form, Values]:

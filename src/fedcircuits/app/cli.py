@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from fedcircuits import __version__
 from fedcircuits.errors import FedcircuitsError
 
 Learner = Literal[
@@ -40,8 +41,18 @@ def main() -> None:
     app(prog_name="fedcircuits")
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"fedcircuits {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def settings(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
     _DEBUG.set(debug)
@@ -64,8 +75,7 @@ def clear() -> Iterator[None]:
 
 
 def _fail(message: str, code: int) -> None:
-    from fedcircuits.app.asking import one_line
-    from fedcircuits.app.screen import plain
+    from fedcircuits.app.screen import one_line, plain
 
     if _DEBUG.get():
         traceback.print_exc()

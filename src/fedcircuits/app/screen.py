@@ -18,6 +18,15 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
+def one_line(message: str) -> str:
+    """A message that points into a text by a caret, in words."""
+    lines = message.split("\n")
+    if len(lines) == 3 and lines[2].strip() == "^":
+        rest = lines[1][lines[2].index("^") :]
+        return f"{lines[0]} (at {rest!r})" if rest else lines[0]
+    return " ".join(message.split())
+
+
 def say(text: str = "") -> None:
     """Words as they are, on lines as long as they are."""
     print(plain(text), flush=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib import import_module
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -174,14 +175,18 @@ class JointFamily(ABC):
 
 AnyFamily = Family | JointFamily
 FAMILIES: dict[str, AnyFamily] = {}
+BUILT_IN = "fedcircuits.leaves"  # registers our own; loaded when families are first asked about
 
 
 def register(family: AnyFamily) -> None:
     """Make a family known under its name, for graphs read from files and for ``Leaf(family=…)``."""
+    import_module(BUILT_IN)  # first, so that yours may take the name of one of ours
     FAMILIES[family.name] = family
 
 
 def family(name: str) -> AnyFamily:
+    if name not in FAMILIES:
+        import_module(BUILT_IN)
     try:
         return FAMILIES[name]
     except KeyError:

@@ -9,17 +9,23 @@ torch on several cannot be forked.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import torch
 
-from fedcircuits import leaves
 from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.program import Program
 from fedcircuits.circuits.nodes import Leaf, Sum
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 
-__all__ = ["leaves"]  # imported so that families are known
+
+def load_library() -> None:
+    """All that programs of parties may need; by name, as engines see nothing above them."""
+    library = import_module("fedcircuits")
+    for name in library.__all__:
+        getattr(library, name)
 
 
 def compile_kernels() -> None:
@@ -43,4 +49,5 @@ def _on_one_thread() -> None:
         torch.set_num_threads(before)
 
 
+load_library()
 _on_one_thread()
