@@ -6,8 +6,8 @@ Broken engines are the one in memory behind something that meddles with effects 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedcircuits.engines import memory
 from fedcircuits.engines.conformance import LAWS
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.collectives import HubSum, Summation
+from fedcircuits.federation.collectives import HubSum, Summation, Then
 from fedcircuits.federation.flow import Effect, Flow, Program, Recv, Send, recv, send
 from fedcircuits.testing import check_engine, check_summation
 
@@ -246,21 +246,73 @@ class AllToAll:
     changes: bool = False
     flat: bool = False
     single: bool = False
+    half: bool = False
+    no_then: bool = False
+    keeps: bool = False
+    own_word: bool = False
+    rounds_word: bool = False
+    no_word: bool = False
+    sums: dict[str, Array] = field(default_factory=dict)
 
-    def sum(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def sum(
+        self, tag: str, value: Array, reveals: str = "", then: Then | None = None
+    ) -> Flow[Array]:
         others = [m for m in self.members if m != self.me]
         sent = value.astype(np.float32) if self.single else value
         for other in others:
             yield from send(other, tag, sent, reveals)
-        total = value if self.changes else value.copy()
+        total = value if self.changes else value.astype(np.float64)
         for other in others[:-1] if self.forgets_last else others:
             total += yield from recv(other, tag)  # type: ignore[arg-type]
+        if self.keeps:
+            total = self.sums.setdefault(tag, total)
+        if self.half:
+            return total.astype(np.float32)  # type: ignore[return-value]
+        total = total if then is None or self.no_then else then(total)
         return total.ravel() if self.flat else total
+
+    def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+        others = [m for m in self.members if m != self.me]
+        if self.own_word:
+            return value
+        word = value
+        if self.me != self.members[0]:
+            word = yield from recv(self.members[0], tag)  # type: ignore[assignment]
+        else:
+            for other in others:
+                yield from send(other, tag, value, reveals)
+        if self.no_word:
+            return np.zeros(99)
+        return word.astype(np.float64) if self.rounds_word else word
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """A choice, with a member that is no party."""
+
+    def members(self, parties: Sequence[str]) -> tuple[str, ...]:
+        return (*parties, "witness")
+
+    def at(self, me: str, members: Sequence[str]) -> AllToAll:
+        assert "witness" in members
+        return AllToAll(me, tuple(members))
 
 
 def test_sums() -> None:
     check_summation(AllToAll)
     check_summation(lambda me, members: HubSum(me, members, members[-1]), tolerance=1e-10)
+    check_summation(Everyone())
+
+
+def test_counts_of_parties() -> None:
+    tried: list[int] = []
+
+    def make(me: str, members: tuple[str, ...]) -> Summation:
+        tried.append(len(members))
+        return AllToAll(me, members)
+
+    check_summation(make, counts=[2, 7])
+    assert sorted(set(tried)) == [2, 7]
 
 
 @pytest.mark.parametrize(
@@ -269,12 +321,18 @@ def test_sums() -> None:
         ("forgets_last", r"with 2 members: member 0, sum 0 of shape \(\) is off by"),
         ("changes", "own value was changed"),
         ("flat", "shape that member 0, sum 0"),
-        ("single", "is off by"),
+        ("single", "with 2 members: member 0, sum 0 .* is off by"),
+        ("half", r"type of numbers of member 0, sum 0 .* got dtype\('float32'\)"),
+        ("no_then", "shape that member 0, sum 0 of shape .*, with then"),
+        ("keeps", "member 0, sum 1 .*, under a tag used before"),
+        ("own_word", "with 2 members: what member 1 is told, bit for bit the same for all"),
+        ("rounds_word", "what member 0 is told, bit for bit"),
+        ("no_word", "which none of them had"),
     ],
 )
 def test_broken_summations_are_caught(fault: str, words: str) -> None:
     def make(me: str, members: tuple[str, ...]) -> Summation:
-        return AllToAll(me, members, **{fault: True})
+        return AllToAll(me, members, **{fault: True})  # type: ignore[arg-type]
 
     with pytest.raises(AssertionError, match=words):
         check_summation(make)

@@ -7,14 +7,16 @@ against the one in memory: the same results to the last bit, the same bytes in t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.circuits.family import Array
 from fedcircuits.engines import memory, trials
 from fedcircuits.engines.outcome import Engine, Outcome
+from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.replay import recording, replay
 from fedcircuits.federation.wire import Payload, encode
@@ -302,45 +304,85 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (3, 0), (4, 5), (2, 3, 4)
 
 
 def check_summation(
-    make: trials.Make,
+    make: trials.Make | Summing,
     run: Engine = memory.run,
     *,
+    counts: Iterable[int] = range(1, 6),
     tolerance: float = 1e-6,
     rng: np.random.Generator | None = None,
 ) -> None:
-    """Raise AssertionError unless every member ends up with the sum over members.
+    """Raise AssertionError unless every member ends up with the sum, and with what one is told.
 
-    make        the summation of one member: ``make("north", ("north", "south"))``.
-    tolerance   how far a sum of numbers around 100 may be off.
+    make        a choice such as ``Tree("cycle")``, or what makes the summation of one member:
+                ``make("north", ("north", "south"))``.
+    counts      of parties to try it with.
+    tolerance   how far a sum of numbers around 100 may be off; 1e-3 where they travel as float32.
     """
     rng = np.random.default_rng(4) if rng is None else rng
     failures = []
-    for count in range(2, 6):
-        members = tuple(f"member {i}" for i in range(count))
-        values = {m: [rng.normal(scale=100.0, size=s) for s in SHAPES] for m in members}
-        if problem := _problem(lambda m=members, v=values: _sums(make, run, m, v, tolerance)):  # type: ignore[misc]
+    for count in counts:
+        parties = tuple(f"member {i}" for i in range(count))
+        values = {m: [rng.normal(scale=100.0, size=s) for s in SHAPES] for m in parties}
+        if problem := _problem(lambda v=values: _sums(make, run, v, tolerance)):  # type: ignore[misc]
             failures.append(f"with {count} members: {problem}")
     if failures:
         raise AssertionError("the summation breaks its contract\n  " + "\n  ".join(failures))
 
 
 def _sums(
-    make: trials.Make,
+    make: trials.Make | Summing,
     run: Engine,
-    members: tuple[str, ...],
     values: Mapping[str, list[Array]],
     tolerance: float,
 ) -> None:
-    common = {"members": members, "make": make}
+    parties = tuple(values)
+    members = make.members(parties) if isinstance(make, Summing) else parties
+    own = {m: values.get(m, [np.zeros(s) for s in SHAPES]) for m in members}
+    offers = {m: trials.offer(i) for i, m in enumerate(members)}
+    common = {"members": members, "make": make.at if isinstance(make, Summing) else make}
     programs = {
-        m: Program(trials.summing, common | {"me": m, "values": [np.array(v) for v in values[m]]})
+        m: Program(
+            trials.summing,
+            common | {"me": m, "values": [np.array(v) for v in own[m]], "offer": offers[m]},
+        )
         for m in members
     }
-    for member, found in _all(run(programs)).items():
-        for i, (total, after) in enumerate(found):
-            expected = np.sum([values[m][i] for m in members], axis=0)
-            what = f"{member}, sum {i} of shape {SHAPES[i]}"
-            _same(np.shape(total), SHAPES[i], f"shape that {what} ends up with")
-            off = float(np.max(np.abs(total - expected), initial=0.0))
-            assert off <= tolerance, f"{what} is off by {off:.3g}, allowed is {tolerance:.3g}"
-            assert np.array_equal(after, values[member][i]), f"{what}: the own value was changed"
+    results: dict[str, trials.Sums] = _all(run(programs))
+    for member, found in results.items():
+        _right(member, found, own, tolerance)
+    _one_told({m: found.told for m, found in results.items()}, offers)
+
+
+def _right(
+    member: str, found: trials.Sums, own: Mapping[str, list[Array]], tolerance: float
+) -> None:
+    for i, shape in enumerate(SHAPES):
+        total = _total([v[i] for v in own.values()])
+        single = _total([v[i].astype(np.float32) for v in own.values()])
+        what = f"{member}, sum {i} of shape {shape}"
+        assert np.array_equal(found.after[i], own[member][i]), f"{what}: the own value was changed"
+        _close(found.totals[i], total, what, tolerance)
+        _close(found.then[i], trials.outlined(total), f"{what}, with then", tolerance)
+        _close(found.again[i], 2.0 * total, f"{what}, under a tag used before", tolerance)
+        _close(found.single[i], single, f"{what}, of float32", tolerance)
+
+
+def _total(arrays: Sequence[npt.NDArray[np.floating]]) -> Array:
+    return np.asarray(np.sum(arrays, axis=0, dtype=np.float64))
+
+
+def _close(found: Array, expected: Array, what: str, tolerance: float) -> None:
+    _same(np.shape(found), np.shape(expected), f"shape that {what} ends up with")
+    _same(np.asarray(found).dtype, np.dtype(np.float64), f"type of numbers of {what}")
+    off = float(np.max(np.abs(found - expected), initial=0.0))
+    assert off <= tolerance, f"{what} is off by {off:.3g}, allowed is {tolerance:.3g}"
+
+
+def _one_told(told: Mapping[str, list[Array]], offers: Mapping[str, list[Array]]) -> None:
+    first = next(iter(told.values()))
+    known = {encode(offer[0]): offer for offer in offers.values()}
+    leader = known.get(encode(first[0]))
+    assert leader is not None, f"members are told {first[0]!r}, which none of them had"
+    for member, found in told.items():
+        for one, expected in zip(found, leader, strict=True):
+            _same_bytes(one, expected, f"what {member} is told, bit for bit the same for all")

@@ -6,6 +6,7 @@ Each does one thing that an engine may get wrong, and returns what shows whether
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -128,13 +129,47 @@ def averaging(me: str, members: tuple[str, ...], table: Array, rounds: int) -> F
 Make = Callable[[str, tuple[str, ...]], Summation]
 
 
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one member ends up with, of every value."""
+
+    totals: list[Array] = field(default_factory=list)
+    then: list[Array] = field(default_factory=list)
+    again: list[Array] = field(default_factory=list)
+    single: list[Array] = field(default_factory=list)
+    told: list[Array] = field(default_factory=list)
+    after: list[Array] = field(default_factory=list)  # the own values, when all is over
+
+
+def outlined(total: Array) -> Array:
+    """Something of another shape that is made of a sum."""
+    return np.append(np.ravel(total), float(np.size(total)))
+
+
+def offer(place: int) -> list[Array]:
+    """What a member would tell: of a size of its own, with bits that arithmetic would lose."""
+    odd = np.array([1 / 3, -0.0, np.nan, -np.inf])
+    return [np.full(place + 1, place / 7), odd + place, np.array(2**53 + 1 + place)]
+
+
 def summing(
-    me: str, members: tuple[str, ...], make: Make, values: Sequence[Array]
-) -> Flow[list[tuple[Array, Array]]]:
-    """Each sum beside what the own value is after it."""
-    summation = make(me, members)
-    found = []
+    me: str,
+    members: tuple[str, ...],
+    make: Make,
+    values: Sequence[Array],
+    offer: Sequence[Array],
+) -> Flow[Sums]:
+    """Every sum by itself, then over again under one tag, between words of the leader."""
+    summation, found = make(me, members), Sums(after=list(values))
     for i, value in enumerate(values):
-        total = yield from summation.sum(f"sum/{i}", value, "a value")
-        found.append((total, value))
+        tag = f"sum/{i}"
+        found.totals.append((yield from summation.sum(tag, value, "a value")))
+        found.then.append((yield from summation.sum(f"{tag}/then", value, "a value", outlined)))
+        small = value.astype(np.float32)
+        found.single.append((yield from summation.sum(f"{tag}/single", small)))  # type: ignore[arg-type]
+    for i, value in enumerate(values):
+        if i < len(offer):
+            found.told.append((yield from summation.told("sum/again", offer[i], "an offer")))
+        twice = np.asarray(2.0 * value)
+        found.again.append((yield from summation.sum("sum/again", twice, "twice a value")))
     return found

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -24,15 +25,24 @@ from fedcircuits.errors import ProtocolError
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 AnyArray: TypeAlias = npt.NDArray[np.generic]
 DTYPE = re.compile("[<|][biufU][0-9]{1,9}")  # numbers, booleans and texts, little endian
-Payload: TypeAlias = "Json | AnyArray | Mapping[str, AnyArray]"
+Payload: TypeAlias = "Json | AnyArray | Mapping[str, AnyArray] | Encoded"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A payload that is bytes already: what goes to many is encoded once, and kept once."""
+
+    data: bytes
 
 
 def encode(payload: Payload) -> bytes:
+    if isinstance(payload, Encoded):
+        return payload.data
     try:
         if isinstance(payload, np.ndarray):
-            return b"A" + _framed({"": payload})
+            return _framed(b"A", {"": payload})
         if isinstance(payload, Mapping) and payload and _all_arrays(payload):
-            return b"M" + _framed(payload)  # type: ignore[arg-type]
+            return _framed(b"M", payload)  # type: ignore[arg-type]
         return b"J" + _json(payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise ProtocolError(
@@ -65,8 +75,9 @@ def _all_arrays(payload: Mapping[str, object]) -> bool:
     return all(isinstance(v, np.ndarray) for v in payload.values())
 
 
-def _framed(arrays: Mapping[str, AnyArray]) -> bytes:
-    header, parts = [], []
+def _framed(kind: bytes, arrays: Mapping[str, AnyArray]) -> bytes:
+    header: list[Json] = []
+    parts: list[memoryview] = []  # copied once, when they are joined
     for name, array in arrays.items():
         plain = np.ascontiguousarray(array).reshape(array.shape)
         if plain.dtype.kind not in "biufU":
@@ -76,9 +87,9 @@ def _framed(arrays: Mapping[str, AnyArray]) -> bytes:
             )
         little = plain.astype(plain.dtype.newbyteorder("<"), copy=False)
         header.append([name, little.dtype.str, list(array.shape)])
-        parts.append(little.tobytes())
+        parts.append(little.reshape(-1).view(np.uint8).data)
     head = _json(header)
-    return b"".join([len(head).to_bytes(4, "little"), head, *parts])
+    return b"".join([kind, len(head).to_bytes(4, "little"), head, *parts])
 
 
 def _unframed(view: memoryview) -> dict[str, AnyArray]:
