@@ -1,0 +1,333 @@
+"""VerticalGaussianMixture: scikit-learn's manners, every model's face, hard data, lost parties."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+import fedcircuits as fc
+from fedcircuits.errors import FederationError, PartyLostError, QueryError
+from fedcircuits.estimators.vertical import VerticalGaussianMixture
+from fedcircuits.federation.summations import Chebyshev, Hub, Tree
+from tests.federation.cases import gaps, mixed_table
+from tests.protocols.vertical import NAMES, blocks_of, clustered, federation
+
+X = clustered()
+BLOCKS = blocks_of(7, 3)
+FRAME = pd.DataFrame(X, columns=[f"x{i}" for i in range(7)])
+
+
+def quiet(model: VerticalGaussianMixture, parties: fc.Federation, **how: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(parties, **how)
+
+
+def mixed(**settings: Any) -> VerticalGaussianMixture:
+    table = mixed_table()
+    places = {"north": ["age", "colour"], "south": ["visits", "smoker"], "west": ["weight", "risk"]}
+    parties = {p: table.select(n) for p, n in places.items()}
+    model = VerticalGaussianMixture(3, random_state=0, tol=1e-5, **settings)
+    return model.fit(fc.Federation(parties, allow_collect=True))
+
+
+# ---------------------------------------------------------------------- manners
+
+
+def test_attributes_and_manners() -> None:
+    model = VerticalGaussianMixture(3, random_state=0)
+    with pytest.raises(NotFittedError, match="call fit first"):
+        model.predict(X)
+    assert clone(model).get_params()["summation"] == Hub()
+    assert model.fit(federation(X, BLOCKS)) is model
+    assert model.converged_ and model.n_iter_ == len(model.lower_bounds_)
+    assert model.weights_.shape == (3,) and model.means_.shape == (3, 7)
+    assert {p: c.shape for p, c in model.covariances_.items()} == {
+        "north": (3, 3, 3), "east": (3, 2, 2), "south": (3, 2, 2)
+    }  # fmt: skip
+    assert model.kind_ == "vertical" and model.notes_ == ()
+    labels = pd.Series(model.predict(FRAME), 1000 + np.arange(len(X)))
+    for party in federation(X, BLOCKS):
+        assert np.array_equal(model.labels_[party.name], labels[party.table.row_ids])
+    again = VerticalGaussianMixture(3, random_state=0).fit(federation(X, BLOCKS))
+    assert np.array_equal(again.means_, model.means_)
+
+
+def test_parameters_stay_unless_all_allow() -> None:
+    parties = federation(X, BLOCKS, allow_collect=False)
+    model = VerticalGaussianMixture(2, random_state=0).fit(parties)
+    assert model.weights_.sum() == pytest.approx(1)
+    for name in ("means_", "covariances_"):
+        with pytest.raises(FederationError, match="allow_collect=True"):
+            getattr(model, name)
+    with pytest.raises(FederationError, match="did not allow"):
+        model.collect()
+
+
+def test_the_best_of_several_starts_is_kept() -> None:
+    x = clustered(120, apart=2.5, seed=8)
+    parties = federation(x, BLOCKS)
+    settings: dict[str, Any] = {"init_params": "random_from_data", "tol": 1e-4}
+    best = quiet(VerticalGaussianMixture(4, n_init=4, random_state=3, **settings), parties)
+    one = quiet(VerticalGaussianMixture(4, n_init=1, random_state=3, **settings), parties)
+    runs = {e.tag.split("/")[2] for e in best.ledger_ if e.tag.startswith("em/agreed")}
+    assert runs == {"0", "1", "2", "3"}
+    assert best.lower_bound_ >= one.lower_bound_
+    assert best.score(x) == pytest.approx(best.lower_bound_, abs=1e-9)
+
+
+def test_warm_start_goes_on() -> None:
+    parties = federation(X, BLOCKS)
+    whole = quiet(VerticalGaussianMixture(3, tol=0.0, max_iter=12, random_state=0), parties)
+    part = VerticalGaussianMixture(3, tol=0.0, max_iter=6, random_state=0, warm_start=True)
+    first = list(quiet(part, parties).lower_bounds_)
+    second = list(quiet(part, parties).lower_bounds_)
+    np.testing.assert_allclose(first + second, whole.lower_bounds_, atol=1e-10)
+    part.n_components = 2
+    with pytest.raises(FederationError, match="goes on with 3 components"):
+        part.fit(parties)
+
+
+def test_it_says_when_it_has_not_settled() -> None:
+    model = VerticalGaussianMixture(3, tol=1e-9, max_iter=2, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="after 2 iterations.*raise max_iter or tol"):
+        model.fit(federation(X, BLOCKS))
+    assert not model.converged_
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"n_components": 0}, "n_components must be a whole number from 1, got 0"),
+        ({"batch_size": 0.5}, "batch_size must be a whole number from 1, got 0.5"),
+        ({"tol": -1}, "tol must be a number from 0, got -1"),
+        ({"init_params": "kmeans"}, "init_params must be one of k-means"),
+        ({"on_lost": "cry"}, "on_lost must be one of stop, continue"),
+        ({"weights_init": [1.0]}, "need means_init"),
+        ({"means_init": np.zeros((1, 3))}, r"means_init: expected .* \(1, 7\)"),
+        ({"hops": 1}, "Hub has none"),
+        ({"hops": -1}, "hops must be a number from 0"),
+        ({"leaves": {"y": "gamma"}}, "leaves names 'y', which is no column"),
+        ({"leaves": {"x0": "poisson"}}, "'x0', a real, cannot be 'poisson', which is for count"),
+        ({"summation": Tree([("north", "east"), ("south", "south")])}, "falls apart"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], text: str) -> None:
+    with pytest.raises(FederationError, match=text):
+        VerticalGaussianMixture(**settings).fit(federation(X, BLOCKS))
+
+
+def test_federations_that_cannot_be() -> None:
+    with pytest.raises(FederationError, match="learns from a Federation"):
+        VerticalGaussianMixture().fit(FRAME)
+    shared = fc.Federation({"a": FRAME, "b": FRAME[["x0"]]})
+    with pytest.raises(FederationError, match=r"a and b both have a column 'x0'.*use FedPC"):
+        VerticalGaussianMixture().fit(shared)
+    uneven = fc.Federation({"a": FRAME[["x0"]], "b": FRAME[["x1"]].head(9)})
+    with pytest.raises(FederationError, match="rows cannot be matched: a has no row ids"):
+        VerticalGaussianMixture().fit(uneven)
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def test_rows_without_ids_are_taken_in_their_order() -> None:
+    parts = {n: FRAME[[f"x{j}" for j in b]] for n, b in zip(NAMES, BLOCKS, strict=False)}
+    with pytest.warns(UserWarning, match="taken to be in the same order"):
+        model = VerticalGaussianMixture(3, random_state=0).fit(fc.Federation(parts))
+    assert np.array_equal(model.labels_["north"], model.predict(FRAME))
+
+
+def test_two_parties_are_warned() -> None:
+    with pytest.warns(UserWarning, match="two parties.*work out the other's terms"):
+        VerticalGaussianMixture(2, random_state=0).fit(federation(X, blocks_of(7, 2)))
+
+
+def test_weights_count_as_repetitions() -> None:
+    times = np.random.default_rng(0).integers(3, size=len(X))
+    times[:3] = 1
+    start: dict[str, Any] = {"means_init": X[:3], "tol": 0.0, "max_iter": 8, "random_state": 0}
+    weight = pd.Series(times.astype(float), index=1000 + np.arange(len(X)))
+    parties = federation(X, BLOCKS)
+    weighed = quiet(VerticalGaussianMixture(3, **start), parties, sample_weight=weight)
+    often = np.repeat(X, times, axis=0)
+    repeated = quiet(VerticalGaussianMixture(3, **start), federation(often, BLOCKS))
+    np.testing.assert_allclose(weighed.means_, repeated.means_, atol=1e-10)
+    np.testing.assert_allclose(weighed.lower_bounds_, repeated.lower_bounds_, atol=1e-10)
+    order = parties["north"].table.row_ids
+    assert order is not None
+    by_order = weight[order].to_numpy()
+    same = quiet(VerticalGaussianMixture(3, **start), parties, sample_weight=by_order)
+    assert np.array_equal(same.means_, weighed.means_)
+    with pytest.raises(FederationError, match="expected one for each of the 240 rows of north"):
+        VerticalGaussianMixture().fit(parties, sample_weight=[1.0])
+    with pytest.raises(FederationError, match="has none for row"):
+        VerticalGaussianMixture().fit(parties, sample_weight={"1000": 1.0})
+    with pytest.raises(FederationError, match="must be numbers from 0"):
+        VerticalGaussianMixture().fit(parties, sample_weight=-by_order)
+
+
+def test_new_rows_at_parties_or_in_a_table() -> None:
+    model = VerticalGaussianMixture(3, random_state=0).fit(federation(X, BLOCKS))
+    new = clustered(50, seed=1)
+    held = np.random.default_rng(2).random((50, 3)) < 0.7
+    held[:, 0] = True
+    parties = federation(new, BLOCKS, held)
+    ids = parties["north"].table.row_ids
+    assert ids is not None
+    rows = new[ids.astype(int) - 1000]
+    known = np.repeat(held[ids.astype(int) - 1000], [3, 2, 2], axis=1)
+    table = np.where(known, rows, np.nan)
+    np.testing.assert_allclose(model.score_samples(parties), model.score_samples(table), atol=1e-9)
+    np.testing.assert_allclose(model.predict_proba(parties), model.predict_proba(table), atol=1e-9)
+    assert np.array_equal(model.predict(parties), model.predict(table))
+    assert model.bic(parties) == pytest.approx(model.bic(table), abs=1e-6)
+    alone = model.score_samples(parties.select(["south"]))  # others are summed out
+    south = parties["south"].table
+    np.testing.assert_allclose(alone, model.score_samples(south), atol=1e-9)
+    with pytest.raises(QueryError, match="a column is predicted for rows of a table"):
+        model.predict(parties, "x0")
+    with pytest.raises(QueryError, match="south has 'x0', which the model learned elsewhere"):
+        model.predict(fc.Federation({"south": FRAME[["x0"]]}))
+
+
+# ---------------------------------------------------------------------- the face of every model
+
+
+QUESTIONS: dict[str, Any] = {
+    "density": lambda m, t: m.score_samples(t),
+    "event": lambda m, t: m.probability("age > 40 and colour = 'red' or visits < 3", "smoker"),
+    "moments": lambda m, t: m.expect(["age", "visits"], given="risk = 'high'").to_numpy(),
+    "classes": lambda m, t: m.predict_proba(t, "risk"),
+    "number": lambda m, t: m.predict(t, "weight"),
+    "explanation": lambda m, t: m.explain(t).log_value,
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_federated_equals_collected(question: str) -> None:
+    model = mixed()
+    rows = fc.Table(mixed_table().schema, gaps())
+    rows = rows.select(model.schema_.names)
+    found = QUESTIONS[question](model, rows)
+    expected = QUESTIONS[question](model.collect(), rows)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_draws_and_files(tmp_path: Any) -> None:
+    model = mixed()
+    drawn = model.sample(200, random_state=0)
+    assert list(drawn.columns) == list(model.schema_.names)
+    assert model.score(drawn) == pytest.approx(model.lower_bound_, abs=1.5)
+    model.save(tmp_path / "mixture.fc")
+    assert fc.load(tmp_path / "mixture.fc").score(drawn) == pytest.approx(model.score(drawn))
+
+
+# ---------------------------------------------------------------------- mixed leaves
+
+
+def test_leaves_follow_kinds() -> None:
+    model = mixed()
+    families = {
+        n: [leaf.family for leaf in c.leaves()]
+        for v in model.views_.values()
+        for n, (c, _) in v.parameters.circuits.items()
+    }
+    assert families["north/0"] == ["gaussian", "categorical"]
+    assert families["south/0"] == ["poisson", "bernoulli"]
+    assert np.diff(model.lower_bounds_).min() > -1e-4  # smoothed frequencies
+    rows = mixed_table()
+    assert model.score(rows.select(model.schema_.names)) == pytest.approx(model.lower_bound_)
+
+
+def test_leaves_by_column() -> None:
+    model = mixed(leaves={"age": "gamma", "visits": "count_histogram"})
+    _, parameters = model.views_["north"].parameters.circuits["north/0"]
+    assert set(parameters["leaf age"]) == {"shape", "rate"}
+    assert np.isfinite(model.lower_bound_)
+
+
+def test_mixed_leaves_equal_a_mixture_of_products() -> None:
+    """The same columns at one party or at three: leaves without covariance do not care."""
+    table = mixed_table().select(["visits", "colour", "smoker", "risk"])
+    parts = {n: table.select([c]) for n, c in zip(NAMES, table.names, strict=True)}
+    settings: dict[str, Any] = {"max_iter": 5, "tol": 0.0, "random_state": 1}
+    apart = quiet(VerticalGaussianMixture(3, **settings), fc.Federation(parts))
+    whole = quiet(VerticalGaussianMixture(3, **settings), fc.Federation({"all": table}))
+    np.testing.assert_allclose(apart.lower_bounds_, whole.lower_bounds_, atol=1e-10)
+    np.testing.assert_allclose(apart.score_samples(table), whole.score_samples(table), atol=1e-9)
+
+
+# ---------------------------------------------------------------------- hard data
+
+
+def test_constant_and_duplicated_columns() -> None:
+    x = np.column_stack([X[:, :4], np.full(len(X), 3.25), X[:, 0], X[:, 4]])
+    model = VerticalGaussianMixture(3, random_state=0).fit(
+        federation(x, [[0, 1, 5], [2, 3], [4, 6]])
+    )
+    assert model.converged_ and np.isfinite(model.score(x)) and not model.notes_
+    np.testing.assert_allclose(model.means_[:, model.schema_.index("x4")], 3.25, atol=1e-9)
+
+
+@pytest.mark.parametrize("by", [1e8, -1e8])
+def test_columns_far_from_zero(by: float) -> None:
+    near = VerticalGaussianMixture(3, random_state=0).fit(federation(X, BLOCKS))
+    far = VerticalGaussianMixture(3, random_state=0).fit(federation(X + by, BLOCKS))
+    assert far.n_iter_ == near.n_iter_
+    assert far.lower_bound_ == pytest.approx(near.lower_bound_, abs=1e-6)
+    assert far.score(X + by) == pytest.approx(near.lower_bound_, abs=1e-5)
+
+
+def test_units_do_not_matter() -> None:
+    scale = 10.0 ** np.array([-6, 3, 0, 5, -2, 1, 8])
+    near = VerticalGaussianMixture(3, random_state=0).fit(federation(X, BLOCKS))
+    far = VerticalGaussianMixture(3, random_state=0).fit(federation(X * scale, BLOCKS))
+    expected = near.lower_bound_ - np.log(scale).sum()
+    assert far.lower_bound_ == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("summation", [Hub(), Chebyshev("cycle")])
+def test_an_empty_component_begins_anew(summation: Any) -> None:
+    start = np.vstack([X[:2], np.full(7, 1e4)])
+    model = VerticalGaussianMixture(3, means_init=start, random_state=0, summation=summation)
+    with pytest.warns(UserWarning, match="begun anew at the row of lowest density: component 2"):
+        model.fit(federation(X, BLOCKS))
+    assert model.weights_.min() > 0.01
+    assert any(e.phase == "em" and e.tag.startswith("em/worst") for e in model.ledger_)
+    two = VerticalGaussianMixture(2, means_init=start[:2], random_state=0)
+    assert model.lower_bound_ > two.fit(federation(X, BLOCKS)).lower_bound_
+
+
+def test_a_collapsed_component_is_named() -> None:
+    """Six equal rows far away: a component on them has no width."""
+    x = np.vstack([X, np.repeat(X[:1] + 9, 6, axis=0)])
+    model = VerticalGaussianMixture(2, means_init=x[[0, -1]], random_state=0)
+    with pytest.warns(UserWarning) as told:
+        model.fit(federation(x, BLOCKS))
+    notes = [str(w.message) for w in told]
+    assert len(notes) == 3
+    for party, column, note in zip(NAMES, ("x0", "x3", "x5"), notes, strict=False):
+        assert note.startswith(f"component 1 has collapsed at {party}: '{column}'")
+        assert "raise reg_covar, or take fewer components" in note
+
+
+def test_without_a_floor_the_party_and_component_are_named() -> None:
+    x = np.vstack([X, np.repeat(X[:1] + 9, 6, axis=0)])
+    model = VerticalGaussianMixture(2, means_init=x[[0, -1]], reg_covar=0.0, random_state=0)
+    with pytest.raises(PartyLostError, match=r"component 1 has collapsed in 'x0'.*raise reg_covar"):
+        model.fit(federation(x, BLOCKS))
+
+
+def test_missing_values_are_summed_out() -> None:
+    x = np.where(np.random.default_rng(1).random(X.shape) < 0.1, np.nan, X)
+    model = quiet(VerticalGaussianMixture(3, tol=1e-4, random_state=0, reg_covar=0.0),
+                  federation(x, BLOCKS))  # fmt: skip
+    assert np.diff(model.lower_bounds_).min() > -1e-9
+    assert model.score(x) == pytest.approx(model.lower_bound_, abs=1e-9)

@@ -1,0 +1,106 @@
+"""Vertical mixtures whose parties fail in the middle of EM: named, resumed, or left out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import fedcircuits as fc
+from fedcircuits.engines import memory
+from fedcircuits.engines.outcome import Kept, Outcome
+from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.estimators.vertical import VerticalGaussianMixture
+from fedcircuits.federation.flow import Flow, Program, Recv
+from fedcircuits.federation.summations import Chebyshev, Hub, Tree
+from tests.protocols.vertical import blocks_of, clustered, federation
+
+X = clustered()
+BLOCKS = blocks_of(7, 3)
+FRAME = pd.DataFrame(X, columns=[f"x{i}" for i in range(7)])
+
+
+def quiet(model: VerticalGaussianMixture, parties: fc.Federation, **how: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(parties, **how)
+
+
+def failing_at(program: Program[Any], tag: str) -> Flow[Any]:
+    flow, answer = program.start(), None
+    while True:
+        try:
+            effect = flow.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Recv) and effect.tag == tag:
+            raise RuntimeError("out of memory")
+        answer = yield effect
+
+
+class Broken:
+    """The memory engine, in which a party fails once at a tag."""
+
+    def __init__(self, party: str, tag: str) -> None:
+        self.party, self.tag, self.fails = party, tag, True
+
+    def __call__(
+        self, programs: Mapping[str, Program[Any]], kept: Kept | None = None
+    ) -> Outcome[Any]:
+        if self.fails:
+            told = {"program": programs[self.party], "tag": self.tag}
+            programs = {**programs, self.party: Program(failing_at, told)}
+            self.fails = False
+        return memory.run(programs, kept)
+
+
+def settings(rounds: int) -> dict[str, Any]:
+    return {"n_components": 3, "tol": 0.0, "max_iter": rounds, "random_state": 0}
+
+
+def test_a_lost_party_stops_the_run_and_it_is_resumed() -> None:
+    parties = federation(X, BLOCKS)
+    whole = quiet(VerticalGaussianMixture(**settings(12)), parties)
+    model, engine = VerticalGaussianMixture(**settings(12)), Broken("south", "em/terms/0/7")
+    with pytest.raises(PartyLostError, match=r"south failed while .*fit.*resume=True") as lost:
+        model.fit(parties, engine=engine)
+    assert lost.value.party == "south"
+    quiet(model, parties, engine=engine, resume=True)
+    np.testing.assert_allclose(model.lower_bounds_, whole.lower_bounds_, atol=1e-10)
+    np.testing.assert_allclose(model.means_, whole.means_, atol=1e-10)
+    first = next(e.tag for e in model.ledger_ if e.phase == "em")
+    assert first == "em/terms/0/5"  # nothing before was done again
+
+
+@pytest.mark.parametrize("summation", [Hub(), Tree("cycle"), Chebyshev("complete")])
+def test_em_goes_on_without_a_party(summation: Any) -> None:
+    """From what the others had learned: the mixture of their columns is the exact marginal."""
+    parties = federation(X, blocks_of(7, 4))
+    model = VerticalGaussianMixture(**settings(12), on_lost="continue", summation=summation)
+    with pytest.warns(UserWarning, match="south failed while .*going on without south"):
+        quiet(model, parties, engine=Broken("south", "em/terms/0/7"))
+    before = VerticalGaussianMixture(**settings(5), warm_start=True)
+    quiet(before, parties)
+    left = [f"x{j}" for i in (0, 1, 3) for j in blocks_of(7, 4)[i]]
+    marginal = before.score(FRAME[left])
+    before.max_iter = 7
+    rest = quiet(before, parties.select(["north", "east", "west"]))
+    assert model.lower_bounds_[5] == pytest.approx(marginal, abs=1e-8)
+    np.testing.assert_allclose(model.lower_bounds_[5:], rest.lower_bounds_, atol=1e-8)
+    assert set(model.views_) == {"north", "east", "west"}
+    assert model.score(FRAME) == pytest.approx(model.lower_bound_, abs=1e-8)
+
+
+def test_peers_that_cannot_reach_each_other_do_not_go_on() -> None:
+    parties = federation(X, BLOCKS)
+    model = VerticalGaussianMixture(**settings(9), on_lost="continue", summation=Tree("path"))
+    with (
+        pytest.raises(FederationError, match="falls apart"),
+        pytest.warns(UserWarning, match="going on without east"),
+    ):
+        model.fit(parties, engine=Broken("east", "em/terms/0/3"))
