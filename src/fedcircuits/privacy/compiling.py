@@ -1,0 +1,20 @@
+"""All kernels compiled, or read from the disk, before they are needed.
+
+Numba writes the index of its cache and the entries one after the other, so processes that compile
+at once may mix them up: whoever starts processes calls this first.
+"""
+
+from __future__ import annotations
+
+from fedcircuits.privacy.exponents import inverse_powers, weighted_powers
+from fedcircuits.privacy.field import FIELD, Ring
+
+
+def compile_kernels() -> None:
+    """Every loop of the field and of the rings, on one number."""
+    for ring in (FIELD, Ring(131)):
+        one = ring.elements([[1]])
+        ring.inner(one, ring.multiply(one, ring.add(one, one)))
+        ring.rotate(ring.reduced(ring.mix([[1]], one)), 1)
+        exponents = FIELD.elements([[1]])
+        weighted_powers(ring, exponents, inverse_powers(ring, exponents))
