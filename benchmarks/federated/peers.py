@@ -4,8 +4,9 @@
 
 Everybody learns from the same rows. "at 0.5" takes the more probable class, seldom a rare one;
 "threshold" is the probability of the second class that gives the best macro-F1 on training rows (at
-most 4,000), which the label's holder can find. Accuracy is at 0.5.
-"share" tells the other parties the class of shared rows. FedTree cuts the rows into parties itself;
+most 4,000), which the label's holder can find; FedTrees find theirs between the parties. Accuracy
+is at 0.5. "share" tells the other parties the class of shared rows, "together" are boosted trees of
+sums over all parties, "bagged" is the paper's rule. FedTree cuts the rows into parties itself;
 FedAvg and SplitNN are TabNets (peers/tabnet.py), whose numbers are standardised by training rows:
 by sums over all parties where split by rows, by their owner where split by columns. The ceiling is
 scikit-learn's boosted trees on the pooled rows.
@@ -16,7 +17,9 @@ import subprocess
 import warnings
 from collections import defaultdict
 from ctypes.util import find_library
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +53,19 @@ PAPER = {  # macro-F1 of FC[PC] and FC[DT]
     ("adult", "hybrid"): "0.71, –",
 }
 Rows = npt.NDArray[np.int64]
-Found = tuple[Array, Array]  # P(second class) of test rows, and of some training rows
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """P(second class) of test rows, and of some training rows."""
+
+    test: Array
+    train: Array
+    threshold: float | None = None  # that the model has found itself
+
+
+class Predicts(Protocol):
+    def predict_proba(self, X: fc.Table, target: str | None = None) -> Array: ...
 
 
 def run(sets: tuple[str, ...] = tuple(ROUNDS), seeds: int = SEEDS) -> list[Json]:
@@ -79,7 +94,7 @@ def _seed(data: Data, figures: dict[tuple[str, str], list[tuple[float, ...]]]) -
                 if isinstance(found, str):
                     print(f"  {data.name}, {split}, {title}: {found}")
                 else:
-                    figures[split, title].append(_figures(data, some, *found))
+                    figures[split, title].append(_figures(data, some, found))
     print(f"  {data.name}, seed {data.seed}: done", flush=True)
 
 
@@ -90,28 +105,34 @@ def _models(
     found: dict[str, Found | str] = {}
     for share in (False, True) if split != "horizontal" else (False,):
         told = ", share" if share else ""
-        for kind in (fc.FedPC, fc.FedTrees):
-            model = kind().set_params(**settings, share_target=share).fit(federation)
-            found[kind.__name__ + told] = _asked(model.collect(), data, some)
+        model = fc.FedPC().set_params(**settings, share_target=share).fit(federation)
+        found["FedPC" + told] = _asked(model.collect(), data, some)
+        ways = ("auto", "together") if split == "horizontal" else ("auto", "bagged")
+        for way in ways:  # by rows "auto" is bagged
+            trees = fc.FedTrees(grow=way, threshold="macro-f1")  # type: ignore[arg-type]
+            trees.set_params(**settings, share_target=share).fit(federation)
+            title = "FedTrees" + ("" if way == "auto" else f", {way}") + told
+            asked = _asked(trees.collect(), data, some)
+            found[title] = replace(asked, threshold=trees.threshold_)
     found["boosted trees, pooled rows"] = _pooled(data, some)
     if split == "hybrid":
         return found
     path = _written(data, federation, split, some)
     parties = len(federation)
     job: dict[str, Json] = {"kind": split, "mode": split, "path": str(path), "parties": parties}
-    trees = {**job, "alpha": 0.5, "libraries": str(_libraries())}
-    found["FedTree"] = _theirs("fed_tree", trees)
+    theirs = {**job, "alpha": 0.5, "libraries": str(_libraries())}
+    found["FedTree"] = _theirs("fed_tree", theirs)
     title = "FedAvg, TabNet" if split == "horizontal" else "SplitNN, TabNet"
     rounds = {"rounds": ROUNDS[data.name], "seed": data.seed}
     found[title] = _theirs("tabnet", {**job, **rounds})
     return found
 
 
-def _asked(model: fc.Model, data: Data, some: Rows) -> Found:
+def _asked(model: Predicts, data: Data, some: Rows) -> Found:
     """P(second class) of test rows and of some training rows."""
     rows = (data.test, data.train.rows(some))
     first, second = (model.predict_proba(r, data.target)[:, 1] for r in rows)
-    return first, second
+    return Found(first, second)
 
 
 def _inputs(table: fc.Table, target: str) -> fc.Table:
@@ -128,7 +149,7 @@ def _pooled(data: Data, some: Rows) -> Found:
     trees = HistGradientBoostingClassifier(categorical_features=kinds, random_state=data.seed)
     trees.fit(train.values, _classes(data.train, data.target))
     found = [trees.predict_proba(x)[:, 1] for x in (test.values, train.values[some])]
-    return found[0], found[1]
+    return Found(found[0], found[1])
 
 
 def _written(data: Data, federation: fc.Federation, split: str, some: Rows) -> Path:
@@ -159,7 +180,7 @@ def _theirs(peer: str, job: dict[str, Json]) -> Found | str:
     found = run_peer(peer, job, timeout=900)
     if "error" in found:
         return str(found["error"])
-    return np.array(found["test"], float), np.array(found["train"], float)
+    return Found(np.array(found["test"], float), np.array(found["train"], float))
 
 
 def _libraries() -> Path:
@@ -174,11 +195,13 @@ def _libraries() -> Path:
     return folder
 
 
-def _figures(data: Data, some: Rows, test: Array, train: Array) -> tuple[float, ...]:
+def _figures(data: Data, some: Rows, found: Found) -> tuple[float, ...]:
     truth, known = _classes(data.test, data.target), _classes(data.train, data.target)[some]
-    tried = np.unique(np.quantile(train, np.linspace(0.01, 0.99, 99)))
-    scores = [f1_score(known, train >= t, average="macro") for t in tried]
-    threshold = float(tried[int(np.argmax(scores))])
+    test, threshold = found.test, found.threshold
+    if threshold is None:
+        tried = np.unique(np.quantile(found.train, np.linspace(0.01, 0.99, 99)))
+        scores = [f1_score(known, found.train >= t, average="macro") for t in tried]
+        threshold = float(tried[int(np.argmax(scores))])
     return (
         float(f1_score(truth, test > 0.5, average="macro")),
         float(f1_score(truth, test >= threshold, average="macro")),

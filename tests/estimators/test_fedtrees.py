@@ -14,6 +14,7 @@ from sklearn.metrics import f1_score
 import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, PartyLostError, QueryError, TableError
+from fedcircuits.federation.summations import Chebyshev
 
 CANCER = fc.datasets.load("breast_cancer")
 SPLITS: dict[str, dict[str, Any]] = {
@@ -117,7 +118,7 @@ def test_a_party_that_sees_nothing_is_not_asked() -> None:
 
 def test_one_party_is_a_bag_of_its_own_trees() -> None:
     alone = federation("horizontal").select(["party 2"])
-    model = fc.FedTrees(target="diagnosis", trees=1, random_state=0).fit(alone)
+    model = fc.FedTrees(target="diagnosis", grow="bagged", trees=1, random_state=0).fit(alone)
     (leaf,) = model.views_["party 2"].predictors.values()
     assert np.array_equal(model.predict_proba(CANCER), leaf.predict_vector(CANCER))
 
@@ -219,8 +220,12 @@ def test_settings_are_checked() -> None:
     parties = federation("horizontal")
     for wrong, text in (
         ({"target": None}, "name the column to predict"),
-        ({"trees": 0}, "trees must be a whole number from 1, got 0"),
+        ({"trees": 0}, "trees must be 'auto' or a whole number from 1, got 0"),
         ({"columns": 1.5}, "columns must be 'auto' or a share up to 1, got 1.5"),
+        ({"grow": "boosted"}, "grow must be one of auto, bagged, together, got 'boosted'"),
+        ({"threshold": 1.5}, "threshold must be 'macro-f1' or a probability, got 1.5"),
+        ({"summing": Chebyshev("cycle")}, "Chebyshev adds up within a tolerance"),
+        ({"leaf": fc.DecisionTreeLeaf(), "grow": "together"}, "leaf grows bagged trees"),
         ({"weights": "size"}, "weights must be one of rows, equal, got 'size'"),
         ({"fuse": "sum"}, "fuse must be one of auto, mean, got 'sum'"),
         ({"on_lost": "wait"}, "on_lost must be one of stop, continue"),
@@ -320,6 +325,6 @@ def test_the_holder_of_the_target_is_lost(leaves: dict[str, Any]) -> None:
 
 
 def test_seeds() -> None:
-    one, two, other = fitted("vertical"), fitted("vertical"), fitted("vertical", random_state=2)
+    one, two, other = (fitted("vertical", grow="bagged", random_state=i) for i in (1, 1, 2))
     assert np.array_equal(one.predict_proba(CANCER), two.predict_proba(CANCER))
     assert not np.array_equal(one.predict_proba(CANCER), other.predict_proba(CANCER))

@@ -30,16 +30,18 @@ from fedcircuits.estimators.training import (
     require_federation,
     run_training,
 )
+from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.summations import Gossip, Hub
 from fedcircuits.learning.decoding import values_of
 from fedcircuits.learning.predictors import DecisionTreeLeaf, Predictor
 from fedcircuits.learning.table import Table
 from fedcircuits.protocols import bagging
 from fedcircuits.protocols.bag import Bag, fused, party_vector
-from fedcircuits.protocols.bagging import Join, Plan, Trained, Weights
+from fedcircuits.protocols.bagging import Grow, Join, Plan, Trained, Weights
 
 Result = Bag | Trained
 
@@ -50,6 +52,7 @@ class Predictions(BaseEstimator):  # type: ignore[misc]
     target: str | None
     schema_: Schema  # of all parties
     circuit_: Circuit  # over the columns that some tree reads
+    threshold_: float  # of two classes, on the probability of the second
 
     def classes(self, target: str | None = None) -> tuple[Scalar, ...]:
         """The values that ``predict_proba`` has a column for."""
@@ -66,12 +69,13 @@ class Predictions(BaseEstimator):  # type: ignore[misc]
         return self._vectors(X)
 
     def predict(self, X: Rows, target: str | None = None) -> npt.NDArray[np.generic]:
-        """The most probable class of every row, or the mean of a real or count."""
+        """The most probable class of every row, or the mean of a real or count.
+
+        With a threshold of its own, the second of two classes from this probability on.
+        """
         name = self._target(target)
         variable, found = self.schema_[name], self._vectors(X)
-        if variable.size:
-            return values_of(variable, found.argmax(axis=1).astype(np.float64))
-        return found[:, 0]
+        return values_of(variable, self._decided(found)) if variable.size else found[:, 0]
 
     def score(self, X: Rows, y: npt.ArrayLike | None = None) -> float:
         """The share of rows with the right class, or R² of a real or count.
@@ -88,9 +92,15 @@ class Predictions(BaseEstimator):  # type: ignore[misc]
             raise QueryError(f"no row has a value of {name!r} to compare predictions with")
         found, wanted = self._vectors(X)[known], wanted[known]
         if variable.size:
-            return float((found.argmax(axis=1) == wanted).mean())
+            return float((self._decided(found) == wanted).mean())
         spread = np.square(wanted - wanted.mean()).sum()
         return float(1 - np.square(wanted - found[:, 0]).sum() / spread) if spread else 0.0
+
+    def _decided(self, found: Array) -> Array:
+        """(rows,) codes of classes."""
+        if self.threshold_ == 0.5:
+            return np.asarray(found.argmax(axis=1), np.float64)
+        return np.asarray(found[:, 1] >= self.threshold_, np.float64)
 
     def _target(self, target: str | None) -> str:
         if not hasattr(self, "circuit_"):
@@ -118,6 +128,7 @@ class CollectedTrees(Predictions):
         self.bag = bag
         self.schema = schema
         self.schema_, self.circuit_, self.target = schema, bag.circuit, bag.target.name
+        self.threshold_ = bag.threshold
 
     def fit(self, X: object = None, y: object = None) -> Self:
         """Nothing to learn: here for scikit-learn's sake."""
@@ -136,15 +147,23 @@ class CollectedTrees(Predictions):
 class FedTrees(Predictions):
     """Predictions of one column by decision trees of all parties; trees stay where they grew.
 
-    ``leaf``          grows a tree; one for all parties, or a dict by party
-    ``trees``         of every party; more than one are of rows and columns drawn at random
-    ``columns``       share of a party's columns that such a tree reads; "auto": 0.8, all of numbers
+    ``grow``          "auto": a party whose columns nobody else holds boosts its trees, others bag
+                      theirs. "bagged": all bag, as in the paper. "together": parties that hold the
+                      same columns boost trees of all their rows, if all of them allow to collect.
+                      Numbers are always bagged
+    ``trees``         of every party, or of a group that grows together; "auto": 50 boosted, 20
+                      bagged, each of these of rows and columns drawn at random
+    ``leaf``          grows a bagged tree; one for all parties, or a dict by party
+    ``columns``       share of a party's columns that it reads; "auto": 0.8, all of numbers
     ``target``        the column to predict: a class, or a number
     ``share_target``  whether its holders tell the others its values of shared rows; parties that
                       lack it take no part otherwise
     ``weights``       of parties that hold the same columns: by "rows", or "equal"
     ``fuse``          how parties are joined: "auto", a mean of those with the same columns and a
                       product of classes from different ones; or the paper's "mean" of all
+    ``threshold``     of two classes: 0.5, or "macro-f1" for the one that gives the best macro-F1 on
+                      training rows (protocols/threshold.py says what crosses for it)
+    ``summing``       who adds up where trees are grown together: Hub(), or Tree(…) without a server
     ``on_lost``       a party that is lost: "stop", or "continue" where others hold the target
 
     >>> import fedcircuits as fc
@@ -153,6 +172,10 @@ class FedTrees(Predictions):
     >>> model = FedTrees(target="diagnosis", share_target=True, trees=3, random_state=0)
     >>> model.fit(clinics).predict(table)[:2].tolist(), model.circuit_.root.operation
     (['malignant', 'malignant'], 'product')
+    >>> hospitals = fc.split(table, 3, target="diagnosis")
+    >>> model = FedTrees(target="diagnosis", grow="together", random_state=0).fit(hospitals)
+    >>> model.circuit_.root.children, len(list(model.circuit_.leaves()))
+    (('party 1/trees',), 50)
     """
 
     views_: dict[str, Bag]
@@ -166,22 +189,28 @@ class FedTrees(Predictions):
         self,
         leaf: Predictor | Mapping[str, Predictor] | None = None,
         *,
-        trees: int = 20,
+        grow: Grow = "auto",
+        trees: int | Literal["auto"] = "auto",
         columns: float | Literal["auto"] = "auto",
         target: str | None = None,
         share_target: bool = False,
         weights: Weights = "rows",
         fuse: Join = "auto",
+        threshold: float | Literal["macro-f1"] = 0.5,
+        summing: Summing | None = None,
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
     ) -> None:
         self.leaf = leaf
+        self.grow = grow
         self.trees = trees
         self.columns = columns
         self.target = target
         self.share_target = share_target
         self.weights = weights
         self.fuse = fuse
+        self.threshold = threshold
+        self.summing = summing
         self.on_lost = on_lost
         self.random_state = random_state
 
@@ -212,8 +241,10 @@ class FedTrees(Predictions):
     ) -> dict[str, Program[Result]]:
         seed = state.seed if self.random_state is None else self.random_state
         plan = Plan(
-            target, self.share_target, self.trees, self.columns, self.weights, self.fuse, seed
-        )
+            target, self.share_target, self.trees, self.columns, self.weights, self.fuse, seed,
+            self.grow if self.leaf is None else "bagged", self.threshold == "macro-f1",
+            Hub() if self.summing is None else self.summing,
+        )  # fmt: skip
         told: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(bagging.coordinator, told)}
         for party in federation:
@@ -235,9 +266,12 @@ class FedTrees(Predictions):
         trained = run.results[COORDINATOR]
         assert isinstance(trained, Trained)
         clients = {n: v for n, v in run.results.items() if isinstance(v, Bag)}
-        self.views_ = {COORDINATOR: trained.view, **clients}
+        view = trained.view
+        if isinstance(self.threshold, int | float):
+            view = replace(view, threshold=float(self.threshold))
+        self.views_, self.threshold_ = {COORDINATOR: view, **clients}, view.threshold
         self.notes_, self.schema_ = trained.notes, trained.schema
-        self.circuit_, self.placement_ = trained.view.circuit, trained.view.placement
+        self.circuit_, self.placement_ = view.circuit, view.placement
         self.ledger_, self.queries_ = run.ledger, Ledger()
         self.kind_, self._run = run.federation.kind, run.engine
         self.__dict__.pop("_state", None)
@@ -245,18 +279,22 @@ class FedTrees(Predictions):
             warnings.warn(note, UserWarning, stacklevel=3)
 
     def _checked(self, federation: Federation) -> str:
-        if not isinstance(self.trees, int | np.integer) or self.trees < 1:
-            raise FederationError(f"trees must be a whole number from 1, got {self.trees!r}")
-        share = self.columns
-        if share != "auto" and not (isinstance(share, int | float) and 0 < share <= 1):
-            raise FederationError(f"columns must be 'auto' or a share up to 1, got {share!r}")
+        self._check_numbers()
         for name, word, known in (
+            ("grow", self.grow, ("auto", "bagged", "together")),
             ("weights", self.weights, ("rows", "equal")),
             ("fuse", self.fuse, ("auto", "mean")),
             ("on_lost", self.on_lost, ("stop", "continue")),
         ):
             if word not in known:
                 raise FederationError(f"{name} must be one of {', '.join(known)}, got {word!r}")
+        if self.leaf is not None and self.grow == "together":
+            raise FederationError("leaf grows bagged trees; with grow='together' leave it out")
+        if isinstance(self.summing, Gossip):
+            raise FederationError(
+                f"{type(self.summing).__name__} adds up within a tolerance, and parties could grow "
+                "different trees: add up with Hub() or Tree(…)"
+            )
         if isinstance(self.leaf, Mapping):
             absent = [n for n in federation.names if n not in self.leaf]
             if absent:
@@ -267,7 +305,21 @@ class FedTrees(Predictions):
         tables = [p.table for p in federation if self.target in p.table.schema]
         if not self.share_target and all(len(t.schema) == 1 for t in tables):
             raise FederationError(bagging.NOBODY.format(self.target))
+        if self.grow == "together":
+            refuse_to_collect({p.name: p.allow_collect for p in federation})
         return self.target
+
+    def _check_numbers(self) -> None:
+        trees, share, threshold = self.trees, self.columns, self.threshold
+        if trees != "auto" and (not isinstance(trees, int | np.integer) or trees < 1):
+            raise FederationError(f"trees must be 'auto' or a whole number from 1, got {trees!r}")
+        if share != "auto" and not (isinstance(share, int | float) and 0 < share <= 1):
+            raise FederationError(f"columns must be 'auto' or a share up to 1, got {share!r}")
+        known = isinstance(threshold, int | float) and 0 < threshold < 1
+        if threshold != "macro-f1" and not known:
+            raise FederationError(
+                f"threshold must be 'macro-f1' or a probability, got {threshold!r}"
+            )
 
     # ------------------------------------------------------------------ questions
 

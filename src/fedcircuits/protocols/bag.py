@@ -1,7 +1,8 @@
 """The graph of bagging: predictors that live at parties, joined by fuse nodes.
 
     p/tree 1 …   leaves of family "predictor": the columns that one tree reads, a unit an output
-    p/trees      Fuse "mean" at party p: the only values of p that cross in a question
+    p/trees      Fuse at party p, "mean" of bagged trees and "product" of boosted ones (a sum of
+                 log-odds): the only values of p that cross in a question
     columns i    Fuse "mean" at the coordinator, of parties that hold the same columns, by rows
     prediction   the root, at the coordinator. Parties with the same columns, and numbers: a "mean".
                  Classes from different columns: a "product",
@@ -55,6 +56,7 @@ class Bag:
     parameters: Parameters  # weights of fuse nodes; classes that a party has seen
     predictors: Mapping[str, Predictor] = field(default_factory=dict)
     allow_collect: bool = False
+    threshold: float = 0.5  # of two classes, on the probability of the second
 
     @cached_property
     def clients(self) -> list[str]:
@@ -75,6 +77,7 @@ class Grown:
     scopes: Sequence[Sequence[str]]  # the columns of every tree
     weight: float
     held: frozenset[str]  # the columns it could have read
+    boosted: bool = False
 
 
 def fuse_of(party: str) -> str:
@@ -96,7 +99,8 @@ def graph_of(
             Leaf(f"{own.party}/tree {i + 1}", PREDICTOR, tuple(scope), units)
             for i, scope in enumerate(own.scopes)
         ]
-        fuse = Fuse(fuse_of(own.party), tuple(n.name for n in leaves), "mean", units)
+        operation = "product" if own.boosted else "mean"
+        fuse = Fuse(fuse_of(own.party), tuple(n.name for n in leaves), operation, units)
         nodes += [*leaves, fuse]
         placement |= dict.fromkeys((fuse.name, *fuse.children), own.party)
     above, weights = _above(grown, units, average or not target.size)
@@ -149,12 +153,29 @@ def _powers(held: Sequence[frozenset[str]]) -> Array:
 def party_vector(view: Bag, party: str, x: Array) -> Array:
     """What the trees of one party say of x (rows, variables), (rows, outputs)."""
     node = view.circuit[fuse_of(party)]
+    assert isinstance(node, Fuse)
     rows = Table(view.circuit.schema, x)
-    found = average_predictions([view.predictors[n].predict_vector(rows) for n in node.children])
-    if view.target.size:
-        new = np.where(view.parameters[node.name]["seen"] > 0, 0.0, view.overall)
-        found = found * (1 - new.sum()) + new
-    return found
+    vectors = [view.predictors[n].predict_vector(rows) for n in node.children]
+    if not view.target.size:
+        return average_predictions(vectors)
+    seen = view.parameters[node.name]["seen"]
+    if node.operation == "product":
+        found = multiply_trees(vectors, base_of(view.overall, seen))
+    else:
+        found = average_predictions(vectors)
+    new = np.where(seen > 0, 0.0, view.overall)
+    return np.asarray(found * (1 - new.sum()) + new)
+
+
+def base_of(overall: Array, seen: Array) -> Array:
+    """Overall shares of the classes that some row has (seen > 0), and 0 of the others."""
+    found = np.where(seen > 0, overall, 0.0)
+    return np.asarray(found / found.sum())
+
+
+def multiply_trees(vectors: Sequence[Array], base: Array) -> Array:
+    """Boosted trees: P(y) Π P_t(y | x) / P(y), normalised, with P(y) the base."""
+    return multiply_predictions(vectors, np.ones(len(vectors)), base, doubt=0.0)
 
 
 def fused(view: Bag, vectors: Mapping[str, Array]) -> Array:
@@ -171,7 +192,9 @@ def fused(view: Bag, vectors: Mapping[str, Array]) -> Array:
     return np.where(np.isnan(answer).any(axis=1, keepdims=True), view.overall, answer)
 
 
-def multiply_predictions(vectors: Sequence[Array], powers: Array, overall: Array) -> Array:
+def multiply_predictions(
+    vectors: Sequence[Array], powers: Array, overall: Array, doubt: float = DOUBT
+) -> Array:
     """The operation "product" of a fuse node: P(y) Π (P_i(y) / P(y))^power, normalised.
 
     >>> left, right = np.array([[0.2, 0.8]]), np.array([[0.5, 0.5]])
@@ -182,7 +205,7 @@ def multiply_predictions(vectors: Sequence[Array], powers: Array, overall: Array
     base = np.log(np.where(possible, overall, 1.0))
     total = np.tile(base, (len(vectors[0]), 1))
     for vector, power in zip(vectors, powers, strict=True):
-        likely = np.log(np.where(possible, (1 - DOUBT) * vector + DOUBT * overall, 1.0))
+        likely = np.log(np.where(possible, (1 - doubt) * vector + doubt * overall, 1.0))
         total += np.where(np.isnan(vector), 0.0, power * (likely - base))
     total = np.where(possible, total, -np.inf)
     found = np.exp(total - total.max(axis=1, keepdims=True))
