@@ -245,3 +245,20 @@ def test_what_cannot_be_learned_is_refused() -> None:
     for x, weight in ((np.empty((0, 1)), None), (np.zeros((2, 1)), np.zeros(2))):
         with pytest.raises(TableError, match="rows"):
             maximise_likelihood(one, start, x, weight=weight)
+
+
+@given(models(), SEEDS)
+@settings(max_examples=20)
+def test_counts_as_one_vector(model: Model, seed: int) -> None:
+    """What parties add up: vectors add like counts, and lead to the same parameters."""
+    rng = np.random.default_rng(seed)
+    program = Program(model[0])
+    packed = program.pack(model[1])
+    one, other = (
+        program.counts(tensor(random_rows(model[0].schema, rng, n)), packed) for n in (7, 5)
+    )
+    total = one.flat() + other.flat()
+    np.testing.assert_array_equal(one.add(other).flat(), total)
+    np.testing.assert_array_equal(one.like(total).flat(), total)
+    direct = program.unpack(program.maximise(one.add(other), packed, PLAIN))
+    assert program.unpack(program.maximise(other.like(total), packed, PLAIN)) == direct

@@ -37,10 +37,10 @@ def leaves_of(model: fc.FedPC, party: str) -> int:
 @pytest.mark.parametrize(
     ("engine", "how", "text"),
     [
-        ("memory", "raise", "south failed while learning south/0/[0-9].*: RuntimeError"),
-        ("memory", "explain", "south failed while learning south/0/[0-9].*: this learner is br"),
-        ("process", "raise", "south failed while learning south/0/[0-9].*: RuntimeError"),
-        ("process", "exit", r"south died while learning south/0/[0-9].*\(exit code 3\)"),
+        ("memory", "raise", "south failed while learning south/0 .*: RuntimeError"),
+        ("memory", "explain", "south failed while learning south/0 .*: this learner is br"),
+        ("process", "raise", "south failed while learning south/0 .*: RuntimeError"),
+        ("process", "exit", r"south died while learning south/0 .*\(exit code 3\)"),
     ],
 )
 def test_a_run_is_resumed(tmp_path: Path, engine: str, how: How, text: str) -> None:
@@ -171,8 +171,13 @@ class Broken:
 def test_em_goes_on_without_a_party(tag: str) -> None:
     """Rows that all hold are others without the party: nothing of the old rounds may be kept."""
     whole = mixed_table()
-    places = {"a": slice(0, 110), "b": slice(20, 150), "c": slice(60, 140)}
-    parties = fc.Federation({n: whole.rows(p) for n, p in places.items()})
+    parties = fc.Federation(
+        {
+            "a": whole.select(["age", "risk", "visits"]).rows(slice(0, 110)),
+            "b": whole.select(["weight", "colour", "smoker"]).rows(slice(20, 150)),
+            "c": whole.select(["age", "risk"]).rows(slice(60, 140)),  # the others do without it
+        }
+    )
     settings: dict[str, Any] = {"refine": 2, "random_state": 0}
     model = fc.FedPC(QUICK, on_lost="continue", **settings)
     with pytest.warns(UserWarning, match="c failed while .*; going on without c"):

@@ -24,7 +24,7 @@ def mixture(members: list[tuple[str, int]], space: int, sizes: Sizes, leaves: Gi
 
 def by_hand(
     labels: Labels, parties: Sequence[str], spaces: Sequence[Subspace], sizes: Sizes, leaves: Given,
-    most: int | None = None,
+    most: int | None = None, first: int = 0,
 ) -> float:  # fmt: skip
     """Counts of combinations, and the chance of a new one for all clusters side by side."""
     rows = [tuple(r) for r in labels.tolist()]
@@ -43,12 +43,14 @@ def by_hand(
     for row, n in counts.items():
         clusters = dict(zip(parties, row, strict=True))
         parts = [
-            mixture([(p, clusters[p]) for p in s.holders if clusters[p] >= 0], i, sizes, leaves)
+            mixture(
+                [(p, clusters[p]) for p in s.holders if clusters[p] >= 0], i + first, sizes, leaves
+            )
             for i, s in enumerate(spaces)
         ]
         total += (1 - new) * n / sum(counts.values()) * float(np.prod(parts))
     apart = [
-        mixture([(p, k) for p in s.holders for k in range(len(sizes[p]))], i, sizes, leaves)
+        mixture([(p, k) for p in s.holders for k in range(len(sizes[p]))], i + first, sizes, leaves)
         for i, s in enumerate(spaces)
     ]
     return total + new * float(np.prod(apart))

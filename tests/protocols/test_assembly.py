@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,23 @@ from fedcircuits.protocols.assembly import (
     by_cooccurrence,
     by_rows,
     by_sizes,
+    joined,
     leaf_name,
+    total_correlation,
 )
 from tests.protocols.counted import by_hand, mixture
 
 XYZ = Schema.real("xyz")
 VERTICAL = [Subspace(("a",), ("x",)), Subspace(("b",), ("y", "z"))]
 HYBRID = [Subspace(("a",), ("x",)), Subspace(("a", "b"), ("y",)), Subspace(("b", "c"), ("z",))]
+
+
+def counted(
+    made: Assembly, parties: Sequence[str], labels: Labels, most: int | None = None
+) -> Assembled:
+    children = by_cooccurrence(made, parties, *patterns(labels), most)
+    assert children is not None
+    return joined([(made, children)], XYZ)
 
 
 def density(made: Assembled, leaves: dict[str, float]) -> float:
@@ -67,8 +78,7 @@ def drawn(seed: int, spaces: list[Subspace], parties: str, least: int) -> tuple[
 def test_cooccurrence_counts_rows(seed: int, kind: str, most: int | None) -> None:
     spaces, parties, least = (VERTICAL, "ab", 0) if kind == "vertical" else (HYBRID, "abc", -1)
     labels, sizes = drawn(seed, spaces, parties, least)
-    made = by_cooccurrence(Assembly(spaces, sizes), XYZ, list(parties), *patterns(labels), most)
-    assert made is not None
+    made = counted(Assembly(spaces, sizes), parties, labels, most)
     leaves = some_values(sizes, spaces, seed)
     expected = by_hand(labels, parties, spaces, sizes, leaves, most)
     assert density(made, leaves) == pytest.approx(expected, rel=1e-9)
@@ -91,8 +101,7 @@ def check(made: Assembled, parties: str) -> None:
 def test_leaves_that_several_products_share_are_one_node() -> None:
     sizes = {"a": [5, 5], "b": [5, 5]}
     labels = np.array([[0, 0], [0, 0], [0, 1], [0, 1], [1, 1], [1, 1]])
-    made = by_cooccurrence(Assembly(VERTICAL, sizes), XYZ, ["a", "b"], *patterns(labels))
-    assert made is not None
+    made = counted(Assembly(VERTICAL, sizes), "ab", labels)
     assert len(list(made.circuit.leaves())) == 4
     read = [c for n in made.circuit.nodes for c in n.children]
     assert read.count("a/0/0") == 2 and read.count("b/1/1") == 2
@@ -102,23 +111,24 @@ def test_leaves_that_several_products_share_are_one_node() -> None:
 def test_no_rows_with_all_variables() -> None:
     labels = np.array([[0, -1], [-1, 0]])
     sizes = {"a": [1], "b": [1]}
-    assert by_cooccurrence(Assembly(VERTICAL, sizes), XYZ, ["a", "b"], *patterns(labels)) is None
+    assert by_cooccurrence(Assembly(VERTICAL, sizes), "ab", *patterns(labels)) is None
 
 
 @settings(max_examples=20)
 @given(st.lists(st.lists(st.integers(1, 50), min_size=1, max_size=3), min_size=1, max_size=4))
 def test_rows_give_a_mixture_by_sizes(own: list[list[int]]) -> None:
     sizes = {f"p{i}": rows for i, rows in enumerate(own)}
-    spaces = [Subspace(tuple(sizes), ("x", "y", "z"))]
-    made = by_rows(Assembly(spaces, sizes), XYZ)
-    leaves = some_values(sizes, spaces, 0)
+    each = [Assembly([Subspace((p,), ("x", "y", "z"))], sizes, i) for i, p in enumerate(sizes)]
+    parts = [(one, by_rows(one, p)) for one, p in zip(each, sizes, strict=True)]
+    made = joined(parts, XYZ)
+    leaves = some_values(sizes, [one.spaces[0] for one in each], 0)
     total = sum(map(sum, own))
-    parts = [
-        n / total * leaves[leaf_name(p, k, 0)]
-        for p, rows in sizes.items()
+    shares = [
+        n / total * leaves[leaf_name(p, k, i)]
+        for i, (p, rows) in enumerate(sizes.items())
         for k, n in enumerate(rows)
     ]
-    assert density(made, leaves) == pytest.approx(sum(parts), rel=1e-9)
+    assert density(made, leaves) == pytest.approx(sum(shares), rel=1e-9)
 
 
 def products_of(made: Assembled) -> list[tuple[str, ...]]:
@@ -130,7 +140,8 @@ def products_of(made: Assembled) -> list[tuple[str, ...]]:
 def test_the_published_rule(seed: int, products: Any) -> None:
     """Every cluster is in a product; products weigh the rows of their leaves together."""
     sizes = {"a": [10, 20, 30], "b": [6, 54]}
-    made = by_sizes(Assembly(VERTICAL, sizes), XYZ, products, np.random.default_rng(seed))
+    part = Assembly(VERTICAL, sizes)
+    made = joined([(part, by_sizes(part, products, np.random.default_rng(seed)))], XYZ)
     found = products_of(made)
     assert len(found) == (9 if products == 9 else 3)
     assert {leaf for p in found for leaf in p} == {"a/0/0", "a/1/0", "a/2/0", "b/0/1", "b/1/1"}
@@ -143,10 +154,7 @@ def test_the_published_rule(seed: int, products: Any) -> None:
 def test_pooled_leaves_stand_under_all_products() -> None:
     sizes = {"a": [4, 6], "b": [5, 5], "c": [7]}
     labels = np.array([[0, 0, 0]] * 3 + [[1, 1, 0]] * 4)
-    made = by_cooccurrence(
-        Assembly(HYBRID, sizes, pooled=True), XYZ, ["a", "b", "c"], *patterns(labels)
-    )
-    assert made is not None
+    made = counted(Assembly(HYBRID, sizes, pooled=True), "abc", labels)
     leaves = some_values(sizes, HYBRID, 3)
     pooled = [mixture([(p, -1) for p in s.holders], i, sizes, leaves) for i, s in enumerate(HYBRID)]
     own = 3 / 7 * leaves["a/0/0"] + 4 / 7 * leaves["a/1/0"]
@@ -167,9 +175,39 @@ def test_long_names_of_sums_stay_apart() -> None:
     sizes = {p: [2 + i, 3] for i, p in enumerate(holders)}
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, size=(40, 5))
-    made = by_cooccurrence(Assembly(spaces, sizes), XYZ, list(holders), *patterns(labels))
-    assert made is not None
+    made = counted(Assembly(spaces, sizes), holders, labels)
     leaves = some_values(sizes, spaces, 1)
     expected = by_hand(labels, holders, spaces, sizes, leaves)
     assert density(made, leaves) == pytest.approx(expected, rel=1e-9)
     assert max(map(len, made.circuit.by_name)) < 120
+
+
+# ---------------------------------------------------------------------- several circuits
+
+
+def test_total_correlation() -> None:
+    """Nothing of independent clusters, their entropy of equal ones; rows weigh."""
+    rng = np.random.default_rng(0)
+    apart = rng.integers(3, size=(20_000, 2))
+    assert total_correlation(*patterns(apart)) == pytest.approx(0, abs=2e-3)
+    same = np.repeat(np.arange(4), 500)[:, None] * np.ones((1, 3), int)
+    assert total_correlation(*patterns(same)) == pytest.approx(2 * np.log(4), abs=3e-3)
+
+
+def test_circuits_of_one_division_count_by_what_their_clusters_say() -> None:
+    """Two circuits over one division: e² times the weight for a nat more; divisions by rows."""
+    sizes = {"a": [6, 6], "b": [6, 6]}
+    meeting = np.array([[0, 0]] * 6 + [[1, 1]] * 6)
+    crossing = np.array([[0, 0], [0, 1], [1, 0], [1, 1]] * 3)
+    alone = Assembly([Subspace(("c",), ("x", "y", "z"))], {"c": [36]}, 4)
+    parts = [(alone, by_rows(alone, "c"))]
+    for first, labels in ((0, meeting), (2, crossing)):
+        made = Assembly(VERTICAL, sizes, first)
+        children = by_cooccurrence(made, "ab", *patterns(labels))
+        assert children is not None
+        parts.append((made, children))
+    weight = joined(parts, XYZ).parameters["root"]["weight"][0]
+    assert weight[0] == pytest.approx(36 / 48)
+    odds = weight[1:3].sum() / weight[3:].sum()
+    told = [c.information for _, c in parts[1:]]
+    assert told[0] - told[1] > 0.5 and odds == pytest.approx(np.exp(2 * (told[0] - told[1])))

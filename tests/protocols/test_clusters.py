@@ -8,7 +8,12 @@ import pytest
 from fedcircuits.circuits.family import Array
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.table import Table
-from fedcircuits.protocols.clusters import FEWEST_ROWS, MOST_CLUSTERS, clusters_of
+from fedcircuits.protocols.clusters import (
+    FEWEST_ROWS,
+    MOST_CLUSTERS,
+    clusters_by_others,
+    clusters_of,
+)
 from tests.federation.cases import NAMES, mixed_table
 
 
@@ -72,3 +77,56 @@ def test_seeds() -> None:
     assert np.array_equal(labels(table, 5), labels(table, 5))
     found = {labels(table, 5, seed=s).tobytes() for s in range(5)}
     assert len(found) > 1
+
+
+# ---------------------------------------------------------------------- by what others say
+
+
+def function_of_two(rows: int = 600) -> tuple[Table, Labels]:
+    """One column that others know, four that they do not and that lie farther apart."""
+    rng = np.random.default_rng(2)
+    known = rng.integers(4, size=rows)
+    loud = rng.integers(2, size=(rows, 4)) * 30.0
+    table = Table.of(np.hstack([known[:, None] + 0.0, loud]) + 0.05 * rng.normal(size=(rows, 5)))
+    return table, known
+
+
+def purity(found: Labels, known: Labels) -> float:
+    return sum(np.bincount(known[found == k]).max() for k in range(found.max() + 1)) / len(known)
+
+
+def test_clusters_say_what_others_say() -> None:
+    table, known = function_of_two()
+    others = np.stack([known, np.zeros_like(known)], axis=1)
+    own = labels(table, 4)
+    told = clusters_by_others(table, table.names, others, 4, None, np.random.default_rng(0))
+    assert purity(told, known) == 1 and purity(own, known) < 0.5
+
+
+def test_rows_that_are_not_shared_have_clusters_too() -> None:
+    table, known = function_of_two()
+    others = np.where(np.arange(len(known)) % 3 == 0, -1, known)[:, None]
+    told = clusters_by_others(table, table.names, others, 4, None, np.random.default_rng(0))
+    assert purity(told, known) == 1 and told.shape == known.shape
+
+
+@pytest.mark.parametrize("shared", [0, 5])
+def test_too_few_shared_rows(shared: int) -> None:
+    """Own clusters, where others say too little."""
+    table, known = function_of_two()
+    others = np.where(np.arange(len(known)) < shared, known, -1)[:, None]
+    told = clusters_by_others(table, table.names, others, 4, None, np.random.default_rng(0))
+    assert np.array_equal(told, labels(table, 4))
+
+
+def test_told_clusters_keep_classes_apart() -> None:
+    table, known = function_of_two()
+    classes = (np.arange(len(known)) % 2).astype(float)
+    classes[:20] = np.nan
+    told = clusters_by_others(
+        table, table.names, known[:, None], 8, classes, np.random.default_rng(0)
+    )
+    for k in range(told.max() + 1):
+        inside = classes[told == k]
+        assert len(np.unique(inside[~np.isnan(inside)])) == 1
+    assert np.bincount(told).min() >= FEWEST_ROWS

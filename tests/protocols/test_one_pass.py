@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,10 @@ import fedcircuits as fc
 from fedcircuits.circuits.family import Array
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.replay import Message, replay
-from fedcircuits.federation.wire import decode
+from fedcircuits.federation.replay import replay
+from fedcircuits.federation.tokens import Labels, patterns
+from fedcircuits.protocols.assembly import total_correlation
+from fedcircuits.protocols.divisions import by_rows_held, numbered
 from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
 from tests.protocols.counted import by_hand
 from tests.protocols.watched import Watched
@@ -28,14 +30,19 @@ def trained(parties: fc.Federation, **settings: Any) -> tuple[fc.FedPC, Watched]
     return model.fit(parties, engine=engine), engine
 
 
-def labels_of(engine: Watched, parties: fc.Federation) -> dict[str, dict[str, int]]:
-    """By party and row id: the cluster, as the party has kept it."""
+def labels_of(
+    engine: Watched, parties: fc.Federation, circuit: int = 0
+) -> dict[str, dict[str, int]]:
+    """By party and row id: the cluster, as the party has kept it for one of its circuits."""
     found = {}
     for party in parties:
-        [own] = [
+        kept = [
             v for (who, step), v in engine.kept.items()
-            if who == party.name and step.startswith("clustering")
+            if who == party.name and step.startswith("clustering its rows")
         ]  # fmt: skip
+        if circuit >= len(kept):
+            continue
+        own = kept[circuit]
         assert isinstance(own, np.ndarray) and party.table.row_ids is not None
         ids = [str(i) for i in party.table.row_ids.tolist()]
         found[party.name] = dict(zip(ids, own.tolist(), strict=True))
@@ -63,7 +70,7 @@ def test_rows_make_a_mixture_weighed_by_rows() -> None:
     x = ROWS.select(model.schema_.names).values
     sizes = np.array([len(p.table) for p in parties], float)
     for leaves, log in zip(leaf_values(model, x), model.score_samples(ROWS), strict=True):
-        own = [leaves[f"{p.name}/0/0"] for p in parties]
+        own = [leaves[f"{p.name}/0/{i}"] for i, p in enumerate(parties)]
         assert np.exp(log) == pytest.approx(sizes @ own / sizes.sum(), rel=1e-9)
 
 
@@ -78,24 +85,63 @@ def test_classes_are_clusters_of_rows() -> None:
     x = ROWS.select(model.schema_.names).values
     for leaves, log in zip(leaf_values(model, x), model.score_samples(ROWS), strict=True):
         own = sum(
-            n / total * leaves[f"{p}/{k}/0"] for p, s in sizes.items() for k, n in enumerate(s)
+            n / total * leaves[f"{p}/{k}/{i}"]
+            for i, (p, s) in enumerate(sizes.items())
+            for k, n in enumerate(s)
         )
         assert np.exp(log) == pytest.approx(own, rel=1e-9)
+
+
+def met(labels: dict[str, dict[str, int]], parties: Sequence[str]) -> Labels:
+    """The clusters of every row id (rows, parties), −1 where a party lacks it."""
+    ids = sorted(set().union(*labels.values()))
+    return np.array([[labels[p].get(i, -1) for p in parties] for i in ids])
 
 
 @pytest.mark.parametrize("name", ["columns", "both", "uneven"])
 @pytest.mark.parametrize("target", [None, "risk"])
 def test_root_weights_count_combinations(name: str, target: str | None) -> None:
     parties = federation(name)
-    model, engine = trained(parties, target=target)
+    model, engine = trained(parties, target=target, shared_leaves="cluster")
     labels = labels_of(engine, parties)
-    ids = sorted(set().union(*labels.values()))
-    table = np.array([[labels[p].get(i, -1) for p in parties.names] for i in ids])
+    table = met(labels, parties.names)
     sizes = {p: np.bincount(list(own.values())).tolist() for p, own in labels.items()}
     x = ROWS.select(model.schema_.names).values
     for leaves, log in zip(leaf_values(model, x), model.score_samples(ROWS), strict=True):
         expected = by_hand(table, parties.names, parties.subspaces, sizes, leaves)
         assert np.exp(log) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["columns", "both", "uneven"])
+@pytest.mark.parametrize("settings", [{}, {"target": "risk"}, {"share_clusters": False}])
+def test_divisions_are_mixed_by_their_rows(name: str, settings: dict[str, Any]) -> None:
+    """Every circuit is a column split of its own; those of one division weigh e to twice what
+    their clusters say of each other."""
+    parties = federation(name)
+    model, engine = trained(parties, ensemble=2, **settings)
+    ids = {p.name: {str(i) for i in np.asarray(p.table.row_ids).tolist()} for p in parties}
+    every = sorted(set().union(*ids.values()))
+    held = np.array([[i in ids[p] for p in parties.names] for i in every])
+    divisions = numbered(by_rows_held(parties.subspaces, parties.names, held), 2)
+    tables, weights = [], []
+    for number, division in enumerate(divisions):
+        labels = {
+            p: labels_of(engine, parties, sum(p in d.parties for d in divisions[:number]))[p]
+            for p in division.parties
+        }
+        whole = met(labels, division.parties)
+        whole = whole[(whole >= 0).all(axis=1)]
+        sizes = {p: np.bincount(list(own.values())).tolist() for p, own in labels.items()}
+        tables.append((whole, sizes, division))
+        weights.append(np.exp(2 * total_correlation(*patterns(whole))))
+    groups = len(divisions) // 2
+    told = np.reshape(weights, (2, groups)) / np.sum(np.reshape(weights, (2, groups)), axis=0)
+    rows = np.array([len(t[0]) for t in tables]) * told.reshape(-1)
+    x = ROWS.select(model.schema_.names).values
+    for leaves, log in zip(leaf_values(model, x), model.score_samples(ROWS), strict=True):
+        parts = [by_hand(t, d.parties, d.spaces, sizes, leaves, first=d.first)
+                 for t, sizes, d in tables]  # fmt: skip
+        assert np.exp(log) == pytest.approx(rows @ parts / rows.sum(), rel=1e-9)
 
 
 def test_dependence_between_parties_is_captured() -> None:
@@ -145,152 +191,24 @@ def test_every_role_sends_the_same_bytes_again(name: str, settings: dict[str, An
     [
         ("rows", {}, 4, 0),  # schema, plan, sizes, graph
         ("columns", {"weights": "sizes"}, 4, 0),
-        ("columns", {}, 6, -1),  # and tokens, and the key from the first to the others
-        ("uneven", {}, 6, -1),
-        ("both", {"shared_leaves": "pooled"}, 6, -1),
-        ("uneven", {"weights": "em"}, 9, -1),  # and positions, values, the end
-        ("uneven", {"refine": 3}, 6 + 1 + 2 * 4, -1),
-        ("rows", {"refine": 2}, 4 + 2 + 1 + 2 * 3, -1),
-        ("uneven", {"target": "risk"}, 6, -1),
-        ("uneven", {"target": "risk", "share_target": True}, 6, -1 + 2),  # north tells two
-        ("uneven", {"target": "age", "share_target": True}, 6, -1),  # no classes to be told
+        # tokens, work, clusters; and the key from the first to the others
+        ("columns", {"share_clusters": False}, 8, -1),
+        ("columns", {}, 10, -1),  # own clusters, others' clusters
+        ("uneven", {}, 10, -1),
+        ("both", {"shared_leaves": "pooled"}, 8, -1),
+        ("uneven", {"weights": "em"}, 13, -1),  # and positions, values, the end
+        ("uneven", {"refine": 3}, 10 + 1 + 2 * 4, -1),
+        ("uneven", {"target": "risk"}, 10, -1),
+        ("uneven", {"target": "risk", "share_target": True}, 10, -1 + 2),  # north tells two
+        ("uneven", {"target": "age", "share_target": True}, 10, -1),  # no classes to be told
     ],
 )
 def test_exact_numbers_of_messages(
     name: str, settings: dict[str, Any], per_party: int, more: int
 ) -> None:
     parties = federation(name)
-    if name == "rows" and settings:  # rows that all hold
-        whole = mixed_table()
-        parties = fc.Federation({n: whole.rows(slice(i, 140 + i)) for i, n in enumerate("abc")})
     model, _ = trained(parties, **settings)
     assert len(model.ledger_) == per_party * len(parties) + more
-
-
-# ---------------------------------------------------------------------- what does not cross
-
-
-IDS = np.array([f"Dulcinea-{i:04d}" for i in range(80)])
-
-
-def distinctive() -> fc.Federation:
-    """Ids and values that are found among any bytes."""
-    rng = np.random.default_rng(8)
-    north = {
-        "id": IDS,
-        "pulse": rng.normal(size=80) * np.pi,
-        "count": rng.integers(10**6, 10**7, 80),
-    }
-    order = rng.permutation(80)[:70]
-    south = {
-        "id": IDS[order],
-        "height": rng.normal(size=70) * np.e,
-        "sex": rng.choice(["f", "m"], 70),
-    }
-    tables = {
-        "north": fc.Table.of(north, row_id="id", kinds={"count": "count"}),
-        "south": fc.Table.of(south, row_id="id"),
-    }
-    return fc.Federation(tables)
-
-
-def found_in(messages: list[tuple[str, Message]], needles: list[bytes]) -> list[tuple[str, str]]:
-    whole = [(sender, m.tag, m.data) for sender, m in messages]
-    return [(sender, tag) for sender, tag, data in whole if any(n in data for n in needles)]
-
-
-def spelt(value: float) -> list[bytes]:
-    ways = [struct.pack("<d", value), struct.pack("<f", value), repr(value).encode()]
-    return [*ways, str(int(value)).encode(), struct.pack("<q", int(value))] if value > 1e5 else ways
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"weights": "em"}, {"refine": 2}, {"target": "sex", "share_target": True}]
-)
-def test_no_ids_and_no_values_cross(settings: dict[str, Any]) -> None:
-    parties = distinctive()
-    _, engine = trained(parties, **settings)
-    ids = [w for i in IDS.tolist() for w in (i.encode(), i.encode("utf-32-le"))]
-    assert found_in(engine.messages, ids) == []
-    for party in parties:
-        for name in party.table.names:
-            if not party.table.schema[name].size:
-                column = party.table.values[:, party.table.schema.index(name)]
-                values = [w for v in column.tolist() for w in spelt(v)]
-                assert found_in(engine.messages, values) == [], name
-
-
-def test_the_search_finds_what_crosses() -> None:
-    """The same search, on messages that do hold an id or a value."""
-    value = float(distinctive()["north"].table.values[5, 0])
-    told = Message("x", "a/b", b"..." + struct.pack("<d", value) + b"...")
-    assert found_in([("north", told)], spelt(value)) == [("north", "a/b")]
-
-
-@pytest.mark.parametrize("settings", [{}, {"refine": 1, "target": "sex", "share_target": True}])
-def test_the_coordinator_never_has_the_key(settings: dict[str, Any]) -> None:
-    model, engine = trained(distinctive(), **settings)
-    (programs,) = engine.programs
-    secret = programs["north"].arguments["secret"]
-    assert isinstance(secret, bytes) and "secret" not in programs[COORDINATOR].arguments
-    to_it = [(s, m) for s, m in engine.messages if m.party == COORDINATOR]
-    assert to_it and found_in(to_it, [secret, secret.hex().encode()]) == []
-    keys = [e for e in model.ledger_ if e.phase == "key"]
-    assert [(e.sender, e.receiver) for e in keys] == [("north", "south")]
-    revealed = model.ledger_.revealed(COORDINATOR)
-    assert "clusters of rows that it cannot name (sealed tokens)" in set(revealed["what"])
-
-
-def test_tokens_say_nothing_of_the_order_of_rows() -> None:
-    _, engine = trained(distinctive())
-    _, other = trained(distinctive())
-    told: list[Any] = [
-        decode(m.data)
-        for e in (engine, other)
-        for s, m in e.messages
-        if (s, m.tag) == ("north", "count/tokens")
-    ]
-    assert set(told[0]) == {"tokens", "clusters"}
-    for one in told:
-        assert (np.diff(one["tokens"].astype(float)) > 0).all()
-    assert not np.isin(told[0]["tokens"], told[1]["tokens"]).any()  # another run, another key
-
-
-def test_rows_are_split_without_tokens() -> None:
-    model, engine = trained(federation("rows"))
-    assert {m.tag for _, m in engine.messages} == {
-        "agree/schema", "agree/plan", "count/sizes", "graph/leaves"
-    }  # fmt: skip
-    assert set(model.ledger_.summary().reset_index()["phase"]) == {"agree", "count", "graph"}
-
-
-# ---------------------------------------------------------------------- the target's classes
-
-
-def test_told_classes_keep_clusters_apart() -> None:
-    parties = federation("columns")
-    holder = next(p for p in parties if "risk" in p.table.schema)
-    other = next(p for p in parties if "risk" not in p.table.schema)
-    assert holder.table.row_ids is not None
-    codes = holder.table.values[:, holder.table.schema.index("risk")]
-    classes = dict(zip(map(str, holder.table.row_ids.tolist()), codes, strict=True))
-    for share in (True, False):
-        _, engine = trained(parties, target="risk", share_target=share, clusters=4)
-        found = labels_of(engine, parties)
-        mixed = {
-            name: max(
-                len({classes[i] for i, k in own.items() if k == c and not np.isnan(classes[i])})
-                for c in set(own.values())
-            )
-            for name, own in found.items()
-        }
-        assert mixed[holder.name] == 1 and mixed[other.name] == (1 if share else 2)
-
-
-def test_numbers_are_no_classes() -> None:
-    model, _ = trained(federation("columns"), target="age", share_target=True)
-    assert "labels" not in {e.phase for e in model.ledger_}
-    assert len(list(model.circuit_.leaves())) <= 6
 
 
 # ---------------------------------------------------------------------- notes and refusals
@@ -346,7 +264,11 @@ def test_other_versions_are_refused() -> None:
     ("who", "tag", "text"),
     [
         ("south", "agree/schema", "south sent list under 'agree/schema', expected dict"),
-        ("south", "count/tokens", "south sent list under 'count/tokens', expected dict"),
+        ("south", "rows/tokens", "south sent list under 'rows/tokens', expected ndarray"),
+        ("south", "clusters/own", "south sent list under 'clusters/own', expected dict"),
+        ("south", "count/clusters", "south sent list under 'count/clusters', expected dict"),
+        (COORDINATOR, "rows/plan", "coordinator sent list under 'rows/plan', expected dict"),
+        (COORDINATOR, "clusters/others", "coordinator sent list under 'clusters/others', expec"),
         (COORDINATOR, "agree/plan", "coordinator sent list under 'agree/plan', expected dict"),
         ("north", "key/tokens", "north sent list under 'key/tokens', expected str"),
     ],

@@ -12,7 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fedcircuits.engines.outcome import Kept, Outcome, check_other_party, failure, waits
+from fedcircuits.engines.outcome import (
+    Kept,
+    Outcome,
+    check_other_party,
+    failure,
+    waits,
+)
+from fedcircuits.engines.threads import as_one_of
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send
 from fedcircuits.federation.ledger import Entry
@@ -27,10 +34,11 @@ def run(programs: Mapping[str, Program[T]], kept: Kept | None = None) -> Outcome
     outcome: Outcome[T] = Outcome(kept=dict(kept or {}))
     post = _Post(frozenset(programs), outcome)
     parties = {name: _Party(name, program, post) for name, program in programs.items()}
-    while any(not p.over for p in parties.values()):
-        moved = [p.step() for p in parties.values() if not p.over]
-        if not any(moved):
-            _break_the_wait(parties)
+    with as_one_of(len(programs)):
+        while any(not p.over for p in parties.values()):
+            moved = [p.step() for p in parties.values() if not p.over]
+            if not any(moved):
+                _break_the_wait(parties)
     return outcome
 
 

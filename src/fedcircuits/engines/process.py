@@ -31,12 +31,11 @@ from socket import socketpair
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
-import torch
-
 from fedcircuits.engines import party
 from fedcircuits.engines.frames import Field, Line
 from fedcircuits.engines.outcome import Kept, Outcome, failure
 from fedcircuits.engines.parcels import Parcel, unpack
+from fedcircuits.engines.threads import threads_each
 from fedcircuits.errors import PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Entry
@@ -164,7 +163,7 @@ class _Hub(Generic[T]):
             self.ended.put(seat.name)
 
     def _hand_over(self, seat: _Seat) -> None:
-        parcel, threads = seat.parcel, max(1, torch.get_num_threads() // len(self.members))
+        parcel, threads = seat.parcel, threads_each(len(self.members))
         about = (list(parcel.sizes), parcel.block_name, list(self.members), threads, self.timeout)
         with suppress(OSError):  # its thread will see that it has died
             seat.line.say("start", *about, body=parcel.data)

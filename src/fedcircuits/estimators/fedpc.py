@@ -23,12 +23,15 @@ from fedcircuits.estimators.training import (
     require_federation,
     run_training,
 )
+from fedcircuits.estimators.vertical_setup import left_of
+from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
 from fedcircuits.protocols import one_pass
-from fedcircuits.protocols.one_pass import Learner, Plan, Rule, Trained
+from fedcircuits.protocols.one_pass import Learner, Trained
+from fedcircuits.protocols.planning import HUB, Plan, Rule, Shared
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,10 +46,16 @@ class FedPC(Model):
     ``clusters``      of every party's rows, where parties hold other columns
     ``products``      combinations of clusters to keep at most; "auto": all that occur
     ``weights``       of combinations: "cooccurrence" counts, the paper's "sizes", or "em"
-    ``shared_leaves`` of columns that several parties hold: one a "cluster", or the paper's "pooled"
+    ``shared_leaves`` of columns that several parties hold: "divided" (each in turn models them
+                      with its other columns), one a "cluster" and holder, or the paper's "pooled"
+    ``ensemble``      circuits to mix where parties hold other columns; "auto": two, or four where
+                      rows are few
     ``target``        the column to predict; its classes are clustered apart
     ``share_target``  whether its holders tell the others the class of shared rows
-    ``refine``        rounds of EM over the whole circuit across parties that hold the same rows
+    ``share_clusters`` whether parties hear which of the shared rows are alike at others
+    ``refine``        rounds of EM over the whole circuit: on rows that all parties hold or, where
+                      they hold other rows of the same columns, on all rows (needs allow_collect)
+    ``summation``     who adds up in EM over all rows: Hub(), Tree(…), Secret()
     ``on_lost``       a party that is lost: "stop", or "continue" where others hold its columns
 
     >>> import fedcircuits as fc
@@ -73,10 +82,13 @@ class FedPC(Model):
         clusters: int | Literal["auto"] = "auto",
         products: int | Literal["auto"] = "auto",
         weights: Rule = "cooccurrence",
-        shared_leaves: Literal["cluster", "pooled"] = "cluster",
+        shared_leaves: Shared = "divided",
+        ensemble: int | Literal["auto"] = "auto",
         target: str | None = None,
         share_target: bool = False,
+        share_clusters: bool = True,
         refine: int = 0,
+        summation: Summing = HUB,
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
     ) -> None:
@@ -85,9 +97,12 @@ class FedPC(Model):
         self.products = products
         self.weights = weights
         self.shared_leaves = shared_leaves
+        self.ensemble = ensemble
         self.target = target
         self.share_target = share_target
+        self.share_clusters = share_clusters
         self.refine = refine
+        self.summation = summation
         self.on_lost = on_lost
         self.random_state = random_state
 
@@ -108,16 +123,24 @@ class FedPC(Model):
         missed = _missed if self.on_lost == "continue" else None
         with Bar("FedPC"):
             run = run_training(
-                federation, lambda f: self._programs(f, state), engine, state, missed
+                federation,
+                lambda f: self._programs(
+                    f, state, left_of(self.summation, federation.names, f.names)
+                ),
+                engine,
+                state,
+                missed,
             )
         self._keep(run)
         return self
 
-    def _programs(self, federation: Federation, state: State) -> dict[str, Program[Result]]:
+    def _programs(
+        self, federation: Federation, state: State, summation: Summing
+    ) -> dict[str, Program[Result]]:
         seed = state.seed if self.random_state is None else self.random_state
         plan = Plan(
-            self.clusters, self.products, self.weights, self.shared_leaves, self.target,
-            self.share_target, self.refine, seed,
+            self.clusters, self.products, self.weights, self.shared_leaves, self.ensemble,
+            self.target, self.share_target, self.share_clusters, self.refine, seed, summation,
         )  # fmt: skip
         told: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(one_pass.coordinator, told)}
@@ -146,14 +169,15 @@ class FedPC(Model):
             warnings.warn(note, UserWarning, stacklevel=3)
 
     def _check_settings(self, federation: Federation) -> None:
-        for name, value in (("clusters", self.clusters), ("products", self.products)):
+        numbers = {"clusters": self.clusters, "products": self.products, "ensemble": self.ensemble}
+        for name, value in numbers.items():
             if value != "auto" and (not isinstance(value, int | np.integer) or value < 1):
                 raise FederationError(f"{name} must be 'auto' or a number from 1, got {value!r}")
         if not isinstance(self.refine, int | np.integer) or self.refine < 0:
             raise FederationError(f"refine must be a number of rounds from 0, got {self.refine!r}")
         for name, word, known in (
             ("weights", self.weights, ("cooccurrence", "sizes", "em")),
-            ("shared_leaves", self.shared_leaves, ("cluster", "pooled")),
+            ("shared_leaves", self.shared_leaves, ("divided", "cluster", "pooled")),
             ("on_lost", self.on_lost, ("stop", "continue")),
         ):
             if word not in known:
@@ -166,6 +190,13 @@ class FedPC(Model):
                 )
         if self.target is not None:
             federation.schema.index(self.target)
+        if not isinstance(self.summation, Summing):
+            raise FederationError(
+                f"summation must say how to add up, such as Hub() or Tree(…), got "
+                f"{type(self.summation).__name__}"
+            )
+        if self.refine and federation.kind == "horizontal":
+            self.summation.members(federation.names)  # an error where they cannot add up so
 
     # ------------------------------------------------------------------ questions
 

@@ -1,16 +1,22 @@
 """A party's rows in clusters, for the products of a federated circuit.
 
 Clusters are what parties have in common: given the combination of clusters a row is in, its parts
-at different parties are independent. With a target the rows of every class are clustered apart, so
-that whoever knows the class of a row keeps it apart from other classes.
+at different parties are independent. So they should say as much of the others' columns as they can.
+A party that knows the clusters of others for shared rows grows a tree that tells them apart by its
+own columns, by the mutual information of the two: the tree's leaves are its clusters. Otherwise
+clusters are those of a mixture over its own columns (learning/clustering.py).
+
+With a target the rows of every class are clustered apart, so that whoever knows the class of a row
+keeps it apart from other classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
+from sklearn.tree import DecisionTreeClassifier
 
 from fedcircuits.circuits.family import Array
 from fedcircuits.federation.tokens import Labels
@@ -20,6 +26,8 @@ from fedcircuits.learning.table import Table
 
 FEWEST_ROWS = 8  # of a cluster: a circuit is learned from them
 MOST_CLUSTERS = 64
+MOST_ROWS = 20_000  # that a tree is grown from
+SMALLEST = 8  # parts of an average cluster that a leaf of a tree may be small to
 
 
 def clusters_of(
@@ -34,17 +42,62 @@ def clusters_of(
         return np.zeros(len(table), np.int64)
     part = table.select(columns)
     features = Features.of(part.values, part.schema)
-    wanted = _number(len(table)) if clusters == "auto" else clusters
-    codes = np.zeros(len(table)) if classes is None else classes
+
+    def found(rows: Labels, number: int) -> Labels:
+        return split_rows(features.part(rows, np.arange(len(columns))), number, rng)
+
+    return _by_class(features.matrix, clusters, classes, found)
+
+
+def clusters_by_others(
+    table: Table,
+    columns: Sequence[str],
+    others: Labels,
+    clusters: int | Literal["auto"],
+    classes: Array | None,
+    rng: np.random.Generator,
+) -> Labels:
+    """The same by what others have said: ``others`` (rows, parties) has clusters, −1 for rows that
+    are not shared."""
+    shared = np.asarray((others >= 0).all(axis=1) & (others.shape[1] > 0))
+    if len(table) < 2 * FEWEST_ROWS or shared.sum() < 2 * FEWEST_ROWS:
+        return clusters_of(table, columns, clusters, classes, rng)
+    part = table.select(columns)
+    x = Features.of(part.values, part.schema).matrix
+
+    def found(rows: Labels, number: int) -> Labels:
+        known = rows[shared[rows]]
+        if number < 2 or len(known) < 2 * FEWEST_ROWS:
+            return np.zeros(len(rows), np.int64)
+        known = known if len(known) <= MOST_ROWS else rng.choice(known, MOST_ROWS, replace=False)
+        tree = DecisionTreeClassifier(
+            criterion="entropy",
+            max_leaf_nodes=number,
+            min_samples_leaf=max(FEWEST_ROWS, len(known) // (SMALLEST * number)),
+            random_state=int(rng.integers(2**31)),
+        )
+        leaf = tree.fit(x[known], others[known]).apply(x[rows])
+        return np.unique(leaf, return_inverse=True)[1].reshape(-1)
+
+    return _by_class(x, clusters, classes, found)
+
+
+def _by_class(
+    x: Floats,
+    clusters: int | Literal["auto"],
+    classes: Array | None,
+    found: Callable[[Labels, int], Labels],
+) -> Labels:
+    """Every class in clusters of its own, more of them for more rows."""
+    wanted = _number(len(x)) if clusters == "auto" else clusters
+    codes = np.zeros(len(x)) if classes is None else classes
     known, counts = np.unique(codes[~np.isnan(codes)], return_counts=True)
     shares = np.sqrt(counts) / np.sqrt(counts).sum()
-    label = np.full(len(table), -1, dtype=np.int64)
+    label = np.full(len(x), -1, dtype=np.int64)
     for code, share in zip(known, shares, strict=True):
         rows = np.flatnonzero(codes == code)
-        number = max(1, round(wanted * float(share)))
-        found = split_rows(features.part(rows, np.arange(len(columns))), number, rng)
-        label[rows] = found + label.max() + 1
-    return _large_enough(features.matrix, label, codes)
+        label[rows] = found(rows, max(1, round(wanted * float(share)))) + label.max() + 1
+    return _large_enough(x, label, codes)
 
 
 def _number(rows: int) -> int:

@@ -9,16 +9,24 @@ Roles: clients hold tables, a coordinator holds none.
              parties hold other columns and all have row ids.
     labels   holders of the target → clients without it: row tokens and classes. Only with
              share_target.
-    learn    nothing crosses: every client clusters its rows and learns a circuit of every subspace
-             it holds from every cluster.
-    count    client → coordinator: rows of every cluster; with a key also row tokens (a number a
-             row) with their clusters, in the order of tokens, which says nothing.
+    rows     client → coordinator: row tokens (a number a row), in their order, which says nothing.
+             coordinator → client: the divisions it is in (divisions.py). Only with a key.
+    clusters client ↔ coordinator: clusters of shared rows (exchange.py). Only with a key and
+             share_clusters.
+    learn    nothing crosses: every client clusters its rows and learns a circuit of what it models
+             from every cluster.
+    count    client → coordinator: rows of every cluster; with a key also the clusters of its rows,
+             in the order of tokens; with refine whether what it has learned may leave it.
     graph    coordinator → client: which of its leaves are used. The graph stays.
+    em       with refine or weights="em": on shared rows (network_em.py), or, where parties hold
+             other rows of the same columns and allow their circuits to leave them, on all rows
+             (row_em.py).
 
 The coordinator learns how many rows fall into which combination of clusters, and not which rows;
-what circuits have learned stays with their parties. Clients learn who takes part and which
-of their columns others hold too, and nothing of others' columns, clusters or rows. A coordinator
-that gets the key from a client could try out row ids. Weights of the root:
+what circuits have learned stays with their parties. Clients learn who takes part, which of their
+columns others hold too and, with share_clusters, which of the shared rows are alike at
+other parties; nothing else of others' columns or rows. A coordinator that gets the key from a
+client could try out row ids. Weights of the root:
 
     cooccurrence   how often clusters of different parties meet in a row (assembly.py)
     sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids
@@ -34,7 +42,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 from sklearn.base import clone
@@ -46,28 +54,34 @@ from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.federation.agreement import agree, in_agreed
 from fedcircuits.federation.collectives import gather
-from fedcircuits.federation.federation import COORDINATOR, Party, Subspace, kind_of, subspaces
+from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, subspaces
 from fedcircuits.federation.flow import Flow, compute, expect, recv, send
 from fedcircuits.federation.placement import Joint, View, leaves_at
 from fedcircuits.federation.tokens import Labels, matched, patterns, tokens
 from fedcircuits.federation.wire import AnyArray, Json
 from fedcircuits.learning.table import Table
-from fedcircuits.protocols import agreement, network_em
+from fedcircuits.protocols import agreement, exchange, network_em, row_em
 from fedcircuits.protocols.assembly import (
     POOLED,
     Assembled,
     Assembly,
+    Children,
     by_cooccurrence,
     by_rows,
     by_sizes,
+    joined,
     leaf_name,
 )
-from fedcircuits.protocols.clusters import clusters_of
-
-Rule = Literal["cooccurrence", "sizes", "em"]
-INDEPENDENT = (
-    "parties are taken to be independent beyond their clusters' sizes, because {}: give row ids "
-    "that they share, Federation(…, row_id='…')"
+from fedcircuits.protocols.divisions import Division, by_party, numbered
+from fedcircuits.protocols.exchange import compact
+from fedcircuits.protocols.planning import (
+    Plan,
+    Split,
+    Work,
+    divided,
+    telling,
+    way_of_em,
+    work_of,
 )
 
 
@@ -82,26 +96,12 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What all parties of a run do alike."""
-
-    clusters: int | Literal["auto"] = "auto"
-    products: int | Literal["auto"] = "auto"
-    weights: Rule = "cooccurrence"
-    shared: Literal["cluster", "pooled"] = "cluster"
-    target: str | None = None
-    share_target: bool = False
-    refine: int = 0  # rounds of EM over weights and leaves, across the parties
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Trained:
     """What the coordinator has at the end."""
 
     joint: Joint
     notes: tuple[str, ...] = ()  # what the user should know
-    history: tuple[float, ...] = ()  # mean log-likelihood of shared rows before every round of EM
+    history: tuple[float, ...] = ()  # mean log-likelihood of EM's rows before every round
 
 
 # ---------------------------------------------------------------------- clients
@@ -113,40 +113,49 @@ class _Task:
 
     table: Table  # in the agreed kinds and codes
     members: tuple[str, ...]
-    spaces: dict[int, list[str]]  # the subspaces it holds
-    pooled: frozenset[int]  # those it learns from all rows at once
-    clusters: int | Literal["auto"]
     tokens: bool
     receivers: tuple[str, ...]  # of the target's classes, if this client holds it
     senders: tuple[str, ...]  # of the classes, if it does not
+    work: Work | None  # known at once where rows need not be matched
 
 
 def client(party: Party, plan: Plan, learner: Learner, secret: bytes) -> Flow[View]:
     task = yield from _agreed(party)
-    key = None
+    table, key = task.table, None
     if task.tokens:
         key = yield from agreement.key_of(party.name, task.members, secret)
     classes = yield from _classes(task, plan.target, key)
+    work, order = task.work, None
+    if key is not None and table.row_ids is not None:
+        work, order = yield from _listed(table, key)
+    assert work is not None
     stamp = _stamp(task, f"{plan} {learner}", classes)
     me = zlib.crc32(party.name.encode())
-    rng = np.random.default_rng([plan.seed, me])
-    own = [n for i, names in task.spaces.items() if i not in task.pooled for n in names]
-    label = yield from compute(
-        f"clustering its rows ({stamp})",
-        lambda: clusters_of(task.table, own or task.table.names, task.clusters, classes, rng),
+    labels = yield from exchange.client(
+        work.pieces, table, order, classes, plan.target, [plan.seed, me], stamp
     )
     learned: dict[str, tuple[Circuit, Parameters]] = {}
-    for name, rows, columns in _parts(party.name, task, label):
+    for name, rows, columns in _parts(party.name, work, labels, len(table)):
         seed = int(np.random.default_rng([plan.seed, me, len(learned)]).integers(2**31))
-        work = _Learning(learner, task.table.select(columns), rows, seed)
-        learned[name] = yield from compute(f"learning {name} ({stamp})", work)
-    return (yield from _joined(party, task, key, label, learned, stamp))
+        learning = _Learning(learner, table.select(columns), rows, seed)
+        step = f"learning {name.rpartition('/')[0]} ({stamp}, {learning.mark:08x})"
+        learned[name] = yield from compute(step, learning)
+    graph = yield from _counted(party, order, labels, plan)
+    leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph["used"])
+    values = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
+    view = View(party.name, table.schema, leaves, values, party.allow_collect)
+    if graph["em"] == "rows":
+        ways = (task.members, plan.summation, plan.refine)
+        return (yield from row_em.client(view, table, *ways, stamp))
+    if graph["em"] == "network":
+        listed = table if order is None else table.rows(order)
+        return (yield from network_em.client(view, listed, table, stamp))
+    return view
 
 
 def _stamp(task: _Task, settings: str, classes: Array | None) -> str:
     """Of all that a client's work depends on: it is kept for the same rows and plan only."""
-    schema, spaces = task.table.schema.to_json(), sorted(task.spaces.items())
-    about = json.dumps([schema, spaces, sorted(task.pooled), task.clusters, settings])
+    about = json.dumps([task.table.schema.to_json(), settings])
     found = zlib.crc32(task.table.values.tobytes(), zlib.crc32(about.encode()))
     return f"plan {found if classes is None else zlib.crc32(classes.tobytes(), found):08x}"
 
@@ -156,12 +165,10 @@ def _agreed(party: Party) -> Flow[_Task]:
     return _Task(
         in_agreed(party.table, Schema.from_json(told["schema"])),
         tuple(told["members"]),
-        {int(i): names for i, names in told["spaces"]},
-        frozenset(told["pooled"]),
-        told["clusters"],
         told["tokens"],
         tuple(told["receivers"]),
         tuple(told["senders"]),
+        None if told["tokens"] else Work.of(told),
     )
 
 
@@ -174,15 +181,28 @@ def _classes(task: _Task, target: str | None, key: bytes | None) -> Flow[Array |
     return None if number or np.isnan(y).all() else y
 
 
-def _parts(me: str, task: _Task, label: Labels) -> list[tuple[str, Labels, list[str]]]:
+def _listed(table: Table, key: bytes) -> Flow[tuple[Work, Labels]]:
+    """The client lists its rows as tokens, and hears what to do with them."""
+    assert table.row_ids is not None
+    sealed = tokens(table.row_ids, key)
+    order = np.argsort(sealed)
+    yield from send(COORDINATOR, "rows/tokens", sealed[order], "sealed tokens of its rows")
+    heard = yield from recv(COORDINATOR, "rows/plan")
+    return Work.of(expect(heard, dict, COORDINATOR, "rows/plan")), order
+
+
+def _parts(
+    me: str, work: Work, labels: Mapping[int, Labels], rows: int
+) -> list[tuple[str, Labels, list[str]]]:
     """Name, rows and columns of every leaf of this client."""
     found = []
-    for space, names in task.spaces.items():
-        if space in task.pooled:
-            found.append((leaf_name(me, POOLED, space), np.arange(len(label)), names))
+    for group, (division, names) in work.groups.items():
+        if group in work.pooled:
+            found.append((leaf_name(me, POOLED, group), np.arange(rows), names))
             continue
+        label = labels[division]
         for cluster in range(int(label.max()) + 1):
-            found.append((leaf_name(me, cluster, space), np.flatnonzero(label == cluster), names))
+            found.append((leaf_name(me, cluster, group), np.flatnonzero(label == cluster), names))
     return found
 
 
@@ -194,6 +214,13 @@ class _Learning:
     table: Table
     rows: Labels
     seed: int
+
+    @property
+    def mark(self) -> int:
+        """Of the rows and columns, so that kept work is found whatever its leaf is called."""
+        return zlib.crc32(
+            self.rows.tobytes(), zlib.crc32(f"{self.seed} {self.table.names}".encode())
+        )
 
     def __call__(self) -> tuple[Circuit, Parameters]:
         own = clone(self.learner)
@@ -209,101 +236,94 @@ class _Learning:
         return own.circuit_, own.parameters_
 
 
-def _joined(
-    party: Party,
-    task: _Task,
-    key: bytes | None,
-    label: Labels,
-    learned: Mapping[str, tuple[Circuit, Parameters]],
-    stamp: str,
-) -> Flow[View]:
-    sizes = np.bincount(label).tolist()
+def _counted(
+    party: Party, order: Labels | None, labels: Mapping[int, Labels], plan: Plan
+) -> Flow[agreement.Told]:
+    """The client tells its clusters, and hears what the graph makes of them."""
+    sizes: dict[str, Json] = {str(d): np.bincount(own).tolist() for d, own in labels.items()}
+    if plan.refine:
+        sizes["collect"] = party.allow_collect
     yield from send(COORDINATOR, "count/sizes", sizes, "rows of every cluster")
-    rows = task.table
-    if key is not None and rows.row_ids is not None:
-        sealed = tokens(rows.row_ids, key)
-        order = np.argsort(sealed)
-        rows = rows.rows(order)
-        told: dict[str, AnyArray] = {
-            "tokens": sealed[order],
-            "clusters": label[order].astype(np.int32),
-        }
+    if order is not None:
+        told: dict[str, AnyArray] = {str(d): compact(own[order]) for d, own in labels.items()}
         reveals = "clusters of rows that it cannot name (sealed tokens)"
-        yield from send(COORDINATOR, "count/tokens", told, reveals)
-    heard = yield from recv(COORDINATOR, "graph/leaves")
-    graph = expect(heard, dict, COORDINATOR, "graph/leaves")
-    leaves = tuple(_leaf(name, *learned[name]) for name in graph["used"])
-    values = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
-    view = View(party.name, task.table.schema, leaves, values, party.allow_collect)
-    if graph["em"]:
-        view = yield from network_em.client(view, rows, task.table, stamp)
-    return view
-
-
-def _leaf(name: str, circuit: Circuit, parameters: Parameters) -> Leaf:
-    return Leaf(name, CIRCUIT, circuit.schema.names)
+        yield from send(COORDINATOR, "count/clusters", told, reveals)
+    return expect((yield from recv(COORDINATOR, "graph/leaves")), dict, COORDINATOR, "graph/leaves")
 
 
 # ---------------------------------------------------------------------- the coordinator
 
 
 def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
-    schema, spaces, sealed = yield from _plans(members, plan)
+    split, divisions = yield from _plans(members, plan)
+    where, notes = None, split.notes(plan)
+    if split.sealed:
+        where = yield from _matched(members)
+        divisions, notes = divided(split, members, where, plan)
+        yield from _tell(divisions, members, split, plan)
+        told = {i: d for i, d in enumerate(divisions) if telling(d, split, plan)}
+        if told:
+            yield from exchange.coordinator(told, members, where)
     found = yield from gather(members, "count/sizes")
-    sizes = {p: expect(found[p], list, p, "count/sizes") for p in members}
-    where, labels = None, None
-    if sealed:
-        where, labels = yield from _rows(members)
+    sizes = {p: expect(found[p], dict, p, "count/sizes") for p in members}
+    labels = None if where is None else (yield from _labels(members, divisions, where))
     rng = np.random.default_rng([plan.seed, 0])
-    made = Assembly(spaces, sizes, pooled=plan.shared == "pooled")
-    joined, notes = _join(made, schema, spaces, members, labels, plan, rng)
+    parts = [
+        _children(i, d, {p: sizes[p][str(i)] for p in d.parties}, labels, split, plan, rng)
+        for i, d in enumerate(divisions)
+    ]
+    made = joined([(m, c) for m, c in parts if c is not None], split.schema)
     shared = None if where is None else where[(where >= 0).all(axis=1)]  # rows that all hold
-    em = plan.refine > 0 or (plan.weights == "em" and len(spaces) > 1)
-    if em and (shared is None or not len(shared)):
-        notes = (*notes, "no row is held by all parties: EM across them was left out")
-        em = False
+    allowed = all(own.get("collect") for own in sizes.values())
+    em, more = way_of_em(split, plan, shared, allowed)
+    joint, history = yield from _placed(made, members, shared, em, plan)
+    return Trained(joint, (*notes, *more), history)
+
+
+def _placed(
+    made: Assembled, members: Sequence[str], shared: Labels | None, em: str, plan: Plan
+) -> Flow[tuple[Joint, tuple[float, ...]]]:
+    """Everybody hears which of its leaves are used; then EM, if there is any."""
     for party in members:
-        used = [leaf.name for leaf in leaves_at(joined.circuit, joined.placement, party)]
+        used = [leaf.name for leaf in leaves_at(made.circuit, made.placement, party)]
         told: Json = {"used": cast(Json, used), "em": em}
         yield from send(party, "graph/leaves", told, "which of its clusters are used")
-    whole = Joint(joined.circuit, joined.placement, joined.parameters)
-    if not em or shared is None:
-        return Trained(whole, notes)
-    positions = {p: shared[:, i] for i, p in enumerate(members)}
-    whole, history = yield from network_em.coordinator(whole, positions, plan.refine)
-    return Trained(whole, notes, history)
+    whole = Joint(made.circuit, made.placement, made.parameters)
+    if em == "rows":
+        return (yield from row_em.coordinator(whole, members, plan.summation, plan.refine))
+    if em == "network" and shared is not None:
+        positions = {p: shared[:, i] for i, p in enumerate(members)}
+        return (yield from network_em.coordinator(whole, positions, plan.refine))
+    return whole, ()
 
 
-def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Schema, list[Subspace], bool]]:
+# ---------------------------------------------------------------------- who does what
+
+
+def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Split, list[Division]]]:
     schemas, ids = yield from agreement.schemas_of(members)
     schema = agree(schemas)
     if plan.target is not None:
         schema.index(plan.target)  # an error that names it
     spaces = subspaces({p: s.names for p, s in schemas.items()}, schema.names)
-    apart = kind_of(spaces, len(members)) != "horizontal"
-    sealed = ids and ((apart and plan.weights != "sizes") or plan.refine > 0)
+    horizontal = kind_of(spaces, len(members)) == "horizontal"
+    sealed = ids and not horizontal and (plan.weights != "sizes" or plan.refine > 0)
+    split = Split(schema, spaces, horizontal, sealed)
+    divisions = numbered(by_party(spaces, members) if horizontal else [spaces])
     for party in members:
-        held = [(i, list(s.variables)) for i, s in enumerate(spaces) if party in s.holders]
         told = plan.share_target and sealed and plan.target is not None
         target = plan.target if told and schema[str(plan.target)].size else None
         knows = target in schemas[party]
         asked = agreement.asked(party, members, schemas, schema) | {
-            "spaces": [[i, names] for i, names in held],
-            "pooled": [
-                i for i, _ in held if plan.shared == "pooled" and len(spaces[i].holders) > 1
-            ],
-            "clusters": plan.clusters if apart else 1,
             "tokens": sealed,
-            "receivers": _with(schemas, target, knows, holding=False),
-            "senders": _with(schemas, target, not knows, holding=True),
+            "receivers": cast(Json, _with(schemas, target, knows, holding=False)),
+            "senders": cast(Json, _with(schemas, target, not knows, holding=True)),
         }
-        yield from send(
-            party,
-            "agree/plan",
-            cast(Json, asked),
-            "who takes part, which of its columns others hold",
-        )
-    return schema, spaces, sealed
+        if not sealed:
+            asked |= work_of(party, divisions, split, plan)
+        reveals = "who takes part, which of its columns others hold"
+        yield from send(party, "agree/plan", cast(Json, asked), reveals)
+    return split, divisions
 
 
 def _with(
@@ -314,37 +334,55 @@ def _with(
     return [p for p, s in schemas.items() if (target in s) == holding]
 
 
-def _rows(members: Sequence[str]) -> Flow[tuple[Labels, Labels]]:
-    """Where each party lists a row (rows, parties), and the row's cluster there, −1 if nowhere."""
-    found = yield from gather(members, "count/tokens")
-    told = [expect(found[p], dict, p, "count/tokens") for p in members]
-    where = matched([np.asarray(t["tokens"], np.uint64) for t in told])
-    labels = np.full(where.shape, -1, dtype=np.int64)
-    for i, own in enumerate(told):
-        held = where[:, i] >= 0
-        labels[held, i] = own["clusters"][where[held, i]]
-    return where, labels
+def _matched(members: Sequence[str]) -> Flow[Labels]:
+    """Where each party lists a row (rows, parties), −1 where it does not hold it."""
+    found = yield from gather(members, "rows/tokens")
+    told = [expect(found[p], np.ndarray, p, "rows/tokens") for p in members]
+    return matched([np.asarray(t, np.uint64) for t in told])
 
 
-def _join(
-    made: Assembly,
-    schema: Schema,
-    spaces: Sequence[Subspace],
-    members: Sequence[str],
-    labels: Labels | None,
+def _tell(
+    divisions: Sequence[Division], members: Sequence[str], split: Split, plan: Plan
+) -> Flow[None]:
+    for party in members:
+        work = work_of(party, divisions, split, plan)
+        reveals = "which of its columns it models, with how many others"
+        yield from send(party, "rows/plan", work, reveals)
+
+
+def _labels(
+    members: Sequence[str], divisions: Sequence[Division], where: Labels
+) -> Flow[dict[int, Labels]]:
+    """For every division the clusters of all rows (rows, its parties), −1 where one lacks them."""
+    found = yield from gather(members, "count/clusters")
+    told = {p: expect(found[p], dict, p, "count/clusters") for p in members}
+    labels = {}
+    for number, division in enumerate(divisions):
+        at = where[:, [members.index(p) for p in division.parties]]
+        own = np.full(at.shape, -1, dtype=np.int64)
+        for i, party in enumerate(division.parties):
+            held = at[:, i] >= 0
+            own[held, i] = told[party][str(number)][at[held, i]]
+        labels[number] = own
+    return labels
+
+
+def _children(
+    number: int,
+    division: Division,
+    sizes: Mapping[str, list[int]],
+    labels: Mapping[int, Labels] | None,
+    split: Split,
     plan: Plan,
     rng: np.random.Generator,
-) -> tuple[Assembled, tuple[str, ...]]:
-    if kind_of(spaces, len(members)) == "horizontal":
-        return by_rows(made, schema), ()
-    if plan.weights == "sizes":
-        return by_sizes(made, schema, plan.products, rng), ()
-    if labels is None:
-        why = "not all of them have row ids"
-    else:
+) -> tuple[Assembly, Children | None]:
+    made = Assembly(division.spaces, sizes, division.first, plan.shared == "pooled")
+    parties = division.parties
+    if len(parties) == 1:
+        return made, by_rows(made, parties[0])
+    if plan.weights != "sizes" and labels is not None:
         most = None if plan.products == "auto" else plan.products
-        found = by_cooccurrence(made, schema, members, *patterns(labels), most)
-        if found is not None:
-            return found, ()
-        why = "no row is held by parties that have all variables together"
-    return by_sizes(made, schema, plan.products, rng), (INDEPENDENT.format(why),)
+        children = by_cooccurrence(made, parties, *patterns(labels[number]), most)
+        if children is not None:
+            return made, children
+    return made, by_sizes(made, plan.products, rng)

@@ -75,6 +75,19 @@ class Counts:
         steps = tuple(_scaled(s, factor) for s in self.steps)
         return Counts(self.log_likelihood * factor, self.weight * factor, steps)
 
+    def flat(self) -> Array:
+        """All statistics end to end, without log-likelihood and weight: what parties add up."""
+        parts = [t.reshape(-1).double() for step in self.steps for t in _tensors(step)]
+        return np.asarray(torch.cat(parts).numpy()) if parts else np.zeros(0)
+
+    def like(self, vector: Array) -> Counts:
+        """Counts of the same shapes whose statistics are these."""
+        rest = iter(torch.split(torch.tensor(vector), self._sizes()))
+        return Counts(0.0, 0.0, tuple(_like(step, rest) for step in self.steps))
+
+    def _sizes(self) -> list[int]:
+        return [t.numel() for step in self.steps for t in _tensors(step)]
+
 
 def _add(a: Derivative, b: Derivative) -> Derivative:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
@@ -90,6 +103,24 @@ def _scaled(d: Derivative, factor: float) -> Derivative:
     if isinstance(d, LeafCounts | JointCounts):
         return d.scaled(factor)
     return None if d is None else d * factor
+
+
+def _tensors(d: Derivative) -> tuple[Tensor, ...]:
+    if isinstance(d, LeafCounts):
+        return d.sums, d.count
+    if isinstance(d, JointCounts):
+        return tuple(d.sums.values())
+    return () if d is None else (d,)
+
+
+def _like(d: Derivative, rest: Iterator[Tensor]) -> Derivative:
+    """A step's statistics of the same shapes, from the next vectors."""
+    new = [next(rest).to(t).view(t.shape) for t in _tensors(d)]
+    if isinstance(d, LeafCounts):
+        return LeafCounts(*new)
+    if isinstance(d, JointCounts):
+        return JointCounts(dict(zip(d.sums, new, strict=True)))
+    return new[0] if new else None
 
 
 class Program:

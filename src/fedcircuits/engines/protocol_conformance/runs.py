@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.engines.protocol_conformance.trial import Trial, recorded, require_all
+from fedcircuits.engines.threads import as_one_of
 from fedcircuits.federation.replay import replay
 
 T = TypeVar("T")
@@ -48,7 +49,8 @@ def _again(trial: Trial[T], kept: Kept | None, run: str) -> Iterator[str]:
 
 def replays(trial: Trial[T]) -> Iterator[str]:
     programs = trial.fresh()
-    sent = {n: replay(programs[n], record.inbox) for n, record in trial.records.items()}
+    with as_one_of(len(programs)):
+        sent = {n: replay(programs[n], record.inbox) for n, record in trial.records.items()}
     yield from trial.sends(sent, "when replayed")
 
 

@@ -1,0 +1,203 @@
+"""EM across parties that hold other rows of the same columns: expected statistics of everybody's
+rows add up, and everybody makes the same M-step.
+
+    em/graph      coordinator → client: the graph above the leaves, and its weights.
+    em/leaves     client → every other client: its leaves, and the mean and deviation of its
+                  columns over all its rows.
+    em/size       first client → coordinator, where it takes part in sums: how many numbers these
+                  have. It contributes zeros.
+    em/counts/t   client → sum: expected statistics of its rows for every sum and leaf of the whole
+                  circuit, their log-likelihood and number. All clients learn the total.
+    em/learned    first client → coordinator: the new weights above the leaves, and the
+                  log-likelihood before every round.
+
+One round is one iteration of EM of the whole circuit on the rows of all parties: their likelihood
+never falls, but for what the rows that stand behind every leaf take from it (leaf_em.py). A row
+that several parties hold counts as often.
+
+Leaves leave their parties, so every party must have allowed it (``allow_collect``); a client that
+has not refuses. Clients learn each other's circuits, before and after, and the mean and deviation
+of each other's columns, which circuits tell nearly as well. Whoever sees one party's array of
+em/counts learns weighted sums of its rows for every node (how many rows, their sums and squares of
+columns, counts of categories): a node that few rows reach tells these rows. Whom that is decides
+the summation: a hub sees every party's array, neighbours in gossip each other's; with
+``privacy.secure_sum.Secret`` nobody does, and the coordinator learns no more than em/learned. All
+clients learn the totals; of two each works out the other's array. The coordinator learns no leaf.
+
+A hub, a tree and secret shares give everybody the same bits. Where members gossip they differ
+within the tolerance; the weights above the leaves are then the first client's.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.family import Array, Arrays
+from fedcircuits.circuits.parameters import WEIGHT, Parameters
+from fedcircuits.errors import FederationError, ProtocolError
+from fedcircuits.federation.circuits_on_wire import Learned, off_wire, on_wire
+from fedcircuits.federation.collectives import Summing, broadcast
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, compute, expect, recv, send
+from fedcircuits.federation.placement import Joint, View
+from fedcircuits.federation.wire import AnyArray, Encoded, Json, encode
+from fedcircuits.learning.table import Table
+from fedcircuits.protocols.leaf_em import EMLeaf, Moments
+
+COUNTS = "expected statistics of its rows for every node, their log-likelihood and number"
+HEAD = 3  # log-likelihood of rows that are possible, number of those that are not, of all
+Message = Mapping[str, AnyArray]
+
+
+def _moments(message: Message, names: tuple[str, ...], sender: str) -> Moments:
+    mean, deviation = (np.array(message.get(k, ()), np.float64) for k in ("mean", "deviation"))
+    sound = mean.shape == deviation.shape == (len(names),) and (deviation > 0).all()
+    if not sound or not np.isfinite([mean, deviation]).all():
+        raise ProtocolError(f"{sender} sent no mean and deviation of its columns under 'em/leaves'")
+    return Moments(names, mean, deviation)
+
+
+class _Whole:
+    """The whole circuit on one party's rows: the graph above the leaves, and all leaves."""
+
+    def __init__(
+        self,
+        me: str,
+        rows: Table,
+        circuit: Circuit,
+        weights: Mapping[str, Arrays],
+        told: Mapping[str, Message],
+    ) -> None:
+        found: dict[str, EMLeaf] = {}
+        learned: dict[str, Learned] = {}
+        for party, message in told.items():
+            own = off_wire(message, party, "em/leaves")
+            moments, whole = _moments(message, rows.names, party), rows if party == me else None
+            found |= {n: EMLeaf(leaf, rows, moments, whole) for n, leaf in own.items()}
+            learned |= own
+        parameters = Parameters(weights, learned)
+        parameters.check(circuit)
+        self.leaves = {leaf.name: found[leaf.name] for leaf in circuit.leaves()}
+        self.network = Network(circuit)
+        self.packed = self.network.pack(parameters)
+        one, nothing = np.zeros((len(self.leaves), 1)), np.zeros(1)  # a row that weighs nothing
+        above = self.network.posteriors(one, self.packed, nothing)[1]
+        self._shapes = [above, *(leaf.nothing() for leaf in self.leaves.values())]
+        self.sizes = [len(shape.flat()) for shape in self._shapes]
+
+    def counted(self) -> Array:
+        """What this party adds: the head, then statistics of the graph and of every leaf."""
+        given = np.stack([leaf.log_values() for leaf in self.leaves.values()])  # (leaves, rows)
+        posterior, counts = self.network.posteriors(given, self.packed)
+        logs = self.network.log_values(given, self.packed)
+        possible = np.isfinite(logs)
+        head = np.array([logs[possible].sum(), (~possible).sum(), len(logs)])
+        pairs = zip(self.leaves.values(), posterior, strict=True)
+        return np.concatenate(
+            [head, counts.flat(), *(leaf.counts(own).flat() for leaf, own in pairs)]
+        )
+
+    def maximise(self, total: Array) -> None:
+        parts = np.split(total[HEAD:], np.cumsum(self.sizes)[:-1])
+        above, *counts = [s.like(own) for s, own in zip(self._shapes, parts, strict=True)]
+        self.packed = self.network.program.maximise(above, self.packed)
+        for leaf, own in zip(self.leaves.values(), counts, strict=True):
+            leaf.maximise(own)
+
+    def weights(self) -> dict[str, Array]:
+        found = self.network.program.unpack(self.packed)
+        return {name: found[name][WEIGHT] for name in found}
+
+
+def client(
+    view: View, rows: Table, members: Sequence[str], summing: Summing, rounds: int, stamp: str = ""
+) -> Flow[View]:
+    """``stamp``: of what its leaves were learned from. Work is kept for the same circuits only."""
+    if not view.allow_collect:
+        raise FederationError(f"{view.me} was asked for its leaves, which may not leave it")
+    me, first, taking = view.me, members[0], summing.members(members)
+    graph = expect((yield from recv(COORDINATOR, "em/graph")), dict, COORDINATOR, "em/graph")
+    circuit = Circuit.from_json(graph["circuit"])
+    weights = {n: {WEIGHT: np.array(w, np.float64)} for n, w in graph["weights"].items()}
+    rows = rows.select(circuit.schema.names)  # in one order at all parties
+    told = yield from _exchanged(view, rows, members)
+    whole = _Whole(me, rows, circuit, weights, told)
+    if me == first and COORDINATOR in taking:
+        size = HEAD + sum(whole.sizes)
+        yield from send(COORDINATOR, "em/size", size, "how many statistics its circuits have")
+    summation, history, mark = summing.at(me, taking), [], _mark(stamp, graph, told)
+    for t in range(rounds):
+        own = yield from compute(f"counting its rows, round {t} ({mark:08x})", whole.counted)
+        total = yield from summation.sum(f"em/counts/{t}", own, COUNTS)
+        mark = zlib.crc32(total.tobytes(), mark)
+        history.append(-np.inf if total[1] >= 0.5 else total[0] / total[2])
+        whole.maximise(total)
+    if me == first:
+        learned = {
+            "history": np.array(history),
+            **{f"of {n}": w for n, w in whole.weights().items()},
+        }
+        about = "weights above the leaves, and the likelihood of all rows"
+        yield from send(COORDINATOR, "em/learned", learned, about)
+    after = {leaf.name: whole.leaves[leaf.name].learned() for leaf in view.leaves}
+    return replace(view, parameters=Parameters({}, after), _ready={})
+
+
+def _exchanged(view: View, rows: Table, members: Sequence[str]) -> Flow[dict[str, Message]]:
+    """What every party tells of its leaves, in one form for all, its own too."""
+    moments = Moments.of(rows)
+    own: Message = on_wire(view.parameters.circuits) | {
+        "mean": moments.mean, "deviation": moments.deviation
+    }  # fmt: skip
+    others = [p for p in members if p != view.me]
+    about = "its learned leaves; mean and deviation of its columns"
+    yield from broadcast(others, "em/leaves", Encoded(encode(own)), about)
+    found = {view.me: own}
+    for party in others:
+        found[party] = expect((yield from recv(party, "em/leaves")), dict, party, "em/leaves")
+    return {p: found[p] for p in members}
+
+
+def _mark(stamp: str, graph: Mapping[str, object], told: Mapping[str, Message]) -> int:
+    """Of all that a party's statistics depend on."""
+    found = zlib.crc32(json.dumps([stamp, graph]).encode())
+    for message in told.values():
+        for array in message.values():
+            found = zlib.crc32(array.tobytes(), found)
+    return found
+
+
+def coordinator(
+    joint: Joint, members: Sequence[str], summing: Summing, rounds: int
+) -> Flow[tuple[Joint, tuple[float, ...]]]:
+    first, taking = members[0], summing.members(members)
+    weights = {n: own[WEIGHT].tolist() for n, own in joint.parameters.values.items()}
+    graph = cast(Json, {"circuit": joint.circuit.to_json(), "weights": weights})
+    about = "the graph above the leaves and its weights: how many rows each of them stands for"
+    yield from broadcast(members, "em/graph", graph, about)
+    if COORDINATOR in taking:
+        size = expect((yield from recv(first, "em/size")), int, first, "em/size")
+        summation = summing.at(COORDINATOR, taking)
+        for t in range(rounds):
+            yield from summation.sum(f"em/counts/{t}", np.zeros(size), COUNTS)
+    learned = expect((yield from recv(first, "em/learned")), dict, first, "em/learned")
+    after = {n: {WEIGHT: _weight(learned, n, joint, first)} for n in joint.parameters}
+    history = tuple(float(v) for v in learned["history"])
+    return replace(joint, parameters=Parameters(after)), history
+
+
+def _weight(learned: Mapping[str, AnyArray], node: str, joint: Joint, sender: str) -> Array:
+    found, before = learned.get(f"of {node}"), joint.parameters[node][WEIGHT]
+    if found is not None and found.shape == before.shape and found.dtype == before.dtype:
+        weight = np.array(found, np.float64)
+        if (weight >= 0).all() and np.allclose(weight.sum(axis=1), 1.0):
+            return weight
+    raise ProtocolError(f"{sender} sent no weights of {node!r} under 'em/learned'")
