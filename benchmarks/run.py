@@ -13,6 +13,8 @@ from benchmarks.federated import peers as federated_peers
 from benchmarks.federated import scale as federated_scale
 from benchmarks.federated import table as federated
 from benchmarks.runner import Json, write_json
+from benchmarks.vertical import section as vertical
+from benchmarks.vertical import trajectories
 
 SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "evaluation": evaluation.run,
@@ -24,6 +26,8 @@ SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "images": images.run,
     "learners": learners.run,
     "mixed": mixed.run,
+    "vertical": vertical.run,
+    "vertical_trajectories": trajectories.run,
 }
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fedcircuits.estimators.learn_spn import LearnSPN
     from fedcircuits.estimators.mixture import MixtureOfProducts
     from fedcircuits.estimators.model import CircuitModel, Model, load
+    from fedcircuits.estimators.private_forest import PrivateForest
     from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
     from fedcircuits.estimators.vertical import VerticalGaussianMixture
     from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
@@ -66,6 +67,7 @@ __all__ = [
     "Parameters",
     "ParquetRows",
     "Party",
+    "PrivateForest",
     "Product",
     "Schema",
     "Secret",
@@ -107,6 +109,7 @@ _NAMES = {
     "estimators.learn_spn": "LearnSPN",
     "estimators.mixture": "MixtureOfProducts",
     "estimators.model": "CircuitModel Model load",
+    "estimators.private_forest": "PrivateForest",
     "estimators.trees": "ChowLiuTree HiddenChowLiuTree MixtureOfChowLiuTrees",
     "estimators.vertical": "VerticalGaussianMixture",
     "estimators.vertical_kmeans": "VerticalKMeans",

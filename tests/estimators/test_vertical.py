@@ -116,6 +116,22 @@ def test_it_says_when_it_has_not_settled() -> None:
         ({"leaves": {"y": "gamma"}}, "leaves names 'y', which is no column"),
         ({"leaves": {"x0": "poisson"}}, "'x0', a real, cannot be 'poisson', which is for count"),
         ({"summation": Tree([("north", "east"), ("south", "south")])}, "falls apart"),
+        ({"summation": "tree"}, r"summation='tree': expected Hub\(\), Tree\(graph\)"),
+        ({"summation": Tree}, "with brackets"),
+        ({"n_components": 241}, "n_components=241 and 240 rows: take at most"),
+        ({"n_components": "3"}, "n_components must be a whole number from 1, got '3'"),
+        ({"random_state": np.random.default_rng(0)}, "random_state must be a whole number from 0"),
+        ({"random_state": -1}, "random_state must be a whole number from 0, got -1"),
+        ({"leaves": ["x0"]}, r"leaves=\['x0'\]: expected a dict"),
+        ({"means_init": "k-means"}, "means_init: expected numbers, got k-means"),
+        (
+            {"means_init": np.zeros((1, 7)), "precisions_init": np.zeros((1, 7, 7))},
+            "precisions_init: expected positive definite matrices, that of component 0 is not",
+        ),
+        (
+            {"means_init": np.zeros((1, 7)), "precisions_init": -np.ones((1, 7))},
+            "precisions are inverse covariances",
+        ),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], text: str) -> None:
@@ -142,6 +158,41 @@ def test_rows_without_ids_are_taken_in_their_order() -> None:
     with pytest.warns(UserWarning, match="taken to be in the same order"):
         model = VerticalGaussianMixture(3, random_state=0).fit(fc.Federation(parts))
     assert np.array_equal(model.labels_["north"], model.predict(FRAME))
+
+
+@pytest.mark.parametrize("summation", [Hub(), Tree("path")])
+def test_without_ids_the_graph_is_still_the_leaders(summation: Any) -> None:
+    parts = {n: FRAME[[f"x{j}" for j in b]] for n, b in zip(NAMES, BLOCKS, strict=False)}
+    model = VerticalGaussianMixture(3, random_state=0, summation=summation)
+    with pytest.warns(UserWarning, match="taken to be in the same order"):
+        model.fit(fc.Federation(parts, allow_collect=True))
+    assert model.schema_.names == tuple(FRAME.columns)
+    assert 0 < model.probability("x0 > 0 and x6 > 0") < 1
+
+
+def test_without_ids_columns_move_into_hubs() -> None:
+    parts = {f"p{j}": FRAME[[f"x{j}"]] for j in range(7)}
+    model = VerticalGaussianMixture(2, random_state=0, summation=Tree("cycle"), hops=1)
+    with pytest.warns(UserWarning, match="taken to be in the same order"):
+        model.fit(fc.Federation(parts))
+    assert model.score(FRAME) == pytest.approx(model.lower_bound_, abs=1e-9)
+
+
+def test_parties_without_common_rows_are_named() -> None:
+    frame = FRAME.assign(id=np.arange(len(FRAME)))
+    parts = {"a": frame[["id", "x0"]], "b": frame[["id", "x1"]]}
+    parts["c"] = frame[["x2"]].assign(id=np.arange(len(frame)) + 1000)
+    with pytest.warns(
+        UserWarning, match="c has no row in common with another party.*alike"
+    ) as told:
+        VerticalGaussianMixture(2, random_state=0).fit(fc.Federation(parts, row_id="id"))
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("weights", [["a"] * len(X), dict.fromkeys(range(len(X)), "a")])
+def test_weights_that_are_no_numbers(weights: Any) -> None:
+    with pytest.raises(FederationError, match=r"sample_weight: expected numbers, got \['a'"):
+        VerticalGaussianMixture().fit(federation(X, BLOCKS), sample_weight=weights)
 
 
 def test_two_parties_are_warned() -> None:
@@ -193,7 +244,7 @@ def test_new_rows_at_parties_or_in_a_table() -> None:
     np.testing.assert_allclose(alone, model.score_samples(south), atol=1e-9)
     with pytest.raises(QueryError, match="a column is predicted for rows of a table"):
         model.predict(parties, "x0")
-    with pytest.raises(QueryError, match="south has 'x0', which the model learned elsewhere"):
+    with pytest.raises(QueryError, match="south has 'x0', which the model has learned at north"):
         model.predict(fc.Federation({"south": FRAME[["x0"]]}))
 
 
@@ -316,6 +367,21 @@ def test_a_collapsed_component_is_named() -> None:
     for party, column, note in zip(NAMES, ("x0", "x3", "x5"), notes, strict=False):
         assert note.startswith(f"component 1 has collapsed at {party}: '{column}'")
         assert "raise reg_covar, or take fewer components" in note
+
+
+def test_one_row_is_one_component() -> None:
+    model = VerticalGaussianMixture(1, random_state=0).fit(federation(X[:1], BLOCKS))
+    np.testing.assert_allclose(model.means_, X[:1])
+    assert model.weights_.tolist() == [1.0]
+
+
+def test_many_collapsed_components_cost_one_line_a_column() -> None:
+    """Eight groups of equal rows, and a component on each."""
+    x = np.repeat(10 * np.random.default_rng(0).normal(size=(8, 7)), 4, axis=0)
+    model = VerticalGaussianMixture(8, means_init=x[::4], random_state=0)
+    with pytest.warns(UserWarning, match="components 0, 1, 2, 3, 4, … have collapsed at") as told:
+        model.fit(federation(x, BLOCKS))
+    assert len(told) == 3
 
 
 def test_without_a_floor_the_party_and_component_are_named() -> None:

@@ -123,6 +123,7 @@ def test_scale_free_has_parties_with_many_links() -> None:
         (nx.path_graph(3), "lacks west"),
         (nx.DiGraph([(0, 1), (1, 2), (2, 3)]), r"a directed graph, .* graph.to_undirected\(\)"),
         (nx.grid_2d_graph(2, 2), r"a node \(0, 0\) of the graph: expected names of parties"),
+        (None, "graph=None: expected the name of one, pairs of parties, or a networkx graph"),
         ({"north": ["east"]}, "expected pairs of parties as links, got 'north'"),
         ([(0, 1), (1,)], r"expected pairs of parties as links, got \(1,\)"),
         ("ring", "an unknown graph 'ring': expected complete, cycle, path, star, grid, geometric"),

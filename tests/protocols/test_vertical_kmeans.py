@@ -95,6 +95,10 @@ def test_manners() -> None:
         VerticalKMeans(2).predict(X)
     with pytest.raises(FederationError, match="n_clusters must be a whole number from 1"):
         VerticalKMeans(0).fit(PARTIES)
+    with pytest.raises(FederationError, match=r"n_clusters=999 and \d+ rows: take at most"):
+        VerticalKMeans(999).fit(PARTIES)
+    with pytest.raises(FederationError, match=r"tol must be a number from 0, got -1\.0"):
+        VerticalKMeans(2, tol=-1.0).fit(PARTIES)
     two = federation(X, blocks_of(7, 2), allow_collect=False)
     with pytest.warns(UserWarning, match="two parties"):
         model = VerticalKMeans(2, random_state=0).fit(two)

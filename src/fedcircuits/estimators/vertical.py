@@ -22,6 +22,7 @@ from fedcircuits.estimators.vertical_setup import (
     Weights,
     latest,
     left_of,
+    numbers_of,
     vertical,
     weights_of,
 )
@@ -117,9 +118,10 @@ class VerticalGaussianMixture(VerticalModel):
     ) -> Self:
         """Learn from a federation. ``sample_weight``: by row id, or in the order of the first
         party's rows. ``resume`` goes on from where a run has failed."""
-        federation = vertical(X, "VerticalGaussianMixture")
+        number = {"n_components": self.n_components}
+        federation = vertical(X, "VerticalGaussianMixture", self.summation, number)
         self._check_settings()
-        check_leaves(self.leaves or {}, [federation.schema])
+        check_leaves({} if self.leaves is None else self.leaves, [federation.schema])
         weights = weights_of(sample_weight, federation)
         self._parties = federation.names
         start = self._start(federation)
@@ -259,7 +261,7 @@ def _nothing_missed(federation: Federation, lost: str) -> str:
 
 
 def _shaped(name: str, given: object, shape: tuple[int, ...]) -> Array:
-    found = np.asarray(given, dtype=np.float64)
+    found = numbers_of(name, given)
     if found.shape != shape or not np.isfinite(found).all():
         raise FederationError(
             f"{name}: expected finite numbers of the shape {shape}, components first, got the "
@@ -270,8 +272,14 @@ def _shaped(name: str, given: object, shape: tuple[int, ...]) -> Array:
 
 def _covariances(given: object, components: int, width: int, at: list[int]) -> Array:
     """(components, own, own): of precisions within a party those between parties do not count."""
-    if np.ndim(given) == 2:  # type: ignore[arg-type]
-        variances = 1 / _shaped("precisions_init", given, (components, width))[:, at]
-        return np.stack([np.diag(v) for v in variances])
-    found = _shaped("precisions_init", given, (components, width, width))
-    return np.asarray(np.linalg.inv(found[:, at][:, :, at]), np.float64)
+    own = numbers_of("precisions_init", given)
+    if own.ndim == 2:
+        own = np.stack([np.diag(v) for v in _shaped("precisions_init", own, (components, width))])
+    own = _shaped("precisions_init", own, (components, width, width))[:, at][:, :, at]
+    for k, matrix in enumerate(own):
+        if np.linalg.eigvalsh((matrix + matrix.T) / 2).min(initial=1.0) <= 0:
+            raise FederationError(
+                f"precisions_init: expected positive definite matrices, that of component {k} is "
+                "not; precisions are inverse covariances"
+            )
+    return np.asarray(np.linalg.inv(own), np.float64)

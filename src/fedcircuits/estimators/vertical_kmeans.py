@@ -101,11 +101,14 @@ class VerticalKMeans(BaseEstimator):  # type: ignore[misc]
         sample_weight: Weights = None,
     ) -> Self:
         """Learn from a federation."""
-        federation = vertical(X, "VerticalKMeans")
-        for name in ("n_clusters", "n_init", "max_iter"):
+        number = {"n_clusters": self.n_clusters}
+        federation = vertical(X, "VerticalKMeans", self.summation, number)
+        for name in ("n_init", "max_iter"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < 1:
                 raise FederationError(f"{name} must be a whole number from 1, got {value!r}")
+        if not isinstance(self.tol, int | float | np.number) or not 0 <= self.tol < np.inf:
+            raise FederationError(f"tol must be a number from 0, got {self.tol!r}")
         weights, state = weights_of(sample_weight, federation) or {}, State()
         self._parties = federation.names
         setting = self._setting(federation.names, state)

@@ -50,6 +50,8 @@ class Setting:
         found = hubs_of(summing, hops, parties)
         if seed is None:
             return cls(summing, found, state.seed, state.secret)
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise FederationError(f"random_state must be a whole number from 0, got {seed!r}")
         secret = hashlib.sha256(f"fedcircuits rows {seed}".encode()).digest()
         return cls(summing, found, int(seed), secret)
 
@@ -95,11 +97,39 @@ def left_of(summing: Summing, parties: Sequence[str], left: Sequence[str]) -> Su
     return replace(summing, graph=Links(tuple(left), kept))
 
 
-def vertical(given: object, estimator: str) -> Federation:
-    """A federation of parties that hold other columns about rows that can be matched."""
+def vertical(
+    given: object, estimator: str, summing: object, groups: Mapping[str, int]
+) -> Federation:
+    """A federation of parties that hold other columns about rows that can be matched.
+
+    ``groups``: the name and value of the setting that needs as many rows.
+    """
     federation = require_federation(given, estimator)
     check_holdings({p.name: Hello.of(p.table) for p in federation})
+    if isinstance(summing, type) or not isinstance(summing, Summing):
+        raise FederationError(
+            f"summation={summing!r}: expected Hub(), Tree(graph), Chebyshev(graph), "
+            "Metropolis(graph) or Secret(), with brackets"
+        )
+    for name, number in groups.items():
+        if not isinstance(number, int | np.integer) or number < 1:
+            raise FederationError(f"{name} must be a whole number from 1, got {number!r}")
+        if number <= max(len(p.table) for p in federation):
+            continue
+        rows = len({i for p in federation for i in _ids(p)})
+        if number > rows:
+            raise FederationError(
+                f"{name}={number} and {rows:,} rows: take at most as many as there are rows"
+            )
     return federation
+
+
+def numbers_of(name: str, given: object) -> Array:
+    """What a user gave as numbers, in an array."""
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise FederationError(f"{name}: expected numbers, got {str(given)[:60]}") from None
 
 
 # ---------------------------------------------------------------------- weights of rows
@@ -112,11 +142,13 @@ def weights_of(given: Weights, federation: Federation) -> dict[str, Array] | Non
     first = next(iter(federation))
     ids = {p.name: _ids(p) for p in federation}
     if isinstance(given, pd.Series):
-        known = dict(zip(map(str, given.index), given.to_numpy(np.float64), strict=True))
+        values = numbers_of("sample_weight", given)
+        known = dict(zip(map(str, given.index), values, strict=True))
     elif isinstance(given, Mapping):
-        known = {str(i): float(w) for i, w in given.items()}
+        values = numbers_of("sample_weight", list(given.values()))
+        known = dict(zip(map(str, given), values, strict=True))
     else:
-        values = np.asarray(given, np.float64)
+        values = numbers_of("sample_weight", given)
         if values.shape != (len(first.table),):
             raise FederationError(
                 f"sample_weight: expected one for each of the {len(first.table):,} rows of "
@@ -225,7 +257,11 @@ def _readable(
         names = [n for n in party.table.names if n in schema]
         for name in names:
             if home is None or name not in home.schema:
-                raise QueryError(f"{party.name} has {name!r}, which the model learned elsewhere")
+                holder = next((p for p, own in learned.items() if name in own.schema), "another")
+                raise QueryError(
+                    f"{party.name} has {name!r}, which the model has learned at {holder}: parties "
+                    "need the columns they had in training; or ask with a table"
+                )
         own = Table.of(party.table.select(names), schema=schema.select(names))
         tables[party.name] = Table(own.schema, own.values, party.table.row_ids)
     return Federation(tables)

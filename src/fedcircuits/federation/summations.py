@@ -25,6 +25,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.collectives import HubSum, Traffic
 from fedcircuits.federation.consensus import (
@@ -130,8 +132,10 @@ class Gossip(ABC):
     def __post_init__(self) -> None:
         _check_dtype(self.dtype)
         object.__setattr__(self, "graph", plain(self.graph))
-        if not 0.0 < self.tolerance < 1.0:
-            raise FederationError(f"tolerance must lie between 0 and 1, got {self.tolerance}")
+        if not isinstance(self.tolerance, float | int) or not 0.0 < self.tolerance < 1.0:
+            raise FederationError(f"tolerance must lie between 0 and 1, got {self.tolerance!r}")
+        if not isinstance(self.rounds, int | np.integer | None):
+            raise FederationError(f"rounds must be a whole number, got {self.rounds!r}")
         if self.rounds is not None and self.rounds < 1:
             raise FederationError(f"gossip takes at least one round, got rounds={self.rounds}")
 

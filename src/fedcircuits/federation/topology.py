@@ -131,6 +131,10 @@ def plain(graph: Graph) -> PlainGraph:
                 "graph.to_undirected()"
             )
         return Links(tuple(map(_node, graph.nodes)), _edges(graph.edges))
+    if not isinstance(graph, Iterable):
+        raise FederationError(
+            f"graph={graph!r}: expected the name of one, pairs of parties, or a networkx graph"
+        )
     edges = _edges(graph)
     return Links(tuple(dict.fromkeys(node for edge in edges for node in edge)), edges)
 

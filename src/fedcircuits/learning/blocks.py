@@ -206,6 +206,11 @@ def added(sums: Sequence[State]) -> State:
 
 def check_leaves(leaves: Mapping[str, str], schemas: Iterable[Schema]) -> None:
     """FederationError if a family is named for a column that nobody has, or does not fit it."""
+    if not isinstance(leaves, Mapping):
+        raise FederationError(
+            f"leaves={leaves!r}: expected a dict of columns and families, such as "
+            "{'income': 'gamma'}"
+        )
     known = {v.name: v for schema in schemas for v in schema}
     for name in leaves:
         if name not in known:

@@ -34,7 +34,7 @@ class Power:
     """How to take powers among so many members; they land over ``landing``.
 
     >>> Power(members=3, low=16).ring.bits
-    269
+    257
     """
 
     members: int

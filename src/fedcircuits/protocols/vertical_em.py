@@ -118,15 +118,25 @@ def _mixed(
 def _collapsed(me: str, end: End, model: Model) -> list[str]:
     if end.block is None:
         return []
+    found: dict[str, list[int]] = {}
+    for k, column in end.block.collapsed(model.state).items():
+        found.setdefault(column, []).append(k)
     return [
-        f"component {k} has collapsed at {me}: {column!r} varies no more in it than reg_covar="
+        f"{_named(which)} collapsed at {me}: {column!r} varies no more there than reg_covar="
         f"{end.plan.reg_covar:g} says; raise reg_covar, or take fewer components"
-        for k, column in end.block.collapsed(model.state).items()
+        for column, which in found.items()
     ]
 
 
+def _named(which: Sequence[int]) -> str:
+    if len(which) == 1:
+        return f"component {which[0]} has"
+    return f"components {', '.join(map(str, which[:5]))}{', …' if len(which) > 5 else ''} have"
+
+
 def _anew(best: Progress) -> list[str]:
-    which = ", ".join(f"component {k} after {t} iterations" for k, t in best.anew)
+    which = ", ".join(f"component {k} after {t} iterations" for k, t in best.anew[:5])
+    which += ", …" if len(best.anew) > 5 else ""
     return [f"without rows, and begun anew at the row of lowest density: {which}"] if which else []
 
 
@@ -241,7 +251,8 @@ def _agreed(end: End, total: float, size: Array, anew: int, name: str) -> Flow[t
     """The log-likelihood a row, and a component without rows or −1, as the leader sees them."""
     weight = end.sums.rows.weight
     least = EMPTY * weight.sum() / np.count_nonzero(weight)
-    empty = int(size.argmin()) if size.min() < least and anew < len(size) else -1
+    lacks = len(size) > 1 and size.min() < least and anew < len(size)
+    empty = int(size.argmin()) if lacks else -1
     value = np.array([total / weight.sum(), empty])
     told = yield from end.sums.summation.told(f"em/agreed/{name}", value, AGREED)
     return float(told[0]), int(told[1])

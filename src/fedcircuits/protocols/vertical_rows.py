@@ -252,7 +252,19 @@ def _matching(
     schemas = {p: h.schema for p, h in hellos.items()}
     at = places.get(me, np.zeros(0, np.int64))
     total = len(where)
-    return Rows(total, _weights(weight, total), np.zeros(0, np.int64), at, schemas)
+    notes = _alone(parties, where)
+    return Rows(total, _weights(weight, total), np.zeros(0, np.int64), at, schemas, notes)
+
+
+def _alone(parties: Sequence[str], where: Labels) -> tuple[str, ...]:
+    """Parties that share rows with nobody: then nothing says how their columns hang together."""
+    shared = (where >= 0).sum(axis=1) > 1
+    return tuple(
+        f"{party} has no row in common with another party: its columns say nothing about the "
+        "others'; are row ids written alike?"
+        for i, party in enumerate(parties)
+        if len(parties) > 1 and not (shared & (where[:, i] >= 0)).any()
+    )
 
 
 def _merged(

@@ -1,0 +1,1 @@
+"""Mixtures over columns of different parties: the paper's tables, rounds and bytes, cost."""
