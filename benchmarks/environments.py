@@ -96,6 +96,30 @@ PEERS = {
             ("pytorch-tabnet==4.1.0",),
             ("pytorch_tabnet.tab_network",),
         ),
+        Peer(
+            "mpyc_arrays",
+            "MPyC 0.11",
+            "MIT",
+            ("numpy==2.4.6", "gmpy2==2.3.2", "mpyc==0.11"),
+            (),
+            ("mpyc.runtime",),
+        ),
+        Peer(
+            "crypten_arrays",
+            "CrypTen 0.4.1",
+            "MIT",
+            (TORCH, "numpy==2.2.6", "pyyaml==6.0.3", "omegaconf==2.3.0"),
+            ("crypten==0.4.1",),
+            ("omegaconf", "torch"),  # it does not import as it is; the worker says why
+        ),
+        Peer(
+            "spu_arrays",
+            "SecretFlow SPU 0.9.5",
+            "Apache-2.0",
+            ("numpy==1.26.4", "scipy==1.17.1", "jax==0.4.34", "jaxlib==0.4.34", "spu==0.9.5"),
+            (),
+            ("spu",),
+        ),
     )
 }
 

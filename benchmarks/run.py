@@ -12,6 +12,7 @@ from benchmarks.federated import images as federated_images
 from benchmarks.federated import peers as federated_peers
 from benchmarks.federated import scale as federated_scale
 from benchmarks.federated import table as federated
+from benchmarks.private import section as private
 from benchmarks.runner import Json, write_json
 from benchmarks.vertical import section as vertical
 from benchmarks.vertical import trajectories
@@ -26,6 +27,7 @@ SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "images": images.run,
     "learners": learners.run,
     "mixed": mixed.run,
+    "private": private.run,
     "vertical": vertical.run,
     "vertical_trajectories": trajectories.run,
 }

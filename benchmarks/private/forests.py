@@ -11,8 +11,8 @@ same rows in one place. The figure is log Σ w p(x), the forest's own likelihood
 from __future__ import annotations
 
 import argparse
-import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from sklearn.cluster import KMeans
 
 import fedcircuits as fc
 from benchmarks.data import density_set
+from benchmarks.runner import Json, write_json
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.learning.em import Schedule
 from fedcircuits.learning.forests import (
@@ -39,6 +40,7 @@ RULES: dict[str, dict[str, object]] = {
     "concatenate": {"combine": "concatenate"},
     "em": {"combine": "em"},
 }
+SHAPE = Shape(3, units=33)  # 99 weights, as the paper's 100
 LEAST = 50  # rows of a party, else shares are drawn again
 
 
@@ -84,6 +86,53 @@ def central(train: fc.Table, test: fc.Table, shape: Shape, seed: int) -> float:
     return fc.CircuitModel(joined(circuits), parameters).score(test)
 
 
+def scores(
+    rule: str, train: fc.Table, test: fc.Table, shape: Shape, parties: int, split: str, seeds: int
+) -> tuple[list[float], int]:
+    """Test log-likelihoods by seed, and sum weights."""
+    if rule == "central":
+        return [central(train, test, shape, seed) for seed in range(seeds)], 0
+    found, weights = [], 0
+    for seed in range(seeds):
+        federation = parties_of(train, parties, split, seed)
+        model = PrivateForest(
+            shape.structures, units=shape.units, random_state=seed, **RULES[rule]
+        ).fit(federation)
+        weights = model.sum_weights_
+        found.append(model.open_parameters().score(test))
+    return found, weights
+
+
+def run(
+    sets: Sequence[str] = ("nltcs",),
+    splits: Sequence[str] = SPLITS,
+    parties: Sequence[int] = (3, 5),
+    rules: Sequence[str] = ("central", *RULES),
+    shape: Shape = SHAPE,
+    seeds: int = 2,
+) -> list[Json]:
+    lines: list[Json] = []
+    for name in sets:
+        train, test = tables(name)
+        for count, split, rule in ((n, s, r) for n in parties for s in splits for r in rules):
+            if rule == "central" and (split != "iid" or count != parties[0]):
+                continue
+            began = time.perf_counter()
+            found, weights = scores(rule, train, test, shape, count, split, seeds)
+            mean, deviation = float(np.mean(found)), float(np.std(found))
+            seconds = (time.perf_counter() - began) / seeds
+            lines.append({
+                "set": name, "parties": count, "split": split, "rule": rule, "mean": mean,
+                "deviation": deviation, "weights": weights, "seconds": seconds,
+            })  # fmt: skip
+            print(
+                f"{name:9} {count} {split:10} {rule:12} {mean:9.3f} ±{deviation:.3f} "
+                f"{weights:4d} weights {seconds:6.1f} s",
+                flush=True,
+            )
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=["nltcs"])
@@ -95,39 +144,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    lines = []
-    for name in chosen.sets:
-        train, test = tables(name)
-        for parties, split, rule in (
-            (n, s, r) for n in chosen.parties for s in chosen.splits for r in chosen.rules
-        ):
-            if rule == "central" and (split != "iid" or parties != chosen.parties[0]):
-                continue
-            began, scores, weights = time.perf_counter(), [], 0
-            for seed in range(chosen.seeds):
-                shape = Shape(chosen.structures, units=chosen.units)
-                if rule == "central":
-                    scores.append(central(train, test, shape, seed))
-                    continue
-                federation = parties_of(train, parties, split, seed)
-                model = PrivateForest(
-                    chosen.structures, units=chosen.units, random_state=seed, **RULES[rule]
-                ).fit(federation)
-                weights = model.sum_weights_
-                scores.append(model.open_parameters().score(test))
-            line = {
-                "set": name, "parties": parties, "split": split, "rule": rule,
-                "mean": float(np.mean(scores)), "deviation": float(np.std(scores)),
-                "weights": weights, "seconds": (time.perf_counter() - began) / chosen.seeds,
-            }  # fmt: skip
-            lines.append(line)
-            print(
-                f"{name:9} {parties} {split:10} {rule:12} {line['mean']:9.3f} "
-                f"±{line['deviation']:.3f} {weights:4d} weights {line['seconds']:6.1f} s",
-                flush=True,
-            )
-            if chosen.out is not None:
-                chosen.out.write_text(json.dumps(lines, indent=1))
+    shape = Shape(chosen.structures, units=chosen.units)
+    lines = run(chosen.sets, chosen.splits, chosen.parties, chosen.rules, shape, chosen.seeds)
+    if chosen.out is not None:
+        write_json(chosen.out, {"section": "private", "results": lines})
 
 
 if __name__ == "__main__":

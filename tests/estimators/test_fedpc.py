@@ -291,3 +291,35 @@ def test_a_picture_needs_what_collecting_needs() -> None:
     kept = fc.Federation({p.name: p.table for p in parties})
     with pytest.raises(FederationError, match="did not allow"):
         fc.FedPC(fc.MixtureOfProducts(1), clusters=2, random_state=0).fit(kept).plot()
+
+
+# ---------------------------------------------------------------------- clusters found together
+
+
+def test_clusters_of_a_mixture_are_shared() -> None:
+    """One product a component: the parties' clusters are the same rows."""
+    parties = federation("columns")
+    mixture = fc.VerticalGaussianMixture(3, random_state=0)
+    with pytest.warns(UserWarning, match="two parties"):
+        mixture.fit(parties)
+    model = fc.FedPC(QUICK, clusters=mixture, random_state=0).fit(parties)
+    sizes = np.bincount(mixture.labels_["north"])
+    weight = model.joint_.parameters["root"]["weight"][0]
+    np.testing.assert_allclose(weight, sizes[sizes > 0] / sizes.sum())
+    assert "clusters" not in {e.phase for e in model.ledger_}
+    local = model.collect()
+    np.testing.assert_allclose(model.score_samples(ROWS), local.score_samples(ROWS), atol=1e-9)
+
+
+def test_clusters_of_other_rows_are_refused() -> None:
+    parties = federation("columns")
+    mixture = fc.VerticalKMeans(3, random_state=0)
+    with pytest.warns(UserWarning, match="two parties"):
+        mixture.fit(parties)
+    other = fc.split(mixed_table(60), ["north", "south"], by="columns", seed=1)
+    text = "clusters must have a label for each of north's 60 rows, got 150: fit the mixture on"
+    with pytest.raises(FederationError, match=text):
+        fc.FedPC(QUICK, clusters=mixture).fit(other)
+    renamed = fc.split(mixed_table(), ["east", "west"], by="columns", seed=1)
+    with pytest.raises(FederationError, match="each of east's 150 rows, got none"):
+        fc.FedPC(QUICK, clusters=mixture).fit(renamed)

@@ -116,7 +116,7 @@ def test_it_says_when_it_has_not_settled() -> None:
         ({"leaves": {"y": "gamma"}}, "leaves names 'y', which is no column"),
         ({"leaves": {"x0": "poisson"}}, "'x0', a real, cannot be 'poisson', which is for count"),
         ({"summation": Tree([("north", "east"), ("south", "south")])}, "falls apart"),
-        ({"summation": "tree"}, r"summation='tree': expected Hub\(\), Tree\(graph\)"),
+        ({"summation": "tree"}, r"summation must say how to add up, such as Hub\(\)"),
         ({"summation": Tree}, "with brackets"),
         ({"n_components": 241}, "n_components=241 and 240 rows: take at most"),
         ({"n_components": "3"}, "n_components must be a whole number from 1, got '3'"),

@@ -29,7 +29,6 @@ from tests.protocols.watched import Watched
 
 ROWS = fc.Table(mixed_table().schema, gaps())
 FREE = {"gaussian": Gaussian(1e-12, np.inf)}  # without bounds
-KEY = b"of one run, 32 bytes, for replay"
 NOTE = (
     "EM over rows needs learned circuits to leave their parties, allow_collect=True: it was left "
     "out"
@@ -229,7 +228,7 @@ def test_refine_0_says_nothing_of_permissions() -> None:
 def test_what_the_coordinator_learns() -> None:
     """With a hub every party's statistics; on secret shares the end only; never a leaf."""
     hub, _ = once(refine=2)
-    _, engine = once(refine=2, summation=Secret(key=KEY))
+    _, engine = once(refine=2, summation=Secret())
     to_it = [e for e in hub.ledger_ if e.receiver == COORDINATOR and e.phase == "em"]
     seen = {e.tag.split("/")[1] for e in to_it}
     assert seen == {"size", "counts", "learned"}
@@ -279,7 +278,7 @@ def test_the_laws_of_protocols() -> None:
 
 
 def test_the_laws_of_protocols_on_secret_shares() -> None:
-    _, engine = once(refine=2, summation=Secret(key=KEY))
+    _, engine = once(refine=2, summation=Secret())
     check_protocol(engine.programs[0], silent=["em/counts"], without=["processes", "losses"])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -19,8 +20,10 @@ from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.estimators.training import (
     Run,
     State,
+    at_one_party,
     refuse_to_collect,
     require_federation,
+    require_summing,
     run_training,
 )
 from fedcircuits.estimators.vertical_setup import left_of
@@ -29,6 +32,7 @@ from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
+from fedcircuits.federation.tokens import Labels
 from fedcircuits.protocols import one_pass
 from fedcircuits.protocols.one_pass import Learner, Trained
 from fedcircuits.protocols.planning import HUB, Plan, Rule, Shared
@@ -39,11 +43,20 @@ if TYPE_CHECKING:
 Result = View | Trained
 
 
+@runtime_checkable
+class Clustering(Protocol):
+    """Clusters that parties have found together: a label for each of a party's rows."""
+
+    labels_: dict[str, Labels]
+
+
 class FedPC(Model):
     """One joint distribution over the variables of all parties.
 
     ``learner``       learns the leaves; one for all parties, or a dict by party
-    ``clusters``      of every party's rows, where parties hold other columns
+    ``clusters``      of every party's rows, where parties hold other columns: how many, or a
+                      mixture that was learned from the same federation (VerticalGaussianMixture,
+                      VerticalKMeans), whose clusters all parties then share
     ``products``      combinations of clusters to keep at most; "auto": all that occur
     ``weights``       of combinations: "cooccurrence" counts, the paper's "sizes", or "em"
     ``shared_leaves`` of columns that several parties hold: "divided" (each in turn models them
@@ -79,7 +92,7 @@ class FedPC(Model):
         self,
         learner: Learner | Mapping[str, Learner] | None = None,
         *,
-        clusters: int | Literal["auto"] = "auto",
+        clusters: int | Literal["auto"] | Clustering = "auto",
         products: int | Literal["auto"] = "auto",
         weights: Rule = "cooccurrence",
         shared_leaves: Shared = "divided",
@@ -138,15 +151,22 @@ class FedPC(Model):
         self, federation: Federation, state: State, summation: Summing
     ) -> dict[str, Program[Result]]:
         seed = state.seed if self.random_state is None else self.random_state
+        clusters, ensemble, share, found = self.clusters, self.ensemble, self.share_clusters, None
+        if isinstance(clusters, Clustering):  # one circuit of clusters that all have
+            found, clusters, share = clusters.labels_, "auto", False
+            ensemble = 1 if ensemble == "auto" else ensemble
         plan = Plan(
-            self.clusters, self.products, self.weights, self.shared_leaves, self.ensemble,
-            self.target, self.share_target, self.share_clusters, self.refine, seed, summation,
+            clusters, self.products, self.weights, self.shared_leaves, ensemble, self.target,
+            self.share_target, share, self.refine, seed, summation,
         )  # fmt: skip
         told: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(one_pass.coordinator, told)}
         for party in federation:
-            own = {"party": party, "plan": plan, "learner": self._learner(party.name)}
-            programs[party.name] = Program(one_pass.client, {**own, "secret": state.secret})
+            kept = replace(plan, summation=at_one_party(summation))
+            own = {"party": party, "plan": kept, "learner": self._learner(party.name)}
+            given = None if found is None else found[party.name]
+            own |= {"secret": state.secret, "clusters": given}
+            programs[party.name] = Program(one_pass.client, own)
         return programs
 
     def _learner(self, party: str) -> Learner:
@@ -169,7 +189,11 @@ class FedPC(Model):
             warnings.warn(note, UserWarning, stacklevel=3)
 
     def _check_settings(self, federation: Federation) -> None:
-        numbers = {"clusters": self.clusters, "products": self.products, "ensemble": self.ensemble}
+        numbers: dict[str, object] = {"products": self.products, "ensemble": self.ensemble}
+        if isinstance(self.clusters, Clustering):
+            _check_labels(self.clusters.labels_, federation)
+        else:
+            numbers["clusters"] = self.clusters
         for name, value in numbers.items():
             if value != "auto" and (not isinstance(value, int | np.integer) or value < 1):
                 raise FederationError(f"{name} must be 'auto' or a number from 1, got {value!r}")
@@ -190,11 +214,7 @@ class FedPC(Model):
                 )
         if self.target is not None:
             federation.schema.index(self.target)
-        if not isinstance(self.summation, Summing):
-            raise FederationError(
-                f"summation must say how to add up, such as Hub() or Tree(…), got "
-                f"{type(self.summation).__name__}"
-            )
+        require_summing("summation", self.summation)
         if self.refine and federation.kind == "horizontal":
             self.summation.members(federation.names)  # an error where they cannot add up so
 
@@ -228,6 +248,17 @@ class FedPC(Model):
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in super().__getstate__().items() if k != "_state"}
+
+
+def _check_labels(labels: Mapping[str, Labels], federation: Federation) -> None:
+    for party in federation:
+        own = labels.get(party.name)
+        if own is None or len(own) != len(party.table):
+            found = "none" if own is None else f"{len(own):,}"
+            raise FederationError(
+                f"clusters must have a label for each of {party.name}'s {len(party.table):,} rows, "
+                f"got {found}: fit the mixture on the same federation"
+            )
 
 
 def _missed(federation: Federation, lost: str) -> str:

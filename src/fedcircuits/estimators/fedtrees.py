@@ -26,8 +26,10 @@ from fedcircuits.estimators.training import (
     Run,
     State,
     answered,
+    at_one_party,
     refuse_to_collect,
     require_federation,
+    require_summing,
     run_training,
 )
 from fedcircuits.federation.collectives import Summing
@@ -248,7 +250,8 @@ class FedTrees(Predictions):
         told: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(bagging.coordinator, told)}
         for party in federation:
-            own = {"party": party, "plan": plan, "leaf": self._leaf(party.name)}
+            kept = replace(plan, summing=at_one_party(plan.summing))
+            own = {"party": party, "plan": kept, "leaf": self._leaf(party.name)}
             programs[party.name] = Program(bagging.client, {**own, "secret": state.secret})
         return programs
 
@@ -290,6 +293,8 @@ class FedTrees(Predictions):
                 raise FederationError(f"{name} must be one of {', '.join(known)}, got {word!r}")
         if self.leaf is not None and self.grow == "together":
             raise FederationError("leaf grows bagged trees; with grow='together' leave it out")
+        if self.summing is not None:
+            require_summing("summing", self.summing)
         if isinstance(self.summing, Gossip):
             raise FederationError(
                 f"{type(self.summing).__name__} adds up within a tolerance, and parties could grow "

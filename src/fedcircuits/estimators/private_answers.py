@@ -18,6 +18,7 @@ from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.identity import Identity
 from fedcircuits.privacy.randomness import fresh_key
 from fedcircuits.privacy.sealing import sealed
@@ -89,6 +90,7 @@ class Holders:
 
     def ran(self, programs: Mapping[str, Program[T]]) -> Mapping[str, T]:
         """Results of all, or FederationError."""
+        compile_kernels()  # as in fit: the model may have been fitted elsewhere
         outcome = self.run(covered(programs, self.identities))
         self.ledger.add(outcome.ledger)
         for error in outcome.lost.values():

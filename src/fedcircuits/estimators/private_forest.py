@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
+import numpy as np
+
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
@@ -19,6 +21,7 @@ from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.learning.forests import LeafChoice, Shape, Weighting, sum_weights
+from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.group import SHARE
 from fedcircuits.privacy.identity import Identity
 from fedcircuits.privacy.randomness import fresh_key
@@ -134,12 +137,14 @@ class PrivateForest(Model):
         self._state = state = State.of(self, resume)
         plan = self._plan(state)
         plan.check(len(federation))
+        compile_kernels()  # here, before parties in processes of their own do it at once
         with Bar("PrivateForest"):
             run = run_training(federation, lambda f: self._programs(f, plan), engine, state, None)
         self._keep(run)
         return self
 
     def _plan(self, state: State) -> Plan:
+        self._check_numbers()
         shape = Shape(self.structures, self.depth, self.repetitions, self.units, self.leaf)
         seed = state.seed if self.random_state is None else self.random_state
         return Plan(
@@ -147,6 +152,22 @@ class PrivateForest(Model):
             int(self.together), float(self.validation), int(self.max_iter), float(self.tol),
             bool(self.marginals), int(seed), secrets.token_hex(8),
         )  # fmt: skip
+
+    def _check_numbers(self) -> None:
+        for name, value, least in (
+            ("together", self.together, 0),
+            ("max_iter", self.max_iter, 1),
+            ("random_state", 0 if self.random_state is None else self.random_state, 0),
+        ):
+            if not is_whole(value, least):
+                raise FederationError(f"{name} must be a whole number from {least}, got {value!r}")
+        parts: dict[str, object] = {
+            "tol must be a number from 0": self.tol,
+            "validation must be a part from 0 to below 1": self.validation,
+        }
+        for expected, part in parts.items():
+            if not isinstance(part, int | float | np.number) or not part >= 0:
+                raise FederationError(f"{expected}, got {part!r}")
 
     def _programs(self, federation: Federation, plan: Plan) -> Mapping[str, Program[Trained]]:
         told = {"members": federation.names, "plan": plan}
@@ -181,7 +202,9 @@ class PrivateForest(Model):
     def prepare(self, rows: int) -> Self:
         """Make masks for so many rows ahead: questions are then answered in two or three rounds."""
         self._check_fitted()
-        self._holders.prepare(rows)
+        if not is_whole(rows, 1):
+            raise QueryError(f"masks are prepared for a whole number of rows from 1, got {rows!r}")
+        self._holders.prepare(int(rows))
         return self
 
     def connect(self, name: str = ASKER) -> ConnectedForest:
@@ -256,6 +279,10 @@ class ConnectedForest(Model):
 
     def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
         raise _secret("plot")
+
+
+def is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int | np.integer) and value is not True and int(value) >= least
 
 
 def _secret(what: str) -> QueryError:

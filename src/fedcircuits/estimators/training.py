@@ -5,15 +5,19 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine, Kept
 from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.privacy.compiling import compile_kernels
+from fedcircuits.privacy.randomness import fresh_key
+from fedcircuits.privacy.secure_sum import Secret
 
 T = TypeVar("T")
 Programs = Callable[[Federation], Mapping[str, Program[T]]]
@@ -50,6 +54,28 @@ def require_federation(given: object, estimator: str) -> Federation:
         f"{estimator} learns from a Federation of parties, got {type(given).__name__}: "
         "Federation({'north': table, 'south': table}), or split(table, 3) to try out"
     )
+
+
+def require_summing(name: str, given: object) -> None:
+    """FederationError unless it says how to add up, and leaves keys to the parties."""
+    if isinstance(given, type) or not isinstance(given, Summing):
+        got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+        raise FederationError(
+            f"{name} must say how to add up, such as Hub(), Tree(graph), Secret() or, for mixtures "
+            f"over columns, Chebyshev(graph) and Metropolis(graph), with brackets; got {got}"
+        )
+    if isinstance(given, Secret):
+        if given.key is not None:
+            raise FederationError(
+                f"{name}=Secret(key=…) would give all parties one key, and each could read the "
+                "others' shares with it: leave the key out, every party then gets its own"
+            )
+        compile_kernels()  # here, before parties in processes of their own do it at once
+
+
+def at_one_party(summing: Summing) -> Summing:
+    """What one party is told: with a key of its own for this run, if it deals shares."""
+    return replace(summing, key=fresh_key()) if isinstance(summing, Secret) else summing
 
 
 def run_training(

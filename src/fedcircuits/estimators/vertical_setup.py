@@ -15,7 +15,13 @@ from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.engines.outcome import Engine, Kept
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.estimators.training import State, answered, require_federation
+from fedcircuits.estimators.training import (
+    State,
+    answered,
+    at_one_party,
+    require_federation,
+    require_summing,
+)
 from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Flow, Program
@@ -68,7 +74,7 @@ class Setting:
                 "me": name,
                 "parties": federation.names,
                 "party": federation.parties.get(name),
-                "summing": self.summing,
+                "summing": at_one_party(self.summing),
                 "secret": self.secret,
             }
             programs[name] = Program(function, told | of(name))
@@ -105,12 +111,8 @@ def vertical(
     ``groups``: the name and value of the setting that needs as many rows.
     """
     federation = require_federation(given, estimator)
+    require_summing("summation", summing)
     check_holdings({p.name: Hello.of(p.table) for p in federation})
-    if isinstance(summing, type) or not isinstance(summing, Summing):
-        raise FederationError(
-            f"summation={summing!r}: expected Hub(), Tree(graph), Chebyshev(graph), "
-            "Metropolis(graph) or Secret(), with brackets"
-        )
     for name, number in groups.items():
         if not isinstance(number, int | np.integer) or number < 1:
             raise FederationError(f"{name} must be a whole number from 1, got {number!r}")

@@ -72,6 +72,7 @@ def _features(column: Array, size: int) -> tuple[Array, int]:
     return np.clip(standard, -FARTHEST, FARTHEST)[:, None], NUMBER
 
 
+@np.errstate(invalid="ignore")  # matrix products may raise it for lanes that they do not use
 def split_rows(
     part: Features, clusters: int, rng: np.random.Generator, weight: Floats | None = None
 ) -> Index:

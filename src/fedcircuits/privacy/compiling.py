@@ -6,10 +6,13 @@ at once may mix them up: whoever starts processes calls this first.
 
 from __future__ import annotations
 
+from functools import cache
+
 from fedcircuits.privacy.exponents import inverse_powers, weighted_powers
 from fedcircuits.privacy.field import FIELD, Ring
 
 
+@cache
 def compile_kernels() -> None:
     """Every loop of the field and of the rings, on one number."""
     for ring in (FIELD, Ring(131)):

@@ -119,7 +119,10 @@ class _Task:
     work: Work | None  # known at once where rows need not be matched
 
 
-def client(party: Party, plan: Plan, learner: Learner, secret: bytes) -> Flow[View]:
+def client(
+    party: Party, plan: Plan, learner: Learner, secret: bytes, clusters: Labels | None = None
+) -> Flow[View]:
+    """``clusters``: of its rows, found with the other parties before (vertical_em.py)."""
     task = yield from _agreed(party)
     table, key = task.table, None
     if task.tokens:
@@ -132,7 +135,7 @@ def client(party: Party, plan: Plan, learner: Learner, secret: bytes) -> Flow[Vi
     stamp = _stamp(task, f"{plan} {learner}", classes)
     me = zlib.crc32(party.name.encode())
     labels = yield from exchange.client(
-        work.pieces, table, order, classes, plan.target, [plan.seed, me], stamp
+        work.pieces, table, order, classes, plan.target, [plan.seed, me], stamp, clusters
     )
     learned: dict[str, tuple[Circuit, Parameters]] = {}
     for name, rows, columns in _parts(party.name, work, labels, len(table)):

@@ -1,0 +1,211 @@
+"""Arithmetic on secrets among three parties beside MPyC, CrypTen and SecretFlow SPU, in one run.
+
+    python -m benchmarks.private.peers --sizes 24 1000
+
+    kernel       products in the field of 2^127 − 1 in one process, nothing shared
+    product      of shared whole numbers, exact
+    truncation   products of fixed-point numbers, cut to the fractional bits of their factors
+    division     a/b of counts, 0 ≤ a ≤ b ≤ 2^14
+
+Figures are CPU seconds of all parties together, the least of the repeats; walls of a shared machine
+say little. Inputs are shared before, results opened after. Ours, with 40 fractional bits, are
+stepped in one process, with messages encoded; preparation (masks) is in "total" and is made anew
+for every repeat. "off" is the largest error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers.arrays import BOUND, inputs
+from benchmarks.private.clock import Slept
+from benchmarks.runner import Cell, Json, best, print_table, run_peer
+from fedcircuits.engines import memory
+from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.privacy.compiling import compile_kernels
+from fedcircuits.privacy.division import Division, divided
+from fedcircuits.privacy.field import FIELD, Ring
+from fedcircuits.privacy.fixed_point import FixedPoint
+from fedcircuits.privacy.group import Group
+from fedcircuits.privacy.limbs import Elements
+from fedcircuits.privacy.products import product
+from fedcircuits.privacy.randomness import Stream, fresh_key
+from fedcircuits.privacy.shares import deal, reconstruct
+from fedcircuits.privacy.truncation import Cut, Masks, masks_made, truncated
+
+KINDS = ("kernel", "product", "truncation", "division")
+SIZES = (24, 1_000, 100_000)
+NAMES = ("north", "east", "south")
+FRACTION = 40
+CUT = Cut(2 * FRACTION + 2, FRACTION)
+DIVISION = Division(len(NAMES), BOUND)
+PEERS: dict[str, tuple[str, dict[str, Json]]] = {
+    "SPU, 128 bits": ("spu_arrays", {"bits": 128, "fraction": FRACTION}),
+    "SPU, 64 bits": ("spu_arrays", {"bits": 64, "fraction": 18}),
+    "CrypTen, 64 bits": ("crypten_arrays", {}),
+    "MPyC": ("mpyc_arrays", {}),
+}
+ALONE = {("MPyC", "division", 100_000), ("MPyC", "truncation", 100_000)}  # minutes to hours
+Shares = Mapping[str, Elements]
+Line = dict[str, Cell]
+
+
+# ---------------------------------------------------------------------- ours
+
+
+def prepared(me: str, kind: str, elements: int, key: bytes) -> Flow[list[Masks]]:
+    """The masks that so many of that kind take."""
+    group = Group.of(me, NAMES, key, "masks").over(_ring(kind))
+    plans = [(elements, CUT)] if kind == "truncation" else DIVISION.plans(elements, elements)
+    return (yield from masks_made(group, "masks/made", plans))
+
+
+def computed(
+    me: str, kind: str, a: Elements, b: Elements, masks: list[Masks], key: bytes
+) -> Flow[Elements]:
+    group = Group.of(me, NAMES, key, "numbers").over(_ring(kind))
+    if kind == "product":
+        return (yield from product(group, "product/a", a, b))
+    if kind == "truncation":
+        return (yield from truncated(group, "cut/a", group.ring.multiply(a, b), masks[0]))
+    return (yield from divided(group, "divide/a", a, b, DIVISION, masks))
+
+
+def _ring(kind: str) -> Ring:
+    return DIVISION.ring if kind == "division" else FIELD
+
+
+def dealt(kind: str, values: np.ndarray) -> Shares:
+    ring = _ring(kind)
+    if kind == "truncation":
+        secret = FixedPoint(FRACTION, 1, ring).encode(values, "numbers")
+    else:
+        secret = ring.elements(values.astype(np.int64))
+    return dict(zip(NAMES, deal(ring, secret, 1, 3, Stream(fresh_key(), "inputs")), strict=True))
+
+
+def once(kind: str, a: Shares, b: Shares, run: Any = memory.run) -> tuple[Shares, list[float]]:
+    """Shares of the results; CPU seconds of preparing and of computing."""
+    elements, seconds = len(a[NAMES[0]]), [0.0]
+    masks: Mapping[str, list[Masks]] = {me: [] for me in NAMES}
+    if kind != "product":
+        told = {"kind": kind, "elements": elements}
+        begin = time.process_time()
+        made = run({me: Program(prepared, {"me": me, **told, "key": fresh_key()}) for me in NAMES})
+        masks, seconds = made.results, [time.process_time() - begin]
+    programs = {
+        me: Program(
+            computed,
+            {"me": me, "kind": kind, "a": a[me], "b": b[me], "masks": masks[me],
+             "key": fresh_key()},
+        )
+        for me in NAMES
+    }  # fmt: skip
+    begin = time.process_time()
+    outcome = run(programs)
+    assert not outcome.lost, str(outcome.lost)
+    return outcome.results, [*seconds, time.process_time() - begin]
+
+
+def ours(kind: str, elements: int, repeats: int) -> Line:
+    a, b, expected = inputs("product" if kind == "kernel" else kind, elements)
+    if kind == "kernel":
+        x, y = (FIELD.reduced(Stream(fresh_key(), "x").bits((elements,), 127)) for _ in "ab")
+        return {"fedcircuits": min(_kernel(x, y) for _ in range(repeats + 1))}
+    shares = dealt(kind, a), dealt(kind, b)
+    runs = [once(kind, *shares) for _ in range(repeats + 1)][1:]
+    found = np.stack([runs[-1][0][me] for me in NAMES])
+    digits = 0 if kind == "product" else FRACTION
+    values = FIELD.signed(reconstruct(FIELD, found, 1, NAMES))
+    off = float(np.abs(values.astype(float) / 2.0**digits - expected).max())
+    assert off <= (DIVISION.error if kind == "division" else 2.0 ** (2 - FRACTION)), off
+    return {
+        "fedcircuits": min(sum(seconds) for _, seconds in runs),
+        "prepared": min(seconds[-1] for _, seconds in runs),
+        "off": off,
+    }
+
+
+def _kernel(x: Elements, y: Elements) -> float:
+    begin = time.process_time()
+    FIELD.multiply(x, y)
+    return time.process_time() - begin
+
+
+def wall(kind: str, elements: int) -> float:
+    """Seconds in processes of their own, preparation included, messages without delay."""
+    a, b, _ = inputs(kind, elements)
+    engine, seconds = Slept(latency=0.0), []
+
+    def run(programs: Mapping[str, Program[Any]]) -> Any:
+        outcome = engine(programs)
+        seconds.append(engine.seconds)
+        return outcome
+
+    once(kind, dealt(kind, a), dealt(kind, b), run)
+    return sum(seconds)
+
+
+# ---------------------------------------------------------------------- theirs
+
+
+def theirs(title: str, kind: str, elements: int, repeats: int) -> dict[str, Json]:
+    peer, settings = PEERS[title]
+    if (title, kind, elements) in ALONE:
+        return {"error": f"{title} was not run for {elements:,} elements of {kind}: it takes long"}
+    if kind == "kernel" and title != "MPyC":
+        return {}
+    job: dict[str, Json] = {"kind": kind, "elements": elements, "parties": 3, **settings}
+    return run_peer(peer, {**job, "repeats": repeats, "memory_gb": 16}, timeout=600)
+
+
+def compared(kind: str, elements: int) -> tuple[Line, list[Json]]:
+    repeats = 2 if elements > 1_000 else 5
+    line: Line = {"kind": kind, "elements": elements, **ours(kind, elements, repeats)}
+    results: list[Json] = []
+    for title in PEERS:
+        slow = title == "MPyC" and kind == "division"
+        found = theirs(title, kind, elements, 1 if slow else repeats)
+        seconds, off = best(found), found.get("off")
+        line[title] = seconds
+        if isinstance(off, float) and off > 1e-3:
+            line[f"{title}, off"] = off
+        if "error" in found:
+            print(found["error"])
+        results.append({"title": title, "kind": kind, "elements": elements, **found})
+    return line, [dict(line), *results]
+
+
+def run(sizes: Sequence[int] = SIZES, kinds: Sequence[str] = KINDS) -> list[Json]:
+    compile_kernels()
+    lines, results = [], []
+    for kind in kinds:
+        for elements in sizes:
+            line, found = compared(kind, elements)
+            lines.append(line)
+            results += found
+    print("\nCPU seconds of all three parties, preparation included\n")
+    print_table(lines)
+    times: list[Line] = [
+        {"kind": k, "elements": 1_000, "wall s": wall(k, 1_000)} for k in KINDS[1:]
+    ]
+    print("\nours in processes, wall seconds\n")
+    print_table(times)
+    return results + [dict(t) for t in times]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="+", type=int, default=list(SIZES))
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS))
+    chosen = parser.parse_args()
+    run(chosen.sizes, chosen.kinds)
+
+
+if __name__ == "__main__":
+    main()
