@@ -12,6 +12,7 @@ from benchmarks.federated import images as federated_images
 from benchmarks.federated import peers as federated_peers
 from benchmarks.federated import scale as federated_scale
 from benchmarks.federated import table as federated
+from benchmarks.fusion import section as fusion
 from benchmarks.private import section as private
 from benchmarks.runner import Json, write_json
 from benchmarks.vertical import section as vertical
@@ -23,6 +24,7 @@ SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "federated_images": federated_images.run,
     "federated_peers": federated_peers.run,
     "federated_scale": federated_scale.run,
+    "fusion": fusion.run,
     "growth": growth.run,
     "images": images.run,
     "learners": learners.run,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedcircuits.estimators.alignment import aligned
     from fedcircuits.estimators.einsum import EinsumNetwork
     from fedcircuits.estimators.external import External
+    from fedcircuits.estimators.feature_fusion import FeatureFusion
     from fedcircuits.estimators.fedpc import FedPC
     from fedcircuits.estimators.fedtrees import FedTrees
     from fedcircuits.estimators.learn_spn import LearnSPN
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from fedcircuits.federation.summations import Chebyshev, Hub, Metropolis, Tree
     from fedcircuits.federation.topology import Topology
     from fedcircuits.learning.batches import ParquetRows
+    from fedcircuits.learning.encoders import Frozen, SequenceEncoder, TabularEncoder
     from fedcircuits.learning.predictors import DecisionTreeLeaf
     from fedcircuits.learning.table import Table
     from fedcircuits.privacy.secure_sum import Secret
@@ -49,10 +51,12 @@ __all__ = [
     "EinsumNetwork",
     "Explanation",
     "External",
+    "FeatureFusion",
     "FedPC",
     "FedTrees",
     "FedcircuitsError",
     "Federation",
+    "Frozen",
     "Fuse",
     "HiddenChowLiuTree",
     "Hub",
@@ -71,8 +75,10 @@ __all__ = [
     "Product",
     "Schema",
     "Secret",
+    "SequenceEncoder",
     "Sum",
     "Table",
+    "TabularEncoder",
     "Topology",
     "Tree",
     "Variable",
@@ -104,6 +110,7 @@ _NAMES = {
     "estimators.alignment": "aligned",
     "estimators.einsum": "EinsumNetwork",
     "estimators.external": "External",
+    "estimators.feature_fusion": "FeatureFusion",
     "estimators.fedpc": "FedPC",
     "estimators.fedtrees": "FedTrees",
     "estimators.learn_spn": "LearnSPN",
@@ -119,6 +126,7 @@ _NAMES = {
     "federation.summations": "Chebyshev Hub Metropolis Tree",
     "federation.topology": "Topology",
     "learning.batches": "ParquetRows",
+    "learning.encoders": "Frozen SequenceEncoder TabularEncoder",
     "learning.predictors": "DecisionTreeLeaf",
     "learning.table": "Table",
     "privacy.secure_sum": "Secret",

@@ -21,6 +21,7 @@ from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.learning.batches import PIECE, InMemory, ParquetRows, Source
 from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.learning.readers import suffix_of
+from fedcircuits.learning.series import refuse_series
 from fedcircuits.learning.table import Table
 
 Training = Rows | ParquetRows | str | os.PathLike[str]
@@ -41,6 +42,8 @@ class Learner(Model):
         """
         rng = np.random.default_rng(self.random_state)
         given = _opened(X)
+        if isinstance(given, Table) and given.series:
+            refuse_series(given.series, type(self).__name__)
         with Bar(type(self).__name__):
             if isinstance(given, ParquetRows):
                 _refuse_weights(sample_weight, given)

@@ -15,6 +15,7 @@ from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.learning.series import refuse_series
 from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.randomness import fresh_key
 from fedcircuits.privacy.secure_sum import Secret
@@ -47,8 +48,12 @@ class Run(Generic[T]):
     engine: Engine
 
 
-def require_federation(given: object, estimator: str) -> Federation:
+def require_federation(given: object, estimator: str, series: bool = False) -> Federation:
+    """``series``: whether this estimator reads series columns."""
     if isinstance(given, Federation):
+        for party in given:
+            if party.table.series and not series:
+                refuse_series(party.table.series, estimator, f" of {party.name}")
         return given
     raise FederationError(
         f"{estimator} learns from a Federation of parties, got {type(given).__name__}: "

@@ -12,7 +12,7 @@ parties hold (by columns and by both; with both at least one). Every row keeps i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -80,7 +80,7 @@ def split(
 def _with_ids(table: Table) -> Table:
     if table.row_ids is not None:
         return table
-    return Table(table.schema, table.values, np.arange(len(table)))
+    return replace(table, row_ids=np.arange(len(table)))
 
 
 def _check(
@@ -106,6 +106,8 @@ def _check(
         target is None or not table.schema[target].size
     ):
         raise FederationError("this skew needs target='…', a category or boolean")
+    if by != "rows" and table.series:
+        raise FederationError("series cannot be split by columns: give each party its table")
     if by != "rows" and len(names) > len(table.schema):
         raise FederationError(
             f"{len(table.schema)} columns cannot be split over {len(names)} parties"

@@ -16,24 +16,28 @@ order and read in that model's codes, so that the same category always has the s
       sex  category  'f', 'm'
     >>> table.values[:, 1]
     array([0., 1., 0.])
+
+A table may also hold series, an array (rows, steps, channels) by name (``Table.from_series``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedcircuits.circuits.schema import Kind, Scalar, Schema
 from fedcircuits.errors import TableError
 from fedcircuits.learning import assembly, decoding, readers
+from fedcircuits.learning import series as series_columns
 from fedcircuits.learning.columns import Floats
 from fedcircuits.learning.inference import Unseen
+from fedcircuits.learning.series import NO_SERIES, Series
 from fedcircuits.learning.sources import columns_of
 
 if TYPE_CHECKING:
@@ -62,6 +66,7 @@ class Table:
     schema: Schema
     values: Floats  # (rows, variables)
     row_ids: NDArray[np.generic] | None = None  # (rows,)
+    series: Mapping[str, Series] = field(default_factory=dict)  # (rows, steps, channels) by name
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float64))
@@ -73,6 +78,8 @@ class Table:
         if self.row_ids is not None and self.row_ids.shape != shape[:1]:
             raise TableError(f"expected {shape[0]} row ids, got the shape {self.row_ids.shape}")
         assembly.check_numbers(self.schema, self.values)
+        found = series_columns.checked(self.series, shape[0], self.schema)
+        object.__setattr__(self, "series", found)
 
     @classmethod
     def of(
@@ -108,13 +115,15 @@ class Table:
         elif isinstance(data, np.ndarray) and names is None and schema is not None:
             names = assembly.positional(data, schema)
         own = data if isinstance(data, Table) else None
+        series = NO_SERIES if own is None else own.series
         columns = columns_of(data if own is None else own._frame(), names, row_id)
         ids = None if own is None else own.row_ids
         if row_id is not None:
             ids = assembly.row_ids(columns, row_id)
         if schema is None:
-            return cls(*assembly.inferred(columns, kinds or {}, units or {}, categories or {}), ids)
-        return cls(schema, assembly.matched(columns, schema, partial, unseen), ids)
+            found = assembly.inferred(columns, kinds or {}, units or {}, categories or {})
+            return cls(*found, ids, series)
+        return cls(schema, assembly.matched(columns, schema, partial, unseen), ids, series)
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame, **options: Unpack[TableOptions]) -> Table:
@@ -138,6 +147,37 @@ class Table:
         **options: Unpack[TableOptions],
     ) -> Table:
         return cls.of(array, names=names, **options)
+
+    @classmethod
+    def from_series(
+        cls,
+        series: Mapping[str, ArrayLike],
+        columns: object = None,
+        row_id: ArrayLike | str | None = None,
+        kinds: Mapping[str, Kind] | None = None,
+        categories: Mapping[str, Sequence[Scalar]] | None = None,
+    ) -> Table:
+        """Series (rows, steps, channels) by name, NaN where one is shorter, beside columns.
+
+        ``columns`` is whatever ``of`` takes; ``row_id`` the ids of rows, or a column with them.
+
+        >>> table = Table.from_series({"speed": np.ones((2, 12))}, {"event": [True, False]}, [7, 8])
+        >>> table.series["speed"].shape, table.rows([1]).row_ids.tolist()
+        ((2, 12, 1), [8])
+        """
+        if not series:
+            raise TableError("from_series: expected series by name, got none; Table.of needs none")
+        named = row_id if isinstance(row_id, str) else None
+        if columns is None:
+            rows = len(np.asarray(next(iter(series.values()))))
+            plain = cls(Schema(()), np.zeros((rows, 0)))
+        else:
+            plain = cls.of(columns, row_id=named, kinds=kinds, categories=categories)
+        if row_id is not None and named is None:
+            ids = assembly.row_ids({"row_id": pd.Series(row_id), "rows": pd.Series()}, "row_id")
+            plain = replace(plain, row_ids=ids)
+        found = series_columns.checked(series, len(plain), plain.schema)
+        return replace(plain, series=found)
 
     @classmethod
     def read(cls, path: str | PathLike[str], **options: Unpack[TableOptions]) -> Table:
@@ -189,15 +229,20 @@ class Table:
         return frame
 
     def select(self, names: Iterable[str]) -> Table:
+        """The columns, and the series, of these names."""
         names = [names] if isinstance(names, str) else list(names)
+        series = {name: self.series[name] for name in names if name in self.series}
+        names = [name for name in names if name not in series]
         picked = [self.schema.index(name) for name in names]
-        return replace(self, schema=self.schema.select(names), values=self.values[:, picked])
+        values = self.values[:, picked]
+        return replace(self, schema=self.schema.select(names), values=values, series=series)
 
     def rows(self, index: NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | slice) -> Table:
         """The rows of an index, a slice or a mask."""
         where = index if isinstance(index, slice) else assembly.picked(index, len(self))
         ids = None if self.row_ids is None else self.row_ids[where]
-        return Table(self.schema, self.values[where], ids)
+        series = {name: array[where] for name, array in self.series.items()}
+        return Table(self.schema, self.values[where], ids, series)
 
     def batches(self, size: int) -> Iterator[Table]:
         """The rows in order, at most ``size`` at a time."""
@@ -215,6 +260,8 @@ class Table:
             )
         if len(self.schema) > len(shown):
             lines.append(f"  … and {len(self.schema) - len(shown):,} more")
+        for name, array in list(self.series.items())[:_MOST_SHOWN]:
+            lines.append(f"  {name}  series    {series_columns.described(array)}")
         return "\n".join(lines)
 
     def _frame(self) -> pd.DataFrame:
@@ -224,9 +271,8 @@ class Table:
 
     def _with_row_ids(self, name: str) -> Table:
         columns = columns_of(self._frame())
-        return replace(
-            self.select(n for n in self.names if n != name), row_ids=assembly.row_ids(columns, name)
-        )
+        others = (n for n in (*self.names, *self.series) if n != name)
+        return replace(self.select(others), row_ids=assembly.row_ids(columns, name))
 
     def _declared(
         self,

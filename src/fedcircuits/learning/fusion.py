@@ -1,0 +1,260 @@
+"""Fusion of representations at one place: a head (heads.py) is trained over cached ones.
+
+Owners' networks are frozen, so their representations are computed once and kept; what is trained is
+small. Adam on batches; a graph that is learned is drawn anew for every batch (consensus_graph.py),
+and its probabilities are held within (0, 1). The parameters with the least loss on held-back rows
+are kept. A prediction is the mean over ``graph_draws`` graphs.
+
+``owner_dropout`` leaves every owner out of a row with this probability while training, so that the
+fusion has seen rows like those where owners are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.family import Array
+from fedcircuits.learning import heads
+from fedcircuits.learning.apart import Goal, losses
+from fedcircuits.learning.consensus_graph import (
+    EDGE,
+    NEIGHBOURS,
+    Reference,
+    drawn,
+    filled,
+    nearest,
+)
+from fedcircuits.learning.heads import Align, Head
+
+GraphName: TypeAlias = Literal["learned", "expected", "complete", "knn", "given"] | None
+Floats: TypeAlias = npt.NDArray[np.float32]
+PIECE = 1000  # rows of one step without gradient
+
+
+@dataclass(frozen=True, slots=True)
+class FusionSettings:
+    align: Align = "linear"
+    graph: GraphName = "learned"
+    head: Head = "gcn"
+    reference: Reference = "logistic"
+    temperature: float = 0.1
+    graph_draws: int = 10
+    owner_dropout: float = 0.0
+    hidden: int = 8
+    epochs: int = 500
+    patience: int = 50
+    learning_rate: float = 0.01
+    batch: int = 100
+    weight_decay: float = 0.0
+
+    @property
+    def learns_graph(self) -> bool:
+        return self.head == "gcn" and self.graph in ("learned", "expected")
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What all owners have sent, row by row."""
+
+    h: Floats  # (owners, rows, width): zeros where an owner is absent
+    there: npt.NDArray[np.bool_]  # (rows, owners)
+
+    def rows(self, where: npt.NDArray[np.generic]) -> Gathered:
+        return Gathered(self.h[:, where], self.there[where])
+
+
+@dataclass(frozen=True, eq=False)
+class Fusion:
+    """A fusion that has learned: parameters, graph, history."""
+
+    settings: FusionSettings
+    goal: Goal
+    values: Mapping[str, Floats]
+    graph: Array | None  # (owners, owners): weights or probabilities of edges, without loops
+    history: Mapping[str, list[float]] = field(default_factory=dict)
+    best: int = 0
+    seed: int = 0
+
+    @property
+    def alignment(self) -> Array | None:
+        """(owners, width, width): h_i @ alignment[i] is aligned."""
+        found = heads.alignment(_tensors(self.values), self.settings.align)
+        return None if found is None else found.numpy().astype(np.float64)
+
+    def predict(self, rows: Gathered) -> Array:
+        """(rows, outputs): probabilities of classes, or numbers."""
+        values, found = _tensors(self.values), []
+        for at in range(0, len(rows.there), PIECE):
+            part = rows.rows(np.arange(at, min(at + PIECE, len(rows.there))))
+            found.append(self._predicted(values, part))
+        outputs = len(self.values["last bias"])
+        return np.concatenate(found) if found else np.zeros((0, outputs))
+
+    def _predicted(self, values: Mapping[str, Tensor], rows: Gathered) -> Array:
+        h, there = batch_of(rows)
+        total: Tensor | None = None
+        count = 0
+        with torch.no_grad():
+            for graph in self._graphs():
+                out = heads.output(
+                    values, self.settings.align, self.settings.head, h, graph, there
+                ).double()
+                out = torch.softmax(out, dim=1) if self.goal == "classes" else out
+                total, count = out if total is None else total + out, count + 1
+        assert total is not None
+        return np.asarray((total / count).numpy())
+
+    def _graphs(self) -> Iterator[Tensor | None]:
+        if self.graph is None:
+            yield None
+        elif self.settings.graph != "learned":
+            yield torch.tensor(self.graph, dtype=torch.float32)
+        else:
+            generator = torch.Generator().manual_seed(self.seed)
+            pairs = torch.tensor(self.graph[np.triu_indices(len(self.graph), 1)]).float()
+            for _ in range(self.settings.graph_draws):
+                yield drawn(
+                    pairs, len(self.graph), self.settings.temperature, self.settings.reference,
+                    generator,
+                )  # fmt: skip
+
+
+def fuse(
+    rows: Gathered,
+    y: Floats,
+    held: npt.NDArray[np.bool_],
+    goal: Goal,
+    outputs: int,
+    settings: FusionSettings,
+    seed: int,
+    given: Array | None = None,
+    report: Callable[[int, int], None] | None = None,
+) -> Fusion:
+    """Learn to predict y (rows,) codes, or (rows, 1) numbers, stopping by the rows held back."""
+    run = FusionTraining(rows, y, held, goal, outputs, settings, seed, given)
+    for epoch in range(settings.epochs):
+        if report is not None:
+            report(epoch, settings.epochs)
+        run.epoch()
+        if len(run.history["held back"]) - run.best >= settings.patience:
+            break
+    return run.fusion()
+
+
+class FusionTraining:
+    """A fusion while it is trained, an epoch or a step at a time."""
+
+    def __init__(
+        self, rows: Gathered, y: Floats, held: npt.NDArray[np.bool_], goal: Goal, outputs: int,
+        settings: FusionSettings, seed: int, given: Array | None,
+    ) -> None:  # fmt: skip
+        self.settings, self.goal, self.seed = settings, goal, seed
+        self.rng = np.random.default_rng(seed)
+        self.generator = torch.Generator().manual_seed(seed)
+        self.owners, _, width = rows.h.shape
+        parts = settings.align, settings.head
+        values = heads.start(self.owners, width, outputs, settings.hidden, *parts, self.rng)
+        if settings.learns_graph:
+            values["pairs"] = self.rng.uniform(EDGE, 1 - EDGE, self.owners * (self.owners - 1) // 2)
+        self.values = {n: torch.tensor(v).float().requires_grad_() for n, v in values.items()}
+        self.adam = torch.optim.Adam(
+            list(self.values.values()), settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        self.fixed = self._fixed(given)
+        self.train, self.y = rows.rows(~held), torch.from_numpy(y[~held])
+        self.valid = rows.rows(held) if held.any() else self.train
+        self.truth = torch.from_numpy(y[held]) if held.any() else self.y
+        self.history: dict[str, list[float]] = {"training": [], "held back": []}
+        self.best, self.kept, self.least = 0, self._copy(), np.inf
+
+    def _fixed(self, given: Array | None) -> Tensor | None:
+        if self.settings.head != "gcn" or self.settings.graph is None:
+            return None
+        if self.settings.graph == "complete":
+            return torch.ones(self.owners, self.owners) - torch.eye(self.owners)
+        return None if given is None else torch.tensor(given, dtype=torch.float32)
+
+    def _graph(self, h: Tensor, draw: bool) -> Tensor | None:
+        settings = self.settings
+        if self.fixed is not None or settings.head != "gcn" or settings.graph is None:
+            return self.fixed
+        if settings.graph == "knn":
+            matrices = heads.alignment(self.values, settings.align)
+            return nearest(heads.projected(self.values, matrices, h), NEIGHBOURS)
+        pairs = self.values["pairs"]
+        if settings.graph == "expected" or not draw:
+            return filled(pairs, self.owners)
+        return drawn(pairs, self.owners, settings.temperature, settings.reference, self.generator)
+
+    def epoch(self) -> None:
+        order = self.rng.permutation(len(self.y))
+        total = 0.0
+        for at in range(0, len(order), self.settings.batch):
+            where = order[at : at + self.settings.batch]
+            h, there = batch_of(self.train.rows(where))
+            total += self.step(h, there, self.y[where]) * len(where)
+        self.history["training"].append(total / len(order))
+        self.judge()
+
+    def step(self, h: Tensor, there: Tensor | None, y: Tensor) -> float:
+        """One step by a batch of rows; its loss. Where h asks for it, it has its gradient then."""
+        seen, mask = self._dropped(h, there)
+        loss = self._loss(seen, mask, y, self._graph(seen, draw=True))
+        self.adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.adam.step()
+        if "pairs" in self.values:
+            self.values["pairs"].data.clamp_(EDGE, 1 - EDGE)
+        return float(loss.item())
+
+    def _loss(self, h: Tensor, there: Tensor | None, y: Tensor, graph: Tensor | None) -> Tensor:
+        out = heads.output(self.values, self.settings.align, self.settings.head, h, graph, there)
+        return losses(self.goal, out[None], y[None])[0]
+
+    def _dropped(self, h: Tensor, there: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if not self.settings.owner_dropout:
+            return h, there
+        kept = torch.rand((h.shape[1], h.shape[0]), generator=self.generator)
+        mask = (kept >= self.settings.owner_dropout).float()
+        mask = mask if there is None else mask * there
+        return h * mask.T[..., None], mask
+
+    def judge(self) -> None:
+        """The loss on rows held back, and whether these parameters are the best so far."""
+        with torch.no_grad():
+            h, there = batch_of(self.valid)
+            loss = self._loss(h, there, self.truth, self._graph(h, draw=False)).item()
+        self.history["held back"].append(loss)
+        if loss < self.least:
+            self.least, self.best, self.kept = loss, len(self.history["held back"]), self._copy()
+
+    def _copy(self) -> dict[str, Floats]:
+        return {n: v.detach().numpy().copy() for n, v in self.values.items()}
+
+    def fusion(self) -> Fusion:
+        self.values = _tensors(self.kept)
+        graph = None
+        if self.settings.head == "gcn" and self.settings.graph is not None:
+            with torch.no_grad():
+                found = self._graph(batch_of(self.train)[0], draw=False)
+            assert found is not None
+            graph = found.numpy().astype(np.float64)
+        values = {n: v for n, v in self.kept.items() if n != "pairs"}
+        return Fusion(self.settings, self.goal, values, graph, self.history, self.best, self.seed)
+
+
+def batch_of(rows: Gathered) -> tuple[Tensor, Tensor | None]:
+    """h, and who is there if not all are."""
+    h = torch.from_numpy(rows.h)
+    return h, None if rows.there.all() else torch.from_numpy(rows.there).float()
+
+
+def _tensors(values: Mapping[str, Floats]) -> dict[str, Tensor]:
+    return {n: torch.from_numpy(np.array(v, np.float32)) for n, v in values.items()}
