@@ -30,7 +30,7 @@ from fedcircuits.learning.grids import HEAVY, Grid
 from fedcircuits.learning.independence import Index
 
 FEW = 20
-MANY = 200  # rows from which on real columns may take histograms and positive families
+MANY = 30  # rows from which on real columns may take histograms and positive families
 FOLDS = 3
 MOST_ROWS = 3000  # that a choice looks at
 GAIN = 0.01  # nats a row by which a family must beat the simplest
