@@ -32,5 +32,5 @@ def test_every_party_has_a_key_of_its_own() -> None:
     _, engine = once(refine=2, summation=Secret())
     programs = engine.programs[0]
     keys = {me: p.arguments["plan"].summation.key for me, p in programs.items()}
-    assert keys.pop(COORDINATOR) is None
-    assert len(set(keys.values())) == 3 and None not in keys.values()
+    assert set(keys) == {COORDINATOR, "party 0", "party 1", "party 2"}
+    assert len(set(keys.values())) == 4 and None not in keys.values()

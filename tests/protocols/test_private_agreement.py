@@ -13,7 +13,7 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.wire import decode
+from fedcircuits.federation.wire import decode, encode
 from fedcircuits.learning.forests import (
     Shape,
 )
@@ -54,7 +54,7 @@ def test_other_versions(change: dict[str, Any], said: str) -> None:
     told = {
         "program": programs(SMALL)["party1"],
         "tag": "agree/plan",
-        "change": lambda sent: {**decode(sent.data), **change},
+        "change": lambda sent: {**decode(encode(sent)), **change},
     }
     refused({**programs(SMALL), "party1": Program(saying, told)}, said)
 

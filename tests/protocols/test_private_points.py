@@ -60,7 +60,10 @@ def test_one_hot(seed: int, missing: bool) -> None:
         (lambda x: x + 4.0, "points must be codes"),
         (lambda x: x * 0 + 0.5, "points must be codes"),
         (lambda x: x - 5, "points must be codes"),
-        (lambda x: x * np.nan, "2 points have values left out, which the parties do not allow"),
+        (
+            lambda x: x * np.nan,
+            r"2 points have values of 'v0', .* left out, which the parties do not",
+        ),
     ],
 )
 def test_what_is_no_point(change: Any, words: str) -> None:

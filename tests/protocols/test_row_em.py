@@ -18,7 +18,7 @@ from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.replay import replay
 from fedcircuits.federation.summations import Chebyshev, Tree
-from fedcircuits.federation.wire import decode
+from fedcircuits.federation.wire import decode, encode
 from fedcircuits.leaves import Gaussian
 from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.protocols import leaf_em
@@ -354,12 +354,12 @@ def test_another_summation_makes_all_count_again() -> None:
 
 
 def bent(message: Any) -> Any:
-    heard: Any = decode(message.data)
+    heard: Any = decode(encode(message))
     return {**heard, "deviation": -heard["deviation"]}
 
 
 def without_weights(message: Any) -> Any:
-    heard: Any = decode(message.data)
+    heard: Any = decode(encode(message))
     return {k: v for k, v in heard.items() if "weight" not in k}
 
 

@@ -9,7 +9,7 @@ from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.federation.flow import Flow, Program, Send
 from fedcircuits.federation.replay import Message, Record, recording
-from fedcircuits.federation.wire import Payload
+from fedcircuits.federation.wire import Payload, decode, encode
 
 
 class Watched:
@@ -51,5 +51,6 @@ def saying(program: Program[Any], tag: str, change: Callable[[Any], Payload]) ->
         except StopIteration as stop:
             return stop.value
         if isinstance(effect, Send) and effect.tag == tag:
-            effect = Send(effect.receiver, tag, change(effect.payload), effect.reveals)
+            said = decode(encode(effect.payload))
+            effect = Send(effect.receiver, tag, change(said), effect.reveals)
         answer = yield effect

@@ -33,6 +33,7 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.protocols import one_pass
 from fedcircuits.protocols.one_pass import Learner, Trained
 from fedcircuits.protocols.planning import HUB, Plan, Rule, Shared
@@ -65,10 +66,12 @@ class FedPC(Model):
                       rows are few
     ``target``        the column to predict; its classes are clustered apart
     ``share_target``  whether its holders tell the others the class of shared rows
-    ``share_clusters`` whether parties hear which of the shared rows are alike at others
+    ``share_clusters`` whether parties hear which of the shared rows are alike at others; "auto":
+                      unless sums are secret
     ``refine``        rounds of EM over the whole circuit: on rows that all parties hold or, where
                       they hold other rows of the same columns, on all rows (needs allow_collect)
-    ``summation``     who adds up in EM over all rows: Hub(), Tree(…), Secret()
+    ``summation``     who adds up in EM over all rows: Hub(), Tree(…), Secret(). With Secret() where
+                      clusters meet is counted on shares, and EM on shared rows goes by sums
     ``on_lost``       a party that is lost: "stop", or "continue" where others hold its columns
 
     >>> import fedcircuits as fc
@@ -99,7 +102,7 @@ class FedPC(Model):
         ensemble: int | Literal["auto"] = "auto",
         target: str | None = None,
         share_target: bool = False,
-        share_clusters: bool = True,
+        share_clusters: bool | Literal["auto"] = "auto",
         refine: int = 0,
         summation: Summing = HUB,
         on_lost: Literal["stop", "continue"] = "stop",
@@ -151,7 +154,10 @@ class FedPC(Model):
         self, federation: Federation, state: State, summation: Summing
     ) -> dict[str, Program[Result]]:
         seed = state.seed if self.random_state is None else self.random_state
-        clusters, ensemble, share, found = self.clusters, self.ensemble, self.share_clusters, None
+        clusters, ensemble, found = self.clusters, self.ensemble, None
+        share = self.share_clusters
+        if share == "auto":
+            share = not isinstance(summation, Secret)
         if isinstance(clusters, Clustering):  # one circuit of clusters that all have
             found, clusters, share = clusters.labels_, "auto", False
             ensemble = 1 if ensemble == "auto" else ensemble
@@ -159,10 +165,10 @@ class FedPC(Model):
             clusters, self.products, self.weights, self.shared_leaves, ensemble, self.target,
             self.share_target, share, self.refine, seed, summation,
         )  # fmt: skip
-        told: dict[str, object] = {"members": federation.names, "plan": plan}
+        told = {"members": federation.names, "plan": _at_one_party(plan)}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(one_pass.coordinator, told)}
         for party in federation:
-            kept = replace(plan, summation=at_one_party(summation))
+            kept = _at_one_party(plan)
             own = {"party": party, "plan": kept, "learner": self._learner(party.name)}
             given = None if found is None else found[party.name]
             own |= {"secret": state.secret, "clusters": given}
@@ -203,9 +209,11 @@ class FedPC(Model):
             ("weights", self.weights, ("cooccurrence", "sizes", "em")),
             ("shared_leaves", self.shared_leaves, ("divided", "cluster", "pooled")),
             ("on_lost", self.on_lost, ("stop", "continue")),
+            ("share_clusters", self.share_clusters, ("auto", True, False)),
         ):
             if word not in known:
-                raise FederationError(f"{name} must be one of {', '.join(known)}, got {word!r}")
+                expected = ", ".join(map(str, known))
+                raise FederationError(f"{name} must be one of {expected}, got {word!r}")
         if isinstance(self.learner, Mapping):
             absent = [n for n in federation.names if n not in self.learner]
             if absent:
@@ -217,6 +225,24 @@ class FedPC(Model):
         require_summing("summation", self.summation)
         if self.refine and federation.kind == "horizontal":
             self.summation.members(federation.names)  # an error where they cannot add up so
+        elif isinstance(self.summation, Secret) and federation.kind != "horizontal":
+            self._check_secret(self.summation, federation)
+
+    def _check_secret(self, summing: Secret, federation: Federation) -> None:
+        """What parties with other columns can do on shares."""
+        if summing.threshold != "majority":
+            raise FederationError(
+                f"summation=Secret(threshold={summing.threshold!r}) cannot count where clusters "
+                "meet, which multiplies shares: take threshold='majority'"
+            )
+        if not self.refine and self.weights != "em":
+            return
+        summing.members(federation.names)  # an error of fewer than three
+        if self.shared_leaves != "divided" and federation.kind == "hybrid":
+            raise FederationError(
+                f"shared_leaves={self.shared_leaves!r} mixes leaves of several parties, which EM "
+                "on secret sums cannot: take shared_leaves='divided', or summation=Hub()"
+            )
 
     # ------------------------------------------------------------------ questions
 
@@ -248,6 +274,10 @@ class FedPC(Model):
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in super().__getstate__().items() if k != "_state"}
+
+
+def _at_one_party(plan: Plan) -> Plan:
+    return replace(plan, summation=at_one_party(plan.summation))
 
 
 def _check_labels(labels: Mapping[str, Labels], federation: Federation) -> None:

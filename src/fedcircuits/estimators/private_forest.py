@@ -27,6 +27,7 @@ from fedcircuits.privacy.identity import Identity
 from fedcircuits.privacy.randomness import fresh_key
 from fedcircuits.privacy.truncation import MASKED
 from fedcircuits.protocols import private_forest
+from fedcircuits.protocols.private_agreement import same_variables
 from fedcircuits.protocols.private_forest import Combine, Plan, Trained
 from fedcircuits.protocols.private_model import Forest, Shares
 from fedcircuits.protocols.private_opening import opening
@@ -132,6 +133,7 @@ class PrivateForest(Model):
         """Learn from a federation of three parties or more. ``resume`` takes up what parties have
         learned in a run that has failed; shares are dealt anew."""
         federation = require_federation(X, "PrivateForest")
+        same_variables({p.name: p.table.schema for p in federation})
         if self.target is not None:
             federation.schema.index(self.target)
         self._state = state = State.of(self, resume)

@@ -100,7 +100,7 @@ def run_training(
             return Run(outcome.results, ledger, federation, run)
         error = next(iter(outcome.lost.values()))
         if missed is None or error.party not in federation.parties:
-            raise _resumable(error) from error
+            raise _resumable(error, state.kept) from error
         if gone := missed(federation, error.party):
             raise PartyLostError(
                 error.party, f"{error}; going on without it is not possible: {gone}"
@@ -109,8 +109,8 @@ def run_training(
         federation = federation.select([n for n in federation.names if n != error.party])
 
 
-def _resumable(error: PartyLostError) -> PartyLostError:
-    if error.party == COORDINATOR:
+def _resumable(error: PartyLostError, kept: Kept) -> PartyLostError:
+    if error.party == COORDINATOR or not kept:
         return error
     text = f"{error}; the others' work is kept: fit(…, resume=True) goes on from there"
     return PartyLostError(error.party, text)

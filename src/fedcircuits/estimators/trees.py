@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
+from typing import Self
+
 import numpy as np
 import torch
 
+from fedcircuits.circuits.circuit import Circuit
+from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 from fedcircuits.circuits.structures import LeafFamily, by_kind, latent_tree
-from fedcircuits.errors import ParameterError, StructureError
-from fedcircuits.estimators.learner import Learner, hold_back, in_memory, progress
+from fedcircuits.engines.outcome import Engine
+from fedcircuits.errors import FederationError, ParameterError, StructureError
+from fedcircuits.estimators.bars import Bar
+from fedcircuits.estimators.learner import (
+    Learner,
+    Training,
+    Weights,
+    hold_back,
+    in_memory,
+    progress,
+)
+from fedcircuits.estimators.training import (
+    State,
+    at_one_party,
+    require_federation,
+    require_summing,
+    run_training,
+)
+from fedcircuits.federation.collectives import Summing
+from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.summations import Hub
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import Schedule
 from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
 from fedcircuits.learning.tree_mixtures import learn_mixture, mixture_circuit
 from fedcircuits.learning.trees import chow_liu_circuit, learn_tree
+from fedcircuits.protocols import summed_counts
+from fedcircuits.protocols.private_agreement import same_variables
+
+HUB = Hub()
+TWO = "of two parties each works out the other's counts: it takes its own off the sum"
+Learned = tuple[Circuit, Parameters]
 
 
 class ChowLiuTree(Learner):
     """The best tree-shaped Bayesian network over categories and booleans; deterministic, so that
     its most probable explanations are exact.
+
+    It is learned from one table, or from a federation of parties that hold other rows of the same
+    columns: their pairwise counts are added up, and the tree is that of all rows in one place.
+    ``summation`` says who adds up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with which nobody
+    sees one party's counts. All parties see the sum and the tree; ``ledger_`` has what crossed.
 
     >>> from fedcircuits import Table
     >>> table = Table.of({"rain": [True, True, False], "wet": [True, True, False]})
@@ -27,12 +65,72 @@ class ChowLiuTree(Learner):
     True
     """
 
+    ledger_: Ledger  # of a federation
+
     def __init__(
-        self, *, smoothing: float = 0.1, target: str | None = None, random_state: int | None = None
+        self,
+        *,
+        smoothing: float = 0.1,
+        target: str | None = None,
+        summation: Summing = HUB,
+        random_state: int | None = None,
     ) -> None:
         self.smoothing = smoothing
         self.target = target
+        self.summation = summation
         self.random_state = random_state
+
+    def fit(
+        self,
+        X: Training | Federation,
+        y: object = None,
+        sample_weight: Weights = None,
+        *,
+        engine: str | Engine = "memory",
+        resume: bool = False,
+    ) -> Self:
+        """Learn from a DataFrame, Table, array or file, or from a federation in an ``engine``;
+        ``resume`` takes up the work of a run that has failed."""
+        self.__dict__.pop("ledger_", None)
+        if not isinstance(X, Federation):
+            return super().fit(X, y, sample_weight)
+        if sample_weight is not None:
+            raise FederationError("sample_weight is for one table: parties count whole rows")
+        federation = self._checked(X)
+        self._state = state = State.of(self, resume)
+        with Bar("ChowLiuTree"):
+            run = run_training(federation, self._programs, engine, state, None)
+        learned = run.results[federation.names[0]]
+        assert learned is not None, "a party has learned the tree"
+        self.circuit_, self.parameters_ = learned
+        self.ledger_ = run.ledger
+        self.__dict__.pop("_state", None)
+        return self
+
+    def _checked(self, given: Federation) -> Federation:
+        federation = require_federation(given, "ChowLiuTree")
+        same_variables({p.name: p.table.schema for p in federation}, summed_counts.TREE)
+        require_summing("summation", self.summation)
+        self.summation.members(federation.names)  # an error where they cannot add up so
+        if self.target is not None:
+            federation.schema.index(self.target)
+        if len(federation) == 2:
+            warnings.warn(TWO, UserWarning, stacklevel=4)
+        return federation
+
+    def _programs(self, federation: Federation) -> Mapping[str, Program[Learned | None]]:
+        names, summing = federation.names, self.summation
+        told: dict[str, object] = {"members": names}
+        programs: dict[str, Program[Learned | None]] = {}
+        if COORDINATOR in summing.members(names):
+            programs[COORDINATOR] = Program(summed_counts.server, told | {"summing": summing})
+        for party in federation:
+            own = {"party": party, "summing": at_one_party(summing), "smoothing": self.smoothing}
+            programs[party.name] = Program(summed_counts.member, told | own)
+        return programs
+
+    def __getstate__(self) -> dict[str, object]:
+        return {k: v for k, v in super().__getstate__().items() if k != "_state"}
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         _refuse_numbers(schema, "ChowLiuTree")

@@ -16,11 +16,12 @@ Roles: clients hold tables, a coordinator holds none.
     learn    nothing crosses: every client clusters its rows and learns a circuit of what it models
              from every cluster.
     count    client → coordinator: rows of every cluster; with a key also the clusters of its rows,
-             in the order of tokens; with refine whether what it has learned may leave it.
+             in the order of tokens, or with secret sums shares of them (cooccurrence.py); with
+             refine whether what it has learned may leave it.
     graph    coordinator → client: which of its leaves are used. The graph stays.
-    em       with refine or weights="em": on shared rows (network_em.py), or, where parties hold
-             other rows of the same columns and allow their circuits to leave them, on all rows
-             (row_em.py).
+    em       with refine or weights="em": on shared rows (network_em.py, with secret sums
+             summed_em.py), or, where parties hold other rows of the same columns and allow their
+             circuits to leave them, on all rows (row_em.py).
 
 The coordinator learns how many rows fall into which combination of clusters, and not which rows;
 what circuits have learned stays with their parties. Clients learn who takes part, which of their
@@ -57,23 +58,20 @@ from fedcircuits.federation.collectives import gather
 from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, subspaces
 from fedcircuits.federation.flow import Flow, compute, expect, recv, send
 from fedcircuits.federation.placement import Joint, View, leaves_at
-from fedcircuits.federation.tokens import Labels, matched, patterns, tokens
-from fedcircuits.federation.wire import AnyArray, Json
+from fedcircuits.federation.tokens import Labels, matched, tokens
+from fedcircuits.federation.wire import Json
 from fedcircuits.learning.table import Table
-from fedcircuits.protocols import agreement, exchange, network_em, row_em
-from fedcircuits.protocols.assembly import (
-    POOLED,
-    Assembled,
-    Assembly,
-    Children,
-    by_cooccurrence,
-    by_rows,
-    by_sizes,
-    joined,
-    leaf_name,
+from fedcircuits.protocols import (
+    agreement,
+    cooccurrence,
+    exchange,
+    network_em,
+    row_em,
+    summed_em,
 )
+from fedcircuits.protocols.assembly import POOLED, Assembled, joined, leaf_name
+from fedcircuits.protocols.cooccurrence import children
 from fedcircuits.protocols.divisions import Division, by_party, numbered
-from fedcircuits.protocols.exchange import compact
 from fedcircuits.protocols.planning import (
     Plan,
     Split,
@@ -83,6 +81,7 @@ from fedcircuits.protocols.planning import (
     way_of_em,
     work_of,
 )
+from fedcircuits.protocols.secret_counts import Met
 
 
 class Learner(Protocol):
@@ -143,15 +142,18 @@ def client(
         learning = _Learning(learner, table.select(columns), rows, seed)
         step = f"learning {name.rpartition('/')[0]} ({stamp}, {learning.mark:08x})"
         learned[name] = yield from compute(step, learning)
-    graph = yield from _counted(party, order, labels, plan)
+    graph = yield from _counted(party, task.members, order, labels, plan)
     leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph["used"])
     values = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
     view = View(party.name, table.schema, leaves, values, party.allow_collect)
     if graph["em"] == "rows":
         ways = (task.members, plan.summation, plan.refine)
         return (yield from row_em.client(view, table, *ways, stamp))
+    listed = table if order is None else table.rows(order)
+    if graph["em"] == "sums":
+        ways = (task.members, plan.summation, plan.refine)
+        return (yield from summed_em.client(view, listed, table, *ways, stamp))
     if graph["em"] == "network":
-        listed = table if order is None else table.rows(order)
         return (yield from network_em.client(view, listed, table, stamp))
     return view
 
@@ -240,7 +242,11 @@ class _Learning:
 
 
 def _counted(
-    party: Party, order: Labels | None, labels: Mapping[int, Labels], plan: Plan
+    party: Party,
+    members: Sequence[str],
+    order: Labels | None,
+    labels: Mapping[int, Labels],
+    plan: Plan,
 ) -> Flow[agreement.Told]:
     """The client tells its clusters, and hears what the graph makes of them."""
     sizes: dict[str, Json] = {str(d): np.bincount(own).tolist() for d, own in labels.items()}
@@ -248,9 +254,7 @@ def _counted(
         sizes["collect"] = party.allow_collect
     yield from send(COORDINATOR, "count/sizes", sizes, "rows of every cluster")
     if order is not None:
-        told: dict[str, AnyArray] = {str(d): compact(own[order]) for d, own in labels.items()}
-        reveals = "clusters of rows that it cannot name (sealed tokens)"
-        yield from send(COORDINATOR, "count/clusters", told, reveals)
+        yield from cooccurrence.client(party.name, members, order, labels, plan)
     return expect((yield from recv(COORDINATOR, "graph/leaves")), dict, COORDINATOR, "graph/leaves")
 
 
@@ -269,13 +273,15 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
             yield from exchange.coordinator(told, members, where)
     found = yield from gather(members, "count/sizes")
     sizes = {p: expect(found[p], dict, p, "count/sizes") for p in members}
-    labels = None if where is None else (yield from _labels(members, divisions, where))
+    met: Mapping[int, Met] = {}
+    if where is not None:
+        met = yield from cooccurrence.coordinator(members, divisions, where, sizes, plan)
     rng = np.random.default_rng([plan.seed, 0])
     parts = [
-        _children(i, d, {p: sizes[p][str(i)] for p in d.parties}, labels, split, plan, rng)
+        children(i, d, {p: sizes[p][str(i)] for p in d.parties}, met, plan, rng)
         for i, d in enumerate(divisions)
     ]
-    made = joined([(m, c) for m, c in parts if c is not None], split.schema)
+    made = joined(parts, split.schema)
     shared = None if where is None else where[(where >= 0).all(axis=1)]  # rows that all hold
     allowed = all(own.get("collect") for own in sizes.values())
     em, more = way_of_em(split, plan, shared, allowed)
@@ -294,8 +300,10 @@ def _placed(
     whole = Joint(made.circuit, made.placement, made.parameters)
     if em == "rows":
         return (yield from row_em.coordinator(whole, members, plan.summation, plan.refine))
-    if em == "network" and shared is not None:
+    if em in ("network", "sums") and shared is not None:
         positions = {p: shared[:, i] for i, p in enumerate(members)}
+        if em == "sums":
+            return (yield from summed_em.coordinator(whole, positions))
         return (yield from network_em.coordinator(whole, positions, plan.refine))
     return whole, ()
 
@@ -351,41 +359,3 @@ def _tell(
         work = work_of(party, divisions, split, plan)
         reveals = "which of its columns it models, with how many others"
         yield from send(party, "rows/plan", work, reveals)
-
-
-def _labels(
-    members: Sequence[str], divisions: Sequence[Division], where: Labels
-) -> Flow[dict[int, Labels]]:
-    """For every division the clusters of all rows (rows, its parties), −1 where one lacks them."""
-    found = yield from gather(members, "count/clusters")
-    told = {p: expect(found[p], dict, p, "count/clusters") for p in members}
-    labels = {}
-    for number, division in enumerate(divisions):
-        at = where[:, [members.index(p) for p in division.parties]]
-        own = np.full(at.shape, -1, dtype=np.int64)
-        for i, party in enumerate(division.parties):
-            held = at[:, i] >= 0
-            own[held, i] = told[party][str(number)][at[held, i]]
-        labels[number] = own
-    return labels
-
-
-def _children(
-    number: int,
-    division: Division,
-    sizes: Mapping[str, list[int]],
-    labels: Mapping[int, Labels] | None,
-    split: Split,
-    plan: Plan,
-    rng: np.random.Generator,
-) -> tuple[Assembly, Children | None]:
-    made = Assembly(division.spaces, sizes, division.first, plan.shared == "pooled")
-    parties = division.parties
-    if len(parties) == 1:
-        return made, by_rows(made, parties[0])
-    if plan.weights != "sizes" and labels is not None:
-        most = None if plan.products == "auto" else plan.products
-        children = by_cooccurrence(made, parties, *patterns(labels[number]), most)
-        if children is not None:
-            return made, children
-    return made, by_sizes(made, plan.products, rng)

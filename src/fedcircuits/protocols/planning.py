@@ -12,6 +12,7 @@ from fedcircuits.federation.federation import Subspace
 from fedcircuits.federation.summations import Hub
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.federation.wire import Json
+from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.protocols.agreement import Told
 from fedcircuits.protocols.divisions import Division, by_rows_held, numbered
 from fedcircuits.protocols.exchange import Piece
@@ -44,7 +45,7 @@ class Plan:
     share_clusters: bool = True
     refine: int = 0  # rounds of EM over weights and leaves, across the parties
     seed: int = 0
-    summation: Summing = field(default=HUB, repr=False)  # of EM where parties hold other rows
+    summation: Summing = field(default=HUB, repr=False)  # Secret: counts are on shares, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +98,15 @@ def divided(
 def way_of_em(
     split: Split, plan: Plan, shared: Labels | None, allowed: bool
 ) -> tuple[str, tuple[str, ...]]:
-    """EM across parties on their own "rows", or by the "network" on ``shared`` ones, or not at all;
-    and why not, where it was asked for."""
+    """EM across parties on their own "rows", or on ``shared`` ones by the "network" or by secret
+    "sums", or not at all; and why not, where it was asked for."""
     if not plan.refine and (split.horizontal or plan.weights != "em"):
         return "", ()
     if split.horizontal:
         return ("rows", ()) if allowed else ("", (STAY,))
     if shared is None or not len(shared):
         return "", ("no row is held by all parties: EM across them was left out",)
-    return "network", ()
+    return ("sums" if isinstance(plan.summation, Secret) else "network"), ()
 
 
 def work_of(party: str, divisions: Sequence[Division], split: Split, plan: Plan) -> dict[str, Json]:

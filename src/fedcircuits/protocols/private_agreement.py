@@ -23,11 +23,19 @@ from fedcircuits.learning.table import Table
 
 VERSION = 1  # of private learning: parties with another one are refused
 LEAST_ROWS = 2  # of a party
+FOREST = "private forest"
 
 
-def agreed_table(party: Party, members: tuple[str, ...], plan: Mapping[str, Json]) -> Flow[Table]:
-    """All say what they are about to do; the party's table in the codes that all mean."""
-    _check_rows(party)
+def agreed_table(
+    party: Party,
+    members: tuple[str, ...],
+    plan: Mapping[str, Json],
+    model: str = FOREST,
+    least: int = LEAST_ROWS,
+) -> Flow[Table]:
+    """All say what they are about to do; the party's table in the codes that all mean. ``model``:
+    what they are about to learn, ``least``: from how many rows of a party."""
+    _check_rows(party, least)
     hello: dict[str, Json] = {
         "version": VERSION,
         "plan": dict(plan),
@@ -39,25 +47,25 @@ def agreed_table(party: Party, members: tuple[str, ...], plan: Mapping[str, Json
     found = yield from gather(others, "agree/plan")
     heard = {m: expect(found[m], dict, m, "agree/plan") for m in others}
     for other, said in heard.items():
-        _compare(party.name, hello, other, said)
+        _compare(party.name, hello, other, said, model)
     schemas = {
         m: party.table.schema if m == party.name else Schema.from_json(heard[m]["schema"])
         for m in members
     }
-    return in_agreed(party.table, _variables(schemas)).select(schemas[members[0]].names)
+    return in_agreed(party.table, same_variables(schemas, model)).select(schemas[members[0]].names)
 
 
-def _check_rows(party: Party) -> None:
-    if len(party.table) < LEAST_ROWS:
-        raise FederationError(
-            f"{party.name} has {len(party.table)} rows, expected {LEAST_ROWS} or more"
-        )
+def _check_rows(party: Party, least: int) -> None:
+    if len(party.table) < least:
+        raise FederationError(f"{party.name} has {len(party.table)} rows, expected {least} or more")
 
 
-def _compare(me: str, own: Mapping[str, Json], other: str, said: Mapping[str, Json]) -> None:
+def _compare(
+    me: str, own: Mapping[str, Json], other: str, said: Mapping[str, Json], model: str
+) -> None:
     if said.get("version") != own["version"]:
         raise FederationError(
-            f"{other} speaks version {said.get('version')!r} of private forests, {me} "
+            f"{other} speaks version {said.get('version')!r} of {model}s, {me} "
             f"{own['version']!r}: install the same fedcircuits at all parties"
         )
     mine, theirs = cast(dict[str, Json], own["plan"]), said.get("plan")
@@ -71,19 +79,19 @@ def _compare(me: str, own: Mapping[str, Json], other: str, said: Mapping[str, Js
             )
 
 
-def _variables(schemas: Mapping[str, Schema]) -> Schema:
-    """What all mean by their columns; every party must have all of them."""
+def same_variables(schemas: Mapping[str, Schema], model: str = FOREST) -> Schema:
+    """What all mean by their columns, or FederationError: every party must have all of them."""
     agreed = agree(schemas)
     for party, schema in schemas.items():
         if absent := [n for n in agreed.names if n not in schema]:
             raise FederationError(
-                f"{party} has no column {absent[0]!r}, which others have: a private forest is for "
+                f"{party} has no column {absent[0]!r}, which others have: a {model} is for "
                 "parties with other rows of the same columns"
             )
     for variable in agreed:
         if not variable.size:
             raise FederationError(
-                f"{variable.name!r} is a {variable.kind}: a private forest is of categories and "
+                f"{variable.name!r} is a {variable.kind}: a {model} is of categories and "
                 "booleans; cut numbers into categories"
             )
     return agreed

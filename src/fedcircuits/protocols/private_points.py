@@ -56,9 +56,11 @@ def one_hot(forest: Forest, points: Array) -> Elements:
         )
     missing = np.isnan(plain)
     if missing.any() and not forest.marginals:
+        names = [forest.circuit.schema.names[i] for i in np.unique(np.nonzero(missing)[1])]
         raise QueryError(
-            f"{int(missing.any(1).sum()):,} points have values left out, which the parties do not "
-            "allow: give whole points, or ask for a forest with marginals=True"
+            f"{int(missing.any(1).sum()):,} points have values of "
+            f"{', '.join(map(repr, names[:4]))} left out, which the parties do not allow: give "
+            "whole points, or ask for a forest with marginals=True"
         )
     known = np.where(missing, 0.0, plain)
     if ((known < 0) | (known >= codes) | (known != np.floor(known))).any():
