@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedcircuits.errors import ParameterError
 from fedcircuits.privacy.field import FIELD, Ring, next_prime
-from fedcircuits.privacy.limbs import shifted_right
+from fedcircuits.privacy.limbs import FULL, to_integers
 from fedcircuits.privacy.randomness import Stream
 from tests.privacy.parties import key, numbers
 
@@ -61,6 +61,62 @@ def test_inner_products_and_mixtures(bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", BITS)
+def test_lines_polynomials_and_sums(bits: int) -> None:
+    ring = Ring(bits)
+    p, values = ring.modulus, some(ring)
+    a = ring.elements(values)
+    for by, start in ((0, 3), (-14, 1 << 200), (1, -1), (2**61, 5), (-(2**80), 0)):
+        found = numbers(ring.integers(ring.affine(a, by, start)))
+        assert found == [(start + by * v) % p for v in values]
+    for degree in range(5):
+        others = ring.elements([[v + k for v in values[::-1]] for k in range(degree)])
+        rows = others.reshape(degree, len(values), ring.limbs)
+        found = ring.integers(ring.values(a, rows, 3)).tolist()
+        reverse = values[::-1]
+        assert found == [
+            [
+                (v + sum((w + k) * x ** (k + 1) for k in range(degree))) % p
+                for v, w in zip(values, reverse, strict=True)
+            ]
+            for x in (1, 2, 3)
+        ]
+    rows = ring.elements([values, values[::-1], values])
+    expected = [(7 + 2 * v + w) % p for v, w in zip(values, values[::-1], strict=True)]
+    assert numbers(ring.integers(ring.sum(rows, 7))) == expected
+
+
+@pytest.mark.parametrize("bits", BITS)
+@pytest.mark.parametrize("landing", [67, 127, 193])
+def test_what_was_seen_is_cut(bits: int, landing: int) -> None:
+    """⌊seen / 2^shift⌋ − minus − rest, and whether all that was seen is below a bound."""
+    ring, land = Ring(bits), Ring(landing)
+    values = some(ring)
+    rest = [v * v + 3 for v in values]
+    for shift in {0, 1, bits // 2, min(64, bits - 1), bits - 1}:
+        for minus in (0, 1 << (bits // 2)):
+            found, fits = land.cut(ring.elements(values), bits, shift, minus, land.elements(rest))
+            assert fits and numbers(land.integers(found)) == [
+                ((v >> shift) - minus - r) % land.modulus for v, r in zip(values, rest, strict=True)
+            ]
+    for size in (1, bits // 2, bits - 1):
+        fits = [land.cut(ring.elements([v]), size, 0, 0, land.elements([0]))[1] for v in values]
+        assert fits == [v < 1 << size for v in values]
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_random_words_become_elements(bits: int) -> None:
+    """Of the last word bits that are too many are cut off; a number that is no element is
+    noticed."""
+    ring = Ring(bits)
+    words = Stream(key("words"), str(bits)).bits((50,), 64 * ring.limbs)
+    expected = words.copy()
+    expected[:, -1] >>= np.uint64(64 * ring.limbs - bits)
+    assert ring.cropped(words) == (ring.modulus not in numbers(to_integers(expected)))
+    np.testing.assert_array_equal(words, expected)
+    assert not ring.cropped(np.full((3, ring.limbs), FULL))
+
+
+@pytest.mark.parametrize("bits", BITS)
 def test_powers_of_two_are_rotations(bits: int) -> None:
     ring = Ring(bits)
     for power in (0, 1, -1, 63, 64, 65, bits - 1, bits, 3 * bits + 7):
@@ -84,10 +140,9 @@ def test_long_numbers_are_reduced(values: list[int], bits: int) -> None:
     ring = Ring(bits)
     words = np.array([[(v >> 64 * k) & (2**64 - 1) for k in range(7)] for v in values], np.uint64)
     assert numbers(ring.integers(ring.reduced(words))) == [v % ring.modulus for v in values]
-    for shift in (0, 1, 63, 64, 130, 500):
-        shifted = shifted_right(words, shift)
-        back = [sum(int(w) << 64 * k for k, w in enumerate(row)) for row in shifted]
-        assert back == [v >> shift for v in values]
+    for shift in (0, 1, 63, 64, 130, 399):
+        shifted = numbers(ring.integers(ring.shifted(words, shift, 400)))
+        assert shifted == [(v >> shift) % ring.modulus for v in values]
 
 
 @given(st.lists(st.integers(-(2**200), 2**200), max_size=5), st.sampled_from(BITS))
@@ -115,6 +170,13 @@ def test_shapes_broadcast() -> None:
     a, b = FIELD.elements([[1], [2]]), FIELD.elements([3, 4, 5])
     assert FIELD.integers(FIELD.multiply(a, b)).tolist() == [[3, 4, 5], [6, 8, 10]]
     assert FIELD.add(FIELD.zeros((0, 3)), b).shape == (0, 3, 2)
+    for ring in (FIELD, Ring(193)):
+        rows, one = ring.elements([[1, 2, 3], [4, 5, 6]]), ring.elements([1, 10, 100])
+        for x, y in ((rows, one), (one, rows), (rows, ring.elements(7)), (ring.elements(7), rows)):
+            first, second = ring.integers(x), ring.integers(y)
+            assert (ring.integers(ring.add(x, y)) == first + second).all()
+            assert (ring.signed(ring.subtract(x, y)) == first - second).all()
+            assert (ring.integers(ring.multiply(x, y)) == first * second).all()
 
 
 def test_only_primes_are_exponents() -> None:

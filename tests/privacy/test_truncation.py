@@ -107,7 +107,9 @@ def test_opened_values_of_two_inputs_are_alike() -> None:
 
 @pytest.mark.parametrize("count", [3, 4, 7])
 def test_what_crosses(count: int) -> None:
-    """Masks ahead: t + 1 members send 32 bytes a mask; the product itself is one round of 16."""
+    """Masks ahead: the last t + 1 members send two keys, 16 bytes a mask to whoever cannot draw its
+    share of degree t, the last N − t, and 16 more to the last N − 2t, which cannot draw that of
+    degree 2t; the product itself is one round of 16."""
     outcome = together(multiplies, {n: np.ones((2, 8)) / 8 for n in names(count)})
     t, every = (count - 1) // 2, count * (count - 1)
     assert by_round(outcome) == {
@@ -117,7 +119,12 @@ def test_what_crosses(count: int) -> None:
         "cut/total": every,
     }
     size = {e.tag: e.bytes for e in outcome.ledger}
-    assert size["cut/masks"] == len(encode(np.zeros(8 * 32, np.uint8)))
+    for e in outcome.ledger:
+        if e.tag == "cut/masks":
+            place = names(count).index(e.receiver) + 1
+            assert names(count).index(e.sender) >= count - t - 1
+            shares = 8 * 16 * ((place > t) + (place > 2 * t))
+            assert e.bytes == len(encode(np.zeros(64 + shares, np.uint8)))
     assert size["cut/product"] == len(encode(np.zeros((8, 16), np.uint8)))
 
 

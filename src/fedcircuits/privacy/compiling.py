@@ -17,7 +17,11 @@ def compile_kernels() -> None:
     """Every loop of the field and of the rings, on one number."""
     for ring in (FIELD, Ring(131)):
         one = ring.elements([[1]])
-        ring.inner(one, ring.multiply(one, ring.add(one, one)))
+        ring.inner(one, ring.multiply(one, ring.add(one, ring.affine(one, -1, 1))))
+        ring.sum(ring.values(one, ring.unpacked(ring.packed(one), (1, 1))[None], 1))
+        ring.subtract(one, one)
+        ring.cropped(ring.shifted(ring.zeros((1,)), 1, ring.bits))
+        ring.cut(one[0], 2, 1, 1, one[0])
         ring.rotate(ring.reduced(ring.mix([[1]], one)), 1)
         exponents = FIELD.elements([[1]])
         weighted_powers(ring, exponents, inverse_powers(ring, exponents))

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.errors import ParameterError
 from fedcircuits.privacy import prime_kernels, ring_kernels
-from fedcircuits.privacy.limbs import FULL, Elements, from_integers, plain, to_integers
+from fedcircuits.privacy.limbs import FULL, NONE, Elements, from_integers, plain, to_integers
 
 Bytes = npt.NDArray[np.uint8]
 LIGHT = 1 << 63  # weights that add up to less are applied in one pass
@@ -76,6 +78,10 @@ class Ring:
         size = self.reduced(np.where(negative, ~words + np.uint64(1), words)[..., None])
         return np.where(negative[..., None], self.negate(size), size)
 
+    def constant(self, value: int) -> Elements:
+        """One whole number, made once: not to be written to."""
+        return _constant(value % self.modulus, self.limbs)
+
     def zeros(self, shape: tuple[int, ...]) -> Elements:
         return np.zeros((*shape, self.limbs), np.uint64)
 
@@ -101,51 +107,78 @@ class Ring:
         return out.reshape(*words.shape[:-1], self.limbs)
 
     def packed(self, elements: Elements) -> Bytes:
-        """The bytes that cross, (elements · bytes,)."""
+        """The bytes that cross, (elements · bytes,); not copied if they are those of the limbs."""
         data = np.ascontiguousarray(elements).astype("<u8", copy=False).view(np.uint8)
         return data.reshape(-1, 8 * self.limbs)[:, : self.bytes].reshape(-1)
 
-    def unpacked(self, data: Bytes, shape: tuple[int, ...]) -> Elements:
-        """Elements from bytes that cross; ValueError where they are none."""
-        count = int(np.prod(shape, dtype=np.int64))
+    def unpacked(
+        self, data: Bytes, shape: tuple[int, ...], out: Elements | None = None
+    ) -> Elements:
+        """Elements from bytes that cross, into ``out`` if given; ValueError if they are none."""
+        count = prod(shape)
         if data.dtype != np.uint8 or data.shape != (count * self.bytes,):
             raise ValueError(f"expected {count * self.bytes} bytes, got {data.dtype} {data.shape}")
-        full = np.zeros((count, 8 * self.limbs), np.uint8)
-        full[:, : self.bytes] = data.reshape(count, self.bytes)
-        found = full.view("<u8").astype(np.uint64, copy=False)
-        above = found[:, -1] > self.top
-        if above.any() or ((found[:, -1] == self.top) & (found[:, :-1] == FULL).all(1)).any():
+        found = self.zeros(shape) if out is None else out
+        if self.bytes == 8 * self.limbs:
+            found.reshape(-1).view(np.uint8)[:] = data
+        else:
+            full = found.view(np.uint8).reshape(count, 8 * self.limbs)
+            full[:, : self.bytes] = data.reshape(count, self.bytes)
+            full[:, self.bytes :] = 0
+        if not self._inside(found.reshape(count, self.limbs)):
             raise ValueError(f"a number that is not below 2^{self.bits} − 1")
-        return found.reshape(*shape, self.limbs)
+        return found
+
+    def cropped(self, flat: Elements) -> bool:
+        """Random words (n, limbs) without the bits that are too many; whether none is all ones."""
+        if self.bits == 127:
+            return bool(prime_kernels.crop(flat))
+        flat[:, -1] >>= np.uint64(64 * self.limbs - self.bits)
+        return self._inside(flat)
+
+    def _inside(self, flat: Elements) -> bool:
+        if self.bits == 127:
+            return bool(prime_kernels.inside(flat))
+        return bool(ring_kernels.inside(flat, self.bits))
 
     # ------------------------------------------------------------------ arithmetic
 
     def add(self, a: Elements, b: Elements) -> Elements:
-        x, y, shape = self._aligned(a, b)
-        out = np.empty_like(x)
+        x, y, out = self._aligned(a, b)
         if self.bits == 127:
-            prime_kernels.add(x, y, out)
+            prime_kernels.add(x, y, out.reshape(-1, 2))
         else:
-            ring_kernels.add(x, y, self.bits, out)
-        return out.reshape(shape)
+            ring_kernels.add(x, y, self.bits, False, out.reshape(-1, self.limbs))
+        return out
 
     def negate(self, a: Elements) -> Elements:
-        found = ~a
-        found[..., -1] &= self.top
-        found[(a == 0).all(-1)] = 0
-        return found
+        return self.subtract(np.zeros(self.limbs, np.uint64), a)
 
     def subtract(self, a: Elements, b: Elements) -> Elements:
-        return self.add(a, self.negate(b))
+        x, y, out = self._aligned(a, b)
+        if self.bits == 127:
+            prime_kernels.subtract(x, y, out.reshape(-1, 2))
+        else:
+            ring_kernels.add(x, y, self.bits, True, out.reshape(-1, self.limbs))
+        return out
 
     def multiply(self, a: Elements, b: Elements) -> Elements:
-        x, y, shape = self._aligned(a, b)
-        out = np.empty_like(x)
+        x, y, out = self._aligned(a, b)
         if self.bits == 127:
-            prime_kernels.multiply(x, y, out)
+            prime_kernels.multiply(x, y, out.reshape(-1, 2))
         else:
-            ring_kernels.multiply(x, y, self.bits, out)
-        return out.reshape(shape)
+            ring_kernels.multiply(x, y, self.bits, out.reshape(-1, self.limbs))
+        return out
+
+    def affine(self, a: Elements, by: int, start: int) -> Elements:
+        """start + by·a for whole numbers of any sign."""
+        first = self.constant(start)
+        if self.bits != 127 or abs(by) >= LIGHT >> 1:
+            return self.add(self.multiply(a, self.constant(by)), first)
+        out, flip = np.empty(a.shape, np.uint64), FULL if by < 0 else NONE
+        flat = plain(a).reshape(-1, 2)
+        prime_kernels.affine(flat, flip, np.uint64(abs(by)), first, out.reshape(-1, 2))
+        return out
 
     def inner(self, a: Elements, b: Elements) -> Elements:
         """Σ_k a[r, k] b[j, k]: (rows, units, limbs) from (rows, terms, …) and (units, terms, …)."""
@@ -160,17 +193,26 @@ class Ring:
     def mix(self, weights: Sequence[Sequence[int]], rows: Elements) -> Elements:
         """Σ_k weights[p][k] rows[k] for whole numbers as weights: (results, ..., limbs)."""
         flat = plain(rows).reshape(len(rows), -1, self.limbs)
-        if any(sum(map(abs, own)) >= LIGHT for own in weights):
+        signed = _weights(tuple(map(tuple, weights)))
+        if signed is None:
             found = self._mix_heavy(weights, flat)
         else:
-            size = np.array([[abs(w) for w in own] for own in weights], np.uint64)
-            negative = np.array([[w < 0 for w in own] for own in weights])
             found = np.empty((len(weights), *flat.shape[1:]), np.uint64)
             if self.bits == 127:
-                prime_kernels.mix(size, negative, flat, found)
+                prime_kernels.mix(*signed, flat, found)
             else:
-                ring_kernels.mix(size, negative, flat, self.bits, found)
+                ring_kernels.mix(*signed, flat, self.bits, found)
         return found.reshape(len(weights), *rows.shape[1:])
+
+    def values(self, first: Elements, others: Elements, points: int) -> Elements:
+        """first + Σ_k others[k] x^(k + 1) at x = 1 to ``points``: (points, ..., limbs)."""
+        degree = len(others)
+        if self.bits != 127:
+            return self.mix(_powers(points, degree), np.concatenate([first[None], others]))
+        out = np.empty((points, *first.shape), np.uint64)
+        flat = plain(first).reshape(-1, 2), plain(others).reshape(degree, first.size // 2, 2)
+        prime_kernels.evaluate(*flat, out.reshape(points, -1, 2))
+        return out
 
     def _mix_heavy(self, weights: Sequence[Sequence[int]], rows: Elements) -> Elements:
         found = np.zeros((len(weights), *rows.shape[1:]), np.uint64)
@@ -179,10 +221,15 @@ class Ring:
                 found[p] = self.add(found[p], self.multiply(row, self.elements(weight)))
         return found
 
-    def sum(self, a: Elements) -> Elements:
+    def sum(self, a: Elements, start: int = 0) -> Elements:
         """Over the first axis."""
-        found: Elements = self.mix([[1] * len(a)], a)[0]
-        return found
+        if self.bits != 127:
+            found: Elements = self.mix([[1] * len(a)], a)[0]
+            return self.add(found, self.constant(start)) if start else found
+        out = np.empty(a.shape[1:], np.uint64)
+        flat = plain(a).reshape(len(a), out.size // 2, 2)
+        prime_kernels.total(flat, self.constant(start), out.reshape(-1, 2))
+        return out
 
     def rotate(self, a: Elements, powers: npt.ArrayLike) -> Elements:
         """a·2^powers, which may be negative; powers have the shape of a without limbs, or none."""
@@ -192,10 +239,61 @@ class Ring:
         ring_kernels.rotate(flat, turns, self.bits, out)
         return out.reshape(a.shape)
 
-    def _aligned(self, a: Elements, b: Elements) -> tuple[Elements, Elements, tuple[int, ...]]:
-        shape = np.broadcast_shapes(a.shape, b.shape)
-        x, y = (plain(v if v.shape == shape else np.broadcast_to(v, shape)) for v in (a, b))
-        return x.reshape(-1, self.limbs), y.reshape(-1, self.limbs), shape
+    def shifted(self, words: Elements, bits: int, size: int) -> Elements:
+        """⌊words / 2^bits⌋ of whole numbers of ``size`` bits, (..., words) as (..., limbs)."""
+        fits = size - bits < self.bits  # and is reduced
+        if fits and bits == 0 and words.shape[-1] == self.limbs:
+            return words
+        limbs = self.limbs if fits else -(-size // 64) - bits // 64
+        found = np.empty((*words.shape[:-1], limbs), np.uint64)
+        flat = plain(words).reshape(-1, words.shape[-1])
+        if limbs == 2 and words.shape[-1] == 2:
+            prime_kernels.shift(flat, bits, found.reshape(-1, 2))
+        else:
+            ring_kernels.shift(flat, bits, found.reshape(-1, limbs))
+        return found if fits else self.reduced(found)
+
+    def cut(
+        self, seen: Elements, size: int, shift: int, minus: int, rest: Elements
+    ) -> tuple[Elements, bool]:
+        """⌊seen / 2^shift⌋ − minus − rest of numbers seen; whether these are below 2^size."""
+        centre = self.constant(minus)
+        if self.bits == 127 and seen.shape[-1] == 2:
+            out = np.empty_like(seen)
+            fits = prime_kernels.cut(seen, rest, shift, size, centre, out)
+            return out, bool(fits)
+        fits = ring_kernels.below(seen, size)
+        public = self.shifted(seen, shift, size)
+        return self.subtract(self.subtract(public, centre), rest), bool(fits)
+
+    def _aligned(self, a: Elements, b: Elements) -> tuple[Elements, Elements, Elements]:
+        """Both as rows of limbs, fewer if they are to be gone through again; room for results."""
+        shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
+        both = []
+        for v in (a, b):
+            again = v.shape == shape[len(shape) - v.ndim :] or v.size == self.limbs
+            whole = v if again else np.broadcast_to(v, shape)
+            both.append(plain(whole).reshape(-1, self.limbs))
+        return both[0], both[1], np.empty(shape, np.uint64)
+
+
+@lru_cache(1024)
+def _constant(value: int, limbs: int) -> Elements:
+    return from_integers(value, limbs)
+
+
+@cache
+def _powers(points: int, degree: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(x**k for k in range(degree + 1)) for x in range(1, points + 1))
+
+
+@cache
+def _weights(rows: tuple[tuple[int, ...], ...]) -> tuple[Elements, Elements] | None:
+    """Sizes, and all bits where they are negative; None if they are too large for one pass."""
+    if any(sum(map(abs, own)) >= LIGHT for own in rows):
+        return None
+    size = np.array([[abs(w) for w in own] for own in rows], np.uint64)
+    return size, np.array([[FULL if w < 0 else 0 for w in own] for own in rows], np.uint64)
 
 
 def is_prime(n: int) -> bool:

@@ -8,19 +8,23 @@ side by side where they are of several kinds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from fedcircuits.errors import FederationError, ProtocolError
-from fedcircuits.federation.flow import Flow, expect, recv, send
-from fedcircuits.privacy.field import FIELD, Ring
+from fedcircuits.federation.flow import Flow, Recv, Send, expect
+from fedcircuits.federation.wire import Encoded, Payload, encode
+from fedcircuits.privacy.field import FIELD, Bytes, Ring
 from fedcircuits.privacy.limbs import Elements
 from fedcircuits.privacy.randomness import Stream
-from fedcircuits.privacy.shares import threshold
+from fedcircuits.privacy.shares import pieces, threshold
 
 SHARE = "a share, which says nothing alone"
+Fold = Callable[[Elements, slice], Elements]  # of rows (senders, n, limbs) and which they are
+Fill = Callable[[int, slice, Elements], None]  # some elements of the i-th sender, (n, limbs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class Lot:
 
     @property
     def bytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.ring.bytes
+        return prod(self.shape) * self.ring.bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +78,83 @@ def exchange(
     reveals: str = SHARE,
 ) -> Flow[list[Elements]]:
     """One round: ``parts`` by receiver go out; of every lot (senders, *shape, limbs) comes in."""
-    for receiver, part in parts.items():
-        if receiver != group.me:
-            yield from send(receiver, tag, _packed(part, lots), reveals)
-    found = [np.empty((len(senders), *lot.shape, lot.ring.limbs), np.uint64) for lot in lots]
-    for i, sender in enumerate(senders):
-        own = parts.get(sender) if sender == group.me else None
-        if own is None:
-            own = _unpacked((yield from recv(sender, tag)), lots, sender, tag)
-        for rows, elements in zip(found, own, strict=True):
-            rows[i] = elements
+    data = yield from passed(group, tag, packed(parts, lots), senders, _shape(lots), reveals)
+    found, start = [], 0
+    for lot in lots:
+        rows = np.empty((len(senders), *lot.shape, lot.ring.limbs), np.uint64)
+        for row, sender, own in zip(rows, senders, data, strict=True):
+            _unpacked(own[start : start + lot.bytes], lot.ring, sender, tag, row)
+        found.append(rows)
+        start += lot.bytes
     return found
 
 
-def _packed(part: Sequence[Elements], lots: Sequence[Lot]) -> np.typing.NDArray[np.uint8]:
-    rows = [lot.ring.packed(elements) for lot, elements in zip(lots, part, strict=True)]
-    return np.concatenate(rows).reshape(_shape(lots))
+def folded(
+    group: Group,
+    tag: str,
+    parts: Mapping[str, Elements],
+    senders: Sequence[str],
+    lot: Lot,
+    fold: Fold,
+    into: Ring | None = None,
+    reveals: str = SHARE,
+) -> Flow[Elements]:
+    """One round of one lot, and what ``fold`` makes of it, (*shape, limbs) over ``into``."""
+    shape = _shape([lot])
+    made = {id(part): lot.ring.packed(part).reshape(shape) for part in parts.values()}
+    own = {member: made[id(part)] for member, part in parts.items()}
+    data = yield from passed(group, tag, own, senders, shape, reveals)
+    return fold_of(reading(data, senders, lot.ring, tag), len(senders), lot, fold, into)
+
+
+def fold_of(fill: Fill, senders: int, lot: Lot, fold: Fold, into: Ring | None = None) -> Elements:
+    """``fold`` of what every sender has for a lot, in pieces that a cache can hold."""
+    limbs, count = (into or lot.ring).limbs, prod(lot.shape)
+    found = np.empty((count, limbs), np.uint64)
+    for own in pieces(count, lot.ring):
+        rows = np.empty((senders, own.stop - own.start, lot.ring.limbs), np.uint64)
+        for i in range(senders):
+            fill(i, own, rows[i])
+        found[own] = fold(rows, own)
+    return found.reshape(*lot.shape, limbs)
+
+
+def passed(
+    group: Group,
+    tag: str,
+    parts: Mapping[str, Bytes],
+    senders: Sequence[str],
+    shape: tuple[int, ...],
+    reveals: str = SHARE,
+) -> Flow[list[Bytes]]:
+    """One round of bytes: ``parts`` by receiver go out, those of every sender come in, flat.
+
+    The same array for several receivers is encoded once. ``shape``: of what comes in.
+    """
+    alike = len({id(part) for part in parts.values()}) < len(parts)
+    encoded: dict[int, Payload] = {}
+    for receiver, part in parts.items():
+        if receiver != group.me:
+            if id(part) not in encoded:
+                encoded[id(part)] = Encoded(encode(part)) if alike else part
+            yield Send(receiver, tag, encoded[id(part)], reveals)
+    found = []
+    for sender in senders:
+        own = parts.get(sender) if sender == group.me else None
+        data = _checked((yield Recv(sender, tag)), shape, sender, tag) if own is None else own
+        found.append(data.reshape(-1))
+    return found
+
+
+def packed(parts: Mapping[str, Sequence[Elements]], lots: Sequence[Lot]) -> dict[str, Bytes]:
+    """The bytes for every receiver; one array where the sequences are one."""
+    made: dict[int, Bytes] = {}
+    for part in parts.values():
+        if id(part) not in made:
+            rows = [lot.ring.packed(own) for lot, own in zip(lots, part, strict=True)]
+            whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
+            made[id(part)] = whole.reshape(_shape(lots))
+    return {member: made[id(part)] for member, part in parts.items()}
 
 
 def _shape(lots: Sequence[Lot]) -> tuple[int, ...]:
@@ -98,18 +163,28 @@ def _shape(lots: Sequence[Lot]) -> tuple[int, ...]:
     return (sum(lot.bytes for lot in lots),)
 
 
-def _unpacked(payload: object, lots: Sequence[Lot], sender: str, tag: str) -> list[Elements]:
+def _checked(payload: object, shape: tuple[int, ...], sender: str, tag: str) -> Bytes:
     data = expect(payload, np.ndarray, sender, tag)  # type: ignore[arg-type]
-    if data.dtype != np.uint8 or data.shape != _shape(lots):
+    if data.dtype != np.uint8 or data.shape != shape:
         raise ProtocolError(
             f"{sender} sent {data.dtype} of shape {data.shape} under {tag!r}, expected bytes of "
-            f"shares, {_shape(lots)}: it has values of another shape, or another version"
+            f"shares, {shape}: it has values of another shape, or another version"
         )
-    ends = np.cumsum([lot.bytes for lot in lots])[:-1]
+    return data
+
+
+def reading(data: Sequence[Bytes], senders: Sequence[str], ring: Ring, tag: str) -> Fill:
+    """From flat bytes of every sender."""
+
+    def fill(i: int, own: slice, row: Elements) -> None:
+        piece = data[i][own.start * ring.bytes : own.stop * ring.bytes]
+        _unpacked(piece, ring, senders[i], tag, row)
+
+    return fill
+
+
+def _unpacked(data: Bytes, ring: Ring, sender: str, tag: str, row: Elements) -> None:
     try:
-        return [
-            lot.ring.unpacked(own, lot.shape)
-            for lot, own in zip(lots, np.split(data.reshape(-1), ends), strict=True)
-        ]
+        ring.unpacked(data, row.shape[:-1], row)
     except ValueError as error:
         raise ProtocolError(f"{sender} sent no shares under {tag!r}: {error}") from None

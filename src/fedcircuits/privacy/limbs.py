@@ -41,6 +41,8 @@ multiply_add: Callable[..., tuple[np.uint64, np.uint64]] = intrinsic(_multiply_a
 
 def plain(elements: Elements) -> Elements:
     """As kernels take them: loops are compiled anew for arrays that are strided or read-only."""
+    if elements.flags.carray and elements.dtype == np.uint64:
+        return elements
     return np.require(elements, np.uint64, ["C", "A", "W"])
 
 
@@ -58,16 +60,3 @@ def to_integers(elements: Elements) -> npt.NDArray[np.object_]:
     for i, row in enumerate(flat):
         found[i] = int.from_bytes(row.tobytes(), "little")
     return found.reshape(elements.shape[:-1])
-
-
-def shifted_right(elements: Elements, bits: int) -> Elements:
-    """Every number halved ``bits`` times, in as few limbs as can still be needed, one at least."""
-    skip, rest = divmod(bits, 64)
-    kept = elements[..., skip:]
-    if kept.shape[-1] == 0:
-        return np.zeros((*elements.shape[:-1], 1), np.uint64)
-    if rest == 0:
-        return np.ascontiguousarray(kept)
-    found = kept >> np.uint64(rest)
-    found[..., :-1] |= kept[..., 1:] << np.uint64(64 - rest)
-    return found

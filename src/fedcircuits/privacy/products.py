@@ -11,17 +11,14 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.privacy.group import Group
 from fedcircuits.privacy.limbs import Elements
 from fedcircuits.privacy.shares import weights
-from fedcircuits.privacy.sharing import shared
+from fedcircuits.privacy.sharing import shared_mix
 
 
 def reduced(group: Group, tag: str, products: Elements) -> Flow[Elements]:
     """Shares of degree 2t as shares of degree t."""
     needed = 2 * group.threshold + 1
-    dealers = group.members[:needed]
-    own = products if group.me in dealers else None
-    dealt = yield from shared(group, tag, own, products.shape[:-1], dealers=dealers)
-    found: Elements = group.ring.mix([weights(needed, 0)], dealt)[0]
-    return found
+    own = products if group.me in group.members[:needed] else None
+    return (yield from shared_mix(group, tag, own, products.shape[:-1], weights(needed, 0)))
 
 
 def product(group: Group, tag: str, a: Elements, b: Elements) -> Flow[Elements]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedcircuits.errors import ParameterError
 from fedcircuits.privacy.field import Ring
-from fedcircuits.privacy.limbs import FULL, Elements
+from fedcircuits.privacy.limbs import Elements, from_integers
 
 KEY = 32  # bytes
+BLOCK = 16
+NOUGHT = memoryview(bytes(1 << 16))  # what is encrypted, piece by piece
 
 
 def fresh_key() -> bytes:
@@ -44,29 +46,48 @@ class Stream:
     """
 
     def __init__(self, key: bytes, label: str) -> None:
-        cipher = Cipher(algorithms.AES(derived(key, label)), modes.CTR(bytes(16)))
-        self._encrypt = cipher.encryptor()
+        self._encrypt = _encryptor(derived(key, label))
+
+    @classmethod
+    def of_key(cls, key: bytes) -> Stream:
+        """Of a key that is for this stream alone."""
+        found = cls.__new__(cls)
+        found._encrypt = _encryptor(key)
+        return found
+
+    def key(self) -> bytes:
+        """A key for another stream."""
+        return self._filled(np.empty(KEY // 8, np.uint64)).tobytes()
 
     def bits(self, shape: tuple[int, ...], bits: int) -> Elements:
         """Whole numbers from 0 to 2^bits − 1, in ⌈bits/64⌉ limbs."""
         limbs = -(-bits // 64)
-        count = int(np.prod(shape, dtype=np.int64))
-        data = self._encrypt.update(bytes(8 * limbs * count))
-        found = np.frombuffer(data, np.uint64).reshape(*shape, limbs).copy()
-        found[..., -1] >>= np.uint64(64 * limbs - bits)
+        found = self._filled(np.empty((*shape, limbs), np.uint64))
+        if 64 * limbs > bits:
+            found[..., -1] >>= np.uint64(64 * limbs - bits)
         return found
 
-    def elements(self, ring: Ring, shape: tuple[int, ...]) -> Elements:
-        """Elements of the ring. Of its bit patterns one, all ones, is no element: drawn again."""
-        count = int(np.prod(shape, dtype=np.int64))
-        found = self.bits((count,), ring.bits)
-        while len(bad := np.flatnonzero(_all_ones(found, ring))):
-            found[bad] = self.bits((len(bad),), ring.bits)
-        return found.reshape(*shape, ring.limbs)
+    def elements(self, ring: Ring, shape: tuple[int, ...], out: Elements | None = None) -> Elements:
+        """Elements of the ring, into ``out`` if given.
+
+        Of its bit patterns one, all ones, is no element: drawn again.
+        """
+        found = np.empty((*shape, ring.limbs), np.uint64) if out is None else out
+        flat = self._filled(found).reshape(-1, ring.limbs)
+        if not ring.cropped(flat):
+            ones = from_integers(ring.modulus, ring.limbs)
+            while len(bad := np.flatnonzero((flat == ones).all(1))):
+                flat[bad] = self.bits((len(bad),), ring.bits)
+        return found
+
+    def _filled(self, room: Elements) -> Elements:
+        """A contiguous array, filled with random bits."""
+        data = room.reshape(-1).view(np.uint8).data
+        for start in range(0, len(data), len(NOUGHT)):
+            piece = data[start : start + len(NOUGHT)]
+            self._encrypt.update_into(NOUGHT[: len(piece)], piece)
+        return room
 
 
-def _all_ones(rows: Elements, ring: Ring) -> np.typing.NDArray[np.bool_]:
-    ones = rows[:, -1] == ring.top
-    if ones.any():
-        ones &= (rows[:, :-1] == FULL).all(1)
-    return np.asarray(ones)
+def _encryptor(key: bytes) -> CipherContext:
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(BLOCK))).encryptor()

@@ -67,13 +67,53 @@ def reduce(a, q, out):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True)
-def add(a, b, q, out):  # type: ignore[no-untyped-def]
-    size = a.shape[1]
-    w = np.zeros(size, np.uint64)
+def inside(a, q):  # type: ignore[no-untyped-def]
+    """Whether all are below 2^q − 1."""
+    last, top = a.shape[1] - 1, (ONE << np.uint64(q % 64)) - ONE
     for i in range(len(a)):
-        carry = NONE
-        for k in range(size):  # q + 1 bits: no carry leaves the last limb
-            w[k], carry = multiply_add(ONE, a[i, k], b[i, k], carry)
+        if a[i, last] > top:
+            return False
+        if a[i, last] == top:
+            k = 0
+            while k < last and a[i, k] == FULL:
+                k += 1
+            if k == last:
+                return False
+    return True
+
+
+@nb.njit(cache=True, nogil=True)
+def below(a, bits):  # type: ignore[no-untyped-def]
+    """Whether all are below 2^bits."""
+    skip, rest, found = bits // 64, np.uint64(bits % 64), NONE
+    for i in range(len(a)):
+        for k in range(skip, a.shape[1]):
+            found |= a[i, k] >> rest if k == skip else a[i, k]
+    return found == NONE
+
+
+@nb.njit(cache=True, nogil=True)
+def shift(a, bits, out):  # type: ignore[no-untyped-def]
+    """out = ⌊a / 2^bits⌋, as much of it as there are limbs."""
+    skip, rest = bits // 64, np.uint64(bits % 64)
+    left = np.uint64(63) - rest
+    for i in range(len(a)):
+        for k in range(out.shape[1]):
+            low = a[i, k + skip] if k + skip < a.shape[1] else NONE
+            high = a[i, k + skip + 1] if k + skip + 1 < a.shape[1] else NONE
+            out[i, k] = (low >> rest) | ((high << ONE) << left)
+
+
+@nb.njit(cache=True, nogil=True)
+def add(a, b, q, minus, out):  # type: ignore[no-untyped-def]
+    """a ± b; what has fewer rows is gone through again."""
+    size, flip, last = a.shape[1], FULL if minus else NONE, (ONE << np.uint64(q % 64)) - ONE
+    w = np.zeros(size, np.uint64)
+    for i in range(len(out)):
+        x, y, carry = a[i % len(a)], b[i % len(b)], NONE
+        for k in range(size - 1):  # q + 1 bits: no carry leaves the last limb
+            w[k], carry = multiply_add(ONE, x[k], y[k] ^ flip, carry)
+        w[size - 1] = x[size - 1] + (y[size - 1] ^ (flip & last)) + carry
         _fold(w, size, q, out[i])
 
 
@@ -95,13 +135,14 @@ def _add_product(a, b, w):  # type: ignore[no-untyped-def]
 def multiply(a, b, q, out):  # type: ignore[no-untyped-def]
     size = a.shape[1]
     w = np.zeros(2 * size, np.uint64)
-    for i in range(len(a)):
+    for i in range(len(out)):
+        x_row, y = a[i % len(a)], b[i % len(b)]
         for k in range(size):
             w[k] = NONE
         for j in range(size):
-            x, carry = a[i, j], NONE
+            x, carry = x_row[j], NONE
             for k in range(size):
-                w[j + k], carry = multiply_add(x, b[i, k], w[j + k], carry)
+                w[j + k], carry = multiply_add(x, y[k], w[j + k], carry)
             w[j + size] = carry
         _fold(w, 2 * size, q, out[i])
 
@@ -129,12 +170,12 @@ def mix(weights, negative, rows, q, out):  # type: ignore[no-untyped-def]
     w = np.zeros(size + 1, np.uint64)
     for i in range(rows.shape[1]):
         for p in range(len(weights)):
-            plain = weights[p, 0] == ONE and not negative[p, 0]  # as in every polynomial
+            plain = weights[p, 0] == ONE and negative[p, 0] == NONE  # as in every polynomial
             for m in range(size):
                 w[m] = rows[0, i, m] if plain else NONE
             w[size] = NONE
             for k in range(1 if plain else 0, len(rows)):
-                by, flip, carry = weights[p, k], FULL if negative[p, k] else NONE, NONE
+                by, flip, carry = weights[p, k], negative[p, k], NONE  # flip: all bits or none
                 for m in range(size - 1):
                     w[m], carry = multiply_add(by, rows[k, i, m] ^ flip, w[m], carry)
                 m = size - 1

@@ -36,7 +36,7 @@ from fedcircuits.privacy.fixed_point import FixedPoint
 from fedcircuits.privacy.group import Group
 from fedcircuits.privacy.randomness import Stream, fresh_key
 from fedcircuits.privacy.shares import threshold
-from fedcircuits.privacy.sharing import opened, shared
+from fedcircuits.privacy.sharing import opened, shared_mix
 
 Coalition = Literal["majority", "all"]
 
@@ -103,8 +103,8 @@ class SecretSum:
     ) -> Flow[Array]:
         group, plain = self._group(tag), np.asarray(value, dtype=np.float64)
         secret = self.point.encode(plain, f"values under {tag!r}")
-        dealt = yield from shared(group, f"{tag}/shares", secret, plain.shape, degree=self.degree)
-        own = group.ring.sum(dealt)
+        ones = [1] * len(self.members)
+        own = yield from shared_mix(group, f"{tag}/shares", secret, plain.shape, ones, self.degree)
         told = of_sum(reveals, None)  # the total itself, whatever is made of it
         total = yield from opened(group, f"{tag}/total", own, told, self.degree)
         found = self.point.decode(total)

@@ -22,6 +22,8 @@ from fedcircuits.privacy.field import Ring
 from fedcircuits.privacy.limbs import Elements
 from fedcircuits.privacy.randomness import Stream
 
+PIECE = 32_768  # words that are worked on at a time, in a cache
+
 
 def threshold(parties: int) -> int:
     """How many may put together what they see and learn nothing: fewer than half."""
@@ -35,15 +37,23 @@ def threshold(parties: int) -> int:
 
 def deal(ring: Ring, secret: Elements, degree: int, parties: int, stream: Stream) -> Elements:
     """(..., limbs) as (parties, ..., limbs): a share of every number for each."""
-    rows = np.empty((degree + 1, *secret.shape), np.uint64)
-    rows[0] = secret
-    rows[1:] = stream.elements(ring, (degree, *secret.shape[:-1]))
-    return evaluated(ring, rows, parties)
+    flat = secret.reshape(-1, ring.limbs)
+    found = np.empty((parties, *flat.shape), np.uint64)
+    for own in pieces(len(flat), ring):
+        others = stream.elements(ring, (degree, own.stop - own.start))
+        found[:, own] = ring.values(flat[own], others, parties)
+    return found.reshape(parties, *secret.shape)
+
+
+def pieces(count: int, ring: Ring) -> list[slice]:
+    """Of so many elements, those that are worked on at a time."""
+    size = max(1, PIECE // ring.limbs)
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def evaluated(ring: Ring, coefficients: Elements, parties: int) -> Elements:
     """Values at 1 to ``parties`` of polynomials with coefficients (degree + 1, ..., limbs)."""
-    return ring.mix(_powers(parties, len(coefficients) - 1), coefficients)
+    return ring.values(coefficients[0], coefficients[1:], parties)
 
 
 def reconstruct(ring: Ring, shares: Elements, degree: int, names: Sequence[str]) -> Elements:
@@ -74,11 +84,6 @@ def weights(points: int, at: int) -> tuple[int, ...]:
     return tuple(
         prod(at - j for j in every if j != i) // prod(i - j for j in every if j != i) for i in every
     )
-
-
-@cache
-def _powers(parties: int, degree: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(x**k for k in range(degree + 1)) for x in range(1, parties + 1))
 
 
 # ---------------------------------------------------------------------- whose share is wrong

@@ -2,6 +2,7 @@
 
     shared       dealer → member: a share of every number; whoever has at most t of them learns
                  nothing
+    shared_mix   the same, and each adds up what it got, with whole-number weights
     opened       member → member: its share; all learn the numbers
     opened_to    member → one receiver: its share; the receiver alone learns the numbers
 
@@ -15,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Flow
-from fedcircuits.privacy.group import Group, Lot, exchange
+from fedcircuits.privacy.field import Ring
+from fedcircuits.privacy.group import Fold, Group, Lot, exchange, folded
 from fedcircuits.privacy.limbs import Elements
 from fedcircuits.privacy.shares import deal, reconstruct
 
@@ -39,30 +39,79 @@ def shared(
     ``secret`` (*shape, limbs). One that is no member ends up with nothing, (0, *shape, limbs).
     """
     every = group.members if dealers is None else tuple(dealers)
-    level = group.threshold if degree is None else degree
-    parts: dict[str, list[Elements]] = {}
-    if group.me in every:
-        if secret is None or secret.shape != (*shape, group.ring.limbs):
-            got = "nothing" if secret is None else str(secret.shape)
-            raise ProtocolError(
-                f"{group.me} deals {got} under {tag!r}, expected {(*shape, group.ring.limbs)}"
-            )
-        dealt = deal(group.ring, secret, level, len(group.members), group.stream)
-        parts = {member: [own] for member, own in zip(group.members, dealt, strict=True)}
+    dealt = _dealt(group, tag, secret, shape, every, degree)
     senders = every if group.inside else ()
+    parts = {member: [own] for member, own in dealt.items()}
     [found] = yield from exchange(group, tag, parts, senders, [Lot(group.ring, shape)])
     return found
+
+
+def shared_mix(
+    group: Group,
+    tag: str,
+    secret: Elements | None,
+    shape: tuple[int, ...],
+    weights: Sequence[int],
+    degree: int | None = None,
+) -> Flow[Elements]:
+    """My share of Σ_i weights[i]·(what the i-th member deals), (*shape, limbs)."""
+    ring, dealers, whole = group.ring, group.members[: len(weights)], [tuple(weights)]
+    dealt = _dealt(group, tag, secret, shape, dealers, degree)
+    plain = all(weight == 1 for weight in weights)
+
+    def fold(rows: Elements, _: slice) -> Elements:
+        found: Elements = ring.sum(rows) if plain else ring.mix(whole, rows)[0]
+        return found
+
+    return (yield from folded(group, tag, dealt, dealers, Lot(ring, shape), fold))
+
+
+def _dealt(
+    group: Group,
+    tag: str,
+    secret: Elements | None,
+    shape: tuple[int, ...],
+    dealers: Sequence[str],
+    degree: int | None,
+) -> dict[str, Elements]:
+    """Every member's share of my secret; nothing if I deal none."""
+    if group.me not in dealers:
+        return {}
+    if secret is None or secret.shape != (*shape, group.ring.limbs):
+        got = "nothing" if secret is None else str(secret.shape)
+        raise ProtocolError(
+            f"{group.me} deals {got} under {tag!r}, expected {(*shape, group.ring.limbs)}"
+        )
+    level = group.threshold if degree is None else degree
+    dealt = deal(group.ring, secret, level, len(group.members), group.stream)
+    return dict(zip(group.members, dealt, strict=True))
 
 
 def opened(
     group: Group, tag: str, shares: Elements, reveals: str, degree: int | None = None
 ) -> Flow[Elements]:
     """The numbers behind shares (..., limbs), at every member."""
-    parts = {member: [shares] for member in group.members}
-    lots = [Lot(group.ring, shares.shape[:-1])]
-    [found] = yield from exchange(group, tag, parts, group.members, lots, reveals)
+    return (yield from opened_and(group, tag, shares, reveals, lambda seen, _: seen, None, degree))
+
+
+def opened_and(
+    group: Group,
+    tag: str,
+    shares: Elements,
+    reveals: str,
+    then: Fold,
+    into: Ring | None = None,
+    degree: int | None = None,
+) -> Flow[Elements]:
+    """What ``then`` makes of the numbers behind shares, (n, limbs) at a time, over ``into``."""
+    ring, members = group.ring, group.members
     level = group.threshold if degree is None else degree
-    return reconstruct(group.ring, found, level, group.members)
+
+    def fold(rows: Elements, own: slice) -> Elements:
+        return then(reconstruct(ring, rows, level, members), own)
+
+    parts, lot = dict.fromkeys(members, shares), Lot(ring, shares.shape[:-1])
+    return (yield from folded(group, tag, parts, members, lot, fold, into, reveals))
 
 
 def opened_to(
@@ -90,5 +139,5 @@ def opened_to(
 
 def summed(group: Group, tag: str, secret: Elements) -> Flow[Elements]:
     """A share of the sum of all members' secrets, (*shape, limbs)."""
-    dealt = yield from shared(group, tag, secret, secret.shape[:-1])
-    return np.asarray(group.ring.sum(dealt))
+    ones = [1] * len(group.members)
+    return (yield from shared_mix(group, tag, secret, secret.shape[:-1], ones))

@@ -5,8 +5,9 @@ members open v + 2^(width − 1) + R, where v is the value, −2^(width − 1) �
 R = Σ r_i a random number that nobody knows. They shift the opened number, and take off the share of
 Σ ⌊r_i / 2^shift⌋. That share may be over another ring, so that the result is.
 
-Masks are made ahead, without data, in one round: each of the first t + 1 members draws an r_i of
-width + 40 bits and deals it twice, whole at degree 2t (which v may have) and shifted at degree t.
+Masks are made ahead, without data, in one round: each of the last t + 1 members draws an r_i of
+width + 40 bits and deals it twice, whole at degree 2t (which v may have) and shifted at degree t
+(seeded.py).
 Of any t members one r_i is unknown: what they see opened for one v and for another differs by a
 statistical distance below 2^−40 a number. The result is off by less than ⌈t/2⌉ + 1 units of its
 last place, and exact if shift is 0. A mask is used once.
@@ -16,14 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fedcircuits.errors import ParameterError, ProtocolError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.privacy.field import Ring
-from fedcircuits.privacy.group import Group, Lot, exchange
-from fedcircuits.privacy.limbs import Elements, shifted_right
-from fedcircuits.privacy.shares import deal
-from fedcircuits.privacy.sharing import opened
+from fedcircuits.privacy.group import Fold, Group, Lot
+from fedcircuits.privacy.limbs import Elements
+from fedcircuits.privacy.seeded import Dealer, seeded
+from fedcircuits.privacy.shares import pieces
+from fedcircuits.privacy.sharing import opened_and
 
 HIDING = 40  # bits
 MASKED = "numbers under a random mask: nothing"
@@ -40,6 +43,11 @@ class Cut:
     shift: int
     landing: Ring | None = None
 
+    @property
+    def half(self) -> int:
+        """What makes a value that is not below zero."""
+        return 1 << (self.width - 1)
+
     def needs(self, members: int) -> int:
         """Bits of the least ring that holds value and masks."""
         contributors = (members - 1) // 2 + 1
@@ -47,7 +55,11 @@ class Cut:
 
 
 class Masks:
-    """A member's shares of masks, taken one after the other and never twice."""
+    """A member's shares of masks, taken one after the other and never twice.
+
+    covers   of R + half, of degree 2t: what is added to a value
+    rests    of Σ ⌊r_i / 2^shift⌋, of degree t: what is taken off again
+    """
 
     def __init__(self, cut: Cut, covers: Elements, rests: Elements) -> None:
         self.cut, self._covers, self._rests, self._used = cut, covers, rests, 0
@@ -71,26 +83,35 @@ def masks_made(group: Group, tag: str, plans: Sequence[tuple[int, Cut]]) -> Flow
     """Masks for every (number of them, cut), all in one round."""
     for _, cut in plans:
         _check(group, cut)
-    members, rings = len(group.members), [cut.landing or group.ring for _, cut in plans]
-    contributors = group.members[: group.threshold + 1]
-    lots = [
-        Lot(ring, (count,))
-        for (count, _), landing in zip(plans, rings, strict=True)
-        for ring in (group.ring, landing)
-    ]
-    dealt: list[Elements] = []
-    if group.me in contributors:
-        for (count, cut), landing in zip(plans, rings, strict=True):
-            drawn = group.stream.bits((count,), cut.width + HIDING)
-            whole, rest = group.ring.reduced(drawn), shifted_right(drawn, cut.shift)
-            level = group.threshold
-            dealt.append(deal(group.ring, whole, 2 * level, members, group.stream))
-            dealt.append(deal(landing, landing.reduced(rest), level, members, group.stream))
-    parts = {m: [d[i] for d in dealt] for i, m in enumerate(group.members)} if dealt else {}
-    found = yield from exchange(group, tag, parts, contributors, lots)
-    totals = [lot.ring.sum(rows) for lot, rows in zip(lots, found, strict=True)]
-    pairs = zip(totals[::2], totals[1::2], strict=True)
+    level, contributors = group.threshold, group.members[-group.threshold - 1 :]
+    lots: list[tuple[Lot, int]] = []
+    folds: list[Fold] = []
+    for count, cut in plans:
+        landing = cut.landing or group.ring
+        lots += [(Lot(group.ring, (count,)), 2 * level), (Lot(landing, (count,)), level)]
+        folds += [partial(_total, group.ring, cut.half), partial(_total, landing, 0)]
+    dealer = _drawn(group, plans, lots) if group.me in contributors else None
+    found = yield from seeded(group, tag, contributors, lots, dealer, folds)
+    pairs = zip(found[::2], found[1::2], strict=True)
     return [Masks(cut, *pair) for (_, cut), pair in zip(plans, pairs, strict=True)]
+
+
+def _total(ring: Ring, start: int, rows: Elements, _: slice) -> Elements:
+    return ring.sum(rows, start)
+
+
+def _drawn(
+    group: Group, plans: Sequence[tuple[int, Cut]], lots: Sequence[tuple[Lot, int]]
+) -> Dealer:
+    """What I contribute, piece by piece."""
+    dealer = Dealer(group, lots)
+    for i, (count, cut) in enumerate(plans):
+        for own in pieces(count, group.ring):
+            drawn = group.stream.bits((own.stop - own.start,), cut.width + HIDING)
+            for k, shift in ((2 * i, 0), (2 * i + 1, cut.shift)):
+                secret = lots[k][0].ring.shifted(drawn, shift, cut.width + HIDING)
+                dealer.put(k, own, secret)
+    return dealer
 
 
 def truncated(group: Group, tag: str, values: Elements, masks: Masks) -> Flow[Elements]:
@@ -98,20 +119,20 @@ def truncated(group: Group, tag: str, values: Elements, masks: Masks) -> Flow[El
     cut, flat = masks.cut, values.reshape(-1, group.ring.limbs)
     landing = cut.landing or group.ring
     cover, rest = masks.take(len(flat), tag)
-    half = 1 << (cut.width - 1)
-    hidden = group.ring.add(group.ring.add(flat, cover), group.ring.elements(half))
-    level = 2 * group.threshold
-    seen = yield from opened(group, tag, hidden, MASKED, level)
-    if shifted_right(seen, cut.needs(len(group.members))).any():
-        raise ProtocolError(
-            f"a number under {tag!r} is beyond the {cut.width} bits that were stated for it: check "
-            "the ranges of what is shared"
-        )
-    centre = (half >> cut.shift) + (group.threshold // 2 if cut.shift else 0)
-    public = landing.subtract(
-        landing.reduced(shifted_right(seen, cut.shift)), landing.elements(centre)
-    )
-    found: Elements = landing.subtract(public, rest)
+    centre = (cut.half >> cut.shift) + (group.threshold // 2 if cut.shift else 0)
+    size = cut.needs(len(group.members))
+
+    def shortened(seen: Elements, own: slice) -> Elements:
+        found, fits = landing.cut(seen, size, cut.shift, centre, rest[own])
+        if not fits:
+            raise ProtocolError(
+                f"a number under {tag!r} is beyond the {cut.width} bits that were stated for it: "
+                "check the ranges of what is shared"
+            )
+        return found
+
+    hidden, level = group.ring.add(flat, cover), 2 * group.threshold
+    found = yield from opened_and(group, tag, hidden, MASKED, shortened, landing, level)
     return found.reshape(*values.shape[:-1], landing.limbs)
 
 
