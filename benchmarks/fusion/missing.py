@@ -1,23 +1,30 @@
 """F1 when owners are missing in questions, with and without owner dropout; F1 by bytes an owner;
 and a check that the order of numbers in a representation does not matter once they are aligned.
+
+On the semi-synthetic rows, random split, with the encoders of the tables.
 """
 
+import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import fedcircuits as fc
-from benchmarks.federated.scores import spread
-from benchmarks.fusion.sets import TARGET, load
-from benchmarks.fusion.tables import encoders_of, scores
+from benchmarks.fusion.kept import Figures, Kept
+from benchmarks.fusion.sets import TARGET
+from benchmarks.fusion.tables import NOT_ALIGNED, PLAIN, SEEDS, judged, plain, prepared
 from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.circuits.family import Array
 from fedcircuits.estimators.feature_fusion import FeatureFusion
 from fedcircuits.learning.encoders import Encoder
 
+NAME, HOW = "semi-synthetic", "random"
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75)
-DROPOUTS = (0.0, 0.1, 0.3)
+DROPOUTS = (0.0, 0.1, 0.3, 0.6)
+TRAFFIC = ("float32", "float16", "int8")
+ORDERS = ("aligned", "aligned, permuted", "not aligned", "not aligned, permuted")
 
 
 class Permuted:
@@ -31,68 +38,106 @@ class Permuted:
         return found[:, np.random.default_rng(self.seed).permutation(found.shape[1])]
 
 
-def run(owners: int | None = None, seeds: int = 5, epochs: int = 60) -> list[Json]:
-    data = load("semi-synthetic", owners)
-    missing: dict[float, dict[float, list[float]]] = {d: {s: [] for s in SHARES} for d in DROPOUTS}
-    traffic: dict[str, list[float]] = {}
-    size: dict[str, float] = {}
-    order: dict[str, list[float]] = {}
-    for seed in range(seeds):
-        train, test = data.split("random", seed)
-        ready = encoders_of(train, epochs, seed)
-        rng = np.random.default_rng(seed)
-        gone = {s: rng.permutation(list(test.names))[round(s * len(test)) :] for s in SHARES}
-        for dropout in DROPOUTS:
-            model = _fitted(ready, train, seed, owner_dropout=dropout)
-            for share, present in gone.items():
-                few = test.select([str(n) for n in present])
-                missing[dropout][share].append(scores(model, few)[0])
-        for how in ("float32", "float16", "int8"):
-            model = _fitted(ready, train, seed, traffic=how)
-            traffic.setdefault(how, []).append(scores(model, test)[0])
-            sent = [e.bytes for e in model.ledger_ if e.tag == "gather/rows"]
-            size[how] = float(np.mean(sent))
-        mixed = {n: Permuted(e, i) for i, (n, e) in enumerate(ready.items())}
-        for align in ("linear", None):
-            for name, encoder in (("as learned", ready), ("permuted", mixed)):
-                model = _fitted(encoder, train, seed, align=align)
-                title = f"{'aligned' if align else 'not aligned'}, {name}"
-                order.setdefault(title, []).append(scores(model, test)[0])
-    _show(missing, traffic, size, order)
-    return [
-        *({"table": "missing", "dropout": d, "share": s, "F1": f}  # type: ignore[dict-item]
-          for d, own in missing.items() for s, f in own.items()),
-        *({"table": "traffic", "traffic": h, "F1": f, "bytes": size[h]}  # type: ignore[dict-item]
-          for h, f in traffic.items()),
-        *({"table": "order", "row": n, "F1": f} for n, f in order.items()),  # type: ignore[dict-item]
-    ]  # fmt: skip
+def run_one(kept: Kept, seed: int, owners: int | None = None) -> None:
+    given = NAME, owners, HOW, seed
+    for dropout in DROPOUTS:
+        _told(kept, seed, f"dropout {dropout}", lambda d=dropout: _missing(given, d))
+    for traffic in TRAFFIC:
+        _told(kept, seed, f"traffic {traffic}", lambda t=traffic: _sent(given, t))
+    for order in ORDERS:
+        _told(kept, seed, f"order, {order}", lambda o=order: _ordered(given, o))
 
 
-def _fitted(encoder: Any, train: fc.Federation, seed: int, **options: Any) -> FeatureFusion:
-    return FeatureFusion(encoder, random_state=seed, **options).fit(train, target=TARGET)
+def _told(kept: Kept, seed: int, title: str, work: Any) -> None:
+    kept.found((NAME, HOW, seed, title), work)
 
 
-def _show(missing: Any, traffic: Any, size: Any, order: Any) -> None:
-    rows: list[dict[str, Cell]] = [
-        {"owner dropout": d, **{f"{100 * s:.0f} % missing": spread(f) for s, f in own.items()}}
-        for d, own in missing.items()
-    ]
+def _fitted(given: Any, encoder: Any = None, **options: Any) -> FeatureFusion:
+    train, _, ready = prepared(*given)
+    told = {**PLAIN, **options}
+    model = FeatureFusion(ready if encoder is None else encoder, random_state=given[3], **told)
+    return model.fit(train, target=TARGET)
+
+
+def _missing(given: Any, dropout: float) -> Figures:
+    """F1 by the share of owners that are missing; the same ones for all dropouts."""
+    usual = dropout == FeatureFusion().owner_dropout
+    model = plain(*given, True) if usual else _fitted(given, owner_dropout=dropout)
+    test = prepared(*given)[1]
+    order = np.random.default_rng(given[3]).permutation(list(test.names))
+    found = {}
+    for share in SHARES:
+        few = test.select([str(n) for n in order[round(share * len(order)) :]])
+        found[f"F1 {share}"] = judged(model, few)["F1"]
+    return found
+
+
+def _sent(given: Any, traffic: str) -> Figures:
+    model = plain(*given, True) if traffic == "float32" else _fitted(given, traffic=traffic)
+    sent = [e.bytes for e in model.ledger_ if e.tag == "gather/rows"]
+    return {**judged(model, prepared(*given)[1]), "bytes": float(np.mean(sent))}
+
+
+def _ordered(given: Any, order: str) -> Figures:
+    aligned = not order.startswith("not")
+    if not order.endswith("permuted"):
+        return judged(plain(*given, aligned), prepared(*given)[1])
+    _, test, ready = prepared(*given)
+    encoder = {n: Permuted(e, i) for i, (n, e) in enumerate(ready.items())}
+    return judged(_fitted(given, encoder, **({} if aligned else NOT_ALIGNED)), test)
+
+
+def show(kept: Kept) -> None:
+    def cell(row: str, figure: str) -> str | None:
+        return kept.spread(NAME, HOW, row, figure)
+
     print("\nF1 by the share of owners that are missing in questions")
+    print_table([
+        {"owner dropout": d,
+         **{f"{100 * s:.0f} % missing": cell(f"dropout {d}", f"F1 {s}") for s in SHARES}}
+        for d in DROPOUTS
+    ])  # fmt: skip
+    rows: list[dict[str, Cell]] = []
+    for how in TRAFFIC:
+        size = kept.over_seeds(NAME, HOW, f"traffic {how}", "bytes")
+        row = f"traffic {how}"
+        mean = float(np.mean(size)) if size else None
+        rows.append({"traffic": how, "bytes an owner": mean, "F1": cell(row, "F1"),
+                     "AUC": cell(row, "AUC")})  # fmt: skip
     print_table(rows)
-    print_table([{"traffic": h, "bytes an owner": size[h], "F1": spread(f)}
-                 for h, f in traffic.items()])  # fmt: skip
-    print_table([{"representations": n, "F1": spread(f)} for n, f in order.items()])
+    print_table([{"representations": n, "F1": cell(f"order, {n}", "F1"),
+                  "AUC": cell(f"order, {n}", "AUC")} for n in ORDERS])  # fmt: skip
 
 
-def picture(results: list[Json]) -> Figure:
-    """F1 against the share of owners missing."""
+def picture(kept: Kept) -> Figure:
+    """F1 against the share of owners missing, means and deviations."""
     figure = Figure(figsize=(6, 3.6), dpi=110, layout="constrained")
     axes = figure.add_subplot()
     for dropout in DROPOUTS:
-        own = [r for r in results if isinstance(r, dict) and r.get("dropout") == dropout]
-        shares = [100 * float(r["share"]) for r in own]  # type: ignore[arg-type]
-        axes.plot(shares, [np.mean(r["F1"]) for r in own], "o-", label=f"owner dropout {dropout}")  # type: ignore[arg-type]
+        found = [kept.over_seeds(NAME, HOW, f"dropout {dropout}", f"F1 {s}") for s in SHARES]
+        if all(found):
+            axes.errorbar(
+                [100 * s for s in SHARES], [np.mean(f) for f in found],
+                [np.std(f, ddof=1) if len(f) > 1 else 0.0 for f in found], marker="o", capsize=2,
+                label=f"owner dropout {dropout}",
+            )  # fmt: skip
     axes.set_xlabel("owners missing in questions, %")
     axes.set_ylabel("F1")
     axes.legend(frameon=False)
     return figure
+
+
+def run(kept: Kept | None = None, owners: int | None = None) -> list[Json]:
+    kept = Kept() if kept is None else kept
+    for seed in SEEDS:
+        run_one(kept, seed, owners)
+    show(kept)
+    return kept.results()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Owners missing, bytes, order of numbers.")
+    parser.add_argument("--owners", type=int)
+    parser.add_argument("--keep", type=Path, help="a file of JSON lines to add to")
+    given = parser.parse_args()
+    run(Kept(given.keep), given.owners)

@@ -292,6 +292,11 @@ def test_sums_are_enough_for_a_complete_graph() -> None:
 # ---------------------------------------------------------------------- bad input
 
 
+def test_it_is_not_saved(fitted: FeatureFusion) -> None:
+    with pytest.raises(QueryError, match="files hold circuits"):
+        fitted.save("fusion.fc")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -98,7 +98,7 @@ def test_mixing_is_that_of_the_owners_that_are_there(
         torch.tensor(there).float() if missing else None,
         owners,
     )
-    found = mixing.pool(torch.tanh(mixing.mix(torch.tensor(values).float())))
+    found = mixing.pool(torch.tanh(mixing.mix(torch.tensor(values).float().mT))).T
     assert np.allclose(found.numpy(), by_hand(plain, values, there), atol=1e-5)
 
 

@@ -48,21 +48,24 @@ def quick(**options: Any) -> SequenceEncoder:
 # ---------------------------------------------------------------------- networks
 
 
-def test_the_gradient_of_the_lstm() -> None:
-    draw = torch.Generator().manual_seed(0)
-    series = torch.randn((3, 2, 2, 4), dtype=torch.float64, generator=draw)
-    inputs = torch.randn((2, 12, 2), dtype=torch.float64, generator=draw).requires_grad_()
-    states = torch.randn((2, 12, 3), dtype=torch.float64, generator=draw).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, b: lstm(series, a, b), (inputs, states))
-
-
-def test_the_lstm_is_that_of_torch() -> None:
-    theirs = torch.nn.LSTM(2, 3, batch_first=True, bias=False)
+@pytest.mark.parametrize(("width", "channels", "rows"), [(3, 2, 5), (16, 2, 33), (5, 7, 1)])
+def test_the_lstm_and_its_gradient_are_those_of_torch(width: int, channels: int, rows: int) -> None:
+    torch.manual_seed(0)
+    theirs = torch.nn.LSTM(channels, width, batch_first=True, bias=False)
     order = [0, 1, 3, 2]  # theirs: i, f, g, o
-    ours = [torch.cat([w.chunk(4)[i] for i in order]) for w in theirs.parameters()]
-    x = torch.randn(4, STEPS, 2)
-    found = lstm(x.permute(1, 2, 0)[:, None], ours[0][None], ours[1][None])
-    assert torch.allclose(found[:, 0].permute(2, 0, 1), theirs(x)[0], atol=1e-5)
+    ours = [torch.cat([w.detach().chunk(4)[i] for i in order])[None] for w in theirs.parameters()]
+    weights = [torch.cat([w, 3 * w]).requires_grad_() for w in ours]  # of two owners
+    x, weight = torch.randn(rows, STEPS, channels), torch.randn(rows, STEPS, width)
+    found = lstm(x.permute(1, 2, 0)[:, None].expand(-1, 2, -1, -1), weights[0], weights[1])
+    expected = theirs(x)[0]
+    assert torch.allclose(found[:, 0].permute(2, 0, 1), expected, atol=1e-6)
+    (weight * expected).sum().backward()
+    (weight * found[:, 0].permute(2, 0, 1)).sum().backward()  # type: ignore[no-untyped-call]
+    for own, other in zip(weights, theirs.parameters(), strict=True):
+        assert own.grad is not None and other.grad is not None
+        slope = torch.cat([other.grad.chunk(4)[i] for i in order])
+        assert torch.allclose(own.grad[0], slope, rtol=1e-4, atol=1e-4)
+        assert own.grad[1].abs().max() == 0
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])

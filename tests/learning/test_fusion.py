@@ -10,7 +10,7 @@ import torch
 
 from fedcircuits.errors import ParameterError
 from fedcircuits.learning import heads
-from fedcircuits.learning.fusion import Fusion, FusionSettings, Gathered, fuse
+from fedcircuits.learning.fusion import Fusion, FusionSettings, Gathered, Scale, fuse
 from fedcircuits.learning.votes import Votes, elect
 
 OWNERS, ROWS, WIDTH = 4, 240, 3
@@ -87,6 +87,35 @@ def test_absent_owners_do_not_count_whatever_they_hold() -> None:
     assert np.isfinite(found).all() and not np.allclose(found, fusion.predict(rows))
     nobody = Gathered(np.zeros_like(rows.h), np.zeros_like(there))
     assert np.isfinite(fusion.predict(nobody)).all()
+
+
+def test_a_transformer_where_nobody_is_there() -> None:
+    rows, y, held = gathered()
+    wide = np.pad(rows.h, ((0, 0), (0, 0), (0, 1)))  # four heads
+    there = rows.there.copy()
+    there[7] = False
+    some = Gathered(wide * there.T[..., None], there)
+    options: dict[str, Any] = {"head": "transformer", "align": None, "owner_dropout": 0.5}
+    fusion = learned(some, y, held, epochs=3, **options)
+    assert np.isfinite(fusion.history["training"]).all() and np.isfinite(fusion.predict(some)).all()
+
+
+def test_representations_are_standardised_where_owners_have_matrices() -> None:
+    rows, y, held = gathered()
+    there = rows.there.copy()
+    there[::3, 1] = False
+    h = (rows.h * np.float32([1e-2, 1, 1e2]) + 5) * there.T[..., None]
+    scale = Scale.of(Gathered(h.astype(np.float32), there))
+    found = scale.apply(torch.from_numpy(h.astype(np.float32)), torch.from_numpy(there).float())
+    own = found.numpy()[1, there[:, 1]]
+    assert np.allclose(own.mean(axis=0), 0, atol=1e-3)
+    assert np.allclose(own.std(axis=0), 1, atol=1e-3)
+    assert (found.numpy()[1, ~there[:, 1]] == 0).all()
+    still = Scale.of(Gathered(np.ones((2, 5, 3), np.float32), np.ones((5, 2), bool)))
+    assert (still.rate == 1).all() and (still.mean == 1).all()
+    assert learned(rows, y, held, epochs=1).scale is not None
+    assert learned(rows, y, held, epochs=1, head="concat", align=None).scale is not None
+    assert learned(rows, y, held, epochs=1, align=None).scale is None
 
 
 def test_dropout_helps_where_owners_are_missing() -> None:

@@ -39,6 +39,20 @@ def test_rows_and_selections_keep_them() -> None:
     assert [len(part.series["speed"]) for part in table().batches(20)] == [20, 10]
 
 
+def test_frames_have_the_ordinary_columns() -> None:
+    frame = table().to_pandas()
+    assert list(frame.columns) == ["event", "age"] and frame.index.tolist() == list(range(30))
+
+
+def test_the_rows_that_parties_share_keep_them() -> None:
+    parties = fc.Federation({"north": table().rows([4, 2, 9]), "south": table().rows([9, 4])})
+    both = fc.aligned(parties)
+    for name in both.names:
+        own = both[name].table
+        assert own.row_ids is not None and own.row_ids.tolist() == [4, 9]
+        assert np.array_equal(own.series["speed"], SPEED[[4, 9]].astype(np.float32))
+
+
 def test_reading_in_another_schema_keeps_them() -> None:
     made = fc.Table.of(table(), kinds={"age": "real"})
     assert made.schema["age"].kind == "real" and "speed" in made.series

@@ -103,7 +103,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         reference: Reference = "logistic",
         temperature: float = 0.1,
         graph_draws: int = 10,
-        owner_dropout: float = 0.1,
+        owner_dropout: float = 0.3,
         hidden: int = 8,
         epochs: int = 500,
         patience: int = 50,
@@ -224,7 +224,10 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
 
     @property
     def alignment_(self) -> dict[str, Array] | None:
-        """By owner: its matrix P; a representation times P is aligned. None without alignment."""
+        """By owner: its matrix P; a representation, standardised, times P is aligned.
+
+        None without alignment.
+        """
         found = self._fitted().fusion_.fusion
         matrices = found.alignment if isinstance(found, Fusion) else None
         if matrices is None:
@@ -366,6 +369,13 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
     def plot_conflict(self, X: Federation) -> Figure:
         """How far owners disagree, as the paper's figure 3: rows by ``conflict``."""
         return fusion_pictures.conflict(self.conflict(X), len(self.classes()))
+
+    def save(self, path: object) -> None:
+        """Refused: files hold circuits, no networks of owners."""
+        raise QueryError(
+            "a fusion cannot be saved: files hold circuits, and encoders are networks that stay "
+            "with their owners; views_ has each owner's, fusion_ the coordinator's part"
+        )
 
     def _fitted(self) -> Self:
         if not hasattr(self, "fusion_"):

@@ -60,7 +60,12 @@ def checked(model: FeatureFusion, federation: Federation, target: str | None) ->
     name = target if target is not None else model.target
     if not isinstance(name, str):
         raise FederationError("name the column to predict: fit(federation, target='…')")
-    federation.schema.index(name)
+    variable = federation.schema[name]
+    if model.head == "threshold" and variable.size != 2:
+        kind = f"one of {variable.size} classes" if variable.size else "a number"
+        raise FederationError(
+            f"head='threshold' is for a target of two classes, {name!r} is {kind}: use head='vote'"
+        )
     if isinstance(model.encoder, Mapping):
         absent = [n for n in federation.names if n not in model.encoder]
         if absent:

@@ -133,7 +133,7 @@ class Mixing:
     """How representations go from owners to owners: ``mix`` once, then ``pool`` to one vector.
 
     ``there`` (rows, owners) says who is there, 1 or 0; None if all are in every row. Values are
-    (owners, rows, features), and those of absent owners are zeros.
+    (owners, features, rows), and those of absent owners are zeros.
     """
 
     def __init__(self, graph: Tensor | None, there: Tensor | None, owners: int) -> None:
@@ -147,26 +147,22 @@ class Mixing:
             self.graph = loops
 
     def mix(self, values: Tensor) -> Tensor:
-        """(owners, rows, features)"""
+        """(owners, features, rows)"""
         if self.graph is None:
             return values
         if self.there is None:  # a constant mixing: one product
             whole = self.scale * self.graph * self.scale.T
             return (whole @ values.flatten(1)).view(values.shape)
-        scale = self.scale[..., None]
+        scale = self.scale[:, None]
         return scale * (self.graph @ (scale * values).flatten(1)).view(values.shape)
 
     def pool(self, values: Tensor) -> Tensor:
-        """(rows, features): mixed once more, and the mean over the owners that are there."""
+        """(features, rows): mixed once more, and the mean over the owners that are there."""
         if self.graph is None:
-            kept = values if self.there is None else values * self.there[..., None]
-            return kept.sum(dim=0) / _column(self.count)
+            kept = values if self.there is None else values * self.there[:, None]
+            return kept.sum(dim=0) / self.count
         if self.there is None:
             weight = (self.scale * self.graph * self.scale.T).sum(dim=0)
             return (weight @ values.flatten(1)).view(values.shape[1:]) / self.count
         weight = self.scale * (self.graph @ (self.scale * self.there)) * self.there
-        return (weight[..., None] * values).sum(dim=0) / _column(self.count)
-
-
-def _column(count: float | Tensor) -> float | Tensor:
-    return count if isinstance(count, float) else count[:, None]
+        return (weight[:, None] * values).sum(dim=0) / self.count

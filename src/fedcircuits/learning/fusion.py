@@ -5,8 +5,13 @@ small. Adam on batches; a graph that is learned is drawn anew for every batch (c
 and its probabilities are held within (0, 1). The parameters with the least loss on held-back rows
 are kept. A prediction is the mean over ``graph_draws`` graphs.
 
+Where every owner has a matrix of its own (alignment, "concat"), representations are standardised by
+the rows learned from: numbers of an encoder differ in scale by a factor of a hundred, and one rate
+of learning suits them all only then. Without alignment they are taken as they come.
+
 ``owner_dropout`` leaves every owner out of a row with this probability while training, so that the
-fusion has seen rows like those where owners are missing.
+fusion has seen rows like those where owners are missing. For a transformer, whose cost is quadratic
+in owners, they are left out of a whole batch.
 """
 
 from __future__ import annotations
@@ -58,6 +63,10 @@ class FusionSettings:
     def learns_graph(self) -> bool:
         return self.head == "gcn" and self.graph in ("learned", "expected")
 
+    @property
+    def standardises(self) -> bool:
+        return self.head == "concat" or self.align is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
@@ -67,7 +76,30 @@ class Gathered:
     there: npt.NDArray[np.bool_]  # (rows, owners)
 
     def rows(self, where: npt.NDArray[np.generic]) -> Gathered:
-        return Gathered(self.h[:, where], self.there[where])
+        return Gathered(np.ascontiguousarray(self.h[:, where]), self.there[where])
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Of every number of every representation: its mean, and one over its deviation."""
+
+    mean: Floats  # (owners, 1, width)
+    rate: Floats  # (owners, 1, width)
+
+    @classmethod
+    def of(cls, rows: Gathered) -> Scale:
+        there = rows.there.T[..., None]  # (owners, rows, 1)
+        count = np.maximum(there.sum(axis=1, keepdims=True), 1)
+        mean = rows.h.sum(axis=1, keepdims=True, dtype=np.float64) / count  # zeros where absent
+        square = np.square(rows.h, dtype=np.float64).sum(axis=1, keepdims=True) / count - mean**2
+        spread = np.sqrt(np.maximum(square, 0.0))
+        rate = 1 / np.where(spread > 1e-4 * (np.abs(mean) + 1e-4), spread, 1.0)
+        return cls(mean.astype(np.float32), rate.astype(np.float32))
+
+    def apply(self, h: Tensor, there: Tensor | None) -> Tensor:
+        """Standardised; zeros where an owner is absent."""
+        found = (h - torch.from_numpy(self.mean)) * torch.from_numpy(self.rate)
+        return found if there is None else found * there.T[..., None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +113,11 @@ class Fusion:
     history: Mapping[str, list[float]] = field(default_factory=dict)
     best: int = 0
     seed: int = 0
+    scale: Scale | None = None  # of representations, where they are standardised
 
     @property
     def alignment(self) -> Array | None:
-        """(owners, width, width): h_i @ alignment[i] is aligned."""
+        """(owners, width, width): h_i @ alignment[i] is aligned, h_i standardised."""
         found = heads.alignment(_tensors(self.values), self.settings.align)
         return None if found is None else found.numpy().astype(np.float64)
 
@@ -92,13 +125,14 @@ class Fusion:
         """(rows, outputs): probabilities of classes, or numbers."""
         values, found = _tensors(self.values), []
         for at in range(0, len(rows.there), PIECE):
-            part = rows.rows(np.arange(at, min(at + PIECE, len(rows.there))))
+            part = Gathered(rows.h[:, at : at + PIECE], rows.there[at : at + PIECE])
             found.append(self._predicted(values, part))
         outputs = len(self.values["last bias"])
         return np.concatenate(found) if found else np.zeros((0, outputs))
 
     def _predicted(self, values: Mapping[str, Tensor], rows: Gathered) -> Array:
         h, there = batch_of(rows)
+        h = h if self.scale is None else self.scale.apply(h, there)
         total: Tensor | None = None
         count = 0
         with torch.no_grad():
@@ -111,9 +145,11 @@ class Fusion:
         assert total is not None
         return np.asarray((total / count).numpy())
 
-    def _graphs(self) -> Iterator[Tensor | None]:
+    def _graphs(self) -> Iterator[heads.Graph]:
         if self.graph is None:
             yield None
+        elif self.settings.graph == "complete":
+            yield "complete"
         elif self.settings.graph != "learned":
             yield torch.tensor(self.graph, dtype=torch.float32)
         else:
@@ -138,7 +174,8 @@ def fuse(
     report: Callable[[int, int], None] | None = None,
 ) -> Fusion:
     """Learn to predict y (rows,) codes, or (rows, 1) numbers, stopping by the rows held back."""
-    run = FusionTraining(rows, y, held, goal, outputs, settings, seed, given)
+    scale = Scale.of(rows.rows(~held)) if settings.standardises else None
+    run = FusionTraining(rows, y, held, goal, outputs, settings, seed, given, scale)
     for epoch in range(settings.epochs):
         if report is not None:
             report(epoch, settings.epochs)
@@ -149,13 +186,16 @@ def fuse(
 
 
 class FusionTraining:
-    """A fusion while it is trained, an epoch or a step at a time."""
+    """A fusion while it is trained, an epoch or a step at a time.
+
+    Where representations change while it is trained, ``scale`` is that of their start, or None.
+    """
 
     def __init__(
         self, rows: Gathered, y: Floats, held: npt.NDArray[np.bool_], goal: Goal, outputs: int,
-        settings: FusionSettings, seed: int, given: Array | None,
+        settings: FusionSettings, seed: int, given: Array | None, scale: Scale | None = None,
     ) -> None:  # fmt: skip
-        self.settings, self.goal, self.seed = settings, goal, seed
+        self.settings, self.goal, self.seed, self.scale = settings, goal, seed, scale
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.owners, _, width = rows.h.shape
@@ -165,23 +205,25 @@ class FusionTraining:
             values["pairs"] = self.rng.uniform(EDGE, 1 - EDGE, self.owners * (self.owners - 1) // 2)
         self.values = {n: torch.tensor(v).float().requires_grad_() for n, v in values.items()}
         self.adam = torch.optim.Adam(
-            list(self.values.values()), settings.learning_rate, weight_decay=settings.weight_decay
-        )
+            list(self.values.values()), settings.learning_rate,
+            weight_decay=settings.weight_decay, fused=True,
+        )  # fmt: skip
         self.fixed = self._fixed(given)
-        self.train, self.y = rows.rows(~held), torch.from_numpy(y[~held])
-        self.valid = rows.rows(held) if held.any() else self.train
+        self.train, self.y = batch_of(rows.rows(~held)), torch.from_numpy(y[~held])
+        self.valid = batch_of(rows.rows(held)) if held.any() else self.train
         self.truth = torch.from_numpy(y[held]) if held.any() else self.y
         self.history: dict[str, list[float]] = {"training": [], "held back": []}
         self.best, self.kept, self.least = 0, self._copy(), np.inf
 
-    def _fixed(self, given: Array | None) -> Tensor | None:
+    def _fixed(self, given: Array | None) -> heads.Graph:
         if self.settings.head != "gcn" or self.settings.graph is None:
             return None
         if self.settings.graph == "complete":
-            return torch.ones(self.owners, self.owners) - torch.eye(self.owners)
+            return "complete"
         return None if given is None else torch.tensor(given, dtype=torch.float32)
 
-    def _graph(self, h: Tensor, draw: bool) -> Tensor | None:
+    def _graph(self, h: Tensor, draw: bool) -> heads.Graph:
+        """Of standardised representations."""
         settings = self.settings
         if self.fixed is not None or settings.head != "gcn" or settings.graph is None:
             return self.fixed
@@ -194,18 +236,19 @@ class FusionTraining:
         return drawn(pairs, self.owners, settings.temperature, settings.reference, self.generator)
 
     def epoch(self) -> None:
-        order = self.rng.permutation(len(self.y))
+        order = torch.from_numpy(self.rng.permutation(len(self.y)))
+        h, there = self.train
         total = 0.0
         for at in range(0, len(order), self.settings.batch):
             where = order[at : at + self.settings.batch]
-            h, there = batch_of(self.train.rows(where))
-            total += self.step(h, there, self.y[where]) * len(where)
+            present = None if there is None else there[where]
+            total += self.step(h.index_select(1, where), present, self.y[where]) * len(where)
         self.history["training"].append(total / len(order))
         self.judge()
 
     def step(self, h: Tensor, there: Tensor | None, y: Tensor) -> float:
         """One step by a batch of rows; its loss. Where h asks for it, it has its gradient then."""
-        seen, mask = self._dropped(h, there)
+        seen, mask = self._dropped(self._scaled(h, there), there)
         loss = self._loss(seen, mask, y, self._graph(seen, draw=True))
         self.adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -214,23 +257,35 @@ class FusionTraining:
             self.values["pairs"].data.clamp_(EDGE, 1 - EDGE)
         return float(loss.item())
 
-    def _loss(self, h: Tensor, there: Tensor | None, y: Tensor, graph: Tensor | None) -> Tensor:
+    def _scaled(self, h: Tensor, there: Tensor | None) -> Tensor:
+        return h if self.scale is None else self.scale.apply(h, there)
+
+    def _loss(self, h: Tensor, there: Tensor | None, y: Tensor, graph: heads.Graph) -> Tensor:
         out = heads.output(self.values, self.settings.align, self.settings.head, h, graph, there)
         return losses(self.goal, out[None], y[None])[0]
 
     def _dropped(self, h: Tensor, there: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if not self.settings.owner_dropout:
             return h, there
+        if self.settings.head == "transformer" and "align" not in self.values:
+            return self._fewer(h, there)
         kept = torch.rand((h.shape[1], h.shape[0]), generator=self.generator)
         mask = (kept >= self.settings.owner_dropout).float()
         mask = mask if there is None else mask * there
         return h * mask.T[..., None], mask
 
+    def _fewer(self, h: Tensor, there: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Without some of the owners, in all rows of a batch; one is always left."""
+        kept = torch.rand(len(h), generator=self.generator) >= self.settings.owner_dropout
+        kept[int(torch.randint(len(h), (), generator=self.generator))] = True
+        return h[kept], None if there is None else there[:, kept]
+
     def judge(self) -> None:
         """The loss on rows held back, and whether these parameters are the best so far."""
         with torch.no_grad():
-            h, there = batch_of(self.valid)
-            loss = self._loss(h, there, self.truth, self._graph(h, draw=False)).item()
+            h, there = self.valid
+            seen = self._scaled(h, there)
+            loss = self._loss(seen, there, self.truth, self._graph(seen, draw=False)).item()
         self.history["held back"].append(loss)
         if loss < self.least:
             self.least, self.best, self.kept = loss, len(self.history["held back"]), self._copy()
@@ -243,11 +298,13 @@ class FusionTraining:
         graph = None
         if self.settings.head == "gcn" and self.settings.graph is not None:
             with torch.no_grad():
-                found = self._graph(batch_of(self.train)[0], draw=False)
-            assert found is not None
-            graph = found.numpy().astype(np.float64)
+                found = self._graph(self._scaled(*self.train), draw=False)
+            everybody = np.ones((self.owners, self.owners)) - np.eye(self.owners)
+            graph = found.numpy().astype(np.float64) if isinstance(found, Tensor) else everybody
         values = {n: v for n, v in self.kept.items() if n != "pairs"}
-        return Fusion(self.settings, self.goal, values, graph, self.history, self.best, self.seed)
+        return Fusion(
+            self.settings, self.goal, values, graph, self.history, self.best, self.seed, self.scale
+        )
 
 
 def batch_of(rows: Gathered) -> tuple[Tensor, Tensor | None]:

@@ -11,7 +11,10 @@ h is (owners, rows, width), zeros where an owner is absent or has a narrower rep
     transformer two layers of attention between owners with four heads, the mean, a linear layer
 
 P_i W₀ is folded into one matrix an owner, and the second mixing into a vector, so that a step costs
-one product a graph. A complete graph mixes by averaging all: aligned, it is the layer of "concat".
+one product a graph. A complete graph mixes by averaging all owners that are there, so that all have
+the same ever after, ReLU(mean_i P_i h_i W₀ + b₀): aligned, it is the layer of "concat".
+
+Where every owner has a matrix of its own, representations are standardised first (fusion.py).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from fedcircuits.learning.consensus_graph import Mixing
 Align: TypeAlias = Literal["linear", "sinkhorn"] | None
 Head: TypeAlias = Literal["gcn", "mean", "concat", "transformer"]
 Values: TypeAlias = Mapping[str, Tensor]
+Graph: TypeAlias = Tensor | Literal["complete"] | None
 LAYERS, ATTENTION = 2, 4  # of the transformer: layers, heads
 ROUNDS = 10  # of Sinkhorn's rule
 NEAR = 3.0  # log of how much larger the diagonal of a doubly stochastic start is
@@ -91,33 +95,52 @@ def sinkhorn(logits: Tensor, rounds: int = ROUNDS) -> Tensor:
 
 
 def output(
-    values: Values, align: Align, head: Head, h: Tensor, graph: Tensor | None, there: Tensor | None
+    values: Values, align: Align, head: Head, h: Tensor, graph: Graph, there: Tensor | None
 ) -> Tensor:
     """(rows, outputs) of h (owners, rows, width); there (rows, owners) says who is there."""
     matrices = alignment(values, align)
     if head == "transformer":
         pooled = _attended(values, h if matrices is None else torch.bmm(h, matrices), there)
         return pooled @ values["last"] + values["last bias"]
-    first = values["first"]
     if head == "concat":
-        layer = torch.bmm(h, first).sum(dim=0) + values["first bias"]
+        layer = _end_to_end(h) @ values["first"].flatten(0, 1) + values["first bias"]
         return torch.relu(layer) @ values["last"] + values["last bias"]
+    if head == "gcn" and isinstance(graph, str):
+        layer = _averaged(values, matrices, h, there) + values["first bias"]
+        return torch.relu(layer) @ values["last"] + values["last bias"]
+    assert not isinstance(graph, str)
     mixing = Mixing(graph if head == "gcn" else None, there, len(h))
-    layer = mixing.mix(projected(values, matrices, h)) + values["first bias"]
-    return mixing.pool(torch.relu(layer)) @ values["last"] + values["last bias"]
+    layer = mixing.mix(projected(values, matrices, h)) + values["first bias"][:, None]
+    return mixing.pool(torch.relu(layer)).T @ values["last"] + values["last bias"]
 
 
 def projected(values: Values, matrices: Tensor | None, h: Tensor) -> Tensor:
-    """P_i h_i W₀, (owners, rows, hidden)."""
+    """P_i h_i W₀, (owners, hidden, rows)."""
     first = values["first"]
-    return h @ first if matrices is None else torch.bmm(h, matrices @ first)
+    each = first.expand(len(h), *first.shape) if matrices is None else matrices @ first
+    return torch.bmm(each.mT, h.mT)
+
+
+def _end_to_end(h: Tensor) -> Tensor:
+    """(rows, owners × width)"""
+    return h.transpose(0, 1).flatten(1)
+
+
+def _averaged(values: Values, matrices: Tensor | None, h: Tensor, there: Tensor | None) -> Tensor:
+    """(rows, hidden): the mean of P_i h_i W₀ over the owners that are there."""
+    count = len(h) if there is None else there.sum(dim=1, keepdim=True).clamp(min=1)
+    if matrices is None:
+        return h.sum(dim=0) @ values["first"] / count
+    return _end_to_end(h) @ (matrices @ values["first"]).flatten(0, 1) / count
 
 
 def _attended(values: Values, h: Tensor, there: Tensor | None) -> Tensor:
     """(rows, width)"""
     x = h.transpose(0, 1)  # (rows, owners, width)
     rows, owners, width = x.shape
-    mask = None if there is None else (there > 0)[:, None, None]
+    mask = None
+    if there is not None:  # in a row without anybody all look at zeros: attention to nothing is NaN
+        mask = ((there > 0) | (there.sum(dim=1, keepdim=True) == 0))[:, None, None]
     for layer in range(LAYERS):
         normed = functional.layer_norm(x, (width,))
         parts = (normed @ values[f"queries {layer}"]).view(rows, owners, 3, ATTENTION, -1)

@@ -222,7 +222,7 @@ class Table:
         return decoding.values_of(self.schema[name], self.values[:, self.schema.index(name)])
 
     def to_pandas(self) -> pd.DataFrame:
-        """The user's own values: categories as Categorical, row ids as the index."""
+        """The user's own values: categories as Categorical, row ids as the index; no series."""
         frame = self._frame()
         if self.row_ids is not None:
             frame.index = pd.Index(self.row_ids, name="row_id")

@@ -237,7 +237,7 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
     joint = None
     if plan.training in ("joint", "scratch"):
         joint = yield from fusion_together.lead(
-            members, target, plan.settings, plan.seed, plan.given
+            members, target, plan.settings, plan.seed, plan.given, plan.training == "joint"
         )
     if plan.summing is not None:
         summed = yield from fusion_sums.take(members, plan.summing)

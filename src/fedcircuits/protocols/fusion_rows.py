@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -124,11 +125,13 @@ def content_order(rows: Gathered, y: Array) -> Labels:
 
 def held_back(ids: npt.NDArray[np.generic], share: float, seed: int) -> Flags:
     """Which rows all owners stop by: drawn by id, so that they agree without talking."""
-    drawn = np.empty(len(ids))
-    for i, value in enumerate(ids.tolist()):
-        digest = hashlib.sha256(f"{seed}/{value}".encode()).digest()
-        drawn[i] = int.from_bytes(digest[:8], "little") / 2.0**64
-    return drawn < share
+    return _drawn(tuple(map(str, ids.tolist())), seed) < share
+
+
+@lru_cache(maxsize=8)  # in one process many owners ask for the same ids
+def _drawn(ids: tuple[str, ...], seed: int) -> Array:
+    digests = (hashlib.sha256(f"{seed}/{text}".encode()).digest() for text in ids)
+    return np.array([int.from_bytes(d[:8], "little") for d in digests], np.float64) / 2.0**64
 
 
 def by_token(

@@ -28,7 +28,14 @@ from fedcircuits.federation.flow import Flow, expect, recv, send
 from fedcircuits.federation.tokens import Labels, Tokens, matched
 from fedcircuits.federation.wire import AnyArray
 from fedcircuits.learning.encoders import Encoder, Frozen, Job
-from fedcircuits.learning.fusion import Fusion, FusionSettings, FusionTraining, Gathered, batch_of
+from fedcircuits.learning.fusion import (
+    Fusion,
+    FusionSettings,
+    FusionTraining,
+    Gathered,
+    Scale,
+    batch_of,
+)
 from fedcircuits.learning.together import Session
 from fedcircuits.protocols.fusion_rows import content_order, told
 
@@ -150,32 +157,34 @@ class _Leader:
 
 def lead(
     members: Sequence[str], target: Variable, settings: FusionSettings, seed: int,
-    given: Array | None,
+    given: Array | None, learned: bool,
 ) -> Flow[tuple[Fusion, tuple[float, float]]]:  # fmt: skip
-    """The fusion, and the mean and deviation of a number that it predicts."""
+    """The fusion, and the mean and deviation of a number that it predicts.
+
+    ``learned``: encoders were trained apart, and what they say to begin with sets the scale.
+    """
     heard = yield from gather(members, "joint/tokens")
     leader = _Leader({p: expect(heard[p], dict, p, "joint/tokens") for p in members}, target)
     known = np.flatnonzero(~np.isnan(leader.y) & leader.there.any(axis=1))
     rows = yield from leader.rows(1, known, None, best=False)
-    known = known[content_order(rows, leader.y[known])]  # the same in every run
+    order = content_order(rows, leader.y[known])  # the same in every run
+    known, rows = known[order], rows.rows(order)
     held = leader.held[known]
+    scale_h = Scale.of(rows.rows(~held)) if learned and settings.standardises else None
     y, scale = leader.y[known], (0.0, 1.0)
     if not target.size:
         scale = float(y.mean()), float(y.std()) or 1.0
     truth = ((y - scale[0]) / scale[1]).astype(np.float32)
     truth = truth if target.size else truth[:, None]
-    nothing = Gathered(
-        np.zeros((len(leader.owners), len(known), leader.width), np.float32), leader.there[known]
-    )
     training = FusionTraining(
-        nothing, truth, held, "classes" if target.size else "numbers", target.size or 1, settings,
-        seed, given,
+        rows, truth, held, "classes" if target.size else "numbers", target.size or 1, settings,
+        seed, given, scale_h,
     )  # fmt: skip
     learn, judge = known[~held], known[held] if held.any() else known
     back: list[AnyArray] | None = None
     for _ in range(settings.epochs):
         back = yield from _epoch(leader, training, learn, back)
-        training.valid = yield from leader.rows(1, judge, back, best=False)
+        training.valid = batch_of((yield from leader.rows(1, judge, back, best=False)))
         back = None
         training.judge()
         if training.best == len(training.history["held back"]):  # so far
@@ -183,7 +192,7 @@ def lead(
         if len(training.history["held back"]) - training.best >= settings.patience:
             break
     if settings.graph == "knn":
-        training.train = yield from leader.rows(1, learn, None, best=False)
+        training.train = batch_of((yield from leader.rows(1, learn, None, best=False)))
     yield from leader.rows(2, judge[:0], None, best=False)
     return training.fusion(), scale
 
