@@ -1,9 +1,9 @@
 """Table 3: one pass against EM across parties, with the same architecture, split by columns.
 
 Leaves are einsum networks on random binary graphs (RAT-SPNs). "one pass" learns them at the parties
-and counts; "EM after it" goes on with rounds of EM over the whole circuit; "EM alone" begins with
-leaves after a single epoch. Synthetic rows are of five Gaussians with full covariances in ten
-columns. Bytes are those of training.
+and counts; "EM after it" goes on with at most so many rounds of EM over the whole circuit, of which
+the best on a tenth of the rows stays; "EM alone" begins with leaves after a single epoch. Synthetic
+rows are of five Gaussians with full covariances in ten columns. Bytes are those of training.
 """
 
 import time

@@ -109,7 +109,7 @@ def _models(data: Data) -> Iterator[tuple[str, fc.Model, Stopwatch]]:
         rounds = 1 if split == "horizontal" else 0
         model = fc.FedPC(target=data.target, random_state=data.seed)
         yield f"FedPC, {split}", *_timed(partial(_fit, model, federation))
-        model = fc.FedPC(refine=rounds, random_state=data.seed)
+        model = fc.FedPC(refine=rounds, validation=0.0, random_state=data.seed)
         yield f"FedPC, {split}, density", *_timed(partial(_fit, model, federation))
 
 

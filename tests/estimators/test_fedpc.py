@@ -146,7 +146,9 @@ def by_sender(ledger: Ledger) -> dict[str, list[Any]]:
 
 
 CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in FEDERATIONS] + [
-    ("uneven", {"refine": 1, "target": "risk"})
+    ("uneven", {"refine": 1, "target": "risk"}),
+    ("columns", {"refine": 3, "validation": 0.2}),
+    ("rows", {"refine": 3, "validation": 0.2}),
 ]
 
 
@@ -160,6 +162,7 @@ def test_engines_agree_bit_for_bit(name: str, settings: dict[str, Any]) -> None:
         assert there.views_[party].parameters == view.parameters, party
     assert by_sender(there.ledger_) == by_sender(here.ledger_)
     assert there.history_ == here.history_
+    assert there.validation_history_ == here.validation_history_
     before = len(here.queries_), len(there.queries_)
     questions = SHORT if (name, settings) == ("uneven", {}) else ("density",)
     for question in questions:
@@ -247,6 +250,11 @@ def test_settings_are_checked() -> None:
         ({"ensemble": 0}, "ensemble must be 'auto' or a number from 1, got 0"),
         ({"on_lost": "wait"}, "on_lost must be one of stop, continue, got 'wait'"),
         ({"refine": -1}, "refine must be a number of rounds from 0, got -1"),
+        ({"validation": 1.0}, "validation must be a share of rows from 0 to below 1, got 1.0"),
+        ({"validation": -0.1}, "validation must be a share of rows from 0 to below 1, got -0.1"),
+        ({"validation": np.nan}, "validation must be a share of rows from 0 to below 1, got nan"),
+        ({"validation": "10%"}, "validation must be a share of rows from 0 to below 1, got '10%'"),
+        ({"validation": None}, "validation must be a share of rows from 0 to below 1, got None"),
         ({"learner": {"north": QUICK}}, "learner has none for 'south': give one for each party"),
     ):
         with pytest.raises(FederationError, match=text):

@@ -22,9 +22,11 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Joint, View, leaves_at
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.leaves import Gaussian
-from fedcircuits.protocols import leaf_em, network_em
+from fedcircuits.protocols import leaf_em, network_em, stopping
+from fedcircuits.testing import check_protocol
 from tests.circuits import reference
 from tests.federation.cases import QUICK, federation, mixed_table
+from tests.protocols.watched import saying
 
 ROWS = mixed_table(80, seed=3)
 HELD = {"north": ("age", "colour"), "south": ("visits", "smoker"), "west": ("weight", "risk")}
@@ -79,24 +81,33 @@ def views(seed: int) -> Held:
     return found
 
 
-def run(start: Held, rounds: int, rows: Labels | None = None) -> Any:
+def run(start: Held, rounds: int, rows: Labels | None = None, share: float = 0.0) -> Any:
     """The parties' views after it, and the history; every party lists its rows in its own order."""
+    outcome = memory.run(programs(start, rounds, rows, share))
+    assert not outcome.lost, outcome.lost
+    refined = outcome.results[COORDINATOR]
+    found = {**outcome.results, COORDINATOR: refined.joint}
+    return found, refined.validation if share else refined.history, outcome.ledger
+
+
+def programs(
+    start: Held, rounds: int, rows: Labels | None = None, share: float = 0.0
+) -> dict[str, Program[Any]]:
+    """With a share to hold back, it is the rows with the smallest numbers."""
     rng = np.random.default_rng(1)
-    positions, listed = {}, {}
+    positions, listed, orders = {}, {}, {}
     shared = np.arange(80) if rows is None else rows
     for party in HELD:
-        order = rng.permutation(80)
+        orders[party] = order = rng.permutation(80)
         listed[party] = ROWS.select(HELD[party]).rows(order)
         positions[party] = np.argsort(order)[shared]
-    told = {"joint": start[COORDINATOR], "positions": positions, "rounds": rounds}
-    programs: dict[str, Program[Any]] = {COORDINATOR: Program(network_em.coordinator, told)}
+    told = {"joint": start[COORDINATOR], "positions": positions, "rounds": rounds, "share": share}
+    found: dict[str, Program[Any]] = {COORDINATOR: Program(network_em.coordinator, told)}
     for party in HELD:
         own = {"view": start[party], "listed": listed[party], "every": listed[party]}
-        programs[party] = Program(network_em.client, own)
-    outcome = memory.run(programs)
-    assert not outcome.lost, outcome.lost
-    joint, history = outcome.results[COORDINATOR]
-    return {**outcome.results, COORDINATOR: joint}, history, outcome.ledger
+        lots = orders[party] / 80 if party == "north" else None
+        found[party] = Program(network_em.client, {**own, "share": share, "lots": lots})
+    return found
 
 
 def collected(found: Held) -> tuple[Circuit, Parameters]:
@@ -276,6 +287,57 @@ def test_no_spikes_and_nothing_impossible() -> None:
                     assert (p["probability"] > 1e-9).all() and (p["probability"] < 1 - 1e-9).any()
 
 
+# ---------------------------------------------------------------------- rows held back
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_on_the_other_rows(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """EM of the rows that are not held back, as far as the best round on those that are."""
+    without_weights(monkeypatch)
+    monkeypatch.setattr(stopping, "PATIENCE", 9)
+    monkeypatch.setattr(network_em, "PATIENCE", 9)
+    start = views(seed)
+    found, judged, _ = run(start, 5, share=0.2)
+    x = values(start)
+    expected = [central(start, t, x[16:])[0] for t in range(6)]
+    circuit = collected(start)[0]
+    likely = [fc.Distribution(circuit, p).log_likelihood(x[:16]).mean() for p in expected]
+    np.testing.assert_allclose(judged, likely, atol=1e-9)
+    assert_close(collected(found)[1], expected[int(np.argmax(likely))])
+
+
+def test_it_ends_when_rounds_bring_nothing() -> None:
+    """One message more than without, and as many rounds as are needed to see it."""
+    start = views(1)
+    found, judged, ledger = run(start, 12, share=0.2)
+    best = int(np.argmax(judged))
+    assert len(judged) == best + 1 + stopping.PATIENCE < 13
+    assert len(ledger) == len(HELD) * (1 + 2 * len(judged)) + 1
+    after = fc.Distribution(*collected(found)).log_likelihood(values(start)[:16]).mean()
+    assert after == pytest.approx(judged[best], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("who", "tag", "said", "text"),
+    [
+        ("north", "em/held", np.ones(80, np.bool_), "north sent no choice of 80 rows under 'em/h"),
+        ("north", "em/held", np.ones(80), "north sent no choice of 80 rows under 'em/held'"),
+        ("north", "em/held", 16, "north sent int under 'em/held', expected"),
+        (COORDINATOR, "em/posterior/1", np.array([3]), "sent no round of the last 2 under 'em/pos"),
+        (COORDINATOR, "em/posterior/1", np.zeros(0), "sent no round of the last 2 under 'em/post"),
+    ],
+)
+def test_other_messages_are_refused(who: str, tag: str, said: Any, text: str) -> None:
+    made = programs(views(0), 1, share=0.2)
+    changed = Program(saying, {"program": made[who], "tag": tag, "change": lambda _: said})
+    outcome = memory.run({**made, who: changed})
+    assert any(text in str(lost) for lost in outcome.lost.values()), outcome.lost
+
+
+def test_the_laws_of_protocols() -> None:
+    check_protocol(programs(views(0), 2, share=0.2), without=["processes"])
+
+
 # ---------------------------------------------------------------------- within training
 
 
@@ -299,8 +361,13 @@ def test_a_party_without_leaves_in_the_circuit() -> None:
 def test_em_raises_the_likelihood_of_shared_rows() -> None:
     whole = mixed_table()
     scores = {}
-    for name, how in {"counts": {}, "em": {"weights": "em"}, "refined": {"refine": 5}}.items():
-        model = fc.FedPC(QUICK, clusters=3, random_state=0, **how)  # type: ignore[arg-type]
+    ways: dict[str, Any] = {
+        "counts": {},
+        "em": {"weights": "em"},
+        "refined": {"refine": 5, "validation": 0.0},
+    }
+    for name, how in ways.items():
+        model = fc.FedPC(QUICK, clusters=3, random_state=0, **how)
         scores[name] = model.fit(federation("columns")).score(whole)
         assert bool(model.history_) == (name != "counts")
         if model.history_:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedcircuits.federation.summations import Chebyshev, Tree
 from fedcircuits.federation.wire import decode, encode
 from fedcircuits.leaves import Gaussian
 from fedcircuits.privacy.secure_sum import Secret
-from fedcircuits.protocols import leaf_em
+from fedcircuits.protocols import leaf_em, one_pass, stopping
 from fedcircuits.testing import check_protocol
 from tests.estimators.test_lost_parties import Broken
 from tests.federation.cases import QUICK, gaps, mixed_table
@@ -50,7 +51,7 @@ def parts(number: int = 3, seed: int = 1) -> fc.Federation:
 
 def fitted(parties: fc.Federation, **how: Any) -> tuple[fc.FedPC, Watched]:
     engine = Watched()
-    usual: dict[str, Any] = {"learner": QUICK, "random_state": 0, "refine": 1}
+    usual: dict[str, Any] = {"learner": QUICK, "random_state": 0, "refine": 1, "validation": 0.0}
     return fc.FedPC(**usual | how).fit(parties, engine=engine), engine
 
 
@@ -243,9 +244,11 @@ def test_what_the_coordinator_learns() -> None:
 @pytest.mark.parametrize(
     "summation", [Secret(), Tree("complete"), Chebyshev("complete", tolerance=1e-12)]
 )
-def test_other_summations_give_the_same(summation: Any) -> None:
-    hub, _ = once(refine=2)
-    other, _ = fitted(parts(), refine=2, summation=summation)
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_other_summations_give_the_same(summation: Any, share: float) -> None:
+    hub, _ = once(refine=2, validation=share)
+    other, _ = fitted(parts(), refine=2, summation=summation, validation=share)
+    np.testing.assert_allclose(other.validation_history_, hub.validation_history_, atol=1e-6)
     np.testing.assert_allclose(other.history_, hub.history_, atol=1e-6)
     np.testing.assert_allclose(other.score_samples(ROWS), hub.score_samples(ROWS), atol=1e-6)
     ours, theirs = (inline(m.circuit_, m.parameters_)[1] for m in (hub.collect(), other.collect()))
@@ -291,6 +294,64 @@ def test_every_role_sends_the_same_bytes_again() -> None:
             assert sent == engine.records[0][role].sent and sent, role
     sent = [m for record in engine.records[0].values() for m in record.sent]
     assert sum(len(m.data) for m in sent) == model.ledger_.bytes
+
+
+# ---------------------------------------------------------------------- rows held back
+
+
+def held_rows(parties: fc.Federation, model: fc.FedPC, share: float) -> tuple[Array, Array]:
+    """Rows that parties learn from, and rows that they hold back."""
+    rows: list[list[Array]] = [[], []]
+    for party in parties:
+        seed = [0, zlib.crc32(party.name.encode()), one_pass.LOTS]
+        held = np.random.default_rng(seed).random(len(party.table)) < share
+        values = party.table.select(model.schema_.names).values
+        rows[0].append(values[~held])
+        rows[1].append(values[held])
+    return np.concatenate(rows[0]), np.concatenate(rows[1])
+
+
+def test_rounds_on_the_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaf_em, "BEHIND", 0.0)
+    monkeypatch.setattr(stopping, "PATIENCE", 9)
+    parties = parts()
+    start, _ = fitted(parties, refine=0)
+    found, _ = fitted(parties, refine=4, validation=0.2)
+    kept, held = held_rows(parties, start, 0.2)
+    ways = [central(start.collect(), t, kept) for t in range(5)]
+    whole = found.collect()
+    circuit, learned = inline(whole.circuit_, whole.parameters_)
+    likely = [fc.Distribution(circuit, p).log_likelihood(held).mean() for p, _ in ways]
+    np.testing.assert_allclose(found.validation_history_, likely, atol=1e-9)
+    np.testing.assert_allclose(found.history_, ways[-1][1], atol=1e-9)
+    assert_close(learned, ways[int(np.argmax(likely))][0])
+
+
+@pytest.mark.parametrize("summation", [fc.Hub(), Secret(), Tree("complete")])
+def test_exact_messages_with_rows_held_back(summation: Any) -> None:
+    """One sum more than rounds, and every sum is judged by one for all."""
+    plain, held = (once(refine=1, validation=v, summation=summation)[1] for v in (0.0, 0.2))
+    tags = [sorted(m.tag for _, m in e.messages if m.tag[:3] == "em/") for e in (plain, held)]
+    judged = [t for t in tags[1] if t.startswith("em/judged")]
+    others = 3 if isinstance(summation, fc.Hub) else 2
+    assert judged == ["em/judged/0"] * others + ["em/judged/1"] * others
+    again = [t.replace("counts/0", "counts/1") for t in tags[0] if "counts/0" in t]
+    assert sorted(tags[0] + again) == [t for t in tags[1] if t not in judged]
+
+
+def test_members_that_gossip_agree_on_the_best_round() -> None:
+    """Their sums differ; one of them decides, and nobody waits for another."""
+    hub, _ = once(refine=12, validation=0.2)
+    loose, _ = fitted(
+        parts(), refine=12, validation=0.2, summation=Chebyshev("cycle", tolerance=1e-7)
+    )
+    assert len(loose.validation_history_) == len(hub.validation_history_) < 13
+    np.testing.assert_allclose(loose.validation_history_, hub.validation_history_, atol=1e-3)
+    np.testing.assert_allclose(loose.score_samples(ROWS), hub.score_samples(ROWS), atol=1e-2)
+
+
+def test_the_laws_of_protocols_with_rows_held_back() -> None:
+    check_protocol(once(refine=2, validation=0.2)[1].programs[0], without=["processes"])
 
 
 # ---------------------------------------------------------------------- lost parties
@@ -345,11 +406,21 @@ def test_other_rows_of_one_party_make_all_count_again() -> None:
 
 def test_another_summation_makes_all_count_again() -> None:
     engine = Broken("party 1", "em/counts/1")
-    model = fc.FedPC(QUICK, refine=3, summation=fc.Hub("float32"), random_state=0)
+    settings: dict[str, Any] = {"refine": 3, "validation": 0.0, "random_state": 0}
+    model = fc.FedPC(QUICK, summation=fc.Hub("float32"), **settings)
     with pytest.raises(PartyLostError):
         model.fit(parts(), engine=engine)
     model.set_params(summation=fc.Hub()).fit(parts(), engine=engine, resume=True)
     assert model.history_ == once(refine=3)[0].history_
+
+
+def test_another_share_makes_all_count_again() -> None:
+    engine = Broken("party 1", "em/counts/1")
+    model = fc.FedPC(QUICK, refine=3, validation=0.2, random_state=0)
+    with pytest.raises(PartyLostError):
+        model.fit(parts(), engine=engine)
+    model.set_params(validation=0.0).fit(parts(), engine=engine, resume=True)
+    assert model.history_ == once(refine=3)[0].history_ and not model.validation_history_
 
 
 # ---------------------------------------------------------------------- what is refused

@@ -17,7 +17,7 @@ from fedcircuits.federation.placement import Joint, View
 from fedcircuits.privacy.fixed_point import FixedPoint
 from fedcircuits.privacy.group import SHARE
 from fedcircuits.privacy.secure_sum import Secret
-from fedcircuits.protocols import network_em, summed_em
+from fedcircuits.protocols import network_em, stopping, summed_em
 from fedcircuits.testing import check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table
 from tests.privacy.parties import key
@@ -44,18 +44,24 @@ def trained(name: str, secret: bool, **how: Any) -> tuple[fc.FedPC, Watched]:
 
 
 @pytest.mark.parametrize("name", ["three", "both", "uneven"])
-@pytest.mark.parametrize("how", [{"weights": "em"}, {"refine": 2}])
+@pytest.mark.parametrize(
+    "how", [{"weights": "em"}, {"refine": 2, "validation": 0.0}, {"refine": 4, "validation": 0.2}]
+)
 def test_it_is_the_em_of_a_coordinator(name: str, how: dict[str, Any]) -> None:
     plain, secret = (trained(name, s, **how)[0] for s in (False, True))
     np.testing.assert_allclose(secret.history_, plain.history_, atol=1e-9)
+    judged = secret.validation_history_
+    np.testing.assert_allclose(judged, plain.validation_history_, atol=1e-9)
+    assert bool(judged) == bool(how.get("validation") and name != "both")  # 31 rows in common
     np.testing.assert_allclose(secret.score_samples(ROWS), plain.score_samples(ROWS), atol=1e-8)
     for node, arrays in plain.joint_.parameters.values.items():
         found = secret.joint_.parameters[node]["weight"]
         np.testing.assert_allclose(found, arrays["weight"], atol=1e-8)
 
 
-def test_who_learns_what() -> None:
-    model, _ = trained("three", True, refine=2)
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_who_learns_what(share: float) -> None:
+    model, _ = trained("three", True, refine=2, validation=share)
     told = [(e.receiver, e.tag.split("/")[1], e.reveals) for e in model.ledger_ if e.phase == "em"]
     to_it = {(what, reveals) for to, what, reveals in told if to == COORDINATOR}
     assert to_it == {
@@ -66,10 +72,21 @@ def test_who_learns_what() -> None:
     assert to_parties == {
         SHARE,
         f"the sum of {summed_em.VALUES}",
-        "whether EM has settled",
+        *([stopping.HELD, stopping.JUDGED] if share else ["whether EM has settled"]),
         "which of its rows all parties hold",
         "how often combinations of clusters occur, and in which its own are",
     }
+
+
+def test_exact_messages_with_rows_held_back() -> None:
+    """Every sum is judged, by one for all; weights alone are not learned after it."""
+    plain, held = (trained("three", True, refine=2, validation=v)[0] for v in (0.0, 0.2))
+    tags = [[e.tag for e in m.ledger_ if e.phase == "em"] for m in (plain, held)]
+    told = [t for t in tags[1] if t.split("/")[1] in ("held", "judged")]
+    others = ["em/held", "em/judged/0", "em/judged/1", "em/judged/2"]
+    assert sorted(told) == sorted(others * 2)  # from the first party to two others
+    left = [t for t in tags[0] if t.split("/")[1] not in ("settled", "mixtures")]
+    assert sorted(t for t in tags[1] if t not in others) == sorted(left)
 
 
 def test_own_likelihoods_never_cross() -> None:
@@ -108,8 +125,10 @@ def programs(
     rounds: int = 1,
     impossible: float = 0.0,
     plain: bool = False,
+    share: float = 0.0,
 ) -> dict[str, Program[Any]]:
-    """``plain``: of network_em in its place; ``impossible``: an age in two of the rows."""
+    """``plain``: of network_em in its place; ``impossible``: an age in two of the rows; ``share``:
+    of the first rows to hold back."""
     positions = dict.fromkeys(own, np.arange(60))
     told = {"joint": joint, "positions": positions} | ({"rounds": rounds} if plain else {})
     role: Any = network_em if plain else summed_em
@@ -121,6 +140,7 @@ def programs(
             values[:2, table.schema.index("age")] = impossible
         given = {"view": view, "listed": fc.Table(table.schema, values), "every": table}
         ways = {"members": tuple(own), "summing": Secret(key=key(party)), "rounds": rounds}
+        ways |= {"share": share, "lots": np.arange(len(table)) / len(table)}
         made[party] = Program(role.client, given | ({} if plain else ways))
     return made
 
@@ -133,7 +153,7 @@ def test_rows_that_are_impossible(rounds: int, age: float) -> None:
     for plain in (False, True):
         outcome = memory.run(programs(*start(), rounds, age, plain))
         assert not outcome.lost, list(outcome.lost.values())
-        joint, history = outcome.results[COORDINATOR]
+        joint, history = (getattr(outcome.results[COORDINATOR], k) for k in ("joint", "history"))
         assert len(history) > 1 and history[0] < -1e6
         found.append(joint.parameters[joint.circuit.root.name]["weight"])
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
@@ -141,11 +161,12 @@ def test_rows_that_are_impossible(rounds: int, age: float) -> None:
 
 @pytest.mark.parametrize(
     ("tag", "who"),
-    [("em/values/0/shares", "south"), ("em/values/1/total", "south"), ("em/learned", "west"),
-     ("em/graph", COORDINATOR), ("em/rows", COORDINATOR)],
+    [("em/held", "north"), ("em/judged/1", "north"), ("em/values/0/shares", "south"),
+     ("em/values/1/total", "south"), ("em/learned", "west"), ("em/graph", COORDINATOR),
+     ("em/rows", COORDINATOR)],
 )  # fmt: skip
 def test_a_party_killed_in_every_round(tag: str, who: str) -> None:
-    made = programs(*start())
+    made = programs(*start(), share=0.2)
     told = {"program": made[who], "tag": tag, "after": 0}
     outcome = memory.run({**made, who: Program(dying, told)})
     assert COORDINATOR not in outcome.results and who in outcome.lost
@@ -185,5 +206,7 @@ def test_leaves_of_several_parties_in_one_sum() -> None:
         next(flow)
 
 
-def test_laws_of_protocols() -> None:
-    check_protocol(programs(*start(), rounds=1), without=["processes"])  # test_secret_counts.py
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_laws_of_protocols(share: float) -> None:
+    made = programs(*start(), rounds=1, share=share)
+    check_protocol(made, without=["processes"])  # test_secret_counts.py

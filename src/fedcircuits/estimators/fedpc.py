@@ -70,6 +70,8 @@ class FedPC(Model):
                       unless sums are secret
     ``refine``        rounds of EM over the whole circuit: on rows that all parties hold or, where
                       they hold other rows of the same columns, on all rows (needs allow_collect)
+    ``validation``    the share of these rows that EM does not learn from: it ends with the best
+                      round on them. Of fewer than 50 rows none are held back; 0.0: all rounds
     ``summation``     who adds up in EM over all rows: Hub(), Tree(…), Secret(). With Secret() where
                       clusters meet is counted on shares, and EM on shared rows goes by sums
     ``on_lost``       a party that is lost: "stop", or "continue" where others hold its columns
@@ -88,7 +90,8 @@ class FedPC(Model):
     ledger_: Ledger  # of training
     queries_: Ledger  # of questions since
     notes_: tuple[str, ...]
-    history_: tuple[float, ...]
+    history_: tuple[float, ...]  # of rows of EM, mean log-likelihood before every round
+    validation_history_: tuple[float, ...]  # of rows held back, before EM and after every round
     kind_: str
 
     def __init__(
@@ -104,6 +107,7 @@ class FedPC(Model):
         share_target: bool = False,
         share_clusters: bool | Literal["auto"] = "auto",
         refine: int = 0,
+        validation: float = 0.1,
         summation: Summing = HUB,
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
@@ -118,6 +122,7 @@ class FedPC(Model):
         self.share_target = share_target
         self.share_clusters = share_clusters
         self.refine = refine
+        self.validation = validation
         self.summation = summation
         self.on_lost = on_lost
         self.random_state = random_state
@@ -163,7 +168,7 @@ class FedPC(Model):
             ensemble = 1 if ensemble == "auto" else ensemble
         plan = Plan(
             clusters, self.products, self.weights, self.shared_leaves, ensemble, self.target,
-            self.share_target, share, self.refine, seed, summation,
+            self.share_target, share, self.refine, float(self.validation), seed, summation,
         )  # fmt: skip
         told = {"members": federation.names, "plan": _at_one_party(plan)}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(one_pass.coordinator, told)}
@@ -186,6 +191,7 @@ class FedPC(Model):
         self.joint_ = trained.joint
         self.views_ = {n: v for n, v in run.results.items() if isinstance(v, View)}
         self.notes_, self.history_ = trained.notes, trained.history
+        self.validation_history_ = trained.validation
         self.circuit_, self.placement_ = trained.joint.circuit, trained.joint.placement
         self.ledger_, self.queries_ = run.ledger, Ledger()
         self.kind_, self._run = run.federation.kind, run.engine
@@ -205,6 +211,11 @@ class FedPC(Model):
                 raise FederationError(f"{name} must be 'auto' or a number from 1, got {value!r}")
         if not isinstance(self.refine, int | np.integer) or self.refine < 0:
             raise FederationError(f"refine must be a number of rounds from 0, got {self.refine!r}")
+        number = isinstance(self.validation, float | int | np.number)
+        if not number or not 0 <= self.validation < 1:
+            raise FederationError(
+                f"validation must be a share of rows from 0 to below 1, got {self.validation!r}"
+            )
         for name, word, known in (
             ("weights", self.weights, ("cooccurrence", "sizes", "em")),
             ("shared_leaves", self.shared_leaves, ("divided", "cluster", "pooled")),

@@ -82,6 +82,9 @@ from fedcircuits.protocols.planning import (
     work_of,
 )
 from fedcircuits.protocols.secret_counts import Met
+from fedcircuits.protocols.stopping import Refined, holding
+
+LOTS = 2**31  # beyond the numbers of leaves, whose seeds are drawn alike
 
 
 class Learner(Protocol):
@@ -101,6 +104,7 @@ class Trained:
     joint: Joint
     notes: tuple[str, ...] = ()  # what the user should know
     history: tuple[float, ...] = ()  # mean log-likelihood of EM's rows before every round
+    validation: tuple[float, ...] = ()  # of those held back, before EM and after every round
 
 
 # ---------------------------------------------------------------------- clients
@@ -146,16 +150,33 @@ def client(
     leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph["used"])
     values = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
     view = View(party.name, table.schema, leaves, values, party.allow_collect)
-    if graph["em"] == "rows":
-        ways = (task.members, plan.summation, plan.refine)
-        return (yield from row_em.client(view, table, *ways, stamp))
-    listed = table if order is None else table.rows(order)
-    if graph["em"] == "sums":
-        ways = (task.members, plan.summation, plan.refine)
-        return (yield from summed_em.client(view, listed, table, *ways, stamp))
-    if graph["em"] == "network":
-        return (yield from network_em.client(view, listed, table, stamp))
+    if graph["em"]:
+        return (yield from _refined(graph["em"], view, table, order, task.members, plan, stamp))
     return view
+
+
+def _refined(
+    way: str,
+    view: View,
+    table: Table,
+    order: Labels | None,
+    members: tuple[str, ...],
+    plan: Plan,
+    stamp: str,
+) -> Flow[View]:
+    """EM, with lots of this client's rows by which some may be held back."""
+    me = zlib.crc32(view.me.encode())
+    lots = np.random.default_rng([plan.seed, me, LOTS]).random(len(table))
+    ways, share = (members, plan.summation, plan.refine), plan.validation if plan.refine else 0.0
+    if way == "rows":
+        return (yield from row_em.client(view, table, *ways, stamp, lots))
+    if order is None:
+        order = np.arange(len(table))
+    listed, lots = table.rows(order), lots[order]
+    if way == "sums":
+        return (yield from summed_em.client(view, listed, table, *ways, stamp, share, lots))
+    drawing = lots if view.me == members[0] else None
+    return (yield from network_em.client(view, listed, table, stamp, share, drawing))
 
 
 def _stamp(task: _Task, settings: str, classes: Array | None) -> str:
@@ -285,27 +306,31 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
     shared = None if where is None else where[(where >= 0).all(axis=1)]  # rows that all hold
     allowed = all(own.get("collect") for own in sizes.values())
     em, more = way_of_em(split, plan, shared, allowed)
-    joint, history = yield from _placed(made, members, shared, em, plan)
-    return Trained(joint, (*notes, *more), history)
+    rows = sum(sum(own) for told in sizes.values() for k, own in told.items() if k != "collect")
+    after = yield from _placed(made, members, shared, em, plan, rows)
+    return Trained(after.joint, (*notes, *more), after.history, after.validation)
 
 
 def _placed(
-    made: Assembled, members: Sequence[str], shared: Labels | None, em: str, plan: Plan
-) -> Flow[tuple[Joint, tuple[float, ...]]]:
-    """Everybody hears which of its leaves are used; then EM, if there is any."""
+    made: Assembled, members: Sequence[str], shared: Labels | None, em: str, plan: Plan, rows: int
+) -> Flow[Refined]:
+    """Everybody hears which of its leaves are used; then EM, if there is any, on ``rows`` of all
+    parties together or on ``shared`` ones."""
     for party in members:
         used = [leaf.name for leaf in leaves_at(made.circuit, made.placement, party)]
         told: Json = {"used": cast(Json, used), "em": em}
         yield from send(party, "graph/leaves", told, "which of its clusters are used")
     whole = Joint(made.circuit, made.placement, made.parameters)
     if em == "rows":
-        return (yield from row_em.coordinator(whole, members, plan.summation, plan.refine))
+        ways = (members, plan.summation, plan.refine, holding(rows, plan.validation))
+        return (yield from row_em.coordinator(whole, *ways))
     if em in ("network", "sums") and shared is not None:
         positions = {p: shared[:, i] for i, p in enumerate(members)}
         if em == "sums":
             return (yield from summed_em.coordinator(whole, positions))
-        return (yield from network_em.coordinator(whole, positions, plan.refine))
-    return whole, ()
+        rounds = (plan.refine, plan.validation)
+        return (yield from network_em.coordinator(whole, positions, *rounds))
+    return Refined(whole)
 
 
 # ---------------------------------------------------------------------- who does what

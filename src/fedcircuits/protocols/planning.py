@@ -44,6 +44,7 @@ class Plan:
     share_target: bool = False
     share_clusters: bool = True
     refine: int = 0  # rounds of EM over weights and leaves, across the parties
+    validation: float = 0.0  # the share of its rows that they hold back to stop by
     seed: int = 0
     summation: Summing = field(default=HUB, repr=False)  # Secret: counts are on shares, too
 

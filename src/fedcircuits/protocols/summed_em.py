@@ -8,18 +8,24 @@ that of the leaf, or of the mixture of leaves, that stands below it there.
                    of tokens it has sent.
     em/graph       coordinator → client: how many combinations there are, their weights, and which
                    of its own leaves is in which.
+    em/held        first client → other clients: which of the shared rows are held back. Only with a
+                   share to hold back (stopping.py) and rounds over leaves.
     em/values/t    client → sum: its part of the log-value of every combination for every shared row
                    (combinations, rows). All clients learn the total.
     em/mixtures/t  client → sum: the same of combinations that have a mixture below them, when their
                    weights have changed and leaves have not.
-    em/settled/t   first client → other clients: whether weights alone gain no more.
+    em/judged/t    first client → other clients: whether held rows have become likelier, and whether
+                   rounds over leaves end. Only with rows held back.
+    em/settled/t   first client → other clients: whether weights alone gain no more. Only with no
+                   rows held back, as em/mixtures.
     em/learned     client → coordinator: the new weights of its mixtures; the first client also
-                   those of the root and the log-likelihood before every round.
+                   those of the root, the log-likelihood before every round, and that of held rows.
 
 Clients learn how often each combination occurs and how likely every shared row is in each, which
 is what tells them the posterior of their own leaves; with fewer than three parties each would work
-out the other's part. The coordinator learns no number of a row. The rounds are those of
-network_em.py, up to the rounding of the sum (fixed_point.py).
+out the other's part. The coordinator learns no number of a row, and of held rows the mean
+log-likelihood a round. The rounds are those of network_em.py, up to the rounding of the sum
+(fixed_point.py).
 """
 
 from __future__ import annotations
@@ -32,6 +38,7 @@ from typing import cast
 import numpy as np
 from scipy.special import logsumexp
 
+from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.nodes import Leaf, Product, Sum
 from fedcircuits.circuits.parameters import WEIGHT, Parameters
@@ -45,6 +52,7 @@ from fedcircuits.federation.wire import AnyArray, Json
 from fedcircuits.learning.table import Table
 from fedcircuits.protocols.leaf_em import EMLeaf, Moments
 from fedcircuits.protocols.network_em import ROUNDS, SETTLED
+from fedcircuits.protocols.stopping import HELD, Judge, Mask, Refined, drawn, holding, mean
 
 VALUES = "log-likelihoods of the shared rows in every combination of clusters"
 IMPOSSIBLE = -(2.0**60)  # a log-value that crosses in place of −∞
@@ -58,6 +66,15 @@ class _Mixture:
 
 
 # ---------------------------------------------------------------------- clients
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """All that a round changes."""
+
+    root: Array
+    mixtures: dict[str, Array]  # weights
+    leaves: dict[str, Packed]
 
 
 class _Parts:
@@ -75,6 +92,17 @@ class _Parts:
             graph["moving"], np.int64
         )  # children with a mixture below, anybody's
         self.logs: dict[str, Array] = {}  # of leaves, (rows,)
+
+    def state(self) -> _State:
+        mixtures = {n: m.weights for n, m in self.mixtures.items()}
+        return _State(self.root, mixtures, {n: e.packed for n, e in self.leaves.items()})
+
+    def restore(self, state: _State) -> None:
+        self.root = state.root
+        for name, weights in state.mixtures.items():
+            self.mixtures[name].weights = weights
+        for name, packed in state.leaves.items():
+            self.leaves[name].packed = packed
 
     def evaluate(self) -> dict[str, Array]:
         return {name: leaf.log_values() for name, leaf in self.leaves.items()}
@@ -124,32 +152,65 @@ def client(
     summing: Summing,
     rounds: int,
     stamp: str = "",
+    share: float = 0.0,
+    lots: Array | None = None,
 ) -> Flow[View]:
-    """As ``network_em.client``; ``rounds`` of EM over everything, then over the weights alone."""
+    """As ``network_em.client``; ``rounds`` of EM over everything, then over the weights alone, or
+    with rows held back no more than the best round."""
     found = expect((yield from recv(COORDINATOR, "em/rows")), np.ndarray, COORDINATOR, "em/rows")
     graph = expect((yield from recv(COORDINATOR, "em/graph")), dict, COORDINATOR, "em/graph")
-    shared, moments = listed.rows(np.asarray(found, np.int64)), Moments.of(every)
+    places, moments = np.asarray(found, np.int64), Moments.of(every)
+    shared = listed.rows(places)
     learned = view.parameters.circuits
     leaves = {leaf.name: EMLeaf(learned[leaf.name], shared, moments, every) for leaf in view.leaves}
     parts = _Parts(graph, leaves, len(shared))
     summation = summing.at(view.me, summing.members(members))
+    own = np.zeros(len(places)) if lots is None else lots[places]
+    held = yield from _held(own, share if rounds else 0.0, summation)
     heard = zlib.crc32(shared.values.tobytes(), zlib.crc32(stamp.encode()))
+    heard = zlib.crc32(held.tobytes(), heard)
+    judge = Judge()
     history: list[float] = []
     for t in range(rounds + 1):
         step = f"evaluating shared rows, sum {t} ({heard:08x})"
         parts.logs = yield from compute(step, parts.evaluate)
         total = _possible((yield from summation.sum(f"em/values/{t}", parts.values(), VALUES)))
-        if t == rounds:
+        better, ends = yield from _judged(t, parts, total, held, judge, summation)
+        if better:
+            stays, state = t, parts.state()
+        if ends or t == rounds:
             break
         heard = zlib.crc32(total.tobytes(), heard)
-        for name, own in parts.maximise(_posterior(total, parts.root, history)).items():
+        for name, own in parts.maximise(_posterior(total, parts.root, held, history)).items():
             leaves[name].maximise(leaves[name].counts(own))
-    yield from _weights_alone(parts, summation, total, history)
-    yield from _tell(view.me == members[0], parts, history)
-    if not rounds:
+    if held.any():
+        parts.restore(state)
+    else:
+        yield from _weights_alone(parts, summation, total, history)
+    yield from _tell(view.me == members[0], parts, history, judge)
+    if not stays:
         return view
     after = {name: leaf.learned() for name, leaf in leaves.items()}
     return replace(view, parameters=Parameters({}, after), _ready={})
+
+
+def _held(lots: Array, share: float, summation: Summation) -> Flow[Mask]:
+    """Which of the shared rows are held back (rows,), by the lots of one of the clients."""
+    if not holding(len(lots), share):
+        return np.zeros(len(lots), np.bool_)
+    found = yield from summation.told("em/held", drawn(lots, share).astype(np.float64), HELD)
+    if found.shape != (len(lots),) or not 0 < np.count_nonzero(found) < len(lots):
+        raise ProtocolError(f"no choice of {len(lots)} rows was told under 'em/held'")
+    return found.astype(np.bool_)
+
+
+def _judged(
+    t: int, parts: _Parts, total: Array, held: Mask, judge: Judge, summation: Summation
+) -> Flow[tuple[bool, bool]]:
+    if not held.any():
+        return True, False
+    logs = np.asarray(logsumexp(_joint(total[:, held], parts.root), axis=0))
+    return (yield from judge.agreed(f"em/judged/{t}", mean(logs), summation))
 
 
 def _shares(joint: Array) -> Array:
@@ -163,20 +224,27 @@ def _possible(total: Array) -> Array:
     return np.where(total > IMPOSSIBLE / 2, total, -np.inf)
 
 
-def _posterior(total: Array, root: Array, history: list[float]) -> Array:
-    """Of every child for every row (children, rows); the mean log-likelihood goes to history."""
+def _joint(total: Array, root: Array) -> Array:
+    """log w p of the root's children, (children, rows)."""
     with np.errstate(divide="ignore"):
-        joint = np.log(root)[:, None] + total
-    history.append(float(logsumexp(joint, axis=0).mean()))
-    return _shares(joint)
+        return np.asarray(np.log(root)[:, None] + total)
+
+
+def _posterior(total: Array, root: Array, held: Mask, history: list[float]) -> Array:
+    """Of every child for every row (children, rows), nothing for rows that are held back; the mean
+    log-likelihood of the others goes to history."""
+    joint = _joint(total, root)
+    history.append(float(logsumexp(joint[:, ~held], axis=0).mean()))
+    return _shares(joint) * ~held
 
 
 def _weights_alone(
     parts: _Parts, summation: Summation, total: Array, history: list[float]
 ) -> Flow[None]:
     """Only combinations with mixtures change, and have to be added up again."""
+    held = np.zeros(parts.rows, np.bool_)
     for t in range(ROUNDS):
-        posterior = _posterior(total, parts.root, history)
+        posterior = _posterior(total, parts.root, held, history)
         settled = len(history) > 1 and history[-1] - history[-2] < SETTLED
         told = np.array([settled])  # by one of them: last bits may differ between machines
         if (yield from summation.told(f"em/settled/{t}", told, "whether EM has settled")).any():
@@ -188,11 +256,12 @@ def _weights_alone(
             total[parts.moving] = _possible(found)
 
 
-def _tell(first: bool, parts: _Parts, history: list[float]) -> Flow[None]:
+def _tell(first: bool, parts: _Parts, history: list[float], judge: Judge) -> Flow[None]:
     told: dict[str, AnyArray] = {f"of {n}": m.weights for n, m in parts.mixtures.items()}
     about = "weights of its mixtures of leaves"
     if first:
         told |= {f"of {ROOT}": parts.root, "history": np.array(history)}
+        told |= {"validation": np.array(judge.history)}
         about = "weights above the leaves, and the likelihood of the shared rows"
     yield from send(COORDINATOR, "em/learned", told, about)
 
@@ -200,9 +269,7 @@ def _tell(first: bool, parts: _Parts, history: list[float]) -> Flow[None]:
 # ---------------------------------------------------------------------- the coordinator
 
 
-def coordinator(
-    joint: Joint, positions: Mapping[str, Labels]
-) -> Flow[tuple[Joint, tuple[float, ...]]]:
+def coordinator(joint: Joint, positions: Mapping[str, Labels]) -> Flow[Refined]:
     members = list(positions)
     graphs = _graphs(joint, members)
     for party, rows in positions.items():
@@ -220,8 +287,8 @@ def coordinator(
     root = joint.circuit.root
     if isinstance(root, Sum):
         weights[root.name] = {WEIGHT: _weight(first, ROOT, joint, root.name, members[0])}
-    history = tuple(float(v) for v in first["history"])
-    return replace(joint, parameters=Parameters(weights)), history
+    history, validation = (tuple(map(float, first[k])) for k in ("history", "validation"))
+    return Refined(replace(joint, parameters=Parameters(weights)), history, validation)
 
 
 def _graphs(joint: Joint, members: Sequence[str]) -> dict[str, dict[str, object]]:
