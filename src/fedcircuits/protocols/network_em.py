@@ -139,9 +139,9 @@ def coordinator(
             told = "how probable each of its clusters is for the shared rows"
             yield from send(party, f"em/posterior/{t}", own, told)
     stays, packed = best
-    about = "which round was best" if held.any() else ""
     for party in positions:
-        yield from send(party, f"em/posterior/{t}", np.array([stays]), about)
+        told = "after which round EM has its leaves"
+        yield from send(party, f"em/posterior/{t}", np.array([stays]), told)
     if not held.any():
         packed = _weights_alone(network, packed, given, history)
     found = replace(joint, parameters=network.program.unpack(packed))
