@@ -106,7 +106,8 @@ def run(parties: tuple[int, ...] = PARTIES, weights: tuple[int, ...] = (24, 100)
             model, engine, line = trained(federation, number, "average")
             learned = Computed(kept=engine.kept)
             computed.append(line)
-            computed += [asked(model, test.rows(np.arange(n)), number) for n in _rows(count, number)]
+            for rows in _rows(count, number):
+                computed.append(asked(model, test.rows(np.arange(rows)), number))
             if count == 3:
                 computed.append(trained(federation, number, "concatenate")[2])
                 measured += slept(federation, number, learned, test)
