@@ -118,7 +118,11 @@ def run(
             if rule == "central" and (split != "iid" or count != parties[0]):
                 continue
             began = time.perf_counter()
-            found, weights = scores(rule, train, test, shape, count, split, seeds)
+            try:
+                found, weights = scores(rule, train, test, shape, count, split, seeds)
+            except fc.FedcircuitsError as error:
+                print(f"{name:9} {count} {split:10} {rule:12} left out: {error}", flush=True)
+                continue
             mean, deviation = float(np.mean(found)), float(np.std(found))
             seconds = (time.perf_counter() - began) / seeds
             lines.append({
