@@ -76,17 +76,27 @@ class _Ready:
 class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
     """What both networks share; ``SequenceEncoder`` and ``TabularEncoder`` say which one it is."""
 
-    width: int
-    epochs: int
-    learning_rate: float
-    batch: int
-    patience: int
-    random_state: int | None
     reading_: Reading
     network_: Network
     target_: Variable | None  # None: learned without labels
     weights_: npt.NDArray[np.float32]
     history_: npt.NDArray[np.float32]  # losses on held-back rows
+
+    def __init__(
+        self,
+        width: int,
+        epochs: int,
+        learning_rate: float,
+        batch: int,
+        patience: int,
+        random_state: int | None,
+    ) -> None:
+        self.width = width
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.batch = batch
+        self.patience = patience
+        self.random_state = random_state
 
     def fit(self, X: Table, target: str | None = None) -> Self:
         """Learn from a table, stopping by an eighth of its rows."""
@@ -198,12 +208,7 @@ class SequenceEncoder(NetworkEncoder):
         random_state: int | None = None,
     ) -> None:
         self.cell: Cell = cell
-        self.width = width
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.batch = batch
-        self.patience = patience
-        self.random_state = random_state
+        super().__init__(width, epochs, learning_rate, batch, patience, random_state)
 
     def _network(self, x: npt.NDArray[np.float32]) -> Network:
         if self.cell not in ("lstm", "gru"):
@@ -232,12 +237,7 @@ class TabularEncoder(NetworkEncoder):
         random_state: int | None = None,
     ) -> None:
         self.hidden = hidden
-        self.width = width
-        self.epochs = epochs
-        self.learning_rate = learning_rate
-        self.batch = batch
-        self.patience = patience
-        self.random_state = random_state
+        super().__init__(width, epochs, learning_rate, batch, patience, random_state)
 
     def _network(self, x: npt.NDArray[np.float32]) -> Network:
         return Perceptron(x.shape[1], tuple(self.hidden), self.width)
