@@ -1,5 +1,4 @@
-"""F1 when owners are missing in questions, with and without owner dropout; F1 by bytes an owner;
-and a check that the order of numbers in a representation does not matter once they are aligned.
+"""F1 when owners are missing in questions, with and without owner dropout; F1 by bytes an owner.
 
 On the semi-synthetic rows, random split, with the encoders of the tables.
 """
@@ -11,31 +10,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-import fedcircuits as fc
 from benchmarks.fusion.kept import Figures, Kept
 from benchmarks.fusion.sets import TARGET
-from benchmarks.fusion.tables import NOT_ALIGNED, PLAIN, SEEDS, judged, plain, prepared
+from benchmarks.fusion.tables import PLAIN, SEEDS, judged, plain, prepared
 from benchmarks.runner import Cell, Json, print_table
-from fedcircuits.circuits.family import Array
 from fedcircuits.estimators.feature_fusion import FeatureFusion
-from fedcircuits.learning.encoders import Encoder
 
 NAME, HOW = "semi-synthetic", "random"
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75)
 DROPOUTS = (0.0, 0.1, 0.3, 0.6)
 TRAFFIC = ("float32", "float16", "int8")
-ORDERS = ("aligned", "aligned, permuted", "not aligned", "not aligned, permuted")
-
-
-class Permuted:
-    """An owner's encoder whose numbers stand in another order."""
-
-    def __init__(self, encoder: Encoder, seed: int) -> None:
-        self.encoder, self.seed = encoder, seed
-
-    def encode(self, X: fc.Table) -> Array:
-        found = np.asarray(self.encoder.encode(X))
-        return found[:, np.random.default_rng(self.seed).permutation(found.shape[1])]
 
 
 def run_one(kept: Kept, seed: int, owners: int | None = None) -> None:
@@ -44,18 +28,15 @@ def run_one(kept: Kept, seed: int, owners: int | None = None) -> None:
         _told(kept, seed, f"dropout {dropout}", lambda d=dropout: _missing(given, d))
     for traffic in TRAFFIC:
         _told(kept, seed, f"traffic {traffic}", lambda t=traffic: _sent(given, t))
-    for order in ORDERS:
-        _told(kept, seed, f"order, {order}", lambda o=order: _ordered(given, o))
 
 
 def _told(kept: Kept, seed: int, title: str, work: Any) -> None:
     kept.found((NAME, HOW, seed, title), work)
 
 
-def _fitted(given: Any, encoder: Any = None, **options: Any) -> FeatureFusion:
+def _fitted(given: Any, **options: Any) -> FeatureFusion:
     train, _, ready = prepared(*given)
-    told = {**PLAIN, **options}
-    model = FeatureFusion(ready if encoder is None else encoder, random_state=given[3], **told)
+    model = FeatureFusion(ready, random_state=given[3], **{**PLAIN, **options})
     return model.fit(train, target=TARGET)
 
 
@@ -78,15 +59,6 @@ def _sent(given: Any, traffic: str) -> Figures:
     return {**judged(model, prepared(*given)[1]), "bytes": float(np.mean(sent))}
 
 
-def _ordered(given: Any, order: str) -> Figures:
-    aligned = not order.startswith("not")
-    if not order.endswith("permuted"):
-        return judged(plain(*given, aligned), prepared(*given)[1])
-    _, test, ready = prepared(*given)
-    encoder = {n: Permuted(e, i) for i, (n, e) in enumerate(ready.items())}
-    return judged(_fitted(given, encoder, **({} if aligned else NOT_ALIGNED)), test)
-
-
 def show(kept: Kept) -> None:
     def cell(row: str, figure: str) -> str | None:
         return kept.spread(NAME, HOW, row, figure)
@@ -105,8 +77,6 @@ def show(kept: Kept) -> None:
         rows.append({"traffic": how, "bytes an owner": mean, "F1": cell(row, "F1"),
                      "AUC": cell(row, "AUC")})  # fmt: skip
     print_table(rows)
-    print_table([{"representations": n, "F1": cell(f"order, {n}", "F1"),
-                  "AUC": cell(f"order, {n}", "AUC")} for n in ORDERS])  # fmt: skip
 
 
 def picture(kept: Kept) -> Figure:
@@ -136,7 +106,7 @@ def run(kept: Kept | None = None, owners: int | None = None) -> list[Json]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Owners missing, bytes, order of numbers.")
+    parser = argparse.ArgumentParser(description="Owners missing, and bytes.")
     parser.add_argument("--owners", type=int)
     parser.add_argument("--keep", type=Path, help="a file of JSON lines to add to")
     given = parser.parse_args()

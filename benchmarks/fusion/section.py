@@ -1,4 +1,4 @@
-"""Federated feature fusion: tables 2 and 3, missing owners, bytes, edges, cost, pictures.
+"""Federated feature fusion: tables 2 and 3, missing owners, bytes, order, edges, cost, pictures.
 
 python -m benchmarks.run fusion
 python -m benchmarks.fusion.section --keep fusion.jsonl     # the same, can be taken up again
@@ -7,7 +7,7 @@ python -m benchmarks.fusion.section --keep fusion.jsonl     # the same, can be t
 import argparse
 from pathlib import Path
 
-from benchmarks.fusion import conflict, cost, edges, missing, tables
+from benchmarks.fusion import conflict, cost, edges, missing, order, tables
 from benchmarks.fusion.kept import Kept
 from benchmarks.fusion.sets import SPLITS, load
 from benchmarks.runner import Json
@@ -31,8 +31,11 @@ def run(kept: Kept | None = None) -> list[Json]:
                 if (name, how) == (missing.NAME, missing.HOW):  # the same encoders
                     missing.run_one(kept, seed)
                     conflict.run_one(kept, seed)
+                if name in order.SETS and how == order.HOW:
+                    order.run_one(kept, name, seed)
         tables.show(kept, name)
     missing.show(kept)
+    order.show(kept)
     missing.picture(kept).savefig(DOCS / "fusion-missing.png")
     conflict.picture(kept).savefig(DOCS / "fusion-conflict.png")
     return found + kept.results()

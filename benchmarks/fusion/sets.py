@@ -6,6 +6,10 @@ semi-synthetic  2,856 windows of 12 steps at 207 detectors, drawn from a model o
 metr-la         the paper's own rows and labels, where the released code (released.py) has them
 week            the 168 hours of one real week at the same detectors, the same label: 48 hours of it
                 are of a weekend, so that figures vary a lot
+counties        509 weeks in 20 counties of Hungary: a county's changes of chickenpox cases in the
+                last 12 weeks, and whether cases of the whole country rise in the next; neighbours
+                are the given graph (Rozemberczki and others, 2021; a file of PyTorch Geometric
+                Temporal, MIT). Small, real and hard: a coming week has little to do with past ones
 digits          1,797 images of 8 × 8 grey values from scikit-learn; each of 8 owners has one row of
                 an image as a series of 8 steps, and 10 digits are to be told apart
 
@@ -16,6 +20,7 @@ which has other writers at its end. The last fifth of the week has no weekend in
 of 8 hours are drawn.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,19 +28,29 @@ import numpy as np
 import numpy.typing as npt
 
 import fedcircuits as fc
+from benchmarks.environments import cache_folder
 from benchmarks.fusion import released
 from fedcircuits import datasets
 from fedcircuits.errors import DatasetError
+from fedcircuits.originals import Original, download, verify
 
 Split = Literal["random", "time", "blocks"]
 SPLITS: dict[str, tuple[Split, Split]] = {
     "semi-synthetic": ("random", "time"),
     "week": ("random", "blocks"),
+    "counties": ("random", "time"),
     "digits": ("random", "time"),
     "metr-la": ("random", "time"),
 }
 TARGET = "label"
 BLOCK = 8
+WEEKS = 12
+CASES = Original(
+    "chickenpox.json",
+    sha256="724b48cfb274b2ecbb855bdb99b970b5ef9dd3671694fa477435dc1e08293735",
+    url="https://raw.githubusercontent.com/benedekrozemberczki/pytorch_geometric_temporal/"
+    "adefe44265ad8faf239fd6cf3b59b95ca3ee60aa/dataset/chickenpox.json",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +88,8 @@ class Owners:
 def load(name: str, owners: int | None = None) -> Owners:
     """All owners, or so many of them drawn at random."""
     sets = {
-        "semi-synthetic": _semi_synthetic, "week": _week, "digits": _digits, "metr-la": _metr_la,
+        "semi-synthetic": _semi_synthetic, "week": _week, "counties": _counties,
+        "digits": _digits, "metr-la": _metr_la,
     }  # fmt: skip
     found = sets[name]()
     if owners is None or owners >= len(found.series):
@@ -98,6 +114,19 @@ def _week() -> Owners:
     day = np.arange(168) // 24  # from a Thursday
     graph = found["adjacency"].astype(np.float64)
     return Owners("week", windows, np.isin(day, [2, 3]), graph)
+
+
+def _counties() -> Owners:
+    path = cache_folder() / CASES.file
+    path = path if path.is_file() else download(CASES, cache_folder())
+    found = json.loads(verify(path, CASES.sha256, CASES.url).read_bytes())
+    change = np.array(found["FX"], np.float32)  # (weeks, counties), standardised
+    windows = np.lib.stride_tricks.sliding_window_view(change, WEEKS, axis=0)[:-1]
+    graph = np.zeros((change.shape[1],) * 2)
+    graph[tuple(np.array(found["edges"]).T)] = 1.0
+    np.fill_diagonal(graph, 0.0)
+    rises = change[WEEKS:].mean(axis=1) > 0
+    return Owners("counties", windows.transpose(1, 0, 2)[..., None], rises, graph)
 
 
 def _digits() -> Owners:
