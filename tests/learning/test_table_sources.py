@@ -168,6 +168,15 @@ def test_row_ids():
     assert (again.names, again.row_ids.tolist()) == (("x",), [4, 9])
 
 
+def test_whole_row_ids_that_became_floats_are_whole():
+    frame = pd.DataFrame({"id": [3.0, 1.0, np.nan], "x": [1.0, 2.0, 3.0]}).dropna()
+    assert Table.of(frame, row_id="id").row_ids.tolist() == [3, 1]
+    for ids in ([0.5, 1.0], [1.0, 1e300], [1.0, np.inf]):
+        found = Table.of({"id": ids, "x": [1.0, 2.0]}, row_id="id").row_ids
+        assert found.tolist() == [str(i) for i in ids]
+
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

@@ -66,7 +66,10 @@ def matched(columns: Columns, schema: Schema, partial: bool, unseen: Unseen) -> 
 
 
 def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
-    """Takes the row ids (rows,), whole numbers or texts, out of the columns."""
+    """Takes the row ids (rows,), whole numbers or texts, out of the columns.
+
+    1.0 is 1: whole numbers become floats where a tool has seen a gap among them.
+    """
     if name not in columns:
         near = difflib.get_close_matches(name, columns, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {_listed(columns)}"
@@ -85,8 +88,14 @@ def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
             f"row_id {name!r}: expected different ids, row {row} has {series.tolist()[row]!r} "
             f"again (rows count from 0; {again.sum()} in all)"
         )
+    if pd.api.types.is_float_dtype(series.dtype) and _whole(series):
+        series = series.astype(np.int64)
     whole = pd.api.types.is_integer_dtype(series.dtype)
     return np.asarray((series if whole else series.astype(str)).tolist())
+
+
+def _whole(series: pd.Series) -> bool:
+    return bool(((series % 1 == 0) & (series.abs() < 2**53)).all())
 
 
 def picked(index: Sequence[int] | NDArray[np.generic], rows: int) -> NDArray[np.generic]:
