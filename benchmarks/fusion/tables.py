@@ -39,14 +39,14 @@ TABLE_2: dict[str, dict[str, Any]] = {
     "C tuned threshold": {"head": "threshold"},
     "D best owner": {"head": "best"},
     "E mean pooling": {"head": "mean", **NOT_ALIGNED},
-    "F transformer": {"head": "transformer", "align": None, "epochs": 8},
+    "F transformer": {"head": "transformer", "align": None, "epochs": 40},
     "G concatenation": {"head": "concat"},
     "H fusion, no alignment": NOT_ALIGNED,
     "J fusion, tied": {"training": "tied", **NOT_ALIGNED},
     "K fusion, aligned": {},
     "K' the same, nearly permutations": {"align": "sinkhorn", "epochs": 40},
     "L joint, pre-trained": {"training": "joint", "epochs": 10},
-    "M joint, from scratch": {"training": "scratch", "epochs": 10},
+    "M joint, from scratch": {"training": "scratch", "epochs": 30},
 }
 GRAPHS = (None, "given", "knn", "complete", "expected", "learned")
 SAME = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -292,9 +293,10 @@ def test_sums_are_enough_for_a_complete_graph() -> None:
 # ---------------------------------------------------------------------- bad input
 
 
-def test_it_is_not_saved(fitted: FeatureFusion) -> None:
-    with pytest.raises(QueryError, match="files hold circuits"):
-        fitted.save("fusion.fc")
+def test_it_is_saved_only_if_all_allow(fitted: FeatureFusion, tmp_path: Path) -> None:
+    with pytest.raises(FederationError, match=r"owner 0, .* did not allow .*allow_collect=True"):
+        fitted.save(tmp_path / "fusion.fc")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -333,6 +335,8 @@ def test_bad_input(fitted: FeatureFusion) -> None:
         fitted.predict(fc.Federation({"stranger": table(0)}))
     with pytest.raises(QueryError, match="to compare with"):
         fitted.score(owners(slice(0, 9), labels=False))
-    tabular = fc.Federation({"owner 0": table(0).select(["event"])})
+    tabular = fc.Federation(
+        {"owner 0": table(0, lanes=np.arange(ROWS) % 3).select(["event", "lanes"])}
+    )
     with pytest.raises(TableError, match="owner 0: SequenceEncoder reads series"):
         model().fit(tabular, target="event")

@@ -200,3 +200,41 @@ def test_votes_on_numbers() -> None:
     assert Votes("vote", 0).predict(rows)[:, 0].tolist() == [2.0, 4.0]
     y = np.array([3.0, 4.1])
     assert elect("best", rows, y, np.zeros(2, bool), 0).best == 1
+
+
+def test_where_the_best_owner_is_absent_the_others_are_asked() -> None:
+    h = np.array([[[0.9, 0.1], [0.0, 0.0]], [[0.2, 0.8], [0.4, 0.6]], [[0.3, 0.7], [0.8, 0.2]]])
+    rows = Gathered(h.astype(np.float32), np.array([[True, True, True], [False, True, True]]))
+    found = Votes("best", 2, best=0).predict(rows)
+    assert np.allclose(found, [[0.9, 0.1], [0.6, 0.4]])
+    numbers = Gathered(rows.h[..., :1], rows.there)
+    assert np.allclose(Votes("best", 0, best=0).predict(numbers)[:, 0], [0.9, 0.6])
+
+
+@pytest.mark.parametrize("width", [1, 2, 6])
+def test_a_transformer_has_fewer_heads_where_the_width_asks_for_it(width: int) -> None:
+    values = heads.start(3, width, 2, 8, None, "transformer", np.random.default_rng(0))
+    tensors = {name: torch.tensor(value).float() for name, value in values.items()}
+    found = heads.output(tensors, None, "transformer", torch.randn(3, 5, width), None, None)
+    assert found.shape == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("head", "graph"), [("gcn", "complete"), ("gcn", "learned"), ("mean", None)]
+)
+def test_parts_of_a_number_add_up_also_where_some_are_missing(head: Any, graph: Any) -> None:
+    """Each owner holds a summand: the mean of those that are there is too much without the rest."""
+    rng = np.random.default_rng(0)
+    parts = rng.normal(size=(4, 600, 1)).astype(np.float32) + 1
+    y = parts.sum(axis=0) - 4
+    there = np.ones((600, 4), bool)
+    settings = FusionSettings(head=head, graph=graph, owner_dropout=0.3, epochs=60)
+    held = np.arange(600) % 6 == 0
+    fusion = fuse(Gathered(parts, there), y, held, "numbers", 1, settings, 0)
+    assert fusion.values["presence"][0] > 0.3
+    error = np.square(fusion.predict(Gathered(parts, there)) - y).mean()
+    assert error < 0.1 * y.var()
+    fewer = there & (np.arange(4) > 0)
+    gone = parts * fewer.T[..., None]
+    error = np.square(fusion.predict(Gathered(gone, fewer)) - y).mean()
+    assert error < 0.4 * y.var()  # a quarter is not known

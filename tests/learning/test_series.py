@@ -70,6 +70,7 @@ def test_reading_in_another_schema_keeps_them() -> None:
         ({"speed": np.full((30, 2), np.inf)}, "infinite"),
         ({"speed": [["a"]] * 30}, "array of numbers"),
         ({3: SPEED}, "must be text"),
+        ([SPEED], "series by name"),
     ],
 )
 def test_what_is_no_series(series: Any, message: str) -> None:
@@ -94,3 +95,16 @@ def test_other_learners_refuse_them() -> None:
         fc.split(table(), 2, by="columns")
     halves = fc.split(table(), 2, by="rows")
     assert sum(len(p.table.series["speed"]) for p in halves) == 30
+
+
+def test_a_list_of_series_of_different_lengths() -> None:
+    given = [np.arange(3.0), np.arange(5.0), np.arange(1.0)]
+    found = fc.Table.from_series({"speed": given}, {"event": [True, False, True]}).series["speed"]
+    assert found.shape == (3, 5, 1)
+    assert np.array_equal(np.isnan(found[..., 0]).sum(axis=1), [2, 0, 4])
+    wide = [np.ones((2, 3)), np.ones((4, 3))]
+    assert fc.Table.from_series({"speed": wide}, {"a": [1, 2]}).series["speed"].shape == (2, 4, 3)
+    with pytest.raises(TableError, match="or a list of arrays"):
+        fc.Table.from_series({"speed": [np.ones((2, 3)), np.ones((4, 2))]}, {"a": [1, 2]})
+    with pytest.raises(TableError, match="complex"):
+        fc.Table.from_series({"speed": np.ones((2, 3)) * 1j}, {"a": [1, 2]})

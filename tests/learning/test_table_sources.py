@@ -176,7 +176,6 @@ def test_whole_row_ids_that_became_floats_are_whole():
         assert found.tolist() == [str(i) for i in ids]
 
 
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

@@ -89,6 +89,19 @@ def test_laws(options: dict[str, Any]) -> None:
         check_protocol(programs, without=["processes"])
 
 
+@pytest.mark.parametrize("summing", [None, fc.Hub()], ids=str)
+def test_laws_where_one_party_holds_labels_alone(summing: Any) -> None:
+    tables = {p.name: p.table for p in owners(())}
+    ids = np.array([f"row {r}" for r in range(ROWS)])
+    tables["office"] = fc.Table.of({"row": ids, "event": EVENT}, row_id="row")
+    options = {"align": None, "graph": "complete", "summing": summing, "share_target": True}
+    model, engine = fitted(fc.Federation(tables), **options)
+    assert model.score(fc.Federation(tables)) > 0.4
+    assert [e.receiver for e in model.queries_ if "office" in (e.sender, e.receiver)] == []
+    for programs in engine.programs:
+        check_protocol(programs, without=["processes"])
+
+
 def test_laws_in_processes() -> None:
     _, engine = fitted(owners((1,)), share_target=True)
     check_protocol(engine.programs[0])

@@ -11,7 +11,7 @@ from fedcircuits.app.crossing import listed
 from fedcircuits.app.report import Grid
 from fedcircuits.circuits import files
 from fedcircuits.circuits.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.nodes import Leaf
+from fedcircuits.circuits.nodes import Fuse, Leaf
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Schema
 
@@ -26,7 +26,14 @@ def inspect(path: Path) -> None:
     screen.show(variables(circuit.schema))
     screen.say()
     screen.show(nodes(circuit, parameters))
-    screen.say(f"\n{parameters.count():,} parameters")
+    what = "parameters" if circuit.is_density else "numbers learned"
+    screen.say(f"\n{parameters.count():,} {what}")
+    if not circuit.is_density:
+        screen.say("It predicts, and is no distribution:\n")
+        screen.show(fuses(circuit))
+    if metadata.get("estimator") == "FeatureFusion":
+        screen.say()
+        screen.show(encoders(path, circuit, parameters, metadata))
     if isinstance(about := metadata.get("learned"), dict):
         screen.say("\nHow it was learned:")
         for name, value in about.items():
@@ -46,6 +53,36 @@ def nodes(circuit: Circuit, parameters: Parameters) -> Grid:
     found = _counted(circuit, parameters)
     rows = [(kind, f"{number:,}") for kind, number in found.most_common()]
     return Grid(("node", "number"), [*rows, ("all", f"{found.total():,}")])
+
+
+def fuses(circuit: Circuit) -> Grid:
+    """What joins predictions or representations, and how."""
+    rows = []
+    for node in circuit.nodes:
+        if isinstance(node, Fuse):
+            sizes = len(node.children), len(circuit.scopes[node.name]), node.units
+            rows.append((node.name, node.operation, *(f"{size:,}" for size in sizes)))
+    return Grid(("fuse node", "by", "inputs", "variables", "outputs"), rows, texts=2)
+
+
+def encoders(
+    path: Path, circuit: Circuit, parameters: Parameters, metadata: files.Metadata
+) -> Grid:
+    """Of a fusion's owners: what they encode by, what it reads, how many numbers it gives."""
+    from fedcircuits.estimators.fusion_file import Content
+    from fedcircuits.learning.stored import Fields, read_from
+
+    rows = []
+    with read_from(path):
+        content = Content(circuit, parameters, Fields("the file", metadata))
+        for owner, encoder in content.owners.items():
+            if encoder.name == "Silent":
+                rows.append((owner, "none: it holds the target alone", "", "0"))
+                continue
+            leaf = circuit[f"{owner}/encoder"].name
+            names = sorted(n.removeprefix(f"{owner}/") for n in circuit.scopes[leaf])
+            rows.append((owner, encoder.name, listed(names), str(circuit.units[leaf])))
+    return Grid(("owner", "encoder", "reads", "numbers"), rows, texts=3)
 
 
 def _counted(circuit: Circuit, parameters: Parameters) -> Counter[str]:

@@ -11,9 +11,9 @@ ENGINES: dict[str, Engine] = {"memory": memory.run, "process": process.run}
 
 def engine_of(engine: str | Engine) -> Engine:
     """The engine of that name, or the engine itself."""
-    if not isinstance(engine, str):
+    if callable(engine):
         return engine
-    if engine not in ENGINES:
+    if not isinstance(engine, str) or engine not in ENGINES:
         known = ", ".join(map(repr, ENGINES))
         raise FederationError(
             f"unknown engine {engine!r}: expected {known}, or a function that runs programs"

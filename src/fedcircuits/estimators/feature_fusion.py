@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,8 +19,9 @@ from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.schema import Scalar, Schema
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.estimators import fusion_pictures, fusion_setup, questions
+from fedcircuits.estimators import fusion_file, fusion_pictures, fusion_setup, questions
 from fedcircuits.estimators.bars import Bar
+from fedcircuits.estimators.fusion_task import Task, for_task, truth_of
 from fedcircuits.estimators.training import Run, State, require_federation, run_training
 from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
@@ -31,7 +33,6 @@ from fedcircuits.learning.consensus_graph import Reference
 from fedcircuits.learning.decoding import values_of
 from fedcircuits.learning.fusion import Fusion, Gathered
 from fedcircuits.learning.heads import Align, Head
-from fedcircuits.learning.table import Table
 from fedcircuits.learning.together import Together
 from fedcircuits.learning.votes import Vote
 from fedcircuits.protocols import fusion, fusion_query
@@ -69,6 +70,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
                        back to owners), "scratch" (joint, from encoders that have learned nothing)
     ``summing``        owners add representations up and show no other, ``Secret()`` on secret
                        shares; for align=None and graph="complete", which need sums alone
+    ``task``           "classes", "number" or "auto": at most 20 different whole numbers are classes
     ``share_target``   whether holders of the target tell it to owners without it; these learn
                        from their rows alone otherwise
     ``validation``     share of rows that everybody stops by
@@ -115,6 +117,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         training: Literal["apart"] | Together = "apart",
         summing: Summing | None = None,
         target: str | None = None,
+        task: Task = "auto",
         share_target: bool = False,
         validation: float = 0.125,
         on_lost: Literal["stop", "continue"] = "stop",
@@ -139,6 +142,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         self.training: Literal["apart"] | Together = training
         self.summing = summing
         self.target = target
+        self.task: Task = task
         self.share_target = share_target
         self.validation = validation
         self.on_lost: Literal["stop", "continue"] = on_lost
@@ -161,6 +165,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         in one batched computation, which gives each what it would have learned alone.
         """
         federation = require_federation(X, "FeatureFusion", series=True)
+        federation = for_task(self, federation, target)
         name = fusion_setup.checked(self, federation, target)
         self._state = state = State.of(self, resume)
         seed = state.seed if self.random_state is None else self.random_state
@@ -169,16 +174,18 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
             if fusion_setup.in_one_process(engine) and self.training in ("apart", "joint"):
                 plan = fusion_setup.plan_of(self, name, seed, federation)
                 state.kept = {**fusion_setup.trained_at_once(self, federation, plan), **state.kept}
+            began = federation.names
             run = run_training(
-                federation, lambda f: self._programs(f, name, seed, state), engine, state, missed
+                federation, lambda f: self._programs(f, began, name, state), engine, state, missed
             )
         self._keep(run, name, seed)
         return self
 
     def _programs(
-        self, federation: Federation, target: str, seed: int, state: State
+        self, federation: Federation, began: tuple[str, ...], target: str, state: State
     ) -> dict[str, Program[Result]]:
-        plan = fusion_setup.plan_of(self, target, seed, federation)
+        seed = state.seed if self.random_state is None else self.random_state
+        plan = fusion_setup.plan_of(self, target, seed, federation, began)
         told: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(fusion.coordinator, told)}
         for party in federation:
@@ -271,10 +278,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         """
         ids, found = self._fitted()._answers(X)
         variable = self.fusion_.target
-        truth = fusion_setup.truth_of(X, ids, variable)
-        if y is not None:
-            only = Schema((variable,))
-            truth = Table.of({variable.name: np.asarray(y)}, schema=only).values[:, 0]
+        truth = truth_of(X, ids, variable, y)
         known = ~np.isnan(truth)
         if not known.any():
             raise QueryError(f"no row has a value of {variable.name!r} to compare with")
@@ -370,12 +374,20 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         """How far owners disagree, as the paper's figure 3: rows by ``conflict``."""
         return fusion_pictures.conflict(self.conflict(X), len(self.classes()))
 
-    def save(self, path: object) -> None:
-        """Refused: files hold circuits, no networks of owners."""
-        raise QueryError(
-            "a fusion cannot be saved: files hold circuits, and encoders are networks that stay "
-            "with their owners; views_ has each owner's, fusion_ the coordinator's part"
-        )
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write encoders and fusion as one .fc file, if every party has allowed it."""
+        fusion_file.write(self._fitted(), path)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], encoders: Mapping[str, object] | None = None, *,
+        engine: str | Engine = "memory",
+    ) -> Self:  # fmt: skip
+        """A fusion that was saved. ``encoders``: by owner, models of other libraries that it was
+        learned with, which no file holds. ``engine`` runs its questions."""
+        return fusion_file.read(cls, path, encoders or {}, engine)
 
     def _fitted(self) -> Self:
         if not hasattr(self, "fusion_"):

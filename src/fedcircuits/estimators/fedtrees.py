@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +20,7 @@ from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.schema import Scalar, Schema
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.estimators import questions
+from fedcircuits.estimators import questions, trees_file
 from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.model import Rows
 from fedcircuits.estimators.training import (
@@ -135,6 +136,15 @@ class CollectedTrees(Predictions):
     def fit(self, X: object = None, y: object = None) -> Self:
         """Nothing to learn: here for scikit-learn's sake."""
         return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all trees as one .fc file, whole or not at all."""
+        trees_file.write(self.bag, self.schema, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Trees that were saved."""
+        return cls(*trees_file.read(path))
 
     def _answers(self, x: Array) -> Array:
         vectors = {}
@@ -345,6 +355,15 @@ class FedTrees(Predictions):
         trees = {n: t for v in self.views_.values() for n, t in v.predictors.items()}
         whole = replace(self.views_[COORDINATOR], parameters=Parameters(values), predictors=trees)
         return CollectedTrees(whole, self.schema_)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """The collected trees as one .fc file, if every party has allowed it."""
+        self.collect().save(path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> CollectedTrees:
+        """Trees that were saved, collected: they give the same answers."""
+        return CollectedTrees.load(path)
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in super().__getstate__().items() if k != "_state"}

@@ -9,12 +9,15 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fedcircuits.circuits.family import Array
+from fedcircuits.errors import QueryError
 from fedcircuits.estimators.drawing import AFTER, BEFORE, FAINT, INK, TEXT
 
 MOST_MATRICES = 12
 MOST_NAMES = 40
+LONGEST_NAME = 16
 
 
 def entropies(opinions: npt.NDArray[np.float64]) -> Array:
@@ -28,13 +31,15 @@ def entropies(opinions: npt.NDArray[np.float64]) -> Array:
 
 
 def history(losses: pd.DataFrame) -> Figure:
+    if losses.empty:
+        raise QueryError("nothing was trained at the coordinator: there is no history to draw")
     figure, axes = _page(6.0, 3.4, "Loss of the fusion")
     for name, colour in zip(losses.columns, (BEFORE, AFTER), strict=False):
         axes.plot(np.arange(1, len(losses) + 1), losses[name], color=colour, label=name)
     axes.set_xlabel("epoch")
     axes.set_ylabel("loss")
-    if len(losses.columns):
-        axes.legend(frameon=False, fontsize=TEXT)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, fontsize=TEXT)
     return figure
 
 
@@ -46,11 +51,12 @@ def graph(weights: pd.DataFrame) -> Figure:
         weights.to_numpy(), cmap="Blues", vmin=0.0, vmax=max(1.0, weights.to_numpy().max())
     )
     if len(weights) <= MOST_NAMES:
-        axes.set_xticks(range(len(weights)), list(weights.columns), rotation=90)
-        axes.set_yticks(range(len(weights)), list(weights.index))
+        names = [_short(str(name)) for name in weights.index]
+        axes.set_xticks(range(len(weights)), names, rotation=90, fontsize=TEXT)
+        axes.set_yticks(range(len(weights)), names, fontsize=TEXT)
         for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
             label.set_parse_math(False)
-    axes.set_xlabel("what helped prediction, no map of who depends on whom", color=FAINT)
+    axes.set_xlabel("no map of who depends on whom", color=FAINT, fontsize=TEXT)
     figure.colorbar(shown, ax=axes, fraction=0.04)
     return figure
 
@@ -65,7 +71,7 @@ def alignment(matrices: Mapping[str, Array]) -> Figure:
     for i, (name, matrix) in enumerate(chosen):
         axes = figure.add_subplot(rows, columns, i + 1)
         axes.imshow(matrix, cmap="RdBu", vmin=-most, vmax=most)
-        axes.set_title(name, fontsize=TEXT, color=INK, parse_math=False)
+        axes.set_title(_short(name), fontsize=TEXT, color=INK, parse_math=False)
         axes.set_xticks([])
         axes.set_yticks([])
     rest = len(matrices) - len(chosen)
@@ -79,7 +85,14 @@ def conflict(found: Array, classes: int) -> Figure:
     axes.hist(found, bins=30, range=(0.0, float(np.log2(max(2, classes)))), color=AFTER)
     axes.set_xlabel("entropy of owners' predictions of a row, bits")
     axes.set_ylabel("rows")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
+
+
+def _short(name: str) -> str:
+    """Names differ at their ends more often than in their midst."""
+    half = LONGEST_NAME // 2
+    return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
 
 
 def _page(width: float, height: float, title: str) -> tuple[Figure, Axes]:

@@ -8,9 +8,9 @@ with and without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, get_args
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -19,34 +19,33 @@ from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.schema import Variable
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.errors import FedcircuitsError, FederationError, ParameterError, QueryError
+from fedcircuits.estimators import fusion_checks
 from fedcircuits.estimators.bars import current
-from fedcircuits.estimators.training import at_one_party, require_summing
+from fedcircuits.estimators.training import at_one_party
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.alignment import id_texts
 from fedcircuits.federation.federation import Federation, Party
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.learning.consensus_graph import Reference, given
+from fedcircuits.learning.consensus_graph import given
 from fedcircuits.learning.encoders import (
     Encoder,
+    Job,
     NetworkEncoder,
     SequenceEncoder,
     TabularEncoder,
     encoder_of,
     fit_all,
+    nothing_to_read,
 )
 from fedcircuits.learning.fusion import FusionSettings, GraphName
-from fedcircuits.learning.heads import Head
-from fedcircuits.learning.together import Together
 from fedcircuits.learning.votes import VOTES
 from fedcircuits.protocols.fusion import Plan, ids_of, job_of, step_of
-from fedcircuits.protocols.fusion_rows import TRAFFIC
 
 if TYPE_CHECKING:
     from fedcircuits.estimators.feature_fusion import FeatureFusion
 
 Missed: TypeAlias = Callable[[Federation, str], str]
-GRAPHS = ("learned", "expected", "complete", "knn")
 
 
 # ---------------------------------------------------------------------- arguments
@@ -54,101 +53,75 @@ GRAPHS = ("learned", "expected", "complete", "knn")
 
 def checked(model: FeatureFusion, federation: Federation, target: str | None) -> str:
     """The target's name, if everything fits together."""
-    _check_words(model)
-    _check_numbers(model)
-    _check_together(model)
+    fusion_checks.check_words(model)
+    fusion_checks.check_numbers(model)
+    fusion_checks.check_together(model)
     name = target if target is not None else model.target
     if not isinstance(name, str):
         raise FederationError("name the column to predict: fit(federation, target='…')")
+    fusion_checks.check_rows(federation, name)
     variable = federation.schema[name]
     if model.head == "threshold" and variable.size != 2:
         kind = f"one of {variable.size} classes" if variable.size else "a number"
         raise FederationError(
             f"head='threshold' is for a target of two classes, {name!r} is {kind}: use head='vote'"
         )
-    if isinstance(model.encoder, Mapping):
-        absent = [n for n in federation.names if n not in model.encoder]
-        if absent:
-            raise FederationError(f"encoder has none for {absent[0]!r}: give one for each owner")
-    for party in federation:
-        encoder_for(model.encoder, party)
+    _check_encoders(model, federation, name)
     if not isinstance(model.graph, str | None):
-        graph_for(model, federation)
+        graph_for(model, federation, name)
     return name
 
 
-def _check_words(model: FeatureFusion) -> None:
-    for name, word, known in (
-        ("align", model.align, ("linear", "sinkhorn", None)),
-        ("head", model.head, (*get_args(Head), *VOTES)),
-        ("reference", model.reference, get_args(Reference)),
-        ("traffic", model.traffic, TRAFFIC),
-        ("on_lost", model.on_lost, ("stop", "continue")),
-        ("training", model.training, ("apart", *get_args(Together))),
-    ):
-        if word not in known:
-            shown = ", ".join(map(repr, known))
-            raise FederationError(f"{name} must be one of {shown}, got {word!r}")
-    if isinstance(model.graph, str) and model.graph not in GRAPHS:
+def _check_encoders(model: FeatureFusion, federation: Federation, target: str) -> None:
+    owners = [p for p in federation if not nothing_to_read(p.table, target)]
+    if not owners:
+        raise FederationError(f"nobody holds a column beside {target!r} to predict it from")
+    if isinstance(model.encoder, Mapping):
+        for party in owners:
+            if party.name not in model.encoder:
+                raise FederationError(f"encoder has none for {party.name!r}: give one for each")
+    epochs: dict[object, str] = {}
+    for party in owners:
+        try:
+            own = encoder_for(model.encoder, party)
+        except ParameterError as error:
+            raise ParameterError(f"{party.name}: {error}") from None
+        if isinstance(own, NetworkEncoder):
+            epochs.setdefault(own.epochs, party.name)
+    if model.training in ("tied", "averaged") and len(epochs) > 1:
+        (a, first), (b, second), *_ = epochs.items()
         raise FederationError(
-            f"graph must be one of {', '.join(map(repr, GRAPHS))}, None, or weights (owners, "
-            f"owners), got {model.graph!r}"
+            f"training={model.training!r}: encoders that are trained together must have one shape "
+            f"and one number of epochs, {first} has {a} and {second} {b}"
         )
 
 
-def _check_together(model: FeatureFusion) -> None:
-    if model.head in VOTES and model.training in ("joint", "scratch"):
-        raise FederationError(
-            f"training={model.training!r} trains encoders by a fusion, which head={model.head!r} "
-            "has not: choose another head"
-        )
-    if model.summing is None:
-        return
-    require_summing("summing", model.summing)
-    if model.align is not None or model.graph != "complete" or model.head != "gcn":
-        raise FederationError(
-            "summing shows the fusion sums of representations alone, which is enough for "
-            "align=None, graph='complete' and head='gcn' only"
-        )
-    if model.training in ("joint", "scratch"):
-        raise FederationError("summing hides representations, joint training shows them: choose")
-
-
-def _check_numbers(model: FeatureFusion) -> None:
-    for name in ("graph_draws", "hidden", "epochs", "patience", "batch"):
-        value = getattr(model, name)
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise FederationError(f"{name} must be a whole number from 1, got {value!r}")
-    for name in ("owner_dropout", "validation"):
-        value = getattr(model, name)
-        if not isinstance(value, int | float) or not 0 <= value < 1:
-            raise FederationError(f"{name} must be a share from 0 to below 1, got {value!r}")
-    for name in ("temperature", "learning_rate", "clip"):
-        value = getattr(model, name)
-        if not (isinstance(value, int | float) and value > 0) and (name, value) != ("clip", None):
-            raise FederationError(f"{name} must be a number above 0, got {value!r}")
-    if model.noise < 0 or (model.noise and model.clip is None):
-        raise FederationError("noise is a share of clip, from 0: say clip=… too")
-
-
-def plan_of(model: FeatureFusion, target: str, seed: int, federation: Federation | None) -> Plan:
-    """What parties do alike; a question needs no graph."""
+def plan_of(
+    model: FeatureFusion,
+    target: str,
+    seed: int,
+    federation: Federation | None,
+    began: Sequence[str] | None = None,
+) -> Plan:
+    """What parties do alike; a question needs no graph. ``began``: owners before some were lost."""
     vote = model.head if model.head in VOTES else None
     graph: GraphName = model.graph if isinstance(model.graph, str) else None  # type: ignore[assignment]
     weights = None
     if model.graph is not None and not isinstance(model.graph, str):
         graph = "given"
-        weights = None if federation is None else graph_for(model, federation)
+        weights = None if federation is None else graph_for(model, federation, target, began)
     if model.summing is not None:
         graph = None  # of sums the mean is there already
     settings = FusionSettings(
         model.align, graph, "gcn" if vote else model.head, model.reference,  # type: ignore[arg-type]
-        model.temperature, model.graph_draws, model.owner_dropout, model.hidden, model.epochs,
-        model.patience, model.learning_rate, model.batch,
+        float(model.temperature), int(model.graph_draws), float(model.owner_dropout),
+        int(model.hidden), int(model.epochs), int(model.patience), float(model.learning_rate),
+        int(model.batch),
     )  # fmt: skip
+    clip = None if model.clip is None else float(model.clip)
     return Plan(
-        target, settings, vote, model.share_target, model.traffic, model.validation, model.clip,
-        model.noise, weights, seed, model.training, model.summing,
+        target, settings, vote, bool(model.share_target), model.traffic, float(model.validation),
+        clip, float(model.noise), weights, int(seed), model.training, model.summing,
     )  # fmt: skip
 
 
@@ -157,19 +130,34 @@ def at_owner(plan: Plan) -> Plan:
     return plan if plan.summing is None else replace(plan, summing=at_one_party(plan.summing))
 
 
-def graph_for(model: FeatureFusion, federation: Federation) -> Array:
-    """The graph that was given, for these owners: a frame is read by its names."""
+def graph_for(
+    model: FeatureFusion, federation: Federation, target: str, began: Sequence[str] | None = None
+) -> Array:
+    """The graph that was given, for these owners.
+
+    A frame is read by its names, and need not have those who hold the target alone. An array is
+    one of the owners that training began with, some of whom may be lost by now.
+    """
     graph, names = model.graph, list(federation.names)
-    if isinstance(graph, pd.DataFrame):
-        absent = [n for n in names if n not in graph.index or n not in graph.columns]
-        if absent:
-            raise FederationError(f"graph has no row and column for {absent[0]!r}")
-        graph = graph.loc[names, names].to_numpy()
-    return given(graph, len(names))  # type: ignore[arg-type]
+    if not isinstance(graph, pd.DataFrame):
+        rows = list(began or names)
+        whole = given(graph, len(rows))  # type: ignore[arg-type]
+        here = [rows.index(n) for n in names]
+        return whole[np.ix_(here, here)]
+    nodes = [p.name for p in federation if not nothing_to_read(p.table, target)]
+    for axis in (list(graph.index), list(graph.columns)):
+        for name in nodes:
+            if axis.count(name) != 1:
+                how = "twice" if name in axis else "no row and column for"
+                raise FederationError(f"graph has {how} {name!r}: expected one for each owner")
+    here = [names.index(n) for n in nodes]
+    found = np.zeros((len(names), len(names)))
+    found[np.ix_(here, here)] = given(graph.loc[nodes, nodes].to_numpy(), len(nodes))
+    return found
 
 
 def encoder_for(encoder: object, party: Party) -> Encoder:
-    own = encoder[party.name] if isinstance(encoder, Mapping) else encoder
+    own = encoder.get(party.name) if isinstance(encoder, Mapping) else encoder
     if own is None:
         own = SequenceEncoder() if party.table.series else TabularEncoder()
     return encoder_of(own)
@@ -185,24 +173,37 @@ def in_one_process(engine: str | Engine) -> bool:
 def trained_at_once(
     model: FeatureFusion, federation: Federation, plan: Plan
 ) -> dict[tuple[str, str], object]:
-    """By owner and step: the encoders that owners would train one after the other."""
-    jobs = {}
+    """By owner and step: the encoders that owners would train one after the other.
+
+    Without those that an earlier run has left. Where owners may be lost, an owner's error is left
+    to its flow, which then trains without the others.
+    """
+    jobs: dict[tuple[str, str], Job] = {}
     for party in federation:
         encoder = encoder_for(model.encoder, party)
         if isinstance(encoder, NetworkEncoder):
             target = federation.schema[plan.target]
             table = in_agreed(party.table, federation.schema)
             y = _labels(federation, party, target, plan)
-            jobs[party.name] = job_of(party, table, target, y, encoder, plan)
+            job = job_of(party, table, target, y, encoder, plan)
+            jobs[party.name, step_of(job, plan)] = job
+    left = model._state.kept
+    jobs = {step: job for step, job in jobs.items() if step not in left}
     bar = current()
 
     def report(done: int, total: int) -> None:
         if bar is not None:
             bar.tell(done, total, f"{len(jobs)} owners, epoch {done} of at most {total}")
 
-    learned = fit_all(list(jobs.values()), report)
-    steps = ((name, step_of(job, plan)) for name, job in jobs.items())
-    return dict(zip(steps, learned, strict=True))
+    try:
+        learned = fit_all(list(jobs.values()), report)
+    except FedcircuitsError:
+        if model.on_lost == "stop":
+            raise
+        return {}
+    if bar is not None:
+        bar.tell(0, 0, "learning the fusion")
+    return dict(zip(jobs, learned, strict=True))
 
 
 def _labels(federation: Federation, party: Party, target: Variable, plan: Plan) -> Array:
@@ -237,14 +238,30 @@ def askable(model: FeatureFusion, given_rows: object) -> Federation:
             f"a fusion is asked with a Federation of new rows, got {type(given_rows).__name__}: "
             "Federation({'owner': table, …}) with the names of training"
         )
-    strange = [n for n in given_rows.names if n not in model.views_]
+    for party in given_rows:
+        if len(given_rows) > 1 and party.table.row_ids is None:
+            raise QueryError(
+                f"owners' rows are joined by row ids, and {party.name} has none: Federation(…, "
+                "row_id='…')"
+            )
+    owners = model.fusion_.owners
+    asked = [p for p in given_rows if p.name in owners or not _labels_alone(model, p)]
+    strange = [p.name for p in asked if p.name not in owners]
     if strange:
         raise QueryError(
-            f"{strange[0]!r} is no owner of this fusion: {', '.join(list(model.views_)[:8])} are"
+            f"{strange[0]!r} is no owner of this fusion: {', '.join(owners[:8])} are; "
+            "Federation.select(names) leaves others out"
         )
-    if len(given_rows) > 1 and any(p.table.row_ids is None for p in given_rows):
-        raise QueryError("owners' rows are joined by row ids, and not all have them")
-    return given_rows
+    if not any(len(p.table) for p in asked):
+        raise QueryError("there are no rows to predict: expected at least one of some owner")
+    return (
+        given_rows.select([p.name for p in asked]) if len(asked) < len(given_rows) else given_rows
+    )
+
+
+def _labels_alone(model: FeatureFusion, party: Party) -> bool:
+    """Whether it has values to compare with, and nothing to predict from."""
+    return model.target_ in party.table.schema and nothing_to_read(party.table, model.target_)
 
 
 def cover(federation: Federation) -> tuple[list[str], dict[str, list[str]]]:
@@ -252,14 +269,14 @@ def cover(federation: Federation) -> tuple[list[str], dict[str, list[str]]]:
     seen: dict[str, None] = {}
     askers: dict[str, list[str]] = {}
     for party in federation:
-        own = _ids(party)
+        own = ids_in_question(party)
         if any(i not in seen for i in own):
             seen |= dict.fromkeys(own)
             askers[party.name] = own
     return list(seen), askers
 
 
-def _ids(party: Party) -> list[str]:
+def ids_in_question(party: Party) -> list[str]:
     if party.table.row_ids is None:
         return [str(i) for i in range(len(party.table))]
     return id_texts(party)
@@ -273,20 +290,7 @@ def in_order(
     place = {text: i for i, text in enumerate(ids)}
     found = np.full(len(where), -1)
     for i, party in enumerate(federation):
-        own = np.array([place[text] for text in _ids(party)])[orders[party.name]]
+        own = np.array([place[text] for text in ids_in_question(party)])[orders[party.name]]
         has = where[:, i] >= 0
         found[has] = own[where[has, i]]
     return found, len(ids)
-
-
-def truth_of(federation: Federation, ids: list[str], target: Variable) -> Array:
-    """(rows,) codes or numbers that parties hold of the target, NaN if none does."""
-    found: dict[str, float] = {}
-    for party in federation:
-        if target.name in party.table.schema:
-            column = party.table.column(target.name)
-            for i, value in zip(_ids(party), column.tolist(), strict=True):
-                code = target.encode(value)
-                if i not in found or np.isnan(found[i]):
-                    found[i] = code
-    return np.array([found.get(i, np.nan) for i in ids])

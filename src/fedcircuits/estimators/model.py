@@ -26,7 +26,7 @@ from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.parameters import Parameters
 from fedcircuits.circuits.regions import EVERYTHING, Event, conjunction
 from fedcircuits.circuits.schema import Scalar, Schema
-from fedcircuits.errors import QueryError
+from fedcircuits.errors import FileError, QueryError
 from fedcircuits.estimators import questions
 from fedcircuits.learning.decoding import values_of
 from fedcircuits.learning.table import Table
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = pd.DataFrame | Table | npt.NDArray[np.generic]
 Given: TypeAlias = str | Mapping[str, object] | Rows | None
+PREDICTORS = ("FeatureFusion", "FedTrees")  # estimators whose files hold predictors
 AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
@@ -260,7 +261,23 @@ class CircuitModel(Model):
 
 
 def load(path: str | os.PathLike[str]) -> CircuitModel:
-    """The model of an .fc file, ready to be asked."""
+    """The model of an .fc file, ready to be asked.
+
+    Predictors are no distributions: FeatureFusion and FedTrees have a ``load`` of their own.
+    """
     circuit, parameters, metadata = files.read(path)
+    if not circuit.is_density:
+        require_estimator(path, metadata, None)
     target = metadata.get("target")
     return CircuitModel(circuit, parameters, target if isinstance(target, str) else None)
+
+
+def require_estimator(path: object, metadata: files.Metadata, expected: str | None) -> None:
+    """FileError unless a file holds what is expected; None: no predictor of ours."""
+    found = metadata.get("estimator")
+    if found == expected or (expected is None and found not in PREDICTORS):
+        return
+    if found in PREDICTORS:
+        what = f"{found}, which predicts {metadata.get('target')!r} and is no distribution"
+        raise FileError(f"{path} holds {what}: load it with fedcircuits.{found}.load")
+    raise FileError(f"{path} holds no {expected}: load it with fedcircuits.load")

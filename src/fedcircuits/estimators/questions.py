@@ -136,8 +136,8 @@ def classes(target: str, schema: Schema) -> tuple[Scalar, ...]:
     variable = schema[target]
     if not variable.size:
         raise QueryError(
-            f"{target!r} is a {variable.kind}: it has no classes; "
-            "use predict for its conditional mean or probability for an interval"
+            f"{target!r} is a {variable.kind}: it has no classes; predict tells its mean. If its "
+            f"numbers are labels, say so before fit: Table.of(…, kinds={{{target!r}: 'category'}})"
         )
     return variable.categories
 

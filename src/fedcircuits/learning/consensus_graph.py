@@ -118,11 +118,25 @@ def nearest(features: Tensor, neighbours: int) -> Tensor:
 
 def given(graph: npt.ArrayLike, owners: int) -> Array:
     """A user's graph (owners, owners) as symmetric weights without a diagonal."""
-    found = np.array(graph, dtype=np.float64)
-    if found.shape != (owners, owners) or not np.isfinite(found).all() or (found < 0).any():
+    expected = (
+        f"graph: expected weights ({owners}, {owners}), an array with a row an owner in the order "
+        "of the federation or a frame with their names"
+    )
+    try:
+        plain = graph.toarray() if hasattr(graph, "toarray") else graph  # sparse
+        found = np.array(plain, dtype=np.float64)
+    except (TypeError, ValueError):
         raise ParameterError(
-            f"graph: expected an array ({owners}, {owners}) of weights from 0, one row an owner in "
-            f"the order of the federation, got the shape {found.shape}"
+            f"{expected}, got {type(graph).__name__} that is no array of numbers; of a networkx "
+            "graph, networkx.to_pandas_adjacency is a frame"
+        ) from None
+    if found.shape != (owners, owners):
+        raise ParameterError(f"{expected}, got the shape {found.shape}")
+    if not np.isfinite(found).all() or (found < 0).any():
+        i, j = np.argwhere(~(np.isfinite(found) & (found >= 0)))[0]
+        raise ParameterError(
+            f"{expected}; weights must be finite and from 0, got {found[i, j]:g} in row {i}, "
+            f"column {j}"
         )
     found = np.maximum(found, found.T)
     np.fill_diagonal(found, 0.0)

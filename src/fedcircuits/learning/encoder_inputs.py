@@ -5,6 +5,7 @@
                                        channels, a last channel says whether a step is there
 
 Means and deviations are those of the rows that were learned from; a missing number is the mean, 0.
+What differs by less than its rounding is constant. No input is more than ``REACH`` deviations away.
 A step is there up to the last one at which some channel has a value, so that gaps inside a series
 are filled and its end is its end. Rows of which nothing is known are reported, not made up.
 """
@@ -18,12 +19,15 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.circuits.schema import Schema
-from fedcircuits.errors import TableError
+from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.errors import QueryError, TableError
+from fedcircuits.learning.series import Series
 from fedcircuits.learning.table import Table
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Known: TypeAlias = npt.NDArray[np.bool_]
+LARGEST = 1e30  # columns are cut off here, so that squares stay finite
+REACH = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class Reading:
         count = np.maximum((~np.isnan(x)).sum(axis=axes), 1)
         mean = np.nansum(x, axis=axes, dtype=np.float64) / count
         spread = np.sqrt(np.nansum(np.square(x - mean), axis=axes, dtype=np.float64) / count)
-        spread = np.where(spread > 1e-6 * (1 + np.abs(mean)), spread, 1.0)
+        spread = np.where(spread > np.maximum(1e-6 * np.abs(mean), 1e-30), spread, 1.0)
         return cls(raw.schema, shapes, mean.astype(np.float32), spread.astype(np.float32), in_steps)
 
     @property
@@ -69,8 +73,9 @@ class Reading:
         """The inputs, and which rows something is known of."""
         x = self._raw(table)
         seen: Known = np.asarray(~np.isnan(x))
-        known: Known = np.asarray(seen.reshape(len(x), -1).any(axis=1))
-        scaled = np.nan_to_num((x - self.mean) / self.spread).astype(np.float32)
+        known: Known = np.asarray(seen.any(axis=tuple(range(1, x.ndim))))
+        with np.errstate(over="ignore"):
+            scaled = np.clip(np.nan_to_num((x - self.mean) / self.spread), -REACH, REACH)
         if not self.in_steps:
             return scaled, known
         varying = sum(channels for _, channels in self.shapes.values())
@@ -83,8 +88,9 @@ class Reading:
         parts = [self._steps_of(table, name) for name in self.shapes]
         columns = self._columns(table)  # (rows, inputs)
         if not self.in_steps:
-            flat = [part[:, : self.shapes[n][0]].reshape(len(part), -1)
-                    for part, n in zip(parts, self.shapes, strict=True)]  # fmt: skip
+            shapes = self.shapes.values()
+            flat = [part[:, :steps].reshape(len(part), steps * channels)
+                    for part, (steps, channels) in zip(parts, shapes, strict=True)]  # fmt: skip
             return np.concatenate([columns, *flat], axis=1)
         constant = np.repeat(columns[:, None], self.steps, axis=1)
         return np.concatenate([*parts, constant], axis=2)
@@ -94,7 +100,7 @@ class Reading:
         steps, channels = self.shapes[name]
         if name not in table.series:
             raise TableError(f"expected the series {name!r}, there are {_listed(table.series)}")
-        array = table.series[name]
+        array = _ended(table.series[name], steps)
         if array.shape[1] > steps or array.shape[2] != channels:
             raise TableError(
                 f"series {name!r}: expected at most {steps} steps of {channels} channels, as in "
@@ -106,8 +112,7 @@ class Reading:
     def _columns(self, table: Table) -> Floats:
         if not len(self.schema):
             return np.zeros((len(table), 0), np.float32)
-        same = all(v.name in table.schema and table.schema[v.name] == v for v in self.schema)
-        own = table if same else Table.of(table, schema=self.schema)
+        own = self._in_own_codes(table)
         found = []
         for variable in self.schema:
             value = own.values[:, own.schema.index(variable.name)]
@@ -116,7 +121,43 @@ class Reading:
                 continue
             for code in range(variable.size):
                 found.append(np.where(np.isnan(value), np.nan, value == code))
-        return np.stack(found, axis=1).astype(np.float32)
+        return np.clip(np.stack(found, axis=1), -LARGEST, LARGEST).astype(np.float32)
+
+    def _in_own_codes(self, table: Table) -> Table:
+        absent = [n for n in self.schema.names if n not in table.schema]
+        if absent:
+            raise TableError(
+                f"expected the columns {_listed(self.schema.names)}, as in training; absent: "
+                f"{_listed(absent)}; where their values are not known, give them as missing"
+            )
+        if all(table.schema[v.name] == v for v in self.schema):
+            return table
+        for variable in self.schema:
+            _refuse_new(table, variable)
+        return Table.of(table, schema=self.schema)
+
+
+def _refuse_new(table: Table, variable: Variable) -> None:
+    """TableError if the column has categories that were not there in training."""
+    if not variable.size:
+        return
+    codes = np.unique(table.values[:, table.schema.index(variable.name)])
+    for code in codes[~np.isnan(codes)]:
+        value = table.schema[variable.name].decode(float(code))
+        try:
+            variable.encode(value)
+        except QueryError as error:
+            raise TableError(
+                f"column {variable.name!r}: a category that was not there in training: {error}; "
+                "correct the values, give them as missing, or learn again with such rows"
+            ) from None
+
+
+def _ended(array: Series, steps: int) -> Series:
+    """Without steps after the last one, if no row has a value there."""
+    while array.shape[1] > steps and np.isnan(array[:, -1]).all():
+        array = array[:, :-1]
+    return array
 
 
 def _nothing() -> tuple[Floats, Floats]:

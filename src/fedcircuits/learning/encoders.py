@@ -9,7 +9,8 @@ layer predicts them; without, it gives back the inputs (an autoencoder). What is
 goes into that layer. Owners may have different encoders, of different widths.
 
 The door is open (``encoder_of``): any object with ``encode``, a torch module that is trained
-already, a scikit-learn transformer. They are asked for rows as ``encoder_inputs`` reads them.
+already, a scikit-learn transformer. They are asked for rows as ``encoder_inputs`` reads them. Who
+holds the target alone has nothing to encode (``Silent``).
 
 ``fit_all`` trains many owners: those whose networks and rows have one shape in one batched
 computation (apart.py), each as it would have been trained alone.
@@ -17,7 +18,7 @@ computation (apart.py), each as it would have been trained alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self, TypeAlias, cast, runtime_checkable
 
@@ -31,6 +32,7 @@ from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError, TableError
 from fedcircuits.learning import apart
 from fedcircuits.learning.apart import Goal, Learned, Lesson, Report, Schedule
+from fedcircuits.learning.arguments import as_number, is_size, require_seed
 from fedcircuits.learning.encoder_inputs import Reading
 from fedcircuits.learning.foreign_encoders import ForeignEncoder, is_module
 from fedcircuits.learning.networks import Cell, Network, Perceptron, Recurrent, Shapes
@@ -100,7 +102,8 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Table, target: str | None = None) -> Self:
         """Learn from a table, stopping by an eighth of its rows."""
-        seed = self.random_state if self.random_state is not None else 0
+        require_seed(self.random_state)
+        seed = int(self.random_state or 0)
         held = np.random.default_rng(seed).random(len(X)) < HELD
         job = Job(self, X, target, held, (seed,))
         ready = self._ready(job)
@@ -138,6 +141,7 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
         return apart.shapes_with_head(self.network_, self._outputs)
 
     def _ready(self, job: Job) -> _Ready:
+        self._schedule()
         table = job.table
         y, variable = _labels(job)
         some = np.ones(len(table), bool) if variable is None else ~np.isnan(y)
@@ -172,11 +176,12 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
 
     def _schedule(self) -> Schedule:
         for name in ("width", "epochs", "batch", "patience"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
+            if not is_size(value := getattr(self, name)):
                 raise ParameterError(f"{name} must be a whole number from 1, got {value!r}")
-        if not self.learning_rate > 0:
-            raise ParameterError(f"learning_rate must be above 0, got {self.learning_rate!r}")
+        if not 0 < as_number(self.learning_rate) < np.inf:
+            raise ParameterError(
+                f"learning_rate must be a number above 0, got {self.learning_rate!r}"
+            )
         return Schedule(self.epochs, self.learning_rate, self.batch, self.patience)
 
     def _network(self, x: npt.NDArray[np.float32]) -> Network:
@@ -240,7 +245,13 @@ class TabularEncoder(NetworkEncoder):
         super().__init__(width, epochs, learning_rate, batch, patience, random_state)
 
     def _network(self, x: npt.NDArray[np.float32]) -> Network:
-        return Perceptron(x.shape[1], tuple(self.hidden), self.width)
+        hidden: object = self.hidden
+        if not isinstance(hidden, Iterable) or not all(map(is_size, sizes := tuple(hidden))):
+            raise ParameterError(
+                "hidden must have the widths of layers, whole numbers from 1, such as (32,), got "
+                f"{hidden!r}"
+            )
+        return Perceptron(x.shape[1], tuple(map(int, sizes)), self.width)
 
 
 def _labels(job: Job) -> tuple[Array, Variable | None]:
@@ -265,14 +276,16 @@ def fit_all(jobs: Sequence[Job], report: Report | None = None) -> list[Encoder]:
     groups: dict[tuple[object, ...], list[tuple[int, Job, NetworkEncoder, _Ready]]] = {}
     for i, job in enumerate(jobs):
         own = encoder_of(job.encoder)
-        if isinstance(own, NetworkEncoder):
+        if nothing_to_read(job.table, job.target):
+            found[i] = Silent()
+        elif isinstance(own, NetworkEncoder):
             own = clone(own)
             ready = _ready(own, job)
             shapes = ready.lesson.x.shape, ready.lesson.y.shape, int(ready.lesson.held.sum())
             key = (ready.network, ready.goal, ready.outputs, own._schedule(), *shapes)
             groups.setdefault(key, []).append((i, job, own, ready))
         else:
-            found[i] = own if isinstance(own, Frozen) else _taught(own, job)
+            found[i] = own if isinstance(own, Frozen | Silent) else _taught(own, job)
     for members in groups.values():
         learned = _run([r for *_, r in members], members[0][2]._schedule(), report)
         for (i, job, own, ready), result in zip(members, learned, strict=True):
@@ -303,7 +316,14 @@ class Frozen:
         self.encoder = encoder
 
     def encode(self, X: Table) -> Array:
-        return np.asarray(self.encoder.encode(X), dtype=np.float64)
+        try:
+            return np.asarray(self.encoder.encode(X), dtype=np.float64)
+        except NotFittedError:
+            name = type(self.encoder).__name__
+            raise ParameterError(
+                f"Frozen({name}) uses an encoder as it is, and this one has learned nothing: fit "
+                f"it first, or give the {name} without Frozen"
+            ) from None
 
     def predict_vector(self, X: Table) -> Array:
         return np.asarray(self.encoder.predict_vector(X))  # type: ignore[attr-defined]
@@ -317,12 +337,38 @@ class Frozen:
         return getattr(self.encoder, "reading_", None)
 
 
+class Silent:
+    """Of an owner that holds the target alone: it has labels to tell and nothing to encode."""
+
+    target_ = None
+
+    def encode(self, X: Table) -> Array:
+        return np.zeros((len(X), 0))
+
+    predict_vector = encode
+
+
+def nothing_to_read(table: Table, target: str | None) -> bool:
+    """Whether a table has no column but the target."""
+    return not table.series and all(name == target for name in table.names)
+
+
 def encoder_of(model: object) -> Encoder:
     """Whatever can encode rows, behind the contract."""
-    if isinstance(model, NetworkEncoder | ForeignEncoder | Frozen):
+    if isinstance(model, Frozen) and not hasattr(model.encoder, "encode"):
+        raise ParameterError(
+            f"Frozen must have an encoder with encode(table), got {type(model.encoder).__name__}: "
+            "a torch module is never trained and a transformer is fitted by its owner, so give "
+            "them as they are"
+        )
+    if isinstance(model, NetworkEncoder | ForeignEncoder | Frozen | Silent):
         return model
     if isinstance(model, type):
         raise ParameterError(f"an encoder must be an object, got the class {model.__name__}")
+    if isinstance(model, str | bytes):  # which have an encode of their own
+        raise ParameterError(
+            f"an encoder must be an object, such as TabularEncoder(), got {model!r}"
+        )
     if hasattr(model, "encode") or hasattr(model, "transform") or is_module(model):
         return ForeignEncoder(model)
     raise ParameterError(

@@ -201,6 +201,8 @@ class FusionTraining:
         self.owners, _, width = rows.h.shape
         parts = settings.align, settings.head
         values = heads.start(self.owners, width, outputs, settings.hidden, *parts, self.rng)
+        if goal == "numbers" and settings.head in ("gcn", "mean"):
+            values["presence"] = np.zeros(1)
         if settings.learns_graph:
             values["pairs"] = self.rng.uniform(EDGE, 1 - EDGE, self.owners * (self.owners - 1) // 2)
         self.values = {n: torch.tensor(v).float().requires_grad_() for n, v in values.items()}

@@ -8,7 +8,13 @@ h is (owners, rows, width), zeros where an owner is absent or has a narrower rep
     gcn         mean_i [Â ReLU(Â P h W₀ + b₀)]_i W₁ + b₁, Â a mixing over the graph
     mean        the same without a graph, equation (5) of the paper
     concat      ReLU(Σ_i V_i h_i + b) W₁ + b₁: a layer over all representations end to end
-    transformer two layers of attention between owners with four heads, the mean, a linear layer
+    transformer two layers of attention between owners, the mean, a linear layer; four heads, or two
+                or one where the width is no multiple of four
+
+Owners that are absent leave the mean of the others, which suits owners that say the same; a number
+that owners each hold a part of is less with fewer of them. So where numbers are predicted, what is
+pooled is taken times share^γ, the share of the owners that are there and γ learned, 0 to begin with
+("presence").
 
 P_i W₀ is folded into one matrix an owner, and the second mixing into a vector, so that a step costs
 one product a graph. A complete graph mixes by averaging all owners that are there, so that all have
@@ -20,7 +26,7 @@ Where every owner has a matrix of its own, representations are standardised firs
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import sqrt
+from math import gcd, sqrt
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -107,11 +113,20 @@ def output(
         return torch.relu(layer) @ values["last"] + values["last bias"]
     if head == "gcn" and isinstance(graph, str):
         layer = _averaged(values, matrices, h, there) + values["first bias"]
-        return torch.relu(layer) @ values["last"] + values["last bias"]
+        return _by_presence(values, torch.relu(layer), there) @ values["last"] + values["last bias"]
     assert not isinstance(graph, str)
     mixing = Mixing(graph if head == "gcn" else None, there, len(h))
     layer = mixing.mix(projected(values, matrices, h)) + values["first bias"][:, None]
-    return mixing.pool(torch.relu(layer)).T @ values["last"] + values["last bias"]
+    pooled = _by_presence(values, mixing.pool(torch.relu(layer)).T, there)
+    return pooled @ values["last"] + values["last bias"]
+
+
+def _by_presence(values: Values, pooled: Tensor, there: Tensor | None) -> Tensor:
+    """(rows, hidden), times share^γ of the owners that are there."""
+    if there is None or "presence" not in values:
+        return pooled
+    share = there.sum(dim=1, keepdim=True).clamp(min=1) / there.shape[1]
+    return pooled * share ** values["presence"]
 
 
 def projected(values: Values, matrices: Tensor | None, h: Tensor) -> Tensor:
@@ -138,12 +153,13 @@ def _attended(values: Values, h: Tensor, there: Tensor | None) -> Tensor:
     """(rows, width)"""
     x = h.transpose(0, 1)  # (rows, owners, width)
     rows, owners, width = x.shape
+    several = gcd(width, ATTENTION)
     mask = None
     if there is not None:  # in a row without anybody all look at zeros: attention to nothing is NaN
         mask = ((there > 0) | (there.sum(dim=1, keepdim=True) == 0))[:, None, None]
     for layer in range(LAYERS):
         normed = functional.layer_norm(x, (width,))
-        parts = (normed @ values[f"queries {layer}"]).view(rows, owners, 3, ATTENTION, -1)
+        parts = (normed @ values[f"queries {layer}"]).view(rows, owners, 3, several, -1)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
         found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + found.transpose(1, 2).reshape(rows, owners, width) @ values[f"joined {layer}"]

@@ -165,15 +165,17 @@ class Table:
         >>> table.series["speed"].shape, table.rows([1]).row_ids.tolist()
         ((2, 12, 1), [8])
         """
-        if not series:
-            raise TableError("from_series: expected series by name, got none; Table.of needs none")
+        rows = series_columns.rows_of(series)
         named = row_id if isinstance(row_id, str) else None
+        if columns is None and named is not None:
+            raise TableError(f"row_id={named!r} names a column, and there are none: give columns=")
         if columns is None:
-            rows = len(np.asarray(next(iter(series.values()))))
             plain = cls(Schema(()), np.zeros((rows, 0)))
         else:
             plain = cls.of(columns, row_id=named, kinds=kinds, categories=categories)
         if row_id is not None and named is None:
+            if np.ndim(row_id) != 1:
+                raise TableError(f"row_id: expected an id a row, got the shape {np.shape(row_id)}")
             ids = assembly.row_ids({"row_id": pd.Series(row_id), "rows": pd.Series()}, "row_id")
             plain = replace(plain, row_ids=ids)
         found = series_columns.checked(series, len(plain), plain.schema)

@@ -20,6 +20,7 @@ from torch import Tensor
 from fedcircuits.errors import ParameterError
 from fedcircuits.learning.apart import PIECE, Floats, Learned, Training
 from fedcircuits.learning.encoders import Encoder, Frozen, Job, NetworkEncoder, encoder_of
+from fedcircuits.learning.foreign_encoders import ForeignEncoder
 from fedcircuits.learning.networks import views
 
 Together: TypeAlias = Literal["tied", "averaged", "joint", "scratch"]
@@ -33,8 +34,9 @@ class Session:
         own = encoder_of(job.encoder)
         own = own.encoder if isinstance(own, Frozen) else own
         if not isinstance(own, NetworkEncoder):
+            model = own.model if isinstance(own, ForeignEncoder) else own
             raise ParameterError(
-                f"{type(job.encoder).__name__} cannot be trained together with others: only "
+                f"{type(model).__name__} cannot be trained together with others: only "
                 "SequenceEncoder and TabularEncoder can"
             )
         self.job = job

@@ -4,7 +4,8 @@
     threshold   of two classes: the second if at least this share of owners predicts it, the share
                 with the best F1 on the rows learned from
     best        the owner that is best on rows held back: F1 of the second of two classes, macro-F1
-                of more, squared error of numbers
+                of more, squared error of numbers. In rows that it does not know, the mean of the
+                others' predictions
 
 Instead of representations, ``Gathered.h`` has owners' predictions (owners, rows, outputs).
 """
@@ -36,10 +37,11 @@ class Votes:
     def predict(self, rows: Gathered) -> Array:
         """(rows, outputs); a row that nobody knows gets equal shares, or NaN of a number."""
         there = rows.there.T[..., None].astype(np.float64)  # (owners, rows, 1)
-        if self.kind == "best":
-            return np.asarray(rows.h[self.best], np.float64)
-        if not self.classes:
-            return np.asarray((rows.h * there).sum(axis=0) / np.maximum(there.sum(axis=0), 1))
+        if self.kind == "best" or not self.classes:
+            mean = np.asarray((rows.h * there).sum(axis=0) / np.maximum(there.sum(axis=0), 1))
+            if self.kind == "best":
+                mean = np.where(there[self.best] > 0, rows.h[self.best], mean)
+            return mean.astype(np.float64)
         share = _shares(rows, self.classes)
         if self.kind == "vote":
             return share
@@ -59,13 +61,14 @@ def elect(
         if classes != 2:
             raise ParameterError(f"a threshold is for two classes, got {classes}")
         share = _shares(rows, 2)[:, 1]
-        tried = np.unique(share)
-        scores = [f1_score(y, share >= t, zero_division=0.0) for t in tried]
-        return Votes(kind, 2, float(tried[int(np.argmax(scores))]))
+        shares = np.unique(share)
+        scores = [f1_score(y, share >= t, zero_division=0.0) for t in shares]
+        return Votes(kind, 2, float(shares[int(np.argmax(scores))]))
     if kind == "best":
         some = held if held.any() else ~held
-        judged = [_quality(h[some], y[some], classes) for h in rows.h]
-        return Votes(kind, classes, best=int(np.argmax(judged)))
+        tried = [Votes(kind, classes, best=i) for i in range(len(rows.h))]
+        judged = [_quality(own.predict(rows.rows(some)), y[some], classes) for own in tried]
+        return tried[int(np.argmax(judged))]
     return Votes(kind, classes)
 
 

@@ -20,9 +20,10 @@ from fedcircuits.circuits.circuit import PREDICTOR, Circuit
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.nodes import Fuse, Leaf
 from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.placement import Placement
-from fedcircuits.learning.encoders import Encoder
+from fedcircuits.learning.encoders import Encoder, Silent
 from fedcircuits.learning.fusion import Fusion, Gathered
 from fedcircuits.learning.table import Table
 from fedcircuits.learning.votes import Votes
@@ -42,6 +43,8 @@ class OwnerView:
 
     def vectors(self, table: Table) -> Array:
         """What it sends of rows (rows, width), NaN where it knows nothing."""
+        if self.votes:
+            require_predictions(self.encoder, self.target, self.me)
         return vectors_of(self.encoder, table, self.votes)
 
 
@@ -62,6 +65,23 @@ class FusionView:
         """(rows, outputs); what holds overall where nobody knows anything of a row."""
         found = self.fusion.predict(rows) * self.scale[1] + self.scale[0]
         return np.where(rows.there.any(axis=1, keepdims=True), found, self.overall)
+
+
+def require_predictions(encoder: Encoder, target: Variable, owner: str) -> None:
+    """FederationError unless the owner alone can predict the target, in its codes."""
+    own = getattr(encoder, "target_", None)
+    if isinstance(encoder, Silent):
+        return
+    if own is None:
+        raise FederationError(
+            f"{owner} has no values of {target.name!r} to learn predictions from: "
+            "share_target=True lets others tell it"
+        )
+    if (own.name, own.categories) != (target.name, target.categories):
+        raise FederationError(
+            f"the encoder of {owner} predicts {own.name!r}, {own.described()}; expected "
+            f"{target.name!r}, {target.described()}: let it learn again"
+        )
 
 
 def vectors_of(encoder: Encoder, table: Table, votes: bool) -> Array:

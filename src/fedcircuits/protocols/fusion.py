@@ -1,6 +1,7 @@
 """Federated feature fusion (Ma, Hoang and Chen 2023): owners train apart, one gather, one fusion.
 
-Roles: owners hold columns, series and perhaps labels of rows; a coordinator holds none.
+Roles: owners hold columns, series and perhaps labels of rows, or labels alone; a coordinator holds
+none.
 
     agree    owner → coordinator: names, kinds and categories of its columns, its number of rows.
              coordinator → owner: agreed kinds of its columns, who takes part.
@@ -46,13 +47,19 @@ from fedcircuits.federation.flow import Flow, compute, expect, recv, send
 from fedcircuits.federation.tokens import Tokens, tokens
 from fedcircuits.federation.wire import AnyArray, Json
 from fedcircuits.learning.apart import Goal
-from fedcircuits.learning.encoders import Encoder, Job, fit_all
+from fedcircuits.learning.encoders import Encoder, Job, fit_all, nothing_to_read
 from fedcircuits.learning.fusion import Fusion, FusionSettings, fuse
 from fedcircuits.learning.table import Table
 from fedcircuits.learning.together import Together
 from fedcircuits.learning.votes import Vote, Votes, elect
 from fedcircuits.protocols import agreement, fusion_sums, fusion_together
-from fedcircuits.protocols.fused import FusionView, OwnerView, graph_of, vectors_of
+from fedcircuits.protocols.fused import (
+    FusionView,
+    OwnerView,
+    graph_of,
+    require_predictions,
+    vectors_of,
+)
 from fedcircuits.protocols.fusion_rows import (
     Flags,
     Joined,
@@ -110,7 +117,8 @@ def owner(party: Party, plan: Plan, encoder: Encoder, secret: bytes) -> Flow[Own
     job = job_of(party, task.table, task.target, y, encoder, plan)
     own = tokens(ids_of(task.table, party), key)
     learned = yield from _encoder(party, plan, task, job, own)
-    _refuse_unlabelled(learned, plan, party.name)
+    if plan.vote is not None:
+        require_predictions(learned, task.target, party.name)
     vectors = vectors_of(learned, task.table, plan.vote is not None)
     shown = masked(vectors, plan.clip, plan.noise, party.name, key)
     yield from _give(party, plan, task, job, own, shown, learned)
@@ -124,6 +132,11 @@ def owner(party: Party, plan: Plan, encoder: Encoder, secret: bytes) -> Flow[Own
 
 def _encoder(party: Party, plan: Plan, task: Task, job: Job, own: Tokens) -> Flow[Encoder]:
     """The owner's encoder, trained apart or, for comparison, together with others."""
+    if plan.training != "apart" and nothing_to_read(job.table, job.target):
+        raise FederationError(
+            f"{party.name} holds nothing but {plan.target!r}: training={plan.training!r} needs "
+            "columns of every owner"
+        )
     if plan.training in ("tied", "averaged"):
         every = plan.training == "averaged"
         return (yield from fusion_together.tie(party.name, task.members, job, every))
@@ -158,30 +171,23 @@ def job_of(
     schema = Schema((*plain.schema.variables, target))
     whole = Table(schema, np.column_stack([plain.values, y]), plain.row_ids, plain.series)
     held = held_back(ids_of(table, party), plan.validation, plan.seed)
-    seed = (plan.seed, zlib.crc32(party.name.encode()))
+    seed = (int(plan.seed), zlib.crc32(party.name.encode()))
     return Job(encoder, whole, target.name, held, seed, party.name)
 
 
 def step_of(job: Job, plan: Plan) -> str:
     """The name of an owner's training, by which its result is kept."""
-    y = job.table.values[:, -1]
     text = json.dumps(
         [repr(job.encoder), list(job.seed), plan.validation, job.table.schema.to_json()]
     )
-    labels = zlib.crc32(np.ascontiguousarray(y).tobytes())
-    return f"training its encoder ({zlib.crc32(text.encode()):08x}{labels:08x})"
+    rows = zlib.crc32(job.table.values.tobytes())  # with labels
+    for array in job.table.series.values():
+        rows = zlib.crc32(array.tobytes(), rows)
+    return f"training its encoder ({zlib.crc32(text.encode()):08x}{rows:08x})"
 
 
 def ids_of(table: Table, party: Party) -> AnyArray:
     return np.arange(len(table)) if table.row_ids is None else row_ids(party)
-
-
-def _refuse_unlabelled(encoder: Encoder, plan: Plan, party: str) -> None:
-    if plan.vote is not None and getattr(encoder, "target_", None) is None:
-        raise FederationError(
-            f"{party} has no values of {plan.target!r} to learn predictions from, which "
-            f"head={plan.vote!r} combines: share_target=True lets others tell it"
-        )
 
 
 def _give(
@@ -212,7 +218,9 @@ def _own_labels(task: Task) -> AnyArray | None:
     if task.target.name not in task.table.schema:
         return None
     y = task.table.values[:, task.table.schema.index(task.target.name)]
-    return np.where(np.isnan(y), -1, y).astype(np.int16) if task.target.size else y
+    if not task.target.size:
+        return y
+    return np.where(np.isnan(y), -1, y).astype(np.int16 if task.target.size < 2**15 else np.int32)
 
 
 def _revealed(plan: Plan, width: int, labels: bool) -> str:
@@ -242,26 +250,33 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
     if plan.summing is not None:
         summed = yield from fusion_sums.take(members, plan.summing)
         sent, whole = summed.sent, Joined(summed.rows, summed.where)
-        widths = dict.fromkeys(members, summed.width)
+        widths = {p: summed.width for p in members if sent[p]["width"][0]}
     else:
         found = yield from gather(members, "gather/rows")
         sent = {p: expect(found[p], dict, p, "gather/rows") for p in members}
-        widths = {p: int(sent[p]["values"].shape[1]) for p in members}
+        every = {p: int(sent[p]["values"].shape[1]) for p in members}
+        widths = {p: wide for p, wide in every.items() if wide}  # others hold the target alone
         _refuse_widths(widths, plan)
-        whole = joined(sent, tuple(members), max(widths.values()))
+        whole = joined(sent, tuple(widths), max(widths.values()))
     y = _truth(whole, sent, plan)
     held = told(whole.where, [m["held"] for m in sent.values()], members, "rows held back") > 0
+    columns = {p: [str(n) for n in sent[p]["columns"]] for p in widths}
+    given = plan.given
+    if given is not None:
+        given = given[np.ix_(*[[list(members).index(p) for p in widths]] * 2)]
     stamp = zlib.crc32(repr((plan.settings, plan.vote, plan.seed, *members)).encode())
+    for array in (whole.rows.h, y):
+        stamp = zlib.crc32(array.tobytes(), stamp)
     view = yield from compute(
         f"learning the fusion ({stamp:08x})",
-        lambda: _fused(_Material(whole, y, held, _columns(sent), widths), plan, target, joint),
+        lambda: _fused(_Material(whole, y, held, columns, widths, given), plan, target, joint),
     )
     graph: Json = {
         "circuit": cast(Json, view.circuit.to_json()),
         "placement": cast(Json, dict(view.placement)),
     }
     yield from broadcast(members, "graph/circuit", graph, "the graph")
-    return Trained(view, (_note(unlabelled, plan),) if unlabelled else ())
+    return Trained(view, _notes(unlabelled, whole, members, plan))
 
 
 def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Variable, list[str]]]:
@@ -287,6 +302,8 @@ def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Variable, list[str]
 
 def _refuse_widths(widths: Mapping[str, int], plan: Plan) -> None:
     settings = plan.settings
+    if not widths:
+        raise FederationError(f"nobody holds a column beside {plan.target!r} to predict it from")
     if len(set(widths.values())) == 1 or plan.vote or settings.head == "concat":
         return
     if settings.align != "linear":
@@ -306,6 +323,7 @@ class _Material:
     held: Flags  # (rows,)
     columns: Mapping[str, Sequence[str]]  # by owner
     widths: Mapping[str, int]
+    given: Array | None  # a graph of these owners
 
 
 def _fused(
@@ -334,16 +352,12 @@ def _fused(
         truth = ((y - scale[0]) / scale[1]).astype(np.float32)
         truth = truth if target.size else truth[:, None]
         fusion = fuse(
-            rows, truth, held, goal, target.size or 1, plan.settings, plan.seed, plan.given
+            rows, truth, held, goal, target.size or 1, plan.settings, plan.seed, own.given
         )
     circuit, placement = graph_of(own.columns, own.widths, plan.operation, target.size or 1)
     width = max(own.widths.values())
     owners = tuple(own.widths)
     return FusionView(circuit, placement, target, overall, owners, width, fusion, scale)
-
-
-def _columns(sent: Mapping[str, Mapping[str, AnyArray]]) -> dict[str, list[str]]:
-    return {p: [str(n) for n in message["columns"]] for p, message in sent.items()}
 
 
 def _truth(whole: Joined, sent: Mapping[str, Mapping[str, AnyArray]], plan: Plan) -> Array:
@@ -355,9 +369,20 @@ def _truth(whole: Joined, sent: Mapping[str, Mapping[str, AnyArray]], plan: Plan
     return told(whole.where, labels, tuple(sent), plan.target)
 
 
-def _note(parties: Sequence[str], plan: Plan) -> str:
-    names = ", ".join(parties[:4]) + (" …" if len(parties) > 4 else "")
-    return (
-        f"{names} learned without labels, from their rows alone: they lack {plan.target!r}; "
-        "share_target=True lets its holders tell them"
-    )
+def _notes(
+    unlabelled: Sequence[str], whole: Joined, members: Sequence[str], plan: Plan
+) -> tuple[str, ...]:
+    """What the user should know of how it was learned."""
+    found = []
+    if unlabelled:
+        names = ", ".join(unlabelled[:4]) + (" …" if len(unlabelled) > 4 else "")
+        found.append(
+            f"{names} learned without labels, from their rows alone: they lack {plan.target!r}; "
+            "share_target=True lets its holders tell them"
+        )
+    if len(members) > 1 and (whole.where >= 0).sum(axis=1).max() < 2:
+        found.append(
+            "no row is held by two owners, so nothing was fused: look whether they write row ids "
+            "in the same way"
+        )
+    return tuple(found)

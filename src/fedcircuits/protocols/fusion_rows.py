@@ -39,9 +39,10 @@ def packed(values: Array, traffic: Traffic) -> dict[str, AnyArray]:
         with np.errstate(over="ignore"):
             small = plain.astype(traffic)
         if np.isinf(small).any():
+            other = "traffic='float32' or 'int8'" if traffic == "float16" else "an encoder of less"
             raise FederationError(
-                f"representations up to {np.abs(plain).max():.3g} do not fit into {traffic}: send "
-                "float32 or int8"
+                f"representations up to {np.abs(plain).max():.3g} do not fit into {traffic}: take "
+                f"{other}"
             )
         return {"there": there, "values": small}
     some = plain[there] if there.any() else plain[:0].reshape(0, plain.shape[1])
@@ -79,11 +80,16 @@ class Joined:
 
 
 def joined(sent: Mapping[str, Mapping[str, AnyArray]], owners: Sequence[str], width: int) -> Joined:
-    """The rows of all messages, in the order of tokens; owners that sent nothing are absent."""
+    """The rows of all messages, in the order of tokens; owners that sent nothing are absent.
+
+    Parties that are no owners say which rows there are, and nothing of them.
+    """
     where = matched([np.asarray(message["tokens"], np.uint64) for message in sent.values()])
     h = np.zeros((len(owners), len(where), width), np.float32)
     there = np.zeros((len(where), len(owners)), np.bool_)
     for i, (party, message) in enumerate(sent.items()):
+        if party not in owners:
+            continue
         found, known = unpacked(message, party)
         if found.shape[1] > width:
             raise ProtocolError(

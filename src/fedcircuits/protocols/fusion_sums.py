@@ -4,7 +4,7 @@ A complete graph without alignment mixes representations by their mean, so sums 
 fusion needs:
 
     sum/tokens  owner → coordinator: tokens of its rows; labels, and which are held back
-    sum/union   coordinator → owner: tokens of all rows
+    sum/union   coordinator → owner: tokens of all rows, and the width
     sum/rows    owners add up (rows, width + 1): representations, and 1 where an owner knows the
                 row; by a summation, so on secret shares with ``Secret()``
     sum/total   first owner → coordinator, where it takes no part in adding up: the total
@@ -50,13 +50,14 @@ def give(
     message: dict[str, AnyArray] = {"tokens": own[order], "width": wide, **told, **others}
     what = "tokens of its rows" + (", and their labels" if "labels" in columns else "")
     yield from send(COORDINATOR, "sum/tokens", message, what)
-    heard = yield from recv(COORDINATOR, "sum/union")
-    union = expect(heard, np.ndarray, COORDINATOR, "sum/union").astype(np.uint64)
+    heard = expect((yield from recv(COORDINATOR, "sum/union")), dict, COORDINATOR, "sum/union")
+    union = np.asarray(heard["tokens"], np.uint64)
     there = ~np.isnan(values).any(axis=1, keepdims=True)
-    array = np.zeros((len(union), values.shape[1] + 1))
-    array[np.searchsorted(union, own)] = np.concatenate(
-        [np.where(there, values, 0.0), there], axis=1
-    )
+    array = np.zeros((len(union), int(heard["width"][0]) + 1))
+    if values.shape[1]:  # else it holds the target alone
+        array[np.searchsorted(union, own)] = np.concatenate(
+            [np.where(there, values, 0.0), there], axis=1
+        )
     everybody = summing.members(members)
     total = yield from summing.at(me, everybody).sum(
         "sum/rows", array, "representations of single rows"
@@ -71,7 +72,9 @@ def take(members: Sequence[str], summing: Summing) -> Flow[Summed]:
     """The coordinator's part."""
     found = yield from gather(members, "sum/tokens")
     sent = {p: expect(found[p], dict, p, "sum/tokens") for p in members}
-    widths = {int(m["width"][0]) for m in sent.values()}
+    widths = {int(m["width"][0]) for m in sent.values()} - {0}
+    if not widths:
+        raise FederationError("nobody holds a column beside the target: there is nothing to add up")
     if len(widths) > 1:
         raise FederationError(
             f"representations of {min(widths)} and {max(widths)} numbers cannot be added up: "
@@ -80,7 +83,8 @@ def take(members: Sequence[str], summing: Summing) -> Flow[Summed]:
     (width,) = widths
     owned = [np.asarray(m["tokens"], np.uint64) for m in sent.values()]
     union = np.unique(np.concatenate(owned))
-    yield from broadcast(members, "sum/union", union, "tokens of rows that others hold")
+    told: dict[str, AnyArray] = {"tokens": union, "width": np.array([width])}
+    yield from broadcast(members, "sum/union", told, "tokens of rows that others hold")
     shape, everybody = (len(union), width + 1), summing.members(members)
     if COORDINATOR in everybody:
         end = summing.at(COORDINATOR, everybody)

@@ -1,0 +1,58 @@
+"""How parties add up, as JSON and back: Hub(), Tree(…), Chebyshev(…), Metropolis(…), Secret().
+
+Keys are never written. A graph is written as its name, or as pairs of parties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from fedcircuits.errors import FedcircuitsError, FileError
+from fedcircuits.estimators.training import require_summing
+from fedcircuits.federation.collectives import Summing
+from fedcircuits.federation.summations import Chebyshev, Hub, Metropolis, Tree
+from fedcircuits.federation.topology import Links, Topology
+from fedcircuits.learning.stored import Fields, plain
+from fedcircuits.privacy.secure_sum import Secret
+
+Known = Hub | Tree | Chebyshev | Metropolis | Secret
+KINDS: dict[str, type[Known]] = {
+    "Hub": Hub, "Tree": Tree, "Chebyshev": Chebyshev, "Metropolis": Metropolis, "Secret": Secret,
+}  # fmt: skip
+
+
+def summing_stored(summing: Summing | None) -> object:
+    if summing is None:
+        return None
+    kind = type(summing).__name__
+    if KINDS.get(kind) is not type(summing):
+        raise FileError(f"summing={kind} is a class of yours, which a file cannot hold")
+    found: dict[str, object] = {"kind": kind}
+    for name in _settings(kind):
+        value = getattr(summing, name)
+        found[name] = plain(value.edges if isinstance(value, Links | Topology) else value)
+    return found
+
+
+def _settings(kind: str) -> list[str]:
+    return [f.name for f in fields(KINDS[kind]) if f.name != "key"]
+
+
+def summing_of(about: Fields, parties: Sequence[str]) -> Summing | None:
+    """The setting of that name, if these parties can add up so."""
+    if about.none("summing"):
+        return None
+    said = about.inner("summing")
+    kind = said.word("kind", tuple(KINDS))
+    settings = {name: said[name] for name in _settings(kind)}
+    for name in ("fraction", "magnitude"):
+        if name in settings:
+            settings[name] = said.whole(name)
+    try:
+        found = KINDS[kind](**settings)  # type: ignore[arg-type]
+        require_summing("summing", found)
+        found.at(parties[0], found.members(parties))
+    except FedcircuitsError as error:
+        raise FileError(f"{said.what}: {error}") from error
+    return found

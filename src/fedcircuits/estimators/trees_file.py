@@ -1,0 +1,160 @@
+"""Collected trees as one .fc file: the graph, every tree, what fuse nodes know.
+
+    circuit.json            leaves "north/tree 1", …, and the fuse nodes above (protocols/bag.py)
+    parameters.safetensors  arrays of trees under their leaves (learning/flat_tree.py), classes that
+                            a party has "seen" under its fuse node, "weight" of inputs under the
+                            coordinator's, "overall" shares or mean of the target under the root
+    fedcircuits.json        parties, the columns of all of them, the target, the threshold
+
+Only trees of ours are written: of a predictor of another kind there are no arrays.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedcircuits.circuits import files
+from fedcircuits.circuits.circuit import PREDICTOR, Circuit
+from fedcircuits.circuits.family import Array, Arrays
+from fedcircuits.circuits.nodes import Fuse, Leaf
+from fedcircuits.circuits.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.errors import FedcircuitsError, FileError
+from fedcircuits.estimators.model import require_estimator
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.learning.predictors import DecisionTreeLeaf, Predictor
+from fedcircuits.learning.stored import AnyArray, Fields, StoredArrays, overall_of, read_from
+from fedcircuits.protocols.bag import Bag, fuse_of
+
+ESTIMATOR = "FedTrees"
+KINDS = {np.dtype(kind) for kind in (np.float64, np.int64, np.bool_)}  # of a tree's arrays
+SEEN, OVERALL = "seen", "overall"
+
+
+# ---------------------------------------------------------------------- to a file
+
+
+def write(bag: Bag, schema: Schema, path: str | os.PathLike[str]) -> None:
+    """``schema``: the columns of all parties."""
+    arrays: dict[str, dict[str, AnyArray]] = {}
+    for name, own in bag.parameters.values.items():
+        arrays[name] = dict(own)
+    for leaf in bag.circuit.leaves():
+        arrays[leaf.name] = _tree_stored(leaf, bag, path)
+    arrays[bag.circuit.root.name][OVERALL] = bag.overall
+    metadata = {
+        "estimator": ESTIMATOR, "target": bag.target.name, "parties": list(bag.clients),
+        "schema": schema.to_json(), "threshold": float(bag.threshold),
+    }  # fmt: skip
+    parameters = Parameters(arrays)  # type: ignore[arg-type]
+    try:
+        _bag(bag.circuit, parameters, Fields("the file", metadata), schema)
+    except FedcircuitsError as error:
+        raise FileError(f"cannot write {path}: {error}") from error
+    files.write(path, bag.circuit, parameters, metadata)
+
+
+def _tree_stored(leaf: Leaf, bag: Bag, path: object) -> dict[str, AnyArray]:
+    tree = bag.predictors[leaf.name]
+    ours = type(tree).predict_vector is DecisionTreeLeaf.predict_vector
+    if not isinstance(tree, DecisionTreeLeaf) or not ours:
+        raise FileError(
+            f"cannot write {path}: {leaf.name!r} is a {type(tree).__name__} of yours, and files "
+            "hold DecisionTreeLeaf alone; ask the trees where they are, or learn with that leaf"
+        )
+    if tree.schema_ != bag.circuit.schema.select(leaf.scope):
+        raise FileError(f"cannot write {path}: {leaf.name!r} reads other columns than its leaf")
+    return tree.to_arrays()
+
+
+# ---------------------------------------------------------------------- from a file
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Bag, Schema]:
+    """The trees with all their graph, and the columns of all parties."""
+    circuit, parameters, metadata = files.read(path)
+    require_estimator(path, metadata, ESTIMATOR)
+    with read_from(path):
+        about = Fields("the file", metadata)
+        schema = about.schema("schema")
+        return _bag(circuit, parameters, about, schema), schema
+
+
+def _bag(circuit: Circuit, parameters: Parameters, about: Fields, schema: Schema) -> Bag:
+    target = schema[about.text("target")]
+    if target.name in circuit.schema or schema.select(circuit.schema.names) != circuit.schema:
+        raise FileError("the columns of its graph are not columns of parties beside the target")
+    placement = _placement(circuit, about.texts("parties"))
+    threshold = about.number("threshold", least=0, most=1)
+    if threshold != 0.5 and target.size == 1:
+        raise FileError(f"a threshold is for two classes, {target.name!r} has one")
+    root = StoredArrays("the root", parameters.values.get(circuit.root.name, {}))
+    overall = overall_of(root, target)
+    values: dict[str, Arrays] = {}
+    for node in circuit.nodes:
+        if circuit.units[node.name] != (target.size or 1):
+            raise FileError(f"node {node.name!r} must have a unit for each output of the trees")
+        if isinstance(node, Fuse):
+            arrays = StoredArrays(f"node {node.name!r}", parameters.values.get(node.name, {}))
+            if node is circuit.root:
+                arrays.left.pop(OVERALL)
+            at_party = placement[node.name] != COORDINATOR
+            values[node.name] = _fuse_arrays(node, arrays, overall, target, at_party)
+            arrays.end()
+    trees = _trees(circuit, parameters, target)
+    return Bag(
+        COORDINATOR, circuit, placement, target, overall, Parameters(values), trees, False,
+        threshold,
+    )  # fmt: skip
+
+
+def _placement(circuit: Circuit, parties: list[str]) -> dict[str, str]:
+    """Where nodes live: trees and their fuse node at their party, the others at the coordinator."""
+    found: dict[str, str] = {}
+    for party in parties:
+        fuse = circuit[fuse_of(party)]
+        trees = tuple(f"{party}/tree {i + 1}" for i in range(len(fuse.children)))
+        if fuse.children != trees or fuse.name in found:
+            raise FileError(f"node {fuse.name!r} must read the trees of one party alone")
+        found |= dict.fromkeys((fuse.name, *trees), party)
+    for node in circuit.nodes:
+        leaf = isinstance(node, Leaf) and node.family == PREDICTOR
+        if not isinstance(node, Fuse) and not (leaf and node.name in found):
+            raise FileError(f"node {node.name!r} is no tree of a party and no fuse node")
+        below = (circuit[c] for c in node.children)
+        if node.name not in found and any(isinstance(c, Leaf) for c in below):
+            raise FileError(f"node {node.name!r} reads trees, and is no fuse node of a party")
+        found.setdefault(node.name, COORDINATOR)
+    return found
+
+
+def _fuse_arrays(
+    node: Fuse, arrays: StoredArrays, overall: Array, target: Variable, at_party: bool
+) -> Arrays:
+    known = ("mean", "product") if target.size else ("mean",)
+    if node.operation not in known:
+        raise FileError(f"node {node.name!r} must be a {' or '.join(known)}, not {node.operation}")
+    name, size = (SEEN, len(overall)) if at_party else (WEIGHT, len(node.children))
+    found = arrays.take(name, (size,), "float64").astype(float)
+    if (found < 0).any() or not found.any():
+        raise FileError(f"node {node.name!r}: {name!r} must be numbers from 0, not all of them 0")
+    if at_party and target.size and not (overall[found > 0] > 0).any():
+        raise FileError(f"node {node.name!r}: some class must be seen that there is overall")
+    return {name: found}
+
+
+def _trees(circuit: Circuit, parameters: Parameters, target: Variable) -> Mapping[str, Predictor]:
+    found: dict[str, Predictor] = {}
+    for leaf in circuit.leaves():
+        arrays = parameters.values.get(leaf.name, {})
+        if not {a.dtype for a in arrays.values()} <= KINDS:
+            raise FileError(f"{leaf.name!r} has arrays of other kinds than float64, int64 and bool")
+        try:
+            columns = circuit.schema.select(leaf.scope)
+            found[leaf.name] = DecisionTreeLeaf.from_arrays(arrays, columns, target)
+        except FedcircuitsError as error:
+            raise FileError(f"{leaf.name!r}: {error}") from error
+    return found
