@@ -21,7 +21,7 @@ from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import fusion_file, fusion_pictures, fusion_setup, questions
 from fedcircuits.estimators.bars import Bar
-from fedcircuits.estimators.fusion_task import Task, for_task, truth_of
+from fedcircuits.estimators.task import Task, for_task
 from fedcircuits.estimators.training import Run, State, require_federation, run_training
 from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
@@ -165,7 +165,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         in one batched computation, which gives each what it would have learned alone.
         """
         federation = require_federation(X, "FeatureFusion", series=True)
-        federation = for_task(self, federation, target)
+        federation = for_task(federation, self.target if target is None else target, self.task)
         name = fusion_setup.checked(self, federation, target)
         self._state = state = State.of(self, resume)
         seed = state.seed if self.random_state is None else self.random_state
@@ -278,7 +278,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         """
         ids, found = self._fitted()._answers(X)
         variable = self.fusion_.target
-        truth = truth_of(X, ids, variable, y)
+        truth = fusion_setup.truth_of(X, ids, variable, y)
         known = ~np.isnan(truth)
         if not known.any():
             raise QueryError(f"no row has a value of {variable.name!r} to compare with")

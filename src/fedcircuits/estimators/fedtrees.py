@@ -23,6 +23,7 @@ from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import questions, trees_file
 from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.task import Task, for_task
 from fedcircuits.estimators.training import (
     Run,
     State,
@@ -168,6 +169,7 @@ class FedTrees(Predictions):
     ``leaf``          grows a bagged tree; one for all parties, or a dict by party
     ``columns``       share of a party's columns that it reads; "auto": 0.8, all of numbers
     ``target``        the column to predict: a class, or a number
+    ``task``          "classes", "number" or "auto": at most 20 different whole numbers are classes
     ``share_target``  whether its holders tell the others its values of shared rows; parties that
                       lack it take no part otherwise
     ``weights``       of parties that hold the same columns: by "rows", or "equal"
@@ -205,6 +207,7 @@ class FedTrees(Predictions):
         trees: int | Literal["auto"] = "auto",
         columns: float | Literal["auto"] = "auto",
         target: str | None = None,
+        task: Task = "auto",
         share_target: bool = False,
         weights: Weights = "rows",
         fuse: Join = "auto",
@@ -218,6 +221,7 @@ class FedTrees(Predictions):
         self.trees = trees
         self.columns = columns
         self.target = target
+        self.task: Task = task
         self.share_target = share_target
         self.weights = weights
         self.fuse = fuse
@@ -237,7 +241,7 @@ class FedTrees(Predictions):
         resume: bool = False,
     ) -> Self:
         """Learn from a federation. ``resume`` takes up the work of a run that has failed."""
-        federation = require_federation(X, "FedTrees")
+        federation = for_task(require_federation(X, "FedTrees"), self.target, self.task)
         target = self._checked(federation)
         self._state = state = State.of(self, resume)
         missed = self._missed if self.on_lost == "continue" else None

@@ -45,7 +45,6 @@ def check_words(model: FeatureFusion) -> None:
         ("head", model.head, (*get_args(Head), *VOTES)),
         ("reference", model.reference, get_args(Reference)),
         ("traffic", model.traffic, TRAFFIC),
-        ("task", model.task, ("auto", "classes", "number")),
         ("on_lost", model.on_lost, ("stop", "continue")),
         ("training", model.training, ("apart", *get_args(Together))),
     ):

@@ -30,9 +30,9 @@ from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators import fusion_setup
-from fedcircuits.estimators.fusion_task import Task
 from fedcircuits.estimators.model import require_estimator
 from fedcircuits.estimators.summing_file import summing_of, summing_stored
+from fedcircuits.estimators.task import Task
 from fedcircuits.estimators.training import refuse_to_collect
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.learning.encoder_files import StoredEncoder, stored, suits

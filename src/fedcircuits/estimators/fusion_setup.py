@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FederationError, ParameterError, QueryError
@@ -39,6 +40,7 @@ from fedcircuits.learning.encoders import (
     nothing_to_read,
 )
 from fedcircuits.learning.fusion import FusionSettings, GraphName
+from fedcircuits.learning.table import Table
 from fedcircuits.learning.votes import VOTES
 from fedcircuits.protocols.fusion import Plan, ids_of, job_of, step_of
 
@@ -269,14 +271,14 @@ def cover(federation: Federation) -> tuple[list[str], dict[str, list[str]]]:
     seen: dict[str, None] = {}
     askers: dict[str, list[str]] = {}
     for party in federation:
-        own = ids_in_question(party)
+        own = _ids(party)
         if any(i not in seen for i in own):
             seen |= dict.fromkeys(own)
             askers[party.name] = own
     return list(seen), askers
 
 
-def ids_in_question(party: Party) -> list[str]:
+def _ids(party: Party) -> list[str]:
     if party.table.row_ids is None:
         return [str(i) for i in range(len(party.table))]
     return id_texts(party)
@@ -290,7 +292,29 @@ def in_order(
     place = {text: i for i, text in enumerate(ids)}
     found = np.full(len(where), -1)
     for i, party in enumerate(federation):
-        own = np.array([place[text] for text in ids_in_question(party)])[orders[party.name]]
+        own = np.array([place[text] for text in _ids(party)])[orders[party.name]]
         has = where[:, i] >= 0
         found[has] = own[where[has, i]]
     return found, len(ids)
+
+
+def truth_of(
+    federation: Federation, ids: list[str], target: Variable, given: npt.ArrayLike | None
+) -> Array:
+    """(rows,) codes or numbers: those given, or what parties hold; NaN where nobody knows."""
+    if given is not None:
+        said = np.asarray(given)
+        if said.shape != (len(ids),):
+            raise QueryError(
+                f"y must have a value for each of {len(ids)} rows, got an array of the shape "
+                f"{said.shape}"
+            )
+        return Table.of({target.name: said}, schema=Schema((target,))).values[:, 0]
+    found: dict[str, float] = {}
+    for party in federation:
+        if target.name in party.table.schema:
+            column = party.table.column(target.name)
+            for i, value in zip(_ids(party), column.tolist(), strict=True):
+                if i not in found or np.isnan(found[i]):
+                    found[i] = target.encode(value)
+    return np.array([found.get(i, np.nan) for i in ids])

@@ -47,7 +47,7 @@ def test_few_whole_numbers_are_classes(labels, classes):
 def test_others_are_numbers(labels):
     model = fitted(labels)
     assert model.predict(clinics(labels)).dtype == np.float64
-    with pytest.raises(QueryError, match="no classes.*kinds="):
+    with pytest.raises(QueryError, match=r"no classes.*kinds="):
         model.classes()
 
 
@@ -66,3 +66,13 @@ def test_the_task_can_be_said():
 def test_truth_must_fit_the_rows():
     with pytest.raises(QueryError, match=r"each of 90 rows, got an array of the shape \(3,\)"):
         fitted(LABELS).score(clinics(LABELS), LABELS[:3])
+
+
+def test_trees_go_by_the_same_rule():
+    federation = clinics(LABELS)
+    rows = federation["a"].table
+    trees = fc.FedTrees(target="label", trees=2, random_state=0).fit(federation)
+    assert trees.classes() == (1, 2, 3) and set(trees.predict(rows).tolist()) <= {1, 2, 3}
+    assert 0 < trees.score(rows) <= 1
+    number = fc.FedTrees(target="label", task="number", trees=2, random_state=0).fit(federation)
+    assert number.predict(rows).dtype == np.float64
