@@ -57,7 +57,6 @@ APART = fc.Federation(
         {"graph": pd.DataFrame(1.0, APART.names[1:], APART.names[1:])},
         {"align": None, "graph": "complete", "summing": fc.Secret()},
     ],
-    ids=str,
 )
 def test_who_holds_the_target_alone_tells_labels(options: dict[str, Any]) -> None:
     found = model(share_target=True, **options).fit(APART)
@@ -183,7 +182,6 @@ NAMES = list(owners().names)
         (pd.DataFrame(np.ones((4, 4)), [*NAMES, "owner 0"], [*NAMES, "owner 0"]), "has twice"),
         (pd.DataFrame(np.ones((3, 3))), "no row and column for 'owner 0'"),
     ],
-    ids=str,
 )
 def test_bad_graphs(graph: Any, message: str) -> None:
     with pytest.raises(fc.FedcircuitsError, match=message):
@@ -204,7 +202,6 @@ def test_bad_graphs(graph: Any, message: str) -> None:
         ({"encoder": "lstm"}, "owner 0: an encoder must be an object"),
         ({"encoder": PCA(1), "training": "tied"}, "PCA cannot be trained together"),
     ],
-    ids=str,
 )
 def test_bad_settings(options: dict[str, Any], message: str) -> None:
     with pytest.raises(fc.FedcircuitsError, match=message):
