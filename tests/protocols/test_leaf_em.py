@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import fedcircuits as fc
 from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.protocols import leaf_em
 from fedcircuits.protocols.leaf_em import LEAST, EMLeaf, Moments
 from tests.federation.cases import mixed_table
 
@@ -46,8 +47,11 @@ def test_moments_of_columns_without_values() -> None:
 
 
 @pytest.mark.parametrize("begin", [25.0, 25e-6])
-def test_variances_are_bounded_by_all_rows_or_by_where_they_begin(begin: float) -> None:
+def test_variances_are_bounded_by_all_rows_or_by_where_they_begin(
+    monkeypatch: pytest.MonkeyPatch, begin: float
+) -> None:
     """One row is responsible for all: the leaf gets as narrow as the bound, and no narrower."""
+    monkeypatch.setattr(leaf_em, "CAUTION", 0.0)
     rng = np.random.default_rng(0)
     table = fc.Table.of({"a": rng.normal(3, 5, 200)})
     model = fc.MixtureOfProducts(1, random_state=0).fit(table)

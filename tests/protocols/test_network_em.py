@@ -137,8 +137,9 @@ def values(start: Held, rows: Labels | None = None) -> Array:
 
 
 def without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    """EM over everything alone: no rows behind, no rounds over weights afterwards."""
+    """EM over everything alone: whole steps, no rows behind, no rounds over weights afterwards."""
     monkeypatch.setattr(leaf_em, "BEHIND", 0.0)
+    monkeypatch.setattr(leaf_em, "CAUTION", 0.0)
     monkeypatch.setattr(network_em, "ROUNDS", 0)
 
 
@@ -178,7 +179,8 @@ def test_central_em_is_right_about_shared_leaves() -> None:
 
 
 def test_rows_behind_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leaf's M-step by hand: shared rows by their posteriors, and one row's weight of all."""
+    """A leaf's M-step by hand: shared rows by their posteriors, one row's weight of all, and how
+    far these take it."""
     monkeypatch.setattr(network_em, "ROUNDS", 0)
     start = views(1)
     circuit, parameters = collected(start)
@@ -238,10 +240,16 @@ def by_hand(inner: Circuit, own: Parameters, part: Array, posterior: Array) -> d
     root = inner.root
     parts = np.concatenate([found[c] for c in root.children]) * own[root.name]["weight"][0][:, None]
     share = parts / parts.sum(axis=0) * weight  # (components, rows)
-    mixed = {"weights": share.sum(axis=1) / share.sum()}
-    for i, variable in enumerate(inner.schema.names):
-        seen = ~np.isnan(rows[:, i])
-        mixed[variable] = share[:, seen] @ rows[seen, i] / share[:, seen].sum(axis=1)
+    way = share.sum() / (share.sum() + leaf_em.CAUTION)
+    weights = share.sum(axis=1) / share.sum()
+    mixed = {"weights": (1 - way) * own[root.name]["weight"][0] + way * weights}
+    for leaf in (n for n in inner.leaves() if n.family == "gaussian"):
+        for i, variable in enumerate(leaf.scope):
+            values = rows[:, inner.schema.index(variable)]
+            seen = ~np.isnan(values)
+            reach = share[:, seen].sum(axis=1)
+            ways, mean = reach / (reach + leaf_em.CAUTION), share[:, seen] @ values[seen] / reach
+            mixed[variable] = (1 - ways) * own[leaf.name]["mean"][:, i] + ways * mean
     return mixed
 
 

@@ -20,6 +20,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.replay import replay
 from fedcircuits.federation.summations import Chebyshev, Tree
 from fedcircuits.federation.wire import decode, encode
+from fedcircuits.learning.caution import cautious
 from fedcircuits.leaves import Gaussian
 from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.protocols import leaf_em
@@ -94,6 +95,7 @@ def test_rounds_equal_em_on_pooled_rows(
     monkeypatch: pytest.MonkeyPatch, target: str | None, rounds: int
 ) -> None:
     monkeypatch.setattr(leaf_em, "BEHIND", 0.0)
+    monkeypatch.setattr(leaf_em, "CAUTION", 0.0)
     parties = parts()
     start, _ = fitted(parties, refine=0, target=target)
     found, _ = fitted(parties, refine=rounds, target=target)
@@ -134,7 +136,9 @@ def test_the_holder_of_a_leaf_stands_behind_it_once() -> None:
         counts = program.counts(torch.from_numpy(seen[name]), packed, torch.from_numpy(own))
         rows = parties[holder].table.select(circuit.schema.names)
         total = counts.add(behind(program, packed, rows))
-        expected = program.unpack(program.maximise(total, packed, FREE))
+        maximum = program.maximise(total, packed, FREE)
+        moved = cautious(program, total, packed, maximum, leaf_em.CAUTION)
+        expected = program.unpack(moved)
         assert_close(found.views_[holder].parameters.circuits[name][1], expected)
 
 

@@ -35,6 +35,7 @@ def held_rows(parties: fc.Federation, model: fc.FedPC, share: float) -> tuple[Ar
 
 def test_rounds_on_the_other_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaf_em, "BEHIND", 0.0)
+    monkeypatch.setattr(leaf_em, "CAUTION", 0.0)
     monkeypatch.setattr(stopping, "PATIENCE", 9)
     parties = parts()
     start, _ = fitted(parties, refine=0)

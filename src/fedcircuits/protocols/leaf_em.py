@@ -4,6 +4,11 @@ Gaussians are seen in the mean and deviation of all rows of the party that holds
 are bounded in these deviations, or by those it begins with where these are smaller, so that no step
 has to raise them. The holder's rows stand behind every M-step with the weight of ``BEHIND`` rows: a
 leaf may be narrow or lack a category, not be a spike or call it impossible.
+
+Rows far out are few, and narrow Gaussians soon take them one by one. A broad one that has covered
+them all is then reached by a thousandth of a row, and plain EM would make it anew from that: new
+rows far out would be next to impossible. So units go as far as rows justify (caution.py), as if
+``CAUTION`` rows that look as they expect came with those that reach them.
 """
 
 from __future__ import annotations
@@ -20,11 +25,13 @@ from fedcircuits.circuits.evaluation.program import Counts, Packed, Program
 from fedcircuits.circuits.evaluation.statistics import Frame
 from fedcircuits.circuits.family import Array
 from fedcircuits.circuits.parameters import Parameters, inline
+from fedcircuits.learning.caution import cautious
 from fedcircuits.learning.table import Table
 from fedcircuits.leaves.gaussian import Gaussian
 
 NOTHING = 1e-12  # posteriors below it are left out
 BEHIND, SAMPLE = 1.0, 100  # weight and number of the rows behind every M-step
+CAUTION = 5.0  # rows: a unit that so many reach goes half of its way
 LEAST = 1e-4  # variance of a Gaussian, relative to that of all rows
 
 
@@ -88,7 +95,8 @@ class EMLeaf:
         return self.program.counts(self.x[:0], self.packed)
 
     def maximise(self, counts: Counts) -> None:
-        self.packed = self.program.maximise(counts, self.packed, self.rules)
+        maximum = self.program.maximise(counts, self.packed, self.rules)
+        self.packed = cautious(self.program, counts, self.packed, maximum, CAUTION)
 
     def learned(self) -> tuple[Circuit, Parameters]:
         return self.circuit, self.program.unpack(self.packed)
