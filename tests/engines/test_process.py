@@ -196,12 +196,13 @@ def test_scripts(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # Python's own words on the missing guard
+        stderr=subprocess.PIPE,
         text=True,
     ) as script:
-        assert script.stdout is not None
+        assert script.stdout is not None and script.stderr is not None
         told, number = script.stdout.readline(), int(script.stdout.readline())
         script.kill()
+        assert "Traceback" not in script.stderr.read()  # one line, and not one a party
     assert "a died while being started (exit code 1)" in told and "__main__" in told
     deadline = time.monotonic() + 10
     while Path(f"/proc/{number}").exists():

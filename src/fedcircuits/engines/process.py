@@ -19,6 +19,7 @@ are found by that alone.
 from __future__ import annotations
 
 import multiprocessing
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ def run(
     programs: Mapping[str, Program[T]], kept: Kept | None = None, *, timeout: float = 3600.0
 ) -> Outcome[T]:
     """Every party's result; ``kept`` is the work of an earlier run that failed."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        sys.exit(1)  # a party's process, which runs an unguarded script again: the caller says so
     hub: _Hub[T] = _Hub(tuple(programs), Outcome(kept=dict(kept or {})), timeout)
     try:
         for name, program in programs.items():
