@@ -4,6 +4,7 @@ A line has set, split, seed, row, and figures. What is there already is not run 
 nothing of the code that it comes from, so begin a new file after a change.
 """
 
+import argparse
 import json
 import time
 from collections.abc import Callable
@@ -29,6 +30,15 @@ class Kept:
                 own = json.loads(line)
                 key = (own.pop("set"), own.pop("split"), own.pop("seed"), own.pop("row"))
                 self.figures[key] = own
+
+    @classmethod
+    def asked(cls, description: str) -> tuple["Kept", int | None]:
+        """What the command line says: a file, and how many owners."""
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--owners", type=int)
+        parser.add_argument("--keep", type=Path, help="a file of JSON lines to add to")
+        given = parser.parse_args()
+        return cls(given.keep), given.owners
 
     def found(self, key: Key, work: Callable[[], Figures]) -> Figures:
         if key not in self.figures:

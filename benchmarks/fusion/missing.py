@@ -3,8 +3,6 @@
 On the semi-synthetic rows, random split, with the encoders of the tables.
 """
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,8 +104,4 @@ def run(kept: Kept | None = None, owners: int | None = None) -> list[Json]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Owners missing, and bytes.")
-    parser.add_argument("--owners", type=int)
-    parser.add_argument("--keep", type=Path, help="a file of JSON lines to add to")
-    given = parser.parse_args()
-    run(Kept(given.keep), given.owners)
+    run(*Kept.asked("Owners missing, and bytes."))

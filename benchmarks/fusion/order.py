@@ -6,9 +6,7 @@ permuting them changes nothing that a fusion could have relied on. Tied ones (we
 training) have one order, which permuting destroys.
 """
 
-import argparse
 import functools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -94,8 +92,4 @@ def run(kept: Kept | None = None, owners: int | None = None) -> list[Json]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="The order of numbers in representations.")
-    parser.add_argument("--owners", type=int)
-    parser.add_argument("--keep", type=Path, help="a file of JSON lines to add to")
-    given = parser.parse_args()
-    run(Kept(given.keep), given.owners)
+    run(*Kept.asked("The order of numbers in representations."))

@@ -8,12 +8,14 @@ import json
 import zipfile
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 from fedcircuits.circuits import files
+from fedcircuits.errors import FileError
 
 JUNK: tuple[object, ...] = (None, True, -1, "x", [], float("nan"), 10**400)
 Tensors = dict[str, np.ndarray]
@@ -44,6 +46,18 @@ def changed(
         for name, member in found.items():
             archive.writestr(name, member)
     return target.getvalue()
+
+
+def refused(data: bytes, ask: Callable[[str], np.ndarray], answers: np.ndarray) -> bool:
+    """By name; what is not refused answers as before. ``ask``: load the file, and ask it."""
+    Path("spoiled.fc").write_bytes(data)
+    try:
+        found = ask("spoiled.fc")
+    except FileError as error:
+        assert "spoiled.fc" in str(error) and len(str(error)) < 600
+        return True
+    assert np.array_equal(found, answers)
+    return False
 
 
 def part(data: bytes, member: str) -> Any:
