@@ -24,7 +24,7 @@ from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.circuits.evaluation.leaves import LeafStep
 from fedcircuits.circuits.evaluation.program import Program
 from fedcircuits.circuits.evaluation.step import Choice
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import DatasetError
 
 TOP = 255

@@ -18,8 +18,8 @@ import pytest
 
 from fedcircuits import datasets
 from fedcircuits.datasets import describe, find, load
+from fedcircuits.datasets.originals import Original, download
 from fedcircuits.errors import DatasetError
-from fedcircuits.originals import Original, download
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 FOLDER = next((p for p in datasets.places() if (p / "adult.parquet").is_file()), SHARED)

@@ -63,7 +63,7 @@ def test_nothing_is_loaded_before_it_is_asked_for() -> None:
     code = """
 import sys, fedcircuits as fc
 print("FedPC" in dir(fc), "torch" in sys.modules)
-from fedcircuits.circuits.family import family
+from fedcircuits.circuits.graph.family import family
 print(type(family("poisson")).__name__)
 """
     assert fresh(code).split() == ["True", "False", "Poisson"]
@@ -71,7 +71,7 @@ print(type(family("poisson")).__name__)
 
 def test_a_family_may_take_the_name_of_one_of_ours() -> None:
     code = """
-from fedcircuits.circuits.family import family, register
+from fedcircuits.circuits.graph.family import family, register
 class Mine:
     name = "gaussian"
 register(Mine())

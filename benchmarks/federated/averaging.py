@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 import fedcircuits as fc
 from benchmarks.federated import networks
-from fedcircuits.circuits.family import Array
-from fedcircuits.federation.collectives import broadcast, gather
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, recv, send
+from fedcircuits.federation.flow import Flow, recv_payload, send_payload
+from fedcircuits.federation.sums.collectives import broadcast_payload, gather_payloads
 
 PATIENCE = 5
 HELD = 10  # every tenth row is held back
@@ -54,21 +54,23 @@ def _waited(losses: Sequence[float]) -> bool:
 def averaged(table: fc.Table, target: str, width: int, seed: int) -> Flow[Learned]:
     """A party of FedAvg."""
     part, y = _classes(table, target)
-    yield from send(COORDINATOR, "scale/sums", networks.moments(part), "sums of its columns")
-    sums = np.asarray((yield from recv(COORDINATOR, "scale/all")))
+    yield from send_payload(
+        COORDINATOR, "scale/sums", networks.moments(part), "sums of its columns"
+    )
+    sums = np.asarray((yield from recv_payload(COORDINATOR, "scale/all")))
     x = networks.features(part, sums)
     held = torch.arange(len(y)) % HELD == 0
     network = networks.layers((x.shape[1], width, _size(table, target)), seed)
     rng, number = np.random.default_rng(seed), 0
     while True:
-        weights = np.asarray((yield from recv(COORDINATOR, f"round/weights/{number}")))
+        weights = np.asarray((yield from recv_payload(COORDINATOR, f"round/weights/{number}")))
         if not weights.size:
             return Learned(network, sums, number, ())
         networks.load(network, weights)
         told = {"loss": np.array([networks.loss(network, x[held], y[held]), len(y)])}
         networks.epoch(network, x[~held], y[~held], rng)
         own = {**told, "weights": networks.vector(network)}
-        yield from send(COORDINATOR, f"round/own/{number}", own, "its weights and loss")
+        yield from send_payload(COORDINATOR, f"round/own/{number}", own, "its weights and loss")
         number += 1
 
 
@@ -76,16 +78,16 @@ def averaging(
     members: Sequence[str], sizes: tuple[int, int, int], most: int, seed: int
 ) -> Flow[Learned]:
     """The coordinator of FedAvg."""
-    found = yield from gather(members, "scale/sums")
+    found = yield from gather_payloads(members, "scale/sums")
     sums = sum(np.asarray(found[m]) for m in members)
-    yield from broadcast(members, "scale/all", np.asarray(sums))
+    yield from broadcast_payload(members, "scale/all", np.asarray(sums))
     network = networks.layers(sizes, seed)
     losses: list[float] = []
     best = networks.vector(network).copy()
     for number in range(most):
         now = networks.vector(network).copy()
-        yield from broadcast(members, f"round/weights/{number}", now, "averaged weights")
-        own = yield from gather(members, f"round/own/{number}")
+        yield from broadcast_payload(members, f"round/weights/{number}", now, "averaged weights")
+        own = yield from gather_payloads(members, f"round/own/{number}")
         told = [own[m] for m in members]
         rows = np.array([t["loss"][1] for t in told])  # type: ignore[index, call-overload]
         losses.append(float(np.average([t["loss"][0] for t in told], weights=rows)))  # type: ignore[index, call-overload]
@@ -94,7 +96,7 @@ def averaging(
             break
         mean = np.average([t["weights"] for t in told], axis=0, weights=rows)  # type: ignore[index, call-overload]
         networks.load(network, mean)
-    yield from broadcast(members, f"round/weights/{len(losses)}", np.zeros(0, np.float32))
+    yield from broadcast_payload(members, f"round/weights/{len(losses)}", np.zeros(0, np.float32))
     networks.load(network, best)
     return Learned(network, np.asarray(sums), len(losses), tuple(losses))
 
@@ -113,14 +115,16 @@ def bottom(table: fc.Table, holder: str, width: int, seed: int) -> Flow[Learned]
     while True:
         for rows in networks.batches(int((~held).sum()), rng):
             values = network(x[~held][rows])
-            yield from send(holder, "batch/values", values.detach().numpy(), "numbers of rows")
-            back = np.array((yield from recv(holder, "batch/gradient")))
+            yield from send_payload(
+                holder, "batch/values", values.detach().numpy(), "numbers of rows"
+            )
+            back = np.array((yield from recv_payload(holder, "batch/gradient")))
             steps.zero_grad()
             values.backward(torch.from_numpy(back))
             steps.step()
-        yield from send(holder, "held/values", network(x[held]).detach().numpy())
+        yield from send_payload(holder, "held/values", network(x[held]).detach().numpy())
         number += 1
-        if (yield from recv(holder, "held/over")):
+        if (yield from recv_payload(holder, "held/over")):
             return Learned(network, sums, number, ())
 
 
@@ -145,20 +149,22 @@ def top(
             steps.step()
             for other, value in zip(others, heard, strict=True):
                 assert value.grad is not None
-                yield from send(other, "batch/gradient", value.grad.numpy(), "gradients of rows")
+                yield from send_payload(
+                    other, "batch/gradient", value.grad.numpy(), "gradients of rows"
+                )
         heard = yield from _heard(others, "held/values")
         with torch.no_grad():
             found = joint(torch.cat([own(x[held]), *heard], dim=1))
             losses.append(float(nn.functional.cross_entropy(found, y[held])))
         over = _waited(losses) or len(losses) == most
-        yield from broadcast(others, "held/over", over)
+        yield from broadcast_payload(others, "held/over", over)
         if over:
             break
     return Learned(own, sums, len(losses), tuple(losses), joint)
 
 
 def _heard(others: Sequence[str], tag: str) -> Flow[list[Tensor]]:
-    found = yield from gather(others, tag)
+    found = yield from gather_payloads(others, tag)
     return [torch.from_numpy(np.array(found[o])).requires_grad_() for o in others]
 
 

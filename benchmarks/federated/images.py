@@ -19,9 +19,9 @@ import fedcircuits as fc
 from benchmarks.federated.clock import Stopwatch
 from benchmarks.images import TOP
 from benchmarks.runner import Cell, Json, print_table
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import DatasetError
 
 PARTIES = (1, 2, 4, 8, 16)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import fedcircuits as fc
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 
 BATCH = 128
 RATE = 3e-3

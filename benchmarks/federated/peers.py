@@ -35,7 +35,7 @@ from benchmarks.federated import networks
 from benchmarks.federated.scores import spread
 from benchmarks.federated.sets import Data, halves, horizontal, hybrid, vertical
 from benchmarks.runner import Cell, Json, print_table, run_peer
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 
 SEEDS = range(5, 8)  # others than those that settings were tried out with
 MOST = 20_000  # rows of a set

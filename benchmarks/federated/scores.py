@@ -5,7 +5,7 @@ from sklearn.metrics import f1_score
 
 import fedcircuits as fc
 from benchmarks.federated.sets import Data
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 
 
 def macro_f1(model: fc.Model, data: Data) -> float:

@@ -24,10 +24,16 @@ import torch
 from benchmarks.fusion import released
 from benchmarks.fusion.sets import load
 from benchmarks.runner import Cell, Json, print_table
-from fedcircuits.circuits.family import Array
-from fedcircuits.learning.apart import Lesson, Schedule, learn, represented, shapes_with_head
-from fedcircuits.learning.fusion import FusionSettings, Gathered, fuse
-from fedcircuits.learning.networks import Recurrent
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.encoders.apart import (
+    Lesson,
+    Schedule,
+    learn,
+    represented,
+    shapes_with_head,
+)
+from fedcircuits.learning.encoders.networks import Recurrent
+from fedcircuits.methods.fusion.fitting import FusionSettings, Gathered, fuse
 
 NETWORK = Recurrent("lstm", 12, 2, 16)
 EPOCHS = 60

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.runner import Cell, Json, print_table
-from fedcircuits.learning.consensus_graph import (
+from fedcircuits.methods.fusion.consensus_graph import (
     REFERENCES,
     bias,
     reference_draws,

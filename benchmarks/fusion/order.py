@@ -25,9 +25,9 @@ from benchmarks.fusion.tables import (
     prepared,
 )
 from benchmarks.runner import Json, print_table
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.estimators.feature_fusion import FeatureFusion
-from fedcircuits.learning.encoders import Encoder, Frozen
+from fedcircuits.learning.encoders.encoders import Encoder, Frozen
 
 SETS, HOW = ("semi-synthetic", "digits"), "random"
 ORDERS = tuple(

@@ -31,8 +31,8 @@ import fedcircuits as fc
 from benchmarks.environments import cache_folder
 from benchmarks.fusion import released
 from fedcircuits import datasets
+from fedcircuits.datasets.originals import Original, download, verify
 from fedcircuits.errors import DatasetError
-from fedcircuits.originals import Original, download, verify
 
 Split = Literal["random", "time", "blocks"]
 SPLITS: dict[str, tuple[Split, Split]] = {

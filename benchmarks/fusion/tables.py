@@ -24,10 +24,10 @@ from benchmarks.fusion import together
 from benchmarks.fusion.kept import Figures, Kept
 from benchmarks.fusion.sets import SPLITS, TARGET, Owners, Split, load
 from benchmarks.runner import Cell, Json, print_table
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.estimators.feature_fusion import FeatureFusion
-from fedcircuits.learning.encoders import Frozen, SequenceEncoder
-from fedcircuits.learning.fusion import Gathered
+from fedcircuits.learning.encoders.encoders import Frozen, SequenceEncoder
+from fedcircuits.methods.fusion.fitting import Gathered
 
 SEEDS = range(10, 15)
 ENCODER = SequenceEncoder(epochs=20, learning_rate=0.01)

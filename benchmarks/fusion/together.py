@@ -16,16 +16,16 @@ from sklearn.base import clone
 
 import fedcircuits as fc
 from benchmarks.fusion.sets import TARGET
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.estimators import fusion_setup
 from fedcircuits.federation.agreement import in_agreed
-from fedcircuits.learning.apart import OWNERS, Learned, Training
-from fedcircuits.learning.encoders import Frozen, Job, NetworkEncoder
-from fedcircuits.learning.fusion import Fusion, FusionTraining, Gathered, Scale
-from fedcircuits.learning.networks import views
-from fedcircuits.learning.together import Session
-from fedcircuits.protocols.fusion import job_of
-from fedcircuits.protocols.fusion_rows import content_order
+from fedcircuits.learning.encoders.apart import OWNERS, Learned, Training
+from fedcircuits.learning.encoders.encoders import Frozen, Job, NetworkEncoder
+from fedcircuits.learning.encoders.networks import views
+from fedcircuits.methods.fusion.fitting import Fusion, FusionTraining, Gathered, Scale
+from fedcircuits.methods.fusion.rows import content_order
+from fedcircuits.methods.fusion.together import Session
+from fedcircuits.methods.fusion.training import job_of
 
 
 class Owners:

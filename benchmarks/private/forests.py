@@ -23,7 +23,7 @@ from benchmarks.data import density_set
 from benchmarks.runner import Json, write_json
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.learning.em import Schedule
-from fedcircuits.learning.forests import (
+from fedcircuits.methods.private_forest.forests import (
     Shape,
     joined,
     joined_parameters,

@@ -27,17 +27,17 @@ from benchmarks.peers.arrays import BOUND, inputs
 from benchmarks.private.clock import Slept
 from benchmarks.runner import Cell, Json, best, print_table, run_peer
 from fedcircuits.engines import memory
-from fedcircuits.federation.flow import Flow, Program, recv, send
-from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.division import Division, divided
-from fedcircuits.privacy.field import FIELD, Ring
-from fedcircuits.privacy.fixed_point import FixedPoint
-from fedcircuits.privacy.group import Group
-from fedcircuits.privacy.limbs import Elements
-from fedcircuits.privacy.products import product
-from fedcircuits.privacy.randomness import Stream, fresh_key
-from fedcircuits.privacy.shares import deal, reconstruct
-from fedcircuits.privacy.truncation import Cut, Masks, masks_made, truncated
+from fedcircuits.federation.flow import Flow, Program, recv_payload, send_payload
+from fedcircuits.privacy.arithmetic.compiling import compile_kernels
+from fedcircuits.privacy.arithmetic.field import FIELD, Ring
+from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
+from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.operations.division import Division, divided
+from fedcircuits.privacy.operations.products import product
+from fedcircuits.privacy.operations.truncation import Cut, Masks, masks_made, truncated
+from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
+from fedcircuits.privacy.sharing.shares import deal, reconstruct
 
 KINDS = ("kernel", "product", "truncation", "division")
 SIZES = (24, 1_000, 100_000)
@@ -87,9 +87,9 @@ def repeated(
 def waiting(me: str, tag: str) -> Flow[None]:
     others = [name for name in NAMES if name != me]
     for other in others:
-        yield from send(other, tag, 0)
+        yield from send_payload(other, tag, 0)
     for other in others:
-        yield from recv(other, tag)
+        yield from recv_payload(other, tag)
 
 
 def computed(

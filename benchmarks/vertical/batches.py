@@ -17,7 +17,7 @@ import fedcircuits as fc
 from benchmarks.runner import Cell, Json, print_table
 from benchmarks.vertical.clusters import between
 from benchmarks.vertical.sets import columns_of, htru2, synthetic
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 
 STARTS = 3
 BATCHES = 20

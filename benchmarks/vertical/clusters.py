@@ -19,8 +19,8 @@ from sklearn.mixture import GaussianMixture
 import fedcircuits as fc
 from benchmarks.runner import Cell, Json, print_table
 from benchmarks.vertical.sets import Labels, columns_of, geometric, htru2, names_of
-from fedcircuits.circuits.family import Array
-from fedcircuits.federation.topology import hubs
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.federation.sums.topology import hubs
 
 STARTS, GRAPHS = 5, 8
 PAPER = {"k-means": 76.7, "EM": 84.3, "cycle": 85.7, "geometric": 84.4, "scale-free": 87.2}

@@ -22,7 +22,7 @@ import fedcircuits as fc
 from benchmarks.federated.clock import Stopwatch
 from benchmarks.runner import Cell, Json, print_table
 from benchmarks.vertical.sets import COMPONENTS, columns_of, synthetic
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 
 ROWS, COLUMNS = 150_000, 100
 MORE = 10  # iterations

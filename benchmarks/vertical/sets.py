@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 import fedcircuits as fc
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.graphs import named
+from fedcircuits.federation.sums.graphs import named
 
 DENSE, SPARSE = 1550, 485  # links
 PARTIES = 100

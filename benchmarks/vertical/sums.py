@@ -14,11 +14,11 @@ import fedcircuits as fc
 from benchmarks.runner import Cell, Json, print_table
 from benchmarks.vertical.clusters import between
 from benchmarks.vertical.sets import COMPONENTS, DENSE, PARTIES, SPARSE, geometric, names_of
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.sums.collectives import Summing
 
 FEW, MANY = 100, 150_000  # rows
 ERROR = 1e-6

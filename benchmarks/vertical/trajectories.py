@@ -33,9 +33,9 @@ from benchmarks.vertical.sets import (
     geometric,
     synthetic,
 )
-from fedcircuits.circuits.family import Array
-from fedcircuits.federation.collectives import Summing
-from fedcircuits.federation.topology import hubs
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.topology import hubs
 
 PICTURE = Path(__file__).parents[2] / "docs" / "vertical.png"
 ROWS, FEW = 150_000, 500

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedcircuits import datasets, errors, testing
-    from fedcircuits.circuits import structures
-    from fedcircuits.circuits.circuit import Circuit
-    from fedcircuits.circuits.distribution import Distribution, Explanation
-    from fedcircuits.circuits.nodes import Fuse, Leaf, Node, Product, Sum
-    from fedcircuits.circuits.parameters import Parameters
-    from fedcircuits.circuits.schema import Schema, Variable
+    from fedcircuits.circuits.graph import structures
+    from fedcircuits.circuits.graph.circuit import Circuit
+    from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node, Product, Sum
+    from fedcircuits.circuits.graph.parameters import Parameters
+    from fedcircuits.circuits.questions.distribution import Distribution, Explanation
     from fedcircuits.errors import FedcircuitsError
     from fedcircuits.estimators.alignment import aligned
     from fedcircuits.estimators.einsum import EinsumNetwork
@@ -32,13 +31,14 @@ if TYPE_CHECKING:
     from fedcircuits.federation.federation import Federation, Party
     from fedcircuits.federation.ledger import Ledger
     from fedcircuits.federation.split import dirichlet, split
-    from fedcircuits.federation.summations import Chebyshev, Hub, Metropolis, Tree
-    from fedcircuits.federation.topology import Topology
+    from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
+    from fedcircuits.federation.sums.topology import Topology
     from fedcircuits.learning.batches import ParquetRows
-    from fedcircuits.learning.encoders import Frozen, SequenceEncoder, TabularEncoder
-    from fedcircuits.learning.predictors import DecisionTreeLeaf
-    from fedcircuits.learning.table import Table
+    from fedcircuits.learning.encoders.encoders import Frozen, SequenceEncoder, TabularEncoder
+    from fedcircuits.methods.trees.predictors import DecisionTreeLeaf
     from fedcircuits.privacy.secure_sum import Secret
+    from fedcircuits.tables.schema import Schema, Variable
+    from fedcircuits.tables.table import Table
 
 __version__ = "0.1.0"
 __all__ = [
@@ -97,15 +97,15 @@ __all__ = [
 _MODULES = {
     "datasets": "fedcircuits.datasets",
     "errors": "fedcircuits.errors",
-    "structures": "fedcircuits.circuits.structures",
+    "structures": "fedcircuits.circuits.graph.structures",
     "testing": "fedcircuits.testing",
 }
 _NAMES = {
-    "circuits.circuit": "Circuit",
-    "circuits.distribution": "Distribution Explanation",
-    "circuits.nodes": "Fuse Leaf Node Product Sum",
-    "circuits.parameters": "Parameters",
-    "circuits.schema": "Schema Variable",
+    "circuits.graph.circuit": "Circuit",
+    "circuits.questions.distribution": "Distribution Explanation",
+    "circuits.graph.nodes": "Fuse Leaf Node Product Sum",
+    "circuits.graph.parameters": "Parameters",
+    "tables.schema": "Schema Variable",
     "errors": "FedcircuitsError",
     "estimators.alignment": "aligned",
     "estimators.einsum": "EinsumNetwork",
@@ -123,12 +123,12 @@ _NAMES = {
     "federation.federation": "Federation Party",
     "federation.ledger": "Ledger",
     "federation.split": "dirichlet split",
-    "federation.summations": "Chebyshev Hub Metropolis Tree",
-    "federation.topology": "Topology",
+    "federation.sums.summations": "Chebyshev Hub Metropolis Tree",
+    "federation.sums.topology": "Topology",
     "learning.batches": "ParquetRows",
-    "learning.encoders": "Frozen SequenceEncoder TabularEncoder",
-    "learning.predictors": "DecisionTreeLeaf",
-    "learning.table": "Table",
+    "learning.encoders.encoders": "Frozen SequenceEncoder TabularEncoder",
+    "methods.trees.predictors": "DecisionTreeLeaf",
+    "tables.table": "Table",
     "privacy.secure_sum": "Secret",
 }
 _HOMES = {name: f"fedcircuits.{home}" for home, names in _NAMES.items() for name in names.split()}

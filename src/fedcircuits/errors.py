@@ -44,6 +44,21 @@ class ProtocolError(FedcircuitsError, RuntimeError):
     """A message that is not what the protocol says, or parties that wait for each other."""
 
 
+class MessageError(ProtocolError):
+    """A message that is not what its method says. It blames ``sender``, not whoever read it."""
+
+    def __init__(self, sender: str, tag: str, field: str, problem: str) -> None:
+        where = f"field {field!r}: " if field else ""
+        super().__init__(
+            f"{sender} sent {tag!r} that does not fit, {where}{problem}; "
+            f"is {sender}'s fedcircuits of the same version?"
+        )
+        self.sender, self.tag, self.field, self.problem = sender, tag, field, problem
+
+    def __reduce__(self) -> tuple[type[MessageError], tuple[str, str, str, str]]:
+        return type(self), (self.sender, self.tag, self.field, self.problem)
+
+
 class PartyLostError(FedcircuitsError, RuntimeError):
     """A party that failed, died or no longer answers while others still need it."""
 

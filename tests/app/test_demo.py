@@ -13,9 +13,9 @@ from matplotlib.image import imread
 
 import fedcircuits as fc
 from fedcircuits.app import demo
-from fedcircuits.app.pictures import bytes_drawing, federated_drawing
 from fedcircuits.app.report import png_of
-from fedcircuits.estimators.drawing import figure_of
+from fedcircuits.pictures.drawing import figure_of
+from fedcircuits.pictures.federation import bytes_drawing, federated_drawing
 
 SOURCE = Path(fc.__file__).parents[1]
 CHROMIUM = Path("/usr/bin/chromium")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import fedcircuits as fc
 from fedcircuits.app import cli
-from fedcircuits.circuits import files
+from fedcircuits.circuits.graph import files
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,11 @@ import numpy.typing as npt
 from scipy import stats
 from scipy.special import roots_legendre
 
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.family import Array, Arrays
-from fedcircuits.circuits.nodes import Leaf, Product, Sum
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.tables.schema import Schema
 
 CUTS = (-2.0, -1.0, 0.0, 0.5, 1.5, 3.0)  # where densities and events may have corners
 MOST = 40  # counts are below it

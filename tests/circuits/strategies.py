@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from fedcircuits.circuits import structures
-from fedcircuits.circuits.circuit import Circuit, reachable
-from fedcircuits.circuits.family import Array, Arrays
-from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.circuits.graph import structures
+from fedcircuits.circuits.graph.circuit import Circuit, reachable
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.tables.schema import Schema, Variable
 from tests.circuits.reference import CUTS
 
 FAMILIES = {  # by sort of variable

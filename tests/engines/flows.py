@@ -11,37 +11,37 @@ import numpy as np
 import threadpoolctl
 import torch
 
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.flow import Flow, compute, recv, send
+from fedcircuits.federation.flow import Flow, compute, recv_payload, send_payload
 from fedcircuits.federation.wire import Payload
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.table import Table
 
 
 def greet(me: str, others: list[str]) -> Flow[list[Payload]]:
     """Everybody to everybody."""
     for other in others:
-        yield from send(other, "greet/name", me)
+        yield from send_payload(other, "greet/name", me)
     found = []
     for other in others:
-        found.append((yield from recv(other, "greet/name")))
+        found.append((yield from recv_payload(other, "greet/name")))
     return found
 
 
 def pass_on(before: str, after: str, first: bool) -> Flow[int]:
     """A number around the ring, one more at every party."""
     if first:
-        yield from send(after, "ring/number", 1)
-    number = yield from recv(before, "ring/number")
+        yield from send_payload(after, "ring/number", 1)
+    number = yield from recv_payload(before, "ring/number")
     assert isinstance(number, int)
     if not first:
-        yield from send(after, "ring/number", number + 1)
+        yield from send_payload(after, "ring/number", number + 1)
     return number
 
 
 def killed(to: str, by: int) -> Flow[None]:
     yield from compute("sorting rows", partial(int, 7))
-    yield from send(to, "killed/word", "still here")
+    yield from send_payload(to, "killed/word", "still here")
     yield from compute("learning cluster 3", partial(_end, by))
 
 
@@ -57,7 +57,7 @@ def hear(sender: str, tags: list[str]) -> Flow[list[str]]:
     found = []
     for tag in tags:
         try:
-            found.append(str((yield from recv(sender, tag))))
+            found.append(str((yield from recv_payload(sender, tag))))
         except PartyLostError as lost:
             found.append(f"{lost.party}|{lost}")
     return found
@@ -106,11 +106,11 @@ def _end_of_file() -> None:
 
 def likelihood(table: Array) -> Flow[Array]:
     """The compiled kernels, in every process."""
-    from fedcircuits.circuits.circuit import Circuit
-    from fedcircuits.circuits.distribution import Distribution
-    from fedcircuits.circuits.nodes import Leaf, Sum
-    from fedcircuits.circuits.parameters import Parameters
-    from fedcircuits.circuits.schema import Schema
+    from fedcircuits.circuits.graph.circuit import Circuit
+    from fedcircuits.circuits.graph.nodes import Leaf, Sum
+    from fedcircuits.circuits.graph.parameters import Parameters
+    from fedcircuits.circuits.questions.distribution import Distribution
+    from fedcircuits.tables.schema import Schema
 
     circuit = Circuit((Leaf("x", "gaussian", ("x",), 2), Sum("root", ("x",))), Schema.real(["x"]))
     normal = {"mean": np.array([[0.0], [1.0]]), "variance": np.ones((2, 1))}

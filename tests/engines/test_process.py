@@ -18,9 +18,9 @@ import torch
 
 from fedcircuits.engines import memory, process
 from fedcircuits.errors import ProtocolError
-from fedcircuits.federation.collectives import HubSum
 from fedcircuits.federation.flow import Program
-from fedcircuits.learning.table import Table
+from fedcircuits.federation.sums.collectives import HubSum
+from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_engine, check_summation
 from tests.engines import flows
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from fedcircuits.circuits import files
+from fedcircuits.circuits.graph import files
 from fedcircuits.errors import FileError
 
 JUNK: tuple[object, ...] = (None, True, -1, "x", [], float("nan"), 10**400)

@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 
 import fedcircuits as fc
-from fedcircuits.circuits.schema import Schema
 from fedcircuits.errors import TableError
 from fedcircuits.learning.batches import Source
+from fedcircuits.tables.schema import Schema
 
 How = Literal["raise", "explain", "exit"]
 

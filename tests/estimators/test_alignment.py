@@ -9,7 +9,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.errors import ExtraMissingError, FederationError
-from fedcircuits.protocols import intersection
+from fedcircuits.methods.meeting import intersection
 
 
 def federation(private: bool = False) -> fc.Federation:

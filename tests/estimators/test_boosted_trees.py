@@ -13,7 +13,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.flow import Compute, Flow, Program
-from fedcircuits.federation.summations import Tree
+from fedcircuits.federation.sums.summations import Tree
 from tests.estimators.test_fedtrees import CANCER, SPLITS, federation, fitted, gaps
 
 # ---------------------------------------------------------------------- trees grown together

@@ -12,7 +12,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import fedcircuits as fc
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError, StructureError
 from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.learning.starts import clusters, start_from, start_from_regions

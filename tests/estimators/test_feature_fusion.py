@@ -18,7 +18,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, QueryError, TableError
 from fedcircuits.estimators.feature_fusion import FeatureFusion
-from fedcircuits.learning.encoders import SequenceEncoder, TabularEncoder
+from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
 
 ROWS, STEPS = 160, 4
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import FederationError, QueryError

@@ -14,7 +14,7 @@ from sklearn.metrics import f1_score
 import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, PartyLostError, QueryError, TableError
-from fedcircuits.federation.summations import Chebyshev
+from fedcircuits.federation.sums.summations import Chebyshev
 
 CANCER = fc.datasets.load("breast_cancer")
 SPLITS: dict[str, dict[str, Any]] = {

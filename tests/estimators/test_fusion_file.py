@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.circuits import files
+from fedcircuits.circuits.graph import files
 from fedcircuits.engines import memory
 from fedcircuits.errors import FileError
 from fedcircuits.estimators.feature_fusion import FeatureFusion

@@ -13,8 +13,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.circuits.nodes import Leaf, Product, Sum
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FileError, QueryError, TableError
 
 NAMES = ["age", "visits", "colour", "smoker", "plan"]

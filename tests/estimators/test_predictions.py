@@ -8,8 +8,8 @@ import polars
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.circuits.nodes import Leaf, Product, Sum
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import QueryError, TableError
 
 RED = {"colour": "red"}

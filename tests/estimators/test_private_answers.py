@@ -12,10 +12,10 @@ import fedcircuits as fc
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.federation.wire import decode
-from fedcircuits.privacy.field import FIELD
-from fedcircuits.protocols.private_points import one_hot
+from fedcircuits.methods.private_forest.points import one_hot
+from fedcircuits.privacy.arithmetic.field import FIELD
 from tests.estimators.test_private_forest import CLOSE, TABLE
-from tests.protocols.watched import Watched
+from tests.methods.watched import Watched
 
 ROWS = TABLE.rows(np.arange(12))
 

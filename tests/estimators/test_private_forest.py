@@ -16,8 +16,8 @@ from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import FederationError, PartyLostError, QueryError, StructureError
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.federation.flow import Program
-from fedcircuits.learning.forests import sum_weights
-from tests.protocols.watched import saying
+from fedcircuits.methods.private_forest.forests import sum_weights
+from tests.methods.watched import saying
 
 CLOSE = 2e-5  # nats
 

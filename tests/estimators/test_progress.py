@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fedcircuits.circuits.schema import Schema
-from fedcircuits.estimators import bars
+from fedcircuits.estimators import progress as bars
 from fedcircuits.estimators.learner import Learner, progress
 from fedcircuits.learning.batches import Source
+from fedcircuits.tables.schema import Schema
 
 
 class Slow(Learner):

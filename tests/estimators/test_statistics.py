@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FedcircuitsError, TableError
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.circuits import files
+from fedcircuits.circuits.graph import files
 from fedcircuits.errors import FederationError, FileError
 from fedcircuits.estimators.fedtrees import CollectedTrees
 from tests.estimators import damage

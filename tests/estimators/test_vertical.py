@@ -14,9 +14,9 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.estimators.vertical import VerticalGaussianMixture
-from fedcircuits.federation.summations import Chebyshev, Hub, Tree
+from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
 from tests.federation.cases import gaps, mixed_table
-from tests.protocols.vertical import NAMES, blocks_of, clustered, federation
+from tests.methods.vertical.mixtures import NAMES, blocks_of, clustered, federation
 
 X = clustered()
 BLOCKS = blocks_of(7, 3)

@@ -17,8 +17,8 @@ from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.estimators.vertical import VerticalGaussianMixture
 from fedcircuits.federation.flow import Flow, Program, Recv
-from fedcircuits.federation.summations import Chebyshev, Hub, Tree
-from tests.protocols.vertical import blocks_of, clustered, federation
+from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
+from tests.methods.vertical.mixtures import blocks_of, clustered, federation
 
 X = clustered()
 BLOCKS = blocks_of(7, 3)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 import fedcircuits as fc
-from fedcircuits.circuits.family import Array
-from fedcircuits.learning.table import Table
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.tables.table import Table
 
 QUICK = fc.MixtureOfProducts(2, max_iter=10)
 NAMES = ("age", "weight", "visits", "colour", "smoker", "risk")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.circuits.schema import Schema, Variable
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree, in_agreed
+from fedcircuits.tables.schema import Schema, Variable
 
 
 def of(*variables: Variable) -> Schema:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.alignment import align, common, restricted
 from fedcircuits.federation.federation import Federation
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.table import Table
 
 IDS = st.lists(st.integers(0, 30), min_size=1, max_size=20, unique=True)
 

@@ -14,14 +14,14 @@ from fedcircuits.federation.flow import (
     Send,
     compute,
     expect,
-    recv,
-    send,
+    recv_payload,
+    send_payload,
 )
 
 
 def double(other: str, factor: int) -> Flow[int]:
-    yield from send(other, "double/ask", 1, "a number")
-    found = expect((yield from recv(other, "double/answer")), int, other, "double/answer")
+    yield from send_payload(other, "double/ask", 1, "a number")
+    found = expect((yield from recv_payload(other, "double/answer")), int, other, "double/answer")
     return (yield from compute("doubling", lambda: factor * found))
 
 

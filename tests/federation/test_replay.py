@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcircuits.circuits.family import Array
-from fedcircuits.engines import memory, trials
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.engines import memory
 from fedcircuits.errors import PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Flow, Program, compute, send
+from fedcircuits.federation.flow import Flow, Program, compute, send_payload
 from fedcircuits.federation.replay import Message, Record, recording, replay
 from fedcircuits.federation.wire import decode, encode
+from fedcircuits.testing import trials
 
 
 def averaging() -> dict[str, Program[Array]]:
@@ -69,7 +70,7 @@ def test_a_loss_is_replayed() -> None:
 def test_steps_are_computed_again() -> None:
     def flow() -> Flow[None]:
         number = yield from compute("counting", lambda: 5)
-        yield from send("b", "count/number", number)
+        yield from send_payload("b", "count/number", number)
 
     assert replay(Program(flow, {}), Record().inbox) == [Message("b", "count/number", b"J5")]
 

@@ -4,12 +4,12 @@ import torch
 from scipy import stats
 
 import fedcircuits as fc
-from fedcircuits.circuits.family import IMPOSSIBLE
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import IMPOSSIBLE
 from fedcircuits.errors import ParameterError
 from fedcircuits.learning.batches import InMemory
 from fedcircuits.learning.em import Schedule, maximise_likelihood
 from fedcircuits.leaves import Binomial
+from fedcircuits.tables.schema import Variable
 from fedcircuits.testing import check_leaf
 
 COUNT = Variable("n", "count")

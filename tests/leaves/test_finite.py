@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.circuits.family import IMPOSSIBLE
+from fedcircuits.circuits.graph.family import IMPOSSIBLE
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import Bernoulli, Categorical, Indicator, finite
 from fedcircuits.testing import check_leaf

@@ -4,7 +4,7 @@ import torch
 from scipy import stats
 from scipy.special import digamma
 
-from fedcircuits.circuits.family import IMPOSSIBLE
+from fedcircuits.circuits.graph.family import IMPOSSIBLE
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import Exponential, Gamma
 from fedcircuits.testing import check_leaf

@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fedcircuits.circuits.family import IMPOSSIBLE
+from fedcircuits.circuits.graph.family import IMPOSSIBLE
 from fedcircuits.leaves import GaussianMass
 from fedcircuits.testing import check_leaf
 

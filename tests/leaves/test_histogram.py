@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedcircuits.circuits.family import IMPOSSIBLE
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import IMPOSSIBLE
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import CountHistogram, Histogram
+from fedcircuits.tables.schema import Variable
 from fedcircuits.testing import check_leaf
 
 P = {"edges": np.array([0.0, 1.0, 3.0]), "probability": np.array([0.4, 0.6])}

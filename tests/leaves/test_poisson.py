@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fedcircuits.circuits.family import IMPOSSIBLE
+from fedcircuits.circuits.graph.family import IMPOSSIBLE
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import Poisson
 from fedcircuits.testing import check_leaf

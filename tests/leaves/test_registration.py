@@ -1,7 +1,7 @@
 import pytest
 
 from fedcircuits import leaves
-from fedcircuits.circuits.family import FAMILIES
+from fedcircuits.circuits.graph.family import FAMILIES
 from fedcircuits.testing import check_leaf
 
 

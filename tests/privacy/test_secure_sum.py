@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, ParameterError, PartyLostError
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.replay import replay
 from fedcircuits.federation.wire import encode
-from fedcircuits.privacy.field import FIELD
-from fedcircuits.privacy.fixed_point import FixedPoint
-from fedcircuits.privacy.group import SHARE
+from fedcircuits.privacy.arithmetic.field import FIELD
+from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.testing import check_protocol, check_summation
 from tests.privacy.parties import answers, by_round, messages, names, programs, together
 

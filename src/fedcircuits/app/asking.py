@@ -18,14 +18,14 @@ from typing import Literal
 import numpy as np
 
 from fedcircuits.app.screen import one_line
-from fedcircuits.circuits.distribution import Distribution
-from fedcircuits.circuits.events import Evidence, parse_evidence, parse_question
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.regions import EVERYTHING, Event, conjunction
-from fedcircuits.circuits.scanner import Scanner
-from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.questions.distribution import Distribution
+from fedcircuits.circuits.questions.events import Evidence, parse_evidence, parse_question
+from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
+from fedcircuits.circuits.questions.scanner import Scanner
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.model import CircuitModel
+from fedcircuits.tables.schema import Schema, Variable
 
 _OPENING = re.compile(r"\s*(E|Pr?)\s*\(", re.IGNORECASE)
 

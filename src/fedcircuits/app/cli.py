@@ -174,7 +174,7 @@ def split(
     with clear():
         from fedcircuits.app import screen, training
         from fedcircuits.federation.split import split as cut
-        from fedcircuits.learning.table import Table
+        from fedcircuits.tables.table import Table
 
         whole = Table.read(table, row_id=row_id)
         if target is not None:

@@ -19,21 +19,21 @@ import numpy as np
 
 from fedcircuits import datasets
 from fedcircuits.app import crossing, report, screen
-from fedcircuits.app.pictures import bytes_drawing, federated_drawing
-from fedcircuits.circuits.distribution import Distribution
-from fedcircuits.circuits.events import parse_evidence
-from fedcircuits.circuits.parameters import WEIGHT
-from fedcircuits.estimators.beliefs import Beliefs
-from fedcircuits.estimators.drawing import Drawing, beside, figure_of
+from fedcircuits.circuits.graph.parameters import WEIGHT
+from fedcircuits.circuits.questions.distribution import Distribution
+from fedcircuits.circuits.questions.events import parse_evidence
 from fedcircuits.estimators.fedpc import FedPC
 from fedcircuits.estimators.learn_spn import LearnSPN
-from fedcircuits.estimators.marginals_picture import marginals_drawing, percent
 from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.model import CircuitModel, Model
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.split import Skew, split
-from fedcircuits.learning.table import Table
+from fedcircuits.pictures.beliefs import Beliefs
+from fedcircuits.pictures.drawing import Drawing, beside, figure_of
+from fedcircuits.pictures.federation import bytes_drawing, federated_drawing
+from fedcircuits.pictures.marginals import marginals_drawing, percent
+from fedcircuits.tables.table import Table
 
 TARGET, EVENT, EVIDENCE = "diagnosis", "diagnosis = malignant", "mean radius > 15"
 HOSPITALS = ["north", "south", "west"]

@@ -9,11 +9,11 @@ from pathlib import Path
 from fedcircuits.app import screen
 from fedcircuits.app.crossing import listed
 from fedcircuits.app.report import Grid
-from fedcircuits.circuits import files
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.nodes import Fuse, Leaf
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.graph import files
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.nodes import Fuse, Leaf
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.tables.schema import Schema
 
 MOST_CATEGORIES = 8
 

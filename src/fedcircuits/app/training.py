@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import cast
 
 from fedcircuits.app import crossing, report, screen
-from fedcircuits.circuits import files
+from fedcircuits.circuits.graph import files
 from fedcircuits.errors import FederationError, FileError, PartyLostError, TableError
-from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.einsum import EinsumNetwork
 from fedcircuits.estimators.fedpc import FedPC
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.mixture import MixtureOfProducts
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.split import Skew, dirichlet
-from fedcircuits.learning.readers import SUFFIXES, existing
-from fedcircuits.learning.table import Table
-from fedcircuits.protocols.one_pass import Learner
+from fedcircuits.methods.fedpc.training import Learner
+from fedcircuits.tables.readers import SUFFIXES, existing
+from fedcircuits.tables.table import Table
 
 LEARNERS = {
     "learn-spn": LearnSPN,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from fedcircuits.errors import FedcircuitsError, PartyLostError, ProtocolError
+from fedcircuits.errors import FedcircuitsError, MessageError, PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program, Recv, Send
 from fedcircuits.federation.ledger import Ledger
 
@@ -36,12 +36,15 @@ def failure(party: str, at: str, error: BaseException) -> PartyLostError:
     """What the others hear: who failed at which step; the cause only if we wrote its text.
 
     Texts of other libraries' errors may hold data, so of these only the kind is told. A party that
-    was lost because another one was blames that one.
+    was lost because another one was, or because of another one's message, blames that one.
     """
     if isinstance(error, PartyLostError):
         return error
-    told = str(error) if isinstance(error, FedcircuitsError) else type(error).__name__
-    lost = PartyLostError(party, f"{party} failed while {at}: {told}")
+    if isinstance(error, MessageError):
+        lost = PartyLostError(error.sender, str(error))
+    else:
+        told = str(error) if isinstance(error, FedcircuitsError) else type(error).__name__
+        lost = PartyLostError(party, f"{party} failed while {at}: {told}")
     lost.__cause__ = error
     return lost
 

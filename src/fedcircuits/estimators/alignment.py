@@ -10,7 +10,7 @@ from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.protocols import intersection
+from fedcircuits.methods.meeting import intersection
 
 
 def aligned(

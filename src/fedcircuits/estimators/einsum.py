@@ -14,14 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.gradient import Differentiable
 from fedcircuits.circuits.evaluation.program import Program
 from fedcircuits.circuits.evaluation.step import Rules
-from fedcircuits.circuits.family import AnyFamily, Array
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema
-from fedcircuits.circuits.structures import (
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import AnyFamily, Array
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.graph.structures import (
     LeafFamily,
     by_kind,
     class_conditional,
@@ -34,6 +33,7 @@ from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import Fitted, Schedule, maximise_likelihood, mean_log_likelihood
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from, start_from_regions
 from fedcircuits.leaves import Gaussian, GaussianMass
+from fedcircuits.tables.schema import Schema
 
 LEAST = 1e-4  # variance of a leaf, where the user gives no bound
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
-from fedcircuits.circuits.distribution import Distribution
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.estimators.learner import Learner, in_memory
 from fedcircuits.estimators.model import CircuitModel, Given
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.external import DensityEstimator, Outside, learned, to_circuit
+from fedcircuits.tables.schema import Schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,31 +14,33 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Scalar, Schema
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.estimators import fusion_file, fusion_pictures, fusion_setup, questions
-from fedcircuits.estimators.bars import Bar
+from fedcircuits.estimators import fusion_file, fusion_setup, questions
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.task import Task, for_task
 from fedcircuits.estimators.training import Run, State, require_federation, run_training
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.sums.collectives import Summing
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.learning.consensus_graph import Reference
-from fedcircuits.learning.decoding import values_of
-from fedcircuits.learning.fusion import Fusion, Gathered
-from fedcircuits.learning.heads import Align, Head
-from fedcircuits.learning.together import Together
-from fedcircuits.learning.votes import Vote
-from fedcircuits.protocols import fusion, fusion_query
-from fedcircuits.protocols.fused import FusionView, OwnerView
-from fedcircuits.protocols.fusion import Trained
-from fedcircuits.protocols.fusion_rows import Traffic
+from fedcircuits.methods.fusion import query as fusion_query
+from fedcircuits.methods.fusion import training as fusion
+from fedcircuits.methods.fusion.consensus_graph import Reference
+from fedcircuits.methods.fusion.fitting import Fusion, Gathered
+from fedcircuits.methods.fusion.fused import FusionView, OwnerView
+from fedcircuits.methods.fusion.heads import Align, Head
+from fedcircuits.methods.fusion.rows import Traffic
+from fedcircuits.methods.fusion.together import Together
+from fedcircuits.methods.fusion.training import Trained
+from fedcircuits.methods.fusion.votes import Vote
+from fedcircuits.pictures import fusion as fusion_pictures
+from fedcircuits.tables.decoding import values_of
+from fedcircuits.tables.schema import Scalar, Schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

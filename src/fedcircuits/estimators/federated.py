@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedcircuits.circuits.askable import Askable, Regions
 from fedcircuits.circuits.evaluation.network import Network
 from fedcircuits.circuits.evaluation.program import Packed
-from fedcircuits.circuits.family import Array, Region
-from fedcircuits.circuits.regions import EVERYTHING, Event
+from fedcircuits.circuits.graph.family import Array, Region
+from fedcircuits.circuits.questions.queryable import Askable, Regions
+from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.training import answered
@@ -20,8 +20,8 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, View
-from fedcircuits.protocols import query
-from fedcircuits.protocols.query import Asked
+from fedcircuits.methods.fedpc import query
+from fedcircuits.methods.fedpc.query import Asked
 
 T = TypeVar("T")
 

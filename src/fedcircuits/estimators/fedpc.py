@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError
-from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.federated import FederatedDistribution
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.model import CircuitModel, Given, Model
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.training import (
     Run,
     State,
@@ -27,16 +27,16 @@ from fedcircuits.estimators.training import (
     run_training,
 )
 from fedcircuits.estimators.vertical_setup import left_of
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
+from fedcircuits.federation.sums.collectives import Summing
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.fedpc import training as one_pass
+from fedcircuits.methods.fedpc.planning import HUB, Plan, Rule, Shared
+from fedcircuits.methods.fedpc.training import Learner, Trained
 from fedcircuits.privacy.secure_sum import Secret
-from fedcircuits.protocols import one_pass
-from fedcircuits.protocols.one_pass import Learner, Trained
-from fedcircuits.protocols.planning import HUB, Plan, Rule, Shared
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,15 +14,14 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Scalar, Schema
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import questions, trees_file
-from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.task import Task, for_task
 from fedcircuits.estimators.training import (
     Run,
@@ -34,18 +33,19 @@ from fedcircuits.estimators.training import (
     require_summing,
     run_training,
 )
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
-from fedcircuits.federation.summations import Gossip, Hub
-from fedcircuits.learning.decoding import values_of
-from fedcircuits.learning.predictors import DecisionTreeLeaf, Predictor
-from fedcircuits.learning.table import Table
-from fedcircuits.protocols import bagging
-from fedcircuits.protocols.bag import Bag, fused, party_vector
-from fedcircuits.protocols.bagging import Grow, Join, Plan, Trained, Weights
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.summations import Gossip, Hub
+from fedcircuits.methods.trees import training as bagging
+from fedcircuits.methods.trees.bag import Bag, fused, party_vector
+from fedcircuits.methods.trees.predictors import DecisionTreeLeaf, Predictor
+from fedcircuits.methods.trees.training import Grow, Join, Plan, Trained, Weights
+from fedcircuits.tables.decoding import values_of
+from fedcircuits.tables.schema import Scalar, Schema
+from fedcircuits.tables.table import Table
 
 Result = Bag | Trained
 

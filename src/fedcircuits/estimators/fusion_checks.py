@@ -10,11 +10,11 @@ from fedcircuits.errors import FederationError
 from fedcircuits.estimators.training import require_summing
 from fedcircuits.federation.federation import Federation
 from fedcircuits.learning.arguments import as_number, is_size, require_seed
-from fedcircuits.learning.consensus_graph import Reference
-from fedcircuits.learning.heads import Head
-from fedcircuits.learning.together import Together
-from fedcircuits.learning.votes import VOTES
-from fedcircuits.protocols.fusion_rows import TRAFFIC
+from fedcircuits.methods.fusion.consensus_graph import Reference
+from fedcircuits.methods.fusion.heads import Head
+from fedcircuits.methods.fusion.rows import TRAFFIC
+from fedcircuits.methods.fusion.together import Together
+from fedcircuits.methods.fusion.votes import VOTES
 
 if TYPE_CHECKING:
     from fedcircuits.estimators.feature_fusion import FeatureFusion

@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, TypeVar, get_args
 
-from fedcircuits.circuits import files
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.circuits.graph import files
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FileError
@@ -35,11 +34,18 @@ from fedcircuits.estimators.summing_file import summing_of, summing_stored
 from fedcircuits.estimators.task import Task
 from fedcircuits.estimators.training import refuse_to_collect
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.learning.encoder_files import StoredEncoder, stored, suits
-from fedcircuits.learning.encoders import Encoder, Frozen, NetworkEncoder, Silent
-from fedcircuits.learning.foreign_encoders import ForeignEncoder
-from fedcircuits.learning.fusion import Fusion, FusionSettings
-from fedcircuits.learning.fusion_files import (
+from fedcircuits.learning.encoders.encoders import Encoder, Frozen, NetworkEncoder, Silent
+from fedcircuits.learning.encoders.files import StoredEncoder, stored, suits
+from fedcircuits.learning.encoders.foreign import ForeignEncoder
+from fedcircuits.learning.stored import (
+    AnyArray,
+    Fields,
+    StoredArrays,
+    overall_of,
+    plain,
+    read_from,
+)
+from fedcircuits.methods.fusion.files import (
     MOST_SEEDS,
     Sizes,
     fusion_of,
@@ -49,18 +55,12 @@ from fedcircuits.learning.fusion_files import (
     votes_of,
     votes_stored,
 )
-from fedcircuits.learning.stored import (
-    AnyArray,
-    Fields,
-    StoredArrays,
-    overall_of,
-    plain,
-    read_from,
-)
-from fedcircuits.learning.together import Together
-from fedcircuits.learning.votes import Votes
-from fedcircuits.protocols.fused import FusionView, OwnerView, graph_of
-from fedcircuits.protocols.fusion_rows import TRAFFIC
+from fedcircuits.methods.fusion.fitting import Fusion, FusionSettings
+from fedcircuits.methods.fusion.fused import FusionView, OwnerView, graph_of
+from fedcircuits.methods.fusion.rows import TRAFFIC
+from fedcircuits.methods.fusion.together import Together
+from fedcircuits.methods.fusion.votes import Votes
+from fedcircuits.tables.schema import Schema, Variable
 
 if TYPE_CHECKING:
     from fedcircuits.estimators.feature_fusion import FeatureFusion

@@ -16,20 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FederationError, ParameterError, QueryError
 from fedcircuits.estimators import fusion_checks
-from fedcircuits.estimators.bars import current
+from fedcircuits.estimators.progress import current
 from fedcircuits.estimators.training import at_one_party
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.alignment import id_texts
 from fedcircuits.federation.federation import Federation, Party
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.learning.consensus_graph import given
-from fedcircuits.learning.encoders import (
+from fedcircuits.learning.encoders.encoders import (
     Encoder,
     Job,
     NetworkEncoder,
@@ -39,10 +37,12 @@ from fedcircuits.learning.encoders import (
     fit_all,
     nothing_to_read,
 )
-from fedcircuits.learning.fusion import FusionSettings, GraphName
-from fedcircuits.learning.table import Table
-from fedcircuits.learning.votes import VOTES
-from fedcircuits.protocols.fusion import Plan, ids_of, job_of, step_of
+from fedcircuits.methods.fusion.consensus_graph import given
+from fedcircuits.methods.fusion.fitting import FusionSettings, GraphName
+from fedcircuits.methods.fusion.training import Plan, ids_of, job_of, step_of
+from fedcircuits.methods.fusion.votes import VOTES
+from fedcircuits.tables.schema import Schema, Variable
+from fedcircuits.tables.table import Table
 
 if TYPE_CHECKING:
     from fedcircuits.estimators.feature_fusion import FeatureFusion

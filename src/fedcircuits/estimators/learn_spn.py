@@ -6,17 +6,17 @@ from typing import Literal, Self
 
 import numpy as np
 
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.nodes import Leaf, Sum
-from fedcircuits.circuits.parameters import WEIGHT, Parameters, inline
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import Schedule, maximise_likelihood
-from fedcircuits.learning.learn_spn import Settings, learn_spn
-from fedcircuits.learning.pruning import prune
-from fedcircuits.learning.table import Table
+from fedcircuits.learning.spn.learn_spn import Settings, learn_spn
+from fedcircuits.learning.spn.pruning import prune
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
 
 CONTEXT = 5_000  # rows that stand for a whole table
 

@@ -10,19 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.step import Rules
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import TableError
-from fedcircuits.estimators.bars import Bar, current
 from fedcircuits.estimators.model import Model, Rows
+from fedcircuits.estimators.progress import Bar, current
 from fedcircuits.learning.batches import PIECE, InMemory, ParquetRows, Source
 from fedcircuits.learning.em import Schedule, maximise_likelihood
-from fedcircuits.learning.readers import suffix_of
-from fedcircuits.learning.series import refuse_series
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.readers import suffix_of
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.series import refuse_series
+from fedcircuits.tables.table import Table
 
 Training = Rows | ParquetRows | str | os.PathLike[str]
 Weights = npt.ArrayLike | None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.circuits.schema import Schema
-from fedcircuits.circuits.structures import mixture_of_products
+from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.estimators.learner import Learner
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.em import Schedule
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
+from fedcircuits.tables.schema import Schema
 
 
 class MixtureOfProducts(Learner):

@@ -18,18 +18,18 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from fedcircuits.circuits import files
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.distribution import Distribution, Explanation
-from fedcircuits.circuits.events import Evidence, parse_evidence
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.regions import EVERYTHING, Event, conjunction
-from fedcircuits.circuits.schema import Scalar, Schema
+from fedcircuits.circuits.graph import files
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.questions.distribution import Distribution, Explanation
+from fedcircuits.circuits.questions.events import Evidence, parse_evidence
+from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
 from fedcircuits.errors import FileError, QueryError
 from fedcircuits.estimators import questions
-from fedcircuits.learning.decoding import values_of
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.decoding import values_of
+from fedcircuits.tables.schema import Scalar, Schema
+from fedcircuits.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,7 +177,7 @@ class Model(BaseEstimator):  # type: ignore[misc]
     def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
         """A picture: the circuit by layers, and every variable's distribution, before and after
         ``given``."""
-        from fedcircuits.estimators import pictures
+        from fedcircuits.pictures import model as pictures
 
         return pictures.picture(self, given, columns)
 

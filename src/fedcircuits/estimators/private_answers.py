@@ -11,21 +11,21 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedcircuits.circuits.askable import Askable, Regions
-from fedcircuits.circuits.family import Array, Region
-from fedcircuits.circuits.regions import EVERYTHING, Event
+from fedcircuits.circuits.graph.family import Array, Region
+from fedcircuits.circuits.questions.queryable import Askable, Regions
+from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.identity import Identity
-from fedcircuits.privacy.randomness import fresh_key
-from fedcircuits.privacy.sealing import sealed
-from fedcircuits.protocols import private_query
-from fedcircuits.protocols.private_masks import Prepared, prepare
-from fedcircuits.protocols.private_model import Forest, Shares
-from fedcircuits.protocols.private_points import one_hot
+from fedcircuits.methods.private_forest import query as private_query
+from fedcircuits.methods.private_forest.masks import Prepared, prepare
+from fedcircuits.methods.private_forest.model import Forest, Shares
+from fedcircuits.methods.private_forest.points import one_hot
+from fedcircuits.privacy.arithmetic.compiling import compile_kernels
+from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.privacy.channels.sealing import sealed
+from fedcircuits.privacy.sharing.randomness import fresh_key
 
 T = TypeVar("T")
 Seal = Callable[[Mapping[str, Program[T]]], Mapping[str, Program[T]]]

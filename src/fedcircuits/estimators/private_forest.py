@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.estimators.private_answers import Holders, PrivateDistribution, covered
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.training import Run, State, require_federation, run_training
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.learning.forests import LeafChoice, Shape, Weighting, sum_weights
-from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.group import SHARE
-from fedcircuits.privacy.identity import Identity
-from fedcircuits.privacy.randomness import fresh_key
-from fedcircuits.privacy.truncation import MASKED
-from fedcircuits.protocols import private_forest
-from fedcircuits.protocols.private_agreement import same_variables
-from fedcircuits.protocols.private_forest import Combine, Plan, Trained
-from fedcircuits.protocols.private_model import Forest, Shares
-from fedcircuits.protocols.private_opening import opening
+from fedcircuits.methods.private_forest import training as private_forest
+from fedcircuits.methods.private_forest.agreement import same_variables
+from fedcircuits.methods.private_forest.forests import LeafChoice, Shape, Weighting, sum_weights
+from fedcircuits.methods.private_forest.model import Forest, Shares
+from fedcircuits.methods.private_forest.opening import opening
+from fedcircuits.methods.private_forest.training import Combine, Plan, Trained
+from fedcircuits.privacy.arithmetic.compiling import compile_kernels
+from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.privacy.operations.truncation import MASKED
+from fedcircuits.privacy.sharing.group import SHARE
+from fedcircuits.privacy.sharing.randomness import fresh_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fedcircuits.circuits.distribution import Explanation
-from fedcircuits.circuits.events import parse_event, parse_evidence
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.regions import Event, conjunction, of_codes
-from fedcircuits.circuits.schema import Scalar, Schema
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.questions.distribution import Explanation
+from fedcircuits.circuits.questions.events import parse_event, parse_evidence
+from fedcircuits.circuits.questions.regions import Event, conjunction, of_codes
 from fedcircuits.errors import QueryError, TableError
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.schema import Scalar, Schema
+from fedcircuits.tables.table import Table
 
 AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 

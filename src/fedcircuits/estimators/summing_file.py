@@ -10,9 +10,9 @@ from dataclasses import fields
 
 from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators.training import require_summing
-from fedcircuits.federation.collectives import Summing
-from fedcircuits.federation.summations import Chebyshev, Hub, Metropolis, Tree
-from fedcircuits.federation.topology import Links, Topology
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
+from fedcircuits.federation.sums.topology import Links, Topology
 from fedcircuits.learning.stored import Fields, plain
 from fedcircuits.privacy.secure_sum import Secret
 

@@ -11,12 +11,12 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.federation import Federation
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.schema import Variable
+from fedcircuits.tables.table import Table
 
 Task: TypeAlias = Literal["auto", "classes", "number"]
 FEW = 20  # different whole numbers

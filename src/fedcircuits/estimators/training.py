@@ -11,14 +11,14 @@ from typing import Generic, TypeVar
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine, Kept
 from fedcircuits.errors import FederationError, PartyLostError
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.learning.series import refuse_series
-from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.randomness import fresh_key
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.sharing.randomness import fresh_key
+from fedcircuits.tables.series import refuse_series
 
 T = TypeVar("T")
 Programs = Callable[[Federation], Mapping[str, Program[T]]]

@@ -9,13 +9,11 @@ from typing import Self
 import numpy as np
 import torch
 
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema
-from fedcircuits.circuits.structures import LeafFamily, by_kind, latent_tree
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, latent_tree
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, ParameterError, StructureError
-from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.learner import (
     Learner,
     Training,
@@ -24,6 +22,7 @@ from fedcircuits.estimators.learner import (
     in_memory,
     progress,
 )
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.training import (
     State,
     at_one_party,
@@ -31,19 +30,20 @@ from fedcircuits.estimators.training import (
     require_summing,
     run_training,
 )
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.summations import Hub
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.learning.batches import InMemory, Source
+from fedcircuits.learning.chow_liu.tree_mixtures import learn_mixture, mixture_circuit
+from fedcircuits.learning.chow_liu.trees import chow_liu_circuit, learn_tree
 from fedcircuits.learning.em import Schedule
-from fedcircuits.learning.independence import OneHot, pair_tables
+from fedcircuits.learning.spn.independence import OneHot, pair_tables
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
-from fedcircuits.learning.tree_mixtures import learn_mixture, mixture_circuit
-from fedcircuits.learning.trees import chow_liu_circuit, learn_tree
-from fedcircuits.protocols import summed_counts
-from fedcircuits.protocols.private_agreement import same_variables
+from fedcircuits.methods.chow_liu import training as summed_counts
+from fedcircuits.methods.private_forest.agreement import same_variables
+from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
 TWO = "of two parties each works out the other's counts: it takes its own off the sum"

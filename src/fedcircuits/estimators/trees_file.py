@@ -16,18 +16,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedcircuits.circuits import files
-from fedcircuits.circuits.circuit import PREDICTOR, Circuit
-from fedcircuits.circuits.family import Array, Arrays
-from fedcircuits.circuits.nodes import Fuse, Leaf
-from fedcircuits.circuits.parameters import WEIGHT, Parameters
-from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.circuits.graph import files
+from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Fuse, Leaf
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators.model import require_estimator
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.learning.predictors import DecisionTreeLeaf, Predictor
 from fedcircuits.learning.stored import AnyArray, Fields, StoredArrays, overall_of, read_from
-from fedcircuits.protocols.bag import Bag, fuse_of
+from fedcircuits.methods.trees.bag import Bag, fuse_of
+from fedcircuits.methods.trees.predictors import DecisionTreeLeaf, Predictor
+from fedcircuits.tables.schema import Schema, Variable
 
 ESTIMATOR = "FedTrees"
 KINDS = {np.dtype(kind) for kind in (np.float64, np.int64, np.bool_)}  # of a tree's arrays

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError
-from fedcircuits.estimators.bars import Bar
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.training import Run, State, run_training
 from fedcircuits.estimators.vertical_model import VerticalModel
 from fedcircuits.estimators.vertical_setup import (
@@ -26,15 +26,15 @@ from fedcircuits.estimators.vertical_setup import (
     vertical,
     weights_of,
 )
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.summations import Hub
-from fedcircuits.learning.blocks import check_leaves
-from fedcircuits.protocols import vertical_em
-from fedcircuits.protocols.vertical_mixture import Init, Mixed, Plan, Progress
-from fedcircuits.protocols.vertical_rows import holders
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.summations import Hub
+from fedcircuits.methods.vertical import training as vertical_em
+from fedcircuits.methods.vertical.blocks import check_leaves
+from fedcircuits.methods.vertical.mixture import Init, Mixed, Plan, Progress
+from fedcircuits.methods.vertical.rows import holders
 
 HUB = Hub()
 

@@ -9,13 +9,12 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError
 from fedcircuits.estimators import questions
-from fedcircuits.estimators.bars import Bar
 from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.training import (
     Run,
     State,
@@ -31,16 +30,17 @@ from fedcircuits.estimators.vertical_setup import (
     vertical,
     weights_of,
 )
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.summations import Hub
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.protocols import vertical_kmeans
-from fedcircuits.protocols.vertical_answers import Best, Nearness
-from fedcircuits.protocols.vertical_kmeans import Clustered, KMeansPlan
-from fedcircuits.protocols.vertical_rows import leader_of
+from fedcircuits.methods.vertical import kmeans as vertical_kmeans
+from fedcircuits.methods.vertical.answers import Best, Nearness
+from fedcircuits.methods.vertical.kmeans import Clustered, KMeansPlan
+from fedcircuits.methods.vertical.rows import leader_of
+from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
 

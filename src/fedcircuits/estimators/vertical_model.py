@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.federated import FederatedDistribution
@@ -21,8 +21,8 @@ from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.learning.blocks import Outside
-from fedcircuits.protocols.vertical_answers import Densities, Mixing
+from fedcircuits.methods.vertical.answers import Densities, Mixing
+from fedcircuits.methods.vertical.blocks import Outside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

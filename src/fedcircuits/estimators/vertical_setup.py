@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.outcome import Engine, Kept
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators.training import (
@@ -22,17 +21,18 @@ from fedcircuits.estimators.training import (
     require_federation,
     require_summing,
 )
-from fedcircuits.federation.collectives import Summing
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.summations import Gossip, Tree
-from fedcircuits.federation.topology import Links, Neighbourhood, Topology, hubs
-from fedcircuits.learning.table import Table
-from fedcircuits.protocols import vertical_answers
-from fedcircuits.protocols.vertical_answers import Best, Mixing, Terms
-from fedcircuits.protocols.vertical_mixture import Plan, Progress
-from fedcircuits.protocols.vertical_rows import Hello, check_holdings
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.summations import Gossip, Tree
+from fedcircuits.federation.sums.topology import Links, Neighbourhood, Topology, hubs
+from fedcircuits.methods.vertical import answers as vertical_answers
+from fedcircuits.methods.vertical.answers import Best, Mixing, Terms
+from fedcircuits.methods.vertical.mixture import Plan, Progress
+from fedcircuits.methods.vertical.rows import Hello, check_holdings
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
 
 T = TypeVar("T")
 Weights: TypeAlias = npt.ArrayLike | Mapping[str, float] | None  # or a pandas Series by row id

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fedcircuits.circuits.schema import Kind, Scalar, Schema, Variable
 from fedcircuits.errors import FederationError
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.schema import Kind, Scalar, Schema, Variable
+from fedcircuits.tables.table import Table
 
 WIDTH: dict[Kind, int] = {"boolean": 0, "category": 1, "count": 2, "real": 3}
 

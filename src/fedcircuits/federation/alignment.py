@@ -15,7 +15,7 @@ import numpy as np
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import Federation, Party, row_ids
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.table import Table
 
 
 def align(federation: Federation) -> dict[str, Labels]:

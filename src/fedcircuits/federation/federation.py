@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fedcircuits.circuits.schema import Schema
 from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.agreement import agree
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
 
 COORDINATOR = "coordinator"  # the role that plans and joins; it holds no rows
 SplitKind = Literal["horizontal", "vertical", "hybrid"]

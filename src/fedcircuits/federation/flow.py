@@ -15,12 +15,13 @@ arrive in the order they were sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from fedcircuits.errors import ProtocolError
-from fedcircuits.federation.wire import Payload
+from fedcircuits.errors import MessageError, ProtocolError
+from fedcircuits.federation.messages import M, Message, decode_message
+from fedcircuits.federation.wire import Encoded, Payload, encode
 
 T = TypeVar("T")
 
@@ -63,16 +64,51 @@ class Program(Generic[T]):
         return self.function(**self.arguments)
 
 
-def send(receiver: str, tag: str, payload: Payload, reveals: str = "") -> Flow[None]:
+def send_payload(receiver: str, tag: str, payload: Payload, reveals: str = "") -> Flow[None]:
     yield Send(receiver, tag, payload, reveals)
 
 
-def recv(sender: str, tag: str) -> Flow[Payload]:
+def recv_payload(sender: str, tag: str) -> Flow[Payload]:
     return (yield Recv(sender, tag))  # type: ignore[return-value]
 
 
 def compute(step: str, work: Callable[[], T]) -> Flow[T]:
     return (yield Compute(step, work))  # type: ignore[return-value]
+
+
+# ---------------------------------------------------------------------- typed messages
+
+
+def send(receiver: str, message: Message, tag: str = "", reveals: str | None = None) -> Flow[None]:
+    """A message to one party; ``tag`` where one kind of message travels under several."""
+    yield from broadcast((receiver,), message, tag, reveals)
+
+
+def broadcast(
+    receivers: Sequence[str], message: Message, tag: str = "", reveals: str | None = None
+) -> Flow[None]:
+    """The same message to several parties, encoded once."""
+    data = encode(message)
+    told = message.reveals if reveals is None else reveals
+    for receiver in receivers:
+        yield Send(receiver, tag or message.tag, Encoded(data), told)
+
+
+def receive(sender: str, kind: type[M], tag: str = "") -> Flow[M]:
+    """The next message of that kind, checked; a wrong one blames its sender."""
+    tag = tag or kind.tag
+    found = yield Recv(sender, tag)
+    if not isinstance(found, Encoded):
+        raise MessageError(sender, tag, "", f"expected {kind.__name__}")
+    return decode_message(kind, memoryview(found.data)[1:], sender, tag)
+
+
+def gather(senders: Sequence[str], kind: type[M], tag: str = "") -> Flow[dict[str, M]]:
+    """One message of that kind from every sender."""
+    found: dict[str, M] = {}
+    for sender in senders:
+        found[sender] = yield from receive(sender, kind, tag)
+    return found
 
 
 def expect(value: Payload, kind: type[T], sender: str, tag: str) -> T:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.distribution import Distribution
-from fedcircuits.circuits.nodes import Leaf
-from fedcircuits.circuits.parameters import Parameters
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.nodes import Leaf
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import FederationError
+from fedcircuits.tables.schema import Schema
 
 Placement = Mapping[str, str]  # ψ: the party of every node
 

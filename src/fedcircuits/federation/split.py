@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import Federation
-from fedcircuits.learning.clustering import Features, split_rows
-from fedcircuits.learning.independence import Floats
-from fedcircuits.learning.table import Table
+from fedcircuits.learning.spn.clustering import Features, split_rows
+from fedcircuits.learning.spn.independence import Floats
+from fedcircuits.tables.table import Table
 
 HELD = 0.6  # of the rows, by every party of a split by both
 LEAST = 2  # rows of a party

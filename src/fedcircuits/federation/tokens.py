@@ -12,7 +12,7 @@ import hmac
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 
 Tokens = npt.NDArray[np.uint64]
 Labels = npt.NDArray[np.int64]

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Kind, Scalar, Schema
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import TableError
-from fedcircuits.learning.inference import MOST_LEVELS
-from fedcircuits.learning.readers import existing
-from fedcircuits.learning.table import Table
+from fedcircuits.tables.inference import MOST_LEVELS
+from fedcircuits.tables.readers import existing
+from fedcircuits.tables.schema import Kind, Scalar, Schema
+from fedcircuits.tables.table import Table
 
 Batch = tuple[Array, Array | None]  # rows (batch, variables), their weights
 PIECE = 65_536  # rows of a file that are in memory at once

@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.program import Counts, Packed, Program, Values
 from fedcircuits.circuits.evaluation.statistics import Frame
 from fedcircuits.circuits.evaluation.step import Rules
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.learning.batches import Batch, InMemory, Source
 

@@ -21,14 +21,14 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.mixture import GaussianMixture
 
-from fedcircuits.circuits.circuit import Circuit
-from fedcircuits.circuits.distribution import Explanation
-from fedcircuits.circuits.family import Array, Arrays
-from fedcircuits.circuits.nodes import Leaf, Sum
-from fedcircuits.circuits.parameters import WEIGHT, Parameters
-from fedcircuits.circuits.regions import EVERYTHING, Event
-from fedcircuits.circuits.schema import Schema
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.questions.distribution import Explanation
+from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.errors import ParameterError, QueryError, TableError
+from fedcircuits.tables.schema import Schema
 
 NEEDED = ("fit", "score_samples", "sample")
 

@@ -19,13 +19,13 @@ import numpy.typing as npt
 import torch
 from sklearn.cluster import KMeans
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.step import Rules
-from fedcircuits.circuits.family import AnyFamily, Array, Arrays, Family, JointFamily, family
-from fedcircuits.circuits.nodes import Leaf, Product, Sum
-from fedcircuits.circuits.parameters import WEIGHT, Parameters, random_weights
-from fedcircuits.circuits.schema import Schema, Variable
-from fedcircuits.circuits.structures import indicator_codes
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import AnyFamily, Array, Arrays, Family, JointFamily, family
+from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights
+from fedcircuits.circuits.graph.structures import indicator_codes
+from fedcircuits.tables.schema import Schema, Variable
 
 Labels = npt.NDArray[np.int64]
 MOST_ROWS = 20_000  # that a start looks at

@@ -17,9 +17,9 @@ from typing import NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.schema import Schema, Variable
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FedcircuitsError, FileError
+from fedcircuits.tables.schema import Schema, Variable
 
 T = TypeVar("T", bound=str | None)
 AnyArray = npt.NDArray[np.generic]

@@ -4,7 +4,7 @@ Importing this package makes all of them known to circuits. ``fedcircuits.testin
 whether a family of your own keeps the contract (``circuits.family``).
 """
 
-from fedcircuits.circuits.family import register
+from fedcircuits.circuits.graph.family import register
 from fedcircuits.leaves.bernoulli import Bernoulli
 from fedcircuits.leaves.binomial import Binomial
 from fedcircuits.leaves.categorical import Categorical

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, Domain, LinearFamily, Tensors, require
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import Array, Arrays, Domain, LinearFamily, Tensors, require
 from fedcircuits.leaves import finite
+from fedcircuits.tables.schema import Variable
 
 LEAST = 1e-12
 CODES = np.array([0.0, 1.0])

@@ -26,7 +26,7 @@ import torch
 from scipy.special import betainc, betaincc
 from torch import Tensor
 
-from fedcircuits.circuits.family import (
+from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     Array,
     Arrays,
@@ -35,10 +35,10 @@ from fedcircuits.circuits.family import (
     Tensors,
     require,
 )
-from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import finite
 from fedcircuits.leaves.bernoulli import LEAST
+from fedcircuits.tables.schema import Variable
 
 
 @dataclass(frozen=True, slots=True)

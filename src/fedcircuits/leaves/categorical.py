@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, Domain, LinearFamily, Tensors, log_of
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import Array, Arrays, Domain, LinearFamily, Tensors, log_of
 from fedcircuits.leaves import finite
+from fedcircuits.tables.schema import Variable
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Region, Tensors
+from fedcircuits.circuits.graph.family import Array, Region, Tensors
 from fedcircuits.errors import QueryError
 from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, interval_moments, interval_quantile
 

@@ -18,7 +18,7 @@ import torch
 from scipy.special import gammainc
 from torch import Tensor
 
-from fedcircuits.circuits.family import (
+from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     Array,
     Arrays,
@@ -27,8 +27,8 @@ from fedcircuits.circuits.family import (
     Tensors,
     require,
 )
-from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
+from fedcircuits.tables.schema import Variable
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcircuits.circuits.family import Array, require
+from fedcircuits.circuits.graph.family import Array, require
 from fedcircuits.errors import ParameterError
 
 

@@ -30,7 +30,7 @@ from scipy.special import (
 )
 from torch import Tensor
 
-from fedcircuits.circuits.family import (
+from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     Array,
     Arrays,
@@ -39,8 +39,8 @@ from fedcircuits.circuits.family import (
     Tensors,
     require,
 )
-from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
+from fedcircuits.tables.schema import Variable
 
 SMALLEST = 1e-300
 

@@ -20,10 +20,10 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, Domain, LinearFamily, Tensors, require
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import Array, Arrays, Domain, LinearFamily, Tensors, require
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves.normal import interval_moments, interval_quantile
+from fedcircuits.tables.schema import Variable
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,11 +26,11 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors
 from fedcircuits.leaves import finite
 from fedcircuits.leaves.gaussian import Gaussian, check_bounds, check_normal
 from fedcircuits.leaves.normal import FAR, interval_moments, interval_quantile, log_interval_mass
+from fedcircuits.tables.schema import Variable
 
 TOP = 255
 GRID = np.arange(TOP + 1) / TOP

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import (
+from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     Array,
     Arrays,
@@ -31,9 +31,9 @@ from fedcircuits.circuits.family import (
     log_of,
     require,
 )
-from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import finite
+from fedcircuits.tables.schema import Variable
 
 Index = npt.NDArray[np.intp]
 

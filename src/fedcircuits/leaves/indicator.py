@@ -15,8 +15,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors, require
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import (
+    IMPOSSIBLE,
+    Array,
+    Arrays,
+    Domain,
+    Family,
+    Tensors,
+    require,
+)
+from fedcircuits.tables.schema import Variable
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.family import (
+from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     Array,
     Arrays,
@@ -36,7 +36,6 @@ from fedcircuits.circuits.family import (
     log_of,
     require,
 )
-from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves.conditional_normal import (
     Conditional,
@@ -46,6 +45,7 @@ from fedcircuits.leaves.conditional_normal import (
     region_moments,
 )
 from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, log_interval_mass
+from fedcircuits.tables.schema import Variable
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import torch
 from scipy.special import log_ndtr, ndtr, ndtri_exp
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 
 LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 FAR = 1e8  # stands for infinity where a gradient is taken

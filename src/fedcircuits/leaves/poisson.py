@@ -21,7 +21,7 @@ import torch
 from scipy.special import gammainc, gammaincc
 from torch import Tensor
 
-from fedcircuits.circuits.family import (
+from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     Array,
     Arrays,
@@ -30,8 +30,8 @@ from fedcircuits.circuits.family import (
     Tensors,
     require,
 )
-from fedcircuits.circuits.schema import Variable
 from fedcircuits.errors import ParameterError
+from fedcircuits.tables.schema import Variable
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ import torch
 from scipy.special import exprel, gammaln, stdtr, stdtrit
 from torch import Tensor
 
-from fedcircuits.circuits.family import Array, Arrays, Domain, Family, Tensors, require
-from fedcircuits.circuits.schema import Variable
+from fedcircuits.circuits.graph.family import Array, Arrays, Domain, Family, Tensors, require
 from fedcircuits.errors import ParameterError
+from fedcircuits.tables.schema import Variable
 
 NEAR = 1e-3  # how near to 2 degrees the second moment is interpolated
 

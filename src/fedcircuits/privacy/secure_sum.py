@@ -21,22 +21,16 @@ from typing import Literal
 
 import numpy as np
 
-from fedcircuits.circuits.family import Array
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.collectives import (
-    Then,
-    broadcast,
-    frozen,
-    numbers,
-    of_sum,
-)
-from fedcircuits.federation.flow import Flow, recv
-from fedcircuits.privacy.field import FIELD
-from fedcircuits.privacy.fixed_point import FixedPoint
-from fedcircuits.privacy.group import Group
-from fedcircuits.privacy.randomness import Stream, fresh_key
-from fedcircuits.privacy.shares import threshold
-from fedcircuits.privacy.sharing import opened, shared_mix
+from fedcircuits.federation.flow import Flow, recv_payload
+from fedcircuits.federation.sums.collectives import Then, broadcast_payload, frozen, numbers, of_sum
+from fedcircuits.privacy.arithmetic.field import FIELD
+from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
+from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
+from fedcircuits.privacy.sharing.shares import threshold
+from fedcircuits.privacy.sharing.sharing import opened, shared_mix
 
 Coalition = Literal["majority", "all"]
 
@@ -113,8 +107,8 @@ class SecretSum:
     def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
         leader, *others = self.members
         if self.me != leader:
-            return numbers((yield from recv(leader, tag)), None, leader, tag, keep=True)
-        yield from broadcast(others, tag, np.asarray(value), reveals)
+            return numbers((yield from recv_payload(leader, tag)), None, leader, tag, keep=True)
+        yield from broadcast_payload(others, tag, np.asarray(value), reveals)
         return frozen(np.asarray(value))
 
     def _group(self, tag: str) -> Group:

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep, LeafValues
 from fedcircuits.circuits.evaluation.pairs import Pairs, Part
 from fedcircuits.circuits.evaluation.rows import chunks
 from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
 from fedcircuits.circuits.evaluation.step import Frames, Rules, State
-from fedcircuits.circuits.family import Family, Tensors
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Family, Tensors
+from fedcircuits.circuits.graph.parameters import Parameters
 
 
 @dataclass(frozen=True)

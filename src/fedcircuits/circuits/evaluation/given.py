@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.step import Choice, Frames, State, Step
-from fedcircuits.circuits.family import IMPOSSIBLE, Arrays
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.family import IMPOSSIBLE, Arrays
+from fedcircuits.circuits.graph.parameters import Parameters
 
 
 @dataclass(frozen=True)

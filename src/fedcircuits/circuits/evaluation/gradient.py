@@ -22,8 +22,8 @@ from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, Linea
 from fedcircuits.circuits.evaluation.pairs import Part
 from fedcircuits.circuits.evaluation.program import Packed, Program, Values
 from fedcircuits.circuits.evaluation.statistics import Inputs
-from fedcircuits.circuits.family import Array, Arrays, Domain
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.family import Array, Arrays, Domain
+from fedcircuits.circuits.graph.parameters import Parameters
 
 SMALLEST = 1e-12
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Layout, Slot
 from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
 from fedcircuits.circuits.evaluation.step import (
@@ -21,8 +20,9 @@ from fedcircuits.circuits.evaluation.step import (
     State,
     Step,
 )
-from fedcircuits.circuits.family import Arrays, JointFamily, family
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Arrays, JointFamily, family
+from fedcircuits.circuits.graph.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from fedcircuits.circuits.family import IMPOSSIBLE
+from fedcircuits.circuits.graph.family import IMPOSSIBLE
 
 BLOCK = 64
 LEAF, PRODUCT, SUM = 0, 1, 2

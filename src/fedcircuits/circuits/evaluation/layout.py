@@ -18,9 +18,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.family import Family, LinearFamily, family
-from fedcircuits.circuits.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.family import Family, LinearFamily, family
+from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 
 Key = tuple[int | str, ...]  # level, kind, shape…
 

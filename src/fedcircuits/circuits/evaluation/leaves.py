@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, linear_size
 from fedcircuits.circuits.evaluation.pairs import Pairs, Part
 from fedcircuits.circuits.evaluation.rows import chunks
@@ -28,8 +27,9 @@ from fedcircuits.circuits.evaluation.step import (
     State,
     Step,
 )
-from fedcircuits.circuits.family import Array, Arrays, LinearFamily, Tensors
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays, LinearFamily, Tensors
+from fedcircuits.circuits.graph.parameters import Parameters
 
 DENSE = 1 << 22  # largest coefficient matrix that is written out
 

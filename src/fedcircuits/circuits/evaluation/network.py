@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.evaluation.program import Counts, Packed, Program, finite
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import Choice, State
-from fedcircuits.circuits.family import Array
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import QueryError
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation.layout import Slot
 from fedcircuits.circuits.evaluation.step import Functional
-from fedcircuits.circuits.family import Array, Arrays, Family, Region, family
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays, Family, Region, family
+from fedcircuits.circuits.graph.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.rows import Rows
 from fedcircuits.circuits.evaluation.step import Choice, Frames, State, Step
-from fedcircuits.circuits.family import Arrays
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.family import Arrays
+from fedcircuits.circuits.graph.parameters import Parameters
 
 
 class _Product(Step[None, None]):

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import Circuit
 from fedcircuits.circuits.evaluation import flat
 from fedcircuits.circuits.evaluation.direct import DirectStep
 from fedcircuits.circuits.evaluation.flat import Flat
@@ -39,8 +38,9 @@ from fedcircuits.circuits.evaluation.step import (
     Step,
 )
 from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import QueryError
 
 T = TypeVar("T")

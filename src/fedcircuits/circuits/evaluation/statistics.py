@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.family import Array, LinearFamily, family
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.family import Array, LinearFamily, family
+from fedcircuits.circuits.graph.parameters import Parameters
 
 LIMITS = {torch.float32: 1e16, torch.float64: 1e150}  # where squares are still finite
 

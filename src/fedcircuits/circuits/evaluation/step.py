@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.statistics import Frame, Inputs
-from fedcircuits.circuits.family import AnyFamily, Array, Arrays, Family, Region
-from fedcircuits.circuits.parameters import Parameters
+from fedcircuits.circuits.graph.family import AnyFamily, Array, Arrays, Family, Region
+from fedcircuits.circuits.graph.parameters import Parameters
 
 P = TypeVar("P")
 D = TypeVar("D")

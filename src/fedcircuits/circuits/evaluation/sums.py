@@ -20,8 +20,8 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.rows import Rows, chunks
 from fedcircuits.circuits.evaluation.step import Choice, Frames, Rules, State, Step
-from fedcircuits.circuits.family import IMPOSSIBLE, Array, Arrays, log_of
-from fedcircuits.circuits.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, log_of
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 
 FAR = 60.0  # nats below the largest child at which the linear path is given up
 

@@ -1,0 +1,262 @@
+"""The .fc file: one zip with a circuit, its parameters and what is known about them; no pickle.
+
+    fedcircuits.json        format, version of the writer, metadata, SHA-256 of the other members
+    circuit.json            schema and nodes; circuits that are leaves, by leaf
+    parameters.safetensors  every array, under ["node", "parameter"] or ["leaf", …, "node", …]
+
+Written to a temporary file beside the target and moved there whole, so that a crash leaves the old
+file or the new one. Read with every member checked before use: a file that is truncated, tampered
+with or not ours is refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import stat
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import safetensors.numpy
+
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Product
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.errors import FedcircuitsError, FileError
+
+FORMAT = 1
+ABOUT, GRAPH, VALUES = "fedcircuits.json", "circuit.json", "parameters.safetensors"
+LARGEST_RATIO = 200  # of the size of all members to the size of the file; more is no graph of ours
+Metadata = Mapping[str, object]
+Place = tuple[str, ...]  # the leaves that lead to a circuit: () is the whole one
+
+
+def write(
+    path: str | os.PathLike[str], circuit: Circuit, parameters: Parameters, metadata: Metadata
+) -> None:
+    """The file at ``path``, whole or not at all; FileError says why not."""
+    parameters.check(circuit)
+    tensors: dict[str, Array] = {}
+    graph = _collect(circuit, parameters, (), tensors)
+    members = {GRAPH: _json(graph, "circuit"), VALUES: safetensors.numpy.save(tensors)}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    about = {"format": FORMAT, "sha256": digests, "metadata": dict(metadata)}
+    data = {ABOUT: _json(about, "metadata"), **members}
+    try:
+        _write_whole(Path(os.path.realpath(path)), data)
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
+        if isinstance(error, FileError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(
+            f"cannot write {Path(path)}: {reason}; a file that was there is unchanged"
+        ) from error
+
+
+def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, object]]:
+    """Circuit, parameters and metadata of a file, all of them checked."""
+    path = Path(path)
+    members = _members(path)
+    about = _object(path, ABOUT, members[ABOUT])
+    _check_digests(path, about, members)
+    metadata = about.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise _damaged(path, f"the metadata in {ABOUT} is not an object")
+    graph = _object(path, GRAPH, members[GRAPH])
+    try:
+        tensors = _tensors(members[VALUES])
+        circuit, parameters = _rebuild(graph, (), tensors)
+        _refuse_surplus(tensors)
+        parameters.check(circuit)
+    except FedcircuitsError as error:
+        raise _damaged(path, str(error)) from error
+    except RecursionError as error:
+        raise _damaged(path, "its circuits are nested too deeply") from error
+    return circuit, parameters, metadata
+
+
+# ---------------------------------------------------------------------- graph and tensors
+
+
+def _collect(
+    circuit: Circuit, parameters: Parameters, place: Place, tensors: dict[str, Array]
+) -> dict[str, object]:
+    inner: dict[str, object] = {}
+    for node in circuit.nodes:
+        if isinstance(node, Leaf) and node.family == CIRCUIT:
+            below = parameters.circuits[node.name]
+            inner[node.name] = _collect(*below, (*place, node.name), tensors)
+        elif not isinstance(node, Product) and node.name in parameters:
+            for name, array in parameters[node.name].items():
+                key = json.dumps([*place, node.name, name], ensure_ascii=False)
+                tensors[key] = np.ascontiguousarray(array)
+    return {"circuit": circuit.to_json(), "leaves": inner}
+
+
+def _tensors(data: bytes) -> dict[Place, dict[str, dict[str, Array]]]:
+    """Arrays by place, node and parameter."""
+    try:
+        arrays = safetensors.numpy.load(data)
+    except Exception as error:  # of many kinds, some of Rust's and some of numpy's
+        reason = str(error).removeprefix("Error while deserializing: ")
+        raise FileError(f"{VALUES} cannot be read ({reason})") from error
+    found: dict[Place, dict[str, dict[str, Array]]] = {}
+    for key, array in sorted(arrays.items()):  # safetensors has no order
+        *place, node, name = _names(key)
+        found.setdefault(tuple(place), {}).setdefault(node, {})[name] = np.asarray(array)
+    return found
+
+
+def _names(key: str) -> list[str]:
+    try:
+        names = json.loads(key)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or len(names) < 2 or not all(isinstance(n, str) for n in names):
+        raise FileError(f"the array {key[:80]!r} does not say which node it belongs to")
+    return names
+
+
+def _rebuild(
+    graph: object, place: Place, tensors: dict[Place, dict[str, dict[str, Array]]]
+) -> tuple[Circuit, Parameters]:
+    """The circuit at a place with its parameters, which leave ``tensors``."""
+    if not isinstance(graph, dict) or not isinstance(graph.get("leaves"), dict):
+        raise FileError("a circuit must be an object with 'circuit' and 'leaves'")
+    circuit, below = Circuit.from_json(graph.get("circuit")), graph["leaves"]
+    own = tensors.get(place, {})
+    values: dict[str, Arrays] = {}
+    inner = {}
+    for node in circuit.nodes:
+        if isinstance(node, Leaf) and node.family == CIRCUIT and node.name in below:
+            inner[node.name] = _rebuild(below[node.name], (*place, node.name), tensors)
+        elif not isinstance(node, Product) and node.name in own:
+            values[node.name] = own.pop(node.name)
+    if surplus := [name for name in below if name not in inner]:
+        raise FileError(f"there is a circuit for {surplus[0]!r}, which is no leaf of that family")
+    return circuit, Parameters(values, inner)
+
+
+def _refuse_surplus(tensors: Mapping[Place, Mapping[str, object]]) -> None:
+    for place, nodes in tensors.items():
+        for node in nodes:
+            name = "/".join((*place, node))
+            raise FileError(f"there are arrays for {name!r}, which is no node with parameters")
+
+
+def _json(data: object, what: str) -> bytes:
+    try:
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FileError(f"the {what} cannot be written as JSON: {error}") from None
+
+
+# ---------------------------------------------------------------------- the zip
+
+
+def _write_whole(path: Path, members: Mapping[str, bytes]) -> None:
+    if not path.parent.is_dir():
+        raise FileError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if path.exists() and not path.is_file():
+        raise FileError(f"cannot write {path}: there is a folder or device of that name")
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    try:
+        with open(temporary, "xb") as file:
+            if path.exists():
+                os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
+            _write_zip(file, members)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _write_zip(file: IO[bytes], members: Mapping[str, bytes]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in members.items():
+            info = zipfile.ZipInfo(name)  # of a fixed date: equal models, equal files
+            info.external_attr = 0o644 << 16
+            how = zipfile.ZIP_STORED if name == VALUES else zipfile.ZIP_DEFLATED
+            archive.writestr(info, data, how)
+
+
+def _members(path: Path) -> dict[str, bytes]:
+    try:
+        if path.is_dir():
+            raise FileError(f"cannot read {path}: it is a folder, expected an .fc file")
+        with open(path, "rb") as file:
+            return _unpacked(path, file)
+    except FileNotFoundError:
+        raise FileError(f"cannot read {path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
+        ) from error
+
+
+def _unpacked(path: Path, file: IO[bytes]) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            _check_members(path, archive.infolist(), os.fstat(file.fileno()).st_size)
+            return {info.filename: archive.read(info) for info in archive.infolist()}
+    except FileError:
+        raise
+    except zipfile.BadZipFile as error:
+        raise FileError(
+            f"{path} is not a fedcircuits model or is truncated: {error}; "
+            "get the file again, or save the model anew"
+        ) from None
+    except Exception as error:  # zlib, encryption, unknown compression, places outside the file
+        raise _damaged(path, str(error)) from error
+
+
+def _check_members(path: Path, members: list[zipfile.ZipInfo], size: int) -> None:
+    names = [info.filename for info in members]
+    if sorted(names) != sorted((ABOUT, GRAPH, VALUES)):
+        raise FileError(
+            f"{path} is not a fedcircuits model: expected the members {ABOUT}, {GRAPH} "
+            f"and {VALUES}, found {', '.join(names[:5]) or 'none'}"
+        )
+    for info in members:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _damaged(path, f"{info.filename} is packed in an unknown way")
+    unpacked = sum(info.file_size for info in members)
+    if unpacked > LARGEST_RATIO * size + (1 << 20):
+        raise _damaged(path, f"{size:,} bytes claim to unpack to {unpacked:,}")
+
+
+def _object(path: Path, name: str, data: bytes) -> dict[str, object]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"{name} is not JSON ({error})") from None
+    if not isinstance(found, dict):
+        raise _damaged(path, f"{name} is not a JSON object")
+    return found
+
+
+def _check_digests(path: Path, about: dict[str, object], members: Mapping[str, bytes]) -> None:
+    version, digests = about.get("format"), about.get("sha256")
+    if version != FORMAT:
+        raise FileError(
+            f"{path} has format {version!r}, this version of fedcircuits reads format {FORMAT}: "
+            "use the version that wrote it, or save the model anew"
+        )
+    for name in (GRAPH, VALUES):
+        found = hashlib.sha256(members[name]).hexdigest()
+        if not isinstance(digests, dict) or digests.get(name) != found:
+            raise _damaged(path, f"{name} does not have the bytes that were written (SHA-256)")
+
+
+def _damaged(path: Path, problem: str) -> FileError:
+    return FileError(f"{path} is damaged: {problem}; get the file again, or save the model anew")

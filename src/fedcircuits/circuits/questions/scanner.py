@@ -1,0 +1,196 @@
+"""A place in a text that moves on: words, names, values and operators, as the schema knows them.
+
+A bare name is the longest name of the schema that stands at this place (``hours-per-week``,
+``mean radius``), in any case if no other of that length fits; a bare value is the longest category
+of its variable. Backticks always quote a name, single or double quotes a value; a quote inside its
+own kind is written twice. A name that is itself a number or a keyword needs its backticks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, NoReturn, TypeVar
+
+from fedcircuits.circuits.questions.regions import KEYWORDS
+from fedcircuits.errors import QueryError
+from fedcircuits.tables.schema import Scalar, Schema, Variable
+
+MAXIMUM_LENGTH = 10_000  # characters
+T = TypeVar("T")
+
+_BLANK = re.compile(r"\s")
+_BLANKS = re.compile(r"\s*")
+_STRING = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\"")
+_BACKTICKS = re.compile(r"`((?:[^`]|``)*)`")
+_DIGITS = r"\d+(?:_\d+)*"
+_NUMBER = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?\d+)?")
+_LETTER = re.compile(r"\w")
+_GOES_ON = re.compile(r"\w|[.-]\w")  # behind the end of a word: the word has not ended
+_WORD = re.compile(r"[+-]?[\w.][\w.-]*")
+_FREE_WORD = rf"(?!(?:{'|'.join(sorted(KEYWORDS))})(?![\w.-]))[\w.-]+"
+_WORDS = re.compile(rf"{_FREE_WORD}(?:\s+{_FREE_WORD})*", re.IGNORECASE)
+_OPERATOR = re.compile(r"==|=|!=|<>|<=|>=|<|>|≠|≤|≥")
+_SPELLINGS: Final = {"==": "=", "<>": "!=", "≠": "!=", "≤": "<=", "≥": ">="}
+
+
+def located(message: str, text: str | None, position: int) -> QueryError:
+    """The error with the text and a caret under the position."""
+    if text is None:
+        return QueryError(message)
+    start, stop = max(0, position - 60), position + 40
+    before = ("…" if start else "") + text[start:position]
+    line = _BLANK.sub(" ", before + text[position:stop] + ("…" if stop < len(text) else ""))
+    return QueryError(f"{message}\n  {line}\n  {' ' * len(before)}^")
+
+
+class Lexicon:
+    """Known words, found at a place of a text by the longest that stands there."""
+
+    def __init__(self, words: Iterable[str], any_case: bool = False) -> None:
+        self.words = {w for w in words if w}
+        times = Counter(w.lower() for w in self.words)
+        self.folded = {w.lower(): w for w in self.words if any_case and times[w.lower()] == 1}
+        self.lengths = sorted({len(w) for w in self.words}, reverse=True)
+
+    def at(self, text: str, position: int) -> tuple[str, int] | None:
+        """The word and where it ends."""
+        for length in self.lengths:
+            piece = text[position : position + length]
+            word = piece if piece in self.words else self.folded.get(piece.lower())
+            end = position + len(piece)
+            if word and not (_LETTER.match(piece[-1]) and _GOES_ON.match(text, end)):
+                return word, end
+        return None
+
+
+class Scanner:
+    def __init__(self, text: str, schema: Schema) -> None:
+        if not isinstance(text, str):
+            raise QueryError(f"a question must be text, got {type(text).__name__}")
+        if len(text) > MAXIMUM_LENGTH:
+            raise QueryError(
+                f"the question has {len(text):,} characters: expected at most {MAXIMUM_LENGTH:,}; "
+                "ask it in smaller parts"
+            )
+        self.text, self.schema, self.position = text, schema, 0
+        self.names = Lexicon(schema.names, any_case=True)
+        self.categories: dict[str, Lexicon] = {}
+
+    def here(self) -> int:
+        """Where the next thing begins."""
+        found = _BLANKS.match(self.text, self.position)
+        self.position = found.end() if found else self.position
+        return self.position
+
+    def accept(self, *marks: str) -> str | None:
+        """Moves behind the first of the marks that stands here."""
+        start = self.here()
+        found = next((m for m in marks if self.text.startswith(m, start)), None)
+        self.position += len(found or "")
+        return found
+
+    def keyword(self, word: str) -> bool:
+        end = self.here() + len(word)
+        stands = self.text[self.position : end].lower() == word
+        if not stands or _GOES_ON.match(self.text, end):
+            return False
+        self.position = end
+        return True
+
+    def operator(self) -> str | None:
+        if found := _OPERATOR.match(self.text, self.here()):
+            self.position = found.end()
+            return _SPELLINGS.get(found[0], found[0])
+        return None
+
+    def name_at(self, position: int) -> tuple[str, int] | None:
+        """The bare name that stands there and where it ends."""
+        found = self.names.at(self.text, position)
+        if found is None or not _LETTER.match(found[0]):
+            return None
+        reserved = found[0].lower() in KEYWORDS or _NUMBER.fullmatch(found[0])
+        return None if reserved else found
+
+    def variable(self) -> Variable | None:
+        start = self.here()
+        if self.text.startswith("`", start):
+            name = self._quoted(_BACKTICKS, "`")
+            return self.at(start, lambda: self.schema[name])
+        if found := self.name_at(start):
+            self.position = found[1]
+            return self.schema[found[0]]
+        return None
+
+    def category_at(self, variable: Variable, position: int) -> tuple[Scalar, int] | None:
+        """The bare category of the variable that stands there and where it ends."""
+        if variable.name not in self.categories:
+            self.categories[variable.name] = Lexicon(map(str, variable.categories))
+        found = self.categories[variable.name].at(self.text, position)
+        if found is None:
+            return None
+        return next(c for c in variable.categories if str(c) == found[0]), found[1]
+
+    def value(self, variable: Variable | None = None) -> Scalar | None:
+        """A value, of the variable if that is known already; None if there is none here."""
+        start = self.here()
+        if self.text[start : start + 1] in ("'", '"'):
+            return self._quoted(_STRING, self.text[start])
+        if variable and (found := self.category_at(variable, start)):
+            self.position = found[1]
+            return found[0]
+        figure = _NUMBER.match(self.text, start)
+        if figure and not _GOES_ON.match(self.text, figure.end()):
+            self.position = figure.end()
+            return _number(figure[0])
+        if word := _WORD.match(self.text, start):
+            self.position = word.end()
+            return word[0]
+        return None
+
+    def words_at(self, position: int) -> str:
+        """All words from there to the next operator or keyword, for messages."""
+        found = _WORDS.match(self.text, position)
+        return found[0][:80] if found else ""
+
+    def found(self) -> str:
+        """What stands here, for messages."""
+        start = self.here()
+        if start == len(self.text):
+            return "the end"
+        match = _WORD.match(self.text, start) or _OPERATOR.match(self.text, start)
+        return repr(match[0] if match else self.text[start])
+
+    def fail(self, expected: str) -> NoReturn:
+        found = self.found()
+        raise located(f"expected {expected}, found {found}", self.text, self.position)
+
+    def unknown(self, name: str, position: int) -> NoReturn:
+        """Refuses what stands there and was not read as a name."""
+        if name not in self.schema:
+            self.at(position, lambda: self.schema.index(name))
+        message = f"expected a condition; to name the variable write `{name}` in backticks"
+        raise located(message, self.text, position)
+
+    def at(self, position: int, make: Callable[[], T]) -> T:
+        """What ``make`` gives; its errors point to the position."""
+        try:
+            return make()
+        except QueryError as error:
+            raise located(str(error), self.text, position) from None
+
+    def _quoted(self, pattern: re.Pattern[str], mark: str) -> str:
+        found = pattern.match(self.text, self.position)
+        if found is None:
+            message = f"expected a second {mark} that closes the one opened here, found the end"
+            raise located(message, self.text, self.position)
+        self.position = found.end()
+        return found[0][1:-1].replace(mark * 2, mark)
+
+
+def _number(figure: str) -> int | float:
+    try:
+        return int(figure)
+    except ValueError:
+        return float(figure)

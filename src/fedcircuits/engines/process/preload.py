@@ -1,0 +1,53 @@
+"""What every process of a party starts with: the library loaded, its kernels compiled.
+
+Importing this module compiles the loops of circuits/evaluation/kernel.py, or reads them from the
+disk. The server that party processes are forked from imports it once. Numba writes the index of
+its cache and the entries one after the other, so processes that compile at once may mix them up:
+one compiles, the others find everything done. It does so on one thread: a process that has run
+torch on several cannot be forked.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import numpy as np
+import torch
+
+from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.tables.schema import Schema
+
+
+def load_library() -> None:
+    """All that programs of parties may need; by name, as engines see nothing above them."""
+    library = import_module("fedcircuits")
+    for name in library.__all__:
+        getattr(library, name)
+
+
+def compile_kernels() -> None:
+    """A mixture of two normal distributions, evaluated and counted in both precisions."""
+    circuit = Circuit((Leaf("x", "gaussian", ("x",), 2), Sum("root", ("x",))), Schema.real(["x"]))
+    normal = {"mean": np.array([[0.0], [1.0]]), "variance": np.ones((2, 1))}
+    parameters = Parameters({"x": normal, "root": {"weight": np.array([[0.5, 0.5]])}})
+    for dtype in (torch.float64, torch.float32):
+        program = Program(circuit, dtype)
+        packed, x = program.pack(parameters), torch.zeros(1, 1, dtype=torch.float64)
+        program.log_values(x, packed)
+        program.counts(x, packed)
+
+
+def _on_one_thread() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        compile_kernels()
+    finally:
+        torch.set_num_threads(before)
+
+
+load_library()
+_on_one_thread()

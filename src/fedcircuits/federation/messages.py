@@ -1,0 +1,224 @@
+"""Messages: what crosses between parties is a frozen record with named, typed fields.
+
+A message is declared once, beside its method. Its class says under which tag it travels, what its
+reader learns from it, and what its fields are:
+
+    class ClusterSizes(Message, frozen=True):
+        tag: ClassVar[str] = "count/sizes"
+        reveals: ClassVar[str] = "the number of rows in every cluster"
+
+        sizes: dict[int, list[Count]]
+        collect: bool = False
+
+    yield from send(COORDINATOR, ClusterSizes(sizes, party.allow_collect))
+    told = yield from receive("north", ClusterSizes)
+
+On the wire a record is MessagePack; an array inside it is an extension: dtype, shape, data. A
+record is checked when it arrives, before anything is computed from it: a missing, unknown or wrong
+field raises ``MessageError``, which blames the sender and names the message and the field. What a
+field must mean beyond its type is checked in ``__post_init__`` (a ValueError), or, where it depends
+on the plan, by the receiver with ``require`` and ``blaming``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from fedcircuits.errors import FedcircuitsError, MessageError, ProtocolError
+
+AnyArray: TypeAlias = npt.NDArray[np.generic]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+DTYPE = re.compile("[<|][biufU][0-9]{1,9}")  # numbers, booleans and texts, little endian
+ARRAY = 1  # the code of the extension
+
+
+class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of message between parties."""
+
+    tag: ClassVar[str] = ""
+    reveals: ClassVar[str] = ""
+
+
+M = TypeVar("M", bound=Message)
+
+
+# ---------------------------------------------------------------------- arrays as fields
+
+
+class _ArrayType(type):
+    """The class of array types, which say what a field may hold."""
+
+    what: str
+    kinds: str
+    dimensions: int | None
+    finite: bool
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, np.ndarray)
+
+    def problem(cls, value: object) -> str:
+        """What is wrong with a value that arrived, or nothing."""
+        dimensions = "" if cls.dimensions is None else f" with {cls.dimensions} dimensions"
+        wanted = f"expected an array of {cls.what}{dimensions}"
+        if not isinstance(value, np.ndarray):
+            return f"{wanted}, got {type(value).__name__}"
+        if value.dtype.kind not in cls.kinds or cls.dimensions not in (None, value.ndim):
+            return f"{wanted}, got {value.dtype} with {value.ndim}"
+        if cls.finite and not np.isfinite(value).all():
+            return f"{wanted}, got values that are not finite"
+        return ""
+
+
+def _array_type(
+    name: str, what: str, kinds: str, dimensions: int | None = None, finite: bool = False
+) -> type:
+    facts = {"what": what, "kinds": kinds, "dimensions": dimensions, "finite": finite}
+    return _ArrayType(name, (), facts)
+
+
+if TYPE_CHECKING:
+    Reals: TypeAlias = npt.NDArray[np.float64]
+    RealVector: TypeAlias = npt.NDArray[np.float64]
+    RealMatrix: TypeAlias = npt.NDArray[np.float64]
+    Finite: TypeAlias = npt.NDArray[np.float64]
+    FiniteVector: TypeAlias = npt.NDArray[np.float64]
+    FiniteMatrix: TypeAlias = npt.NDArray[np.float64]
+    Integers: TypeAlias = npt.NDArray[np.int64]
+    IntegerVector: TypeAlias = npt.NDArray[np.int64]
+    IntegerMatrix: TypeAlias = npt.NDArray[np.int64]
+    Booleans: TypeAlias = npt.NDArray[np.bool_]
+    Octets: TypeAlias = npt.NDArray[np.uint8]
+    Texts: TypeAlias = npt.NDArray[np.str_]
+else:  # NaN and infinity may stand in Reals, not in Finite ones; floats may be of 32 or 64 bits
+    Reals = _array_type("Reals", "real numbers", "f")
+    RealVector = _array_type("RealVector", "real numbers", "f", 1)
+    RealMatrix = _array_type("RealMatrix", "real numbers", "f", 2)
+    Finite = _array_type("Finite", "finite numbers", "f", finite=True)
+    FiniteVector = _array_type("FiniteVector", "finite numbers", "f", 1, finite=True)
+    FiniteMatrix = _array_type("FiniteMatrix", "finite numbers", "f", 2, finite=True)
+    Integers = _array_type("Integers", "whole numbers", "iu")
+    IntegerVector = _array_type("IntegerVector", "whole numbers", "iu", 1)
+    IntegerMatrix = _array_type("IntegerMatrix", "whole numbers", "iu", 2)
+    Booleans = _array_type("Booleans", "booleans", "b")
+    Octets = _array_type("Octets", "bytes", "u")
+    Texts = _array_type("Texts", "texts", "U")
+
+
+# ---------------------------------------------------------------------- to bytes and back
+
+
+def encode_message(message: Message) -> bytes:
+    try:
+        return msgspec.msgpack.encode(message, enc_hook=_extended)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"{type(message).__name__} cannot be sent: {error}") from None
+
+
+def decode_message(kind: type[M], data: bytes | memoryview, sender: str, tag: str) -> M:
+    """The record, or a MessageError that blames its sender. Arrays are read-only views."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind, ext_hook=_array, dec_hook=_checked)
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        text = str(error)
+        field = re.search(r"at `\$\.?([^`]*)`", text)
+        what = re.sub(r" - at `\$.*", "", text)
+        where = field[1] if field else _named(what)
+        raise MessageError(sender, tag, where, what) from None
+
+
+def _named(text: str) -> str:
+    found = re.search("field `([^`]*)`", text)
+    return found[1] if found else ""
+
+
+def _extended(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    if not isinstance(value, np.ndarray):
+        raise TypeError(f"{type(value).__name__} does not cross between parties")
+    if value.dtype.kind not in "biufU":
+        raise TypeError(f"an array of {value.dtype} does not cross between parties")
+    little = value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)
+    head = msgspec.msgpack.encode((little.dtype.str, value.shape))
+    data = little.reshape(-1).view(np.uint8).data if value.size else b""
+    return msgspec.msgpack.Ext(ARRAY, b"".join([len(head).to_bytes(2, "little"), head, data]))
+
+
+def _array(code: int, data: memoryview) -> AnyArray:
+    if code != ARRAY:
+        raise ValueError(f"unknown extension {code}")
+    start = 2 + int.from_bytes(data[:2], "little")
+    name, shape = msgspec.msgpack.decode(data[2:start], type=tuple[str, tuple[Count, ...]])
+    if not DTYPE.fullmatch(name):
+        raise ValueError(f"an array of {name} does not cross between parties")
+    dtype, count = np.dtype(name), math.prod(shape)
+    if count * dtype.itemsize != len(data) - start:
+        raise ValueError(f"an array of shape {shape} does not fill its {len(data) - start} bytes")
+    if not count:
+        return np.empty(shape, dtype.kind + ("1" if dtype.kind == "U" else str(dtype.itemsize)))
+    array = np.frombuffer(data, dtype, count, start)
+    if dtype.kind == "b" and array.view(np.uint8).max() > 1:
+        raise ValueError("booleans other than 0 and 1")
+    if dtype.kind == "U" and array.view("<u4").max() > 0x10FFFF:
+        raise ValueError("texts with characters that do not exist")
+    return array.reshape(shape)
+
+
+def _checked(kind: type, value: object) -> object:
+    if isinstance(kind, _ArrayType) and (problem := kind.problem(value)):
+        raise ValueError(problem)
+    return value
+
+
+# ---------------------------------------------------------------------- what fields must mean
+
+
+def require(
+    holds: bool, sender: str, message: type[Message] | str, field: str, problem: str
+) -> None:
+    """MessageError that blames the sender unless the field is what the plan says."""
+    if not holds:
+        tag = message if isinstance(message, str) else message.tag
+        raise MessageError(sender, tag, field, problem)
+
+
+def require_shape(
+    array: AnyArray,
+    shape: tuple[int | None, ...],
+    sender: str,
+    message: type[Message] | str,
+    field: str,
+) -> None:
+    """MessageError unless the array has this shape; None stands for any length."""
+    fits = array.ndim == len(shape) and all(
+        n in (None, m) for n, m in zip(shape, array.shape, strict=True)
+    )
+    wanted = " × ".join("any" if n is None else str(n) for n in shape)
+    found = " × ".join(map(str, array.shape))
+    problem = f"expected shape {wanted or 'of a single number'}, got {found or 'a single number'}"
+    require(fits, sender, message, field, problem)
+
+
+@contextmanager
+def blaming(sender: str, message: type[Message] | str, field: str = "") -> Iterator[None]:
+    """Whatever goes wrong inside is wrong with a message: its sender is blamed."""
+    try:
+        yield
+    except MessageError:
+        raise
+    except FedcircuitsError as error:
+        problem = str(error)
+    except (LookupError, ValueError, TypeError, ArithmeticError) as error:
+        problem = f"it cannot be used ({type(error).__name__})"
+    else:
+        return
+    raise MessageError(sender, message if isinstance(message, str) else message.tag, field, problem)

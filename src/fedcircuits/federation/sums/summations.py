@@ -1,0 +1,207 @@
+"""Ways to add up arrays of parties: each a choice of who talks to whom, and so of who learns what.
+
+                 messages of a sum     rounds            error        who sees what
+    Hub          2 N                   2                 none         a server, every array
+    Tree         2 (N − 1)             2 × depth         none         parents, sums of branches
+    Chebyshev    2 × links × rounds    by the graph      tolerance    neighbours, every array
+    Metropolis   2 × links × rounds    their square      tolerance    neighbours, every array
+
+With two parties each learns the other's array, whichever way: it takes its own off the sum. A hub
+and a tree give every member the same bits. Gossiping members end up with sums that differ within
+the tolerance, so what they decide by a sum has to be told by one of them.
+
+Errors are relative to N × the largest |value| of any member, in each place of the array. Rounding
+sets an end to them at about 1e-14: where values cancel, or stand on a large common offset, take off
+the offset first.
+
+``dtype="float32"`` halves the bytes. Sums are still made in float64. At a hub and in a tree they
+are right to about 1e-7; a gossiping member sends how its value has changed since its last message,
+so that rounding shrinks as values settle, and the tolerance holds as with float64.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.sums.collectives import HubSum, Traffic
+from fedcircuits.federation.sums.consensus import (
+    Schedule,
+    chebyshev_schedule,
+    metropolis_schedule,
+    weight,
+)
+from fedcircuits.federation.sums.peers import GossipSum, TreeSum
+from fedcircuits.federation.sums.topology import Graph, Topology, plain, spanning_tree
+
+UNITS: dict[Traffic, float] = {"float64": 0.0, "float32": 2.0**-24}  # by which gossip is rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one sum: exact counts, and the largest error relative to N × max |value|.
+
+    Rounding of float64 is left aside, and of float32 at a hub or in a tree.
+    """
+
+    rounds: int
+    messages: int
+    error: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A server adds up: 2 messages for every party, exact, and nobody waits for more than one.
+
+    The server learns every party's array, the parties only the result. Its flow runs as
+    "coordinator", it holds no data and contributes zeros.
+
+    >>> Hub().members(["north", "south"])
+    ('north', 'south', 'coordinator')
+    """
+
+    dtype: Traffic = "float64"
+
+    def __post_init__(self) -> None:
+        _check_dtype(self.dtype)
+
+    def members(self, parties: Sequence[str]) -> tuple[str, ...]:
+        return (*parties, COORDINATOR)
+
+    def at(self, me: str, members: Sequence[str]) -> HubSum:
+        _check_member(me, members)
+        if COORDINATOR not in members:
+            raise FederationError(
+                f"a hub adds up at {COORDINATOR!r}, which is not among the members "
+                f"{', '.join(members)}: let Hub().members(parties) say who they are"
+            )
+        return HubSum(me, tuple(members), COORDINATOR, self.dtype)
+
+    def cost(self, members: Sequence[str]) -> Cost:
+        return Cost(2, 2 * (len(members) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Sums go up a spanning tree of the graph and the result comes down: 2 (N − 1) messages, exact.
+
+    The tree is one of shortest ways to a party in the middle. A party learns the sum of each branch
+    below it, so the array itself of a neighbour that is a leaf, and the result. The fewest messages
+    without a server; every link of the tree has to work.
+
+    >>> Tree("cycle").cost(["a", "b", "c", "d", "e"])
+    Cost(rounds=4, messages=8, error=0.0)
+    """
+
+    graph: Graph = "complete"
+    dtype: Traffic = "float64"
+
+    def __post_init__(self) -> None:
+        _check_dtype(self.dtype)
+        object.__setattr__(self, "graph", plain(self.graph))
+
+    def members(self, parties: Sequence[str]) -> tuple[str, ...]:
+        return Topology.of(self.graph, parties).names
+
+    def at(self, me: str, members: Sequence[str]) -> TreeSum:
+        _check_member(me, members)
+        return TreeSum(me, spanning_tree(Topology.of(self.graph, members)), self.dtype)
+
+    def cost(self, members: Sequence[str]) -> Cost:
+        tree = spanning_tree(Topology.of(self.graph, members))
+        return Cost(2 * tree.depth, 2 * (len(members) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Gossip(ABC):
+    """Rounds in which every party sends its running average to all its neighbours.
+
+    With ``rounds`` the number of rounds is given, and ``cost`` says which error to reckon with.
+    """
+
+    graph: Graph
+    tolerance: float = 1e-10
+    rounds: int | None = None
+    dtype: Traffic = "float64"
+
+    def __post_init__(self) -> None:
+        _check_dtype(self.dtype)
+        object.__setattr__(self, "graph", plain(self.graph))
+        if not isinstance(self.tolerance, float | int) or not 0.0 < self.tolerance < 1.0:
+            raise FederationError(f"tolerance must lie between 0 and 1, got {self.tolerance!r}")
+        if not isinstance(self.rounds, int | np.integer | None):
+            raise FederationError(f"rounds must be a whole number, got {self.rounds!r}")
+        if self.rounds is not None and self.rounds < 1:
+            raise FederationError(f"gossip takes at least one round, got rounds={self.rounds}")
+
+    def members(self, parties: Sequence[str]) -> tuple[str, ...]:
+        return Topology.of(self.graph, parties).names
+
+    def at(self, me: str, members: Sequence[str]) -> GossipSum:
+        _check_member(me, members)
+        topology = Topology.of(self.graph, members)
+        degree = {n: len(topology[n]) for n in (me, *topology[me])}
+        return GossipSum(
+            me,
+            len(members),
+            tuple((n, weight(degree[me], degree[n])) for n in topology[me]),
+            self.schedule(topology).steps,
+            spanning_tree(topology, topology.names[0]),
+            self.dtype,
+        )
+
+    def cost(self, members: Sequence[str]) -> Cost:
+        topology = Topology.of(self.graph, members)
+        found = self.schedule(topology)
+        rounds = len(found.steps)
+        return Cost(rounds, 2 * len(topology.edges) * rounds, found.off)
+
+    @abstractmethod
+    def schedule(self, topology: Topology) -> Schedule:
+        """The steps of all rounds; they follow from the graph, so every party finds the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chebyshev(Gossip):
+    """Gossip with Chebyshev's acceleration: no server, no tree, and few rounds.
+
+    A party learns each neighbour's array (its first message), then running averages, from which it
+    can often work out arrays of parties further away, and the sum up to the tolerance. Every party
+    must take part in every round.
+
+    >>> Chebyshev("cycle", tolerance=1e-6).cost([f"party {i}" for i in range(20)])
+    Cost(rounds=50, messages=2000, error=...e-07)
+    """
+
+    def schedule(self, topology: Topology) -> Schedule:
+        return chebyshev_schedule(topology, self.tolerance, self.rounds, UNITS[self.dtype])
+
+
+@dataclass(frozen=True, slots=True)
+class Metropolis(Gossip):
+    """Gossip as in the paper on vertically partitioned EM: plain averages by Metropolis weights.
+
+    A party learns what it learns with Chebyshev, in many more rounds; the paper takes rounds=100,
+    which on sparse graphs is far from a sum.
+
+    >>> Metropolis("cycle", tolerance=1e-6).cost([f"party {i}" for i in range(20)])
+    Cost(rounds=427, messages=17080, error=...e-07)
+    """
+
+    def schedule(self, topology: Topology) -> Schedule:
+        return metropolis_schedule(topology, self.tolerance, self.rounds, UNITS[self.dtype])
+
+
+def _check_member(me: str, members: Sequence[str]) -> None:
+    if me not in members:
+        raise FederationError(f"{me} is not among the members {', '.join(members)}")
+
+
+def _check_dtype(dtype: str) -> None:
+    if dtype not in ("float64", "float32"):
+        raise FederationError(f"numbers travel as 'float64' or 'float32', got {dtype!r}")

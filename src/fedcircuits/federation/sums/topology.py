@@ -1,0 +1,307 @@
+"""Who can talk to whom: an undirected, connected graph over the parties, known to all of them.
+
+A graph is handed in as its name ("complete", "cycle", "path", "star", "grid", "geometric",
+"scale-free"), as pairs of parties, or as a networkx graph. Nodes are names of parties, or the
+numbers 0 to N−1 in the order of the parties. Links work both ways, so directed graphs are refused;
+loops are left out.
+
+h-hop hubs (vertically partitioned EM, section 4): the party that most others are within h hops of
+is a root, they join it, all of them leave the graph, and so on. With 0 hops everyone is alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import index
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.sums.graphs import named
+
+Node: TypeAlias = str | int
+Edge: TypeAlias = tuple[Node, Node]
+
+
+@runtime_checkable
+class Network(Protocol):
+    """The part of a networkx graph that is read."""
+
+    @property
+    def nodes(self) -> Iterable[Node]: ...
+
+    @property
+    def edges(self) -> Iterable[Edge]: ...
+
+    def is_directed(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """A graph as plain values, before it is known which parties there are."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Each party's neighbours, both in the order of the parties.
+
+    >>> Topology.of("cycle", ["north", "east", "south", "west"])["north"]
+    ('east', 'west')
+    """
+
+    names: tuple[str, ...]
+    neighbours: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        parties: Sequence[str],
+        *,
+        radius: float | None = None,
+        links: int = 2,
+        seed: int = 0,
+    ) -> Topology:
+        """The graph over these parties, or FederationError if it does not fit them.
+
+        radius and seed are for "geometric", links and seed for "scale-free".
+        """
+        names = tuple(parties)
+        if isinstance(graph, str):
+            return _named(graph, names, radius, links, seed)
+        known = plain(graph)
+        if isinstance(known, Topology) and known.names == names:
+            return known
+        found = known.as_links if isinstance(known, Topology) else known
+        assert isinstance(found, Links)
+        return _checked(_from_links(found, names))
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        return self.neighbours[self.names.index(name)]
+
+    @property
+    def edges(self) -> tuple[tuple[str, str], ...]:
+        """Every link once, from the earlier party to the later one."""
+        place = {name: i for i, name in enumerate(self.names)}
+        return tuple(
+            (name, other)
+            for name, others in zip(self.names, self.neighbours, strict=True)
+            for other in others
+            if place[other] > place[name]
+        )
+
+    @property
+    def as_links(self) -> Links:
+        return Links(self.names, self.edges)
+
+    @property
+    def adjacency(self) -> Array:
+        """1 where two parties are linked."""
+        place = {name: i for i, name in enumerate(self.names)}
+        matrix = np.zeros((len(self.names), len(self.names)))  # (parties, parties)
+        for i, others in enumerate(self.neighbours):
+            matrix[i, [place[other] for other in others]] = 1.0
+        return matrix
+
+    def __repr__(self) -> str:
+        return f"<Topology of {len(self.names)} parties, {len(self.edges)} links>"
+
+
+Graph: TypeAlias = str | Topology | Links | Network | Iterable[Edge]
+PlainGraph: TypeAlias = str | Topology | Links
+
+
+def plain(graph: Graph) -> PlainGraph:
+    """The same graph as values that can be compared and sent."""
+    if isinstance(graph, str | Topology | Links):
+        return graph
+    if isinstance(graph, Network):
+        if graph.is_directed():
+            raise FederationError(
+                "a directed graph, expected an undirected one: links work both ways; hand in "
+                "graph.to_undirected()"
+            )
+        return Links(tuple(map(_node, graph.nodes)), _edges(graph.edges))
+    if not isinstance(graph, Iterable):
+        raise FederationError(
+            f"graph={graph!r}: expected the name of one, pairs of parties, or a networkx graph"
+        )
+    edges = _edges(graph)
+    return Links(tuple(dict.fromkeys(node for edge in edges for node in edge)), edges)
+
+
+def _edges(pairs: Iterable[Iterable[Node]]) -> tuple[Edge, ...]:
+    found: list[Edge] = []
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) < 2:
+            raise FederationError(f"expected pairs of parties as links, got {pair!r}")
+        found.append((_node(pair[0]), _node(pair[1])))  # multigraphs have a third part, a key
+    return tuple(found)
+
+
+def _node(node: object) -> Node:
+    if isinstance(node, str):
+        return node
+    try:
+        return index(node)  # type: ignore[arg-type]
+    except TypeError:
+        raise FederationError(
+            f"a node {node!r} of the graph: expected names of parties, or numbers in their order "
+            "(networkx.convert_node_labels_to_integers)"
+        ) from None
+
+
+# ---------------------------------------------------------------------- the graph over parties
+
+
+@lru_cache(maxsize=64)
+def _named(
+    graph: str, names: tuple[str, ...], radius: float | None, links: int, seed: int
+) -> Topology:
+    edges, advice = named(graph, len(names), radius, links, seed)
+    return _checked(_linked(names, ((names[a], names[b]) for a, b in edges)), advice)
+
+
+def _from_links(graph: Links, names: tuple[str, ...]) -> Topology:
+    numbered = bool(graph.nodes) and all(isinstance(node, int) for node in graph.nodes)
+    parties: dict[Node, str] = dict(enumerate(names)) if numbered else {n: n for n in names}
+    for node in graph.nodes:
+        if node not in parties:
+            raise FederationError(
+                f"the graph has {node!r}, which is no party: expected "
+                f"{f'numbers 0 to {len(names) - 1}, or ' if numbered else ''}{', '.join(names)}"
+            )
+    absent = [name for node, name in parties.items() if node not in set(graph.nodes)]
+    if absent and len(names) > 1:
+        raise FederationError(
+            f"the graph lacks {', '.join(absent[:5])}{', …' if len(absent) > 5 else ''}: every "
+            "party must be in it"
+        )
+    return _linked(names, ((parties[a], parties[b]) for a, b in graph.edges))
+
+
+def _linked(names: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> Topology:
+    place = {name: i for i, name in enumerate(names)}
+    found: list[set[int]] = [set() for _ in names]
+    for a, b in edges:
+        if a != b:
+            found[place[a]].add(place[b])
+            found[place[b]].add(place[a])
+    return Topology(names, tuple(tuple(names[j] for j in sorted(own)) for own in found))
+
+
+def _checked(topology: Topology, advice: str = "") -> Topology:
+    if not topology.names:
+        raise FederationError("a graph over no parties: expected at least one")
+    reached = within(topology, topology.names[0], len(topology.names))
+    if apart := [name for name in topology.names if name not in reached]:
+        raise FederationError(
+            f"the graph falls apart: no way leads from {topology.names[0]} to {apart[0]}; "
+            f"{advice or 'add links until every party can reach every other'}"
+        )
+    return topology
+
+
+# ---------------------------------------------------------------------- trees and hubs
+
+
+@dataclass(frozen=True, slots=True)
+class SpanningTree:
+    """Shortest ways from every party to the root."""
+
+    root: str
+    parents: dict[str, str]  # of every party but the root
+    children: dict[str, tuple[str, ...]]
+    depth: int
+
+
+@lru_cache(maxsize=64)
+def spanning_tree(topology: Topology, root: str | None = None) -> SpanningTree:
+    """By breadth-first search from the root; without one from a centre, so that depth is least.
+
+    >>> spanning_tree(Topology.of("path", ["a", "b", "c"])).root
+    'b'
+    """
+    root = _centre(topology) if root is None else root
+    hops = within(topology, root, len(topology.names))
+    place = {name: i for i, name in enumerate(topology.names)}
+    children: dict[str, list[str]] = {name: [] for name in topology.names}
+    parents: dict[str, str] = {}
+    for name in sorted(hops, key=lambda n: (hops[n], place[n])):
+        if name != root:
+            parents[name] = next(n for n in topology[name] if hops[n] == hops[name] - 1)
+            children[parents[name]].append(name)
+    own = {name: tuple(found) for name, found in children.items()}
+    return SpanningTree(root, parents, own, max(hops.values()))
+
+
+def _centre(topology: Topology) -> str:
+    count = len(topology.names)
+    for name, others in zip(topology.names, topology.neighbours, strict=True):
+        if len(others) == count - 1:
+            return name
+    hops = shortest_path(csr_array(topology.adjacency), unweighted=True)  # (parties, parties)
+    return topology.names[int(hops.max(1).argmin())]
+
+
+def within(
+    topology: Topology, start: str, hops: int, left: Collection[str] | None = None
+) -> dict[str, int]:
+    """Who is at most so many hops away, and how many; by ways through ``left`` only."""
+    found, edge = {start: 0}, [start]
+    around = dict(zip(topology.names, topology.neighbours, strict=True))
+    for far in range(1, hops + 1):
+        edge = list(
+            dict.fromkeys(
+                other
+                for name in edge
+                for other in around[name]
+                if other not in found and (left is None or other in left)
+            )
+        )
+        if not edge:
+            break
+        found |= dict.fromkeys(edge, far)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """A hub: its root, and everyone in it (the root too) in the order of the parties."""
+
+    root: str
+    members: tuple[str, ...]
+
+
+def hubs(topology: Topology, hops: int) -> tuple[Neighbourhood, ...]:
+    """h-hop hubs, largest first; between equals the earlier party is the root.
+
+    >>> [hub.members for hub in hubs(Topology.of("path", ["a", "b", "c", "d"]), 1)]
+    [('a', 'b', 'c'), ('d',)]
+    """
+    if hops < 0:
+        raise FederationError(f"hubs of {hops} hops: expected 0 or more")
+    left = dict.fromkeys(topology.names)
+    found = []
+    while left:
+        balls = {name: within(topology, name, hops, left) for name in left}
+        root = max(balls, key=lambda name: len(balls[name]))
+        found.append(Neighbourhood(root, tuple(n for n in left if n in balls[root])))
+        left = {name: None for name in left if name not in balls[root]}
+    return tuple(found)
+
+
+def between_hubs(topology: Topology, found: Sequence[Neighbourhood]) -> Topology:
+    """The graph over the roots: two are linked if some of their members are."""
+    root = {member: hub.root for hub in found for member in hub.members}
+    names = tuple(name for name in topology.names if root[name] == name)
+    return _linked(names, ((root[a], root[b]) for a, b in topology.edges))

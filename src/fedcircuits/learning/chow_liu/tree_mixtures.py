@@ -1,0 +1,196 @@
+"""Mixtures of Chow–Liu trees by EM (Meilă and Jordan 2000), for discrete columns.
+
+E-step  rows are shared out by how likely every component finds them.
+M-step  every component's tree and tables are learned anew from the pair tables of its share: one
+        matrix product a component. To them come ``smoothing`` pseudo-rows of the whole table, so
+        that small components lean on what all rows say; an edge that gains less than it costs
+        (extended BIC) is left out, so that trees may be forests.
+
+Missing values take part in no pair table and are summed out in the E-step: with gaps the M-step
+counts the pairs that are there, which is not exact EM. Weights of rows count as repetitions, but
+not towards the k-means clusters that EM begins from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Node, Product, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.learning.chow_liu.trees import conditional, forest_nodes, spanning_tree
+from fedcircuits.learning.spn.independence import (
+    BinaryPairs,
+    Floats,
+    Index,
+    OneHot,
+    Pairs,
+    pair_tables,
+)
+from fedcircuits.learning.starts import clusters
+from fedcircuits.tables.schema import Schema
+
+RESIDUE = 0.1  # pseudo-rows of a conditional table, beside those of the whole table
+PATIENCE = 3  # rounds without a gain of ``tolerance`` on the validation rows
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Edges (variable, parent), parents first, and the tables they were learned from."""
+
+    edges: list[tuple[int, int]]
+    tables: Array  # (indicators, indicators)
+    starts: Index
+
+    def conditionals(self) -> list[Array]:
+        """(parent's size, own size) for every edge."""
+        return [conditional(self.tables, self.starts, *edge, RESIDUE) for edge in self.edges]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    trees: tuple[Tree, ...]
+    weights: Array  # (components,)
+    history: tuple[float, ...]  # mean log-likelihood of the rows in every round
+    validation: tuple[float, ...]
+
+
+class Rows:
+    """Codes of discrete columns, ready for pair tables and for the likelihood of trees."""
+
+    def __init__(self, values: Array, schema: Schema) -> None:
+        self.values, self.schema = values, schema
+        self.binary = all(v.size == 2 for v in schema) and not np.isnan(values).any()
+        self.hot = None if self.binary else OneHot.of(values, schema.variables)
+        self.codes = values.astype(np.float32) if self.binary else np.zeros((0, 0), np.float32)
+
+    def pairs(self, weight: Floats) -> BinaryPairs | Pairs:
+        if self.hot is None:
+            return BinaryPairs.of(self.codes, weight)
+        return Pairs(pair_tables(self.hot.matrix, weight), self.hot.starts)
+
+    def log_values(self, tree: Tree) -> Array:
+        """log probability (rows,)."""
+        logs = [np.log(table) for table in tree.conditionals()]
+        return self._linear(tree.edges, logs) if self.binary else self._upward(tree.edges, logs)
+
+    def _linear(self, edges: Sequence[tuple[int, int]], logs: list[Array]) -> Array:
+        """log P(v | u) of 0/1 values is a + b u + c v + e u v: two products for all edges."""
+        own, above = np.array(edges).T
+        root = above < 0
+        first = np.stack([t[0] for t in logs])  # (edges, 2), u = 0
+        last = np.stack([t[-1] for t in logs])  # u = 1, for a root the same
+        single = np.zeros(len(own))
+        np.add.at(single, own, first[:, 1] - first[:, 0])
+        np.add.at(single, above[~root], (last - first)[~root, 0])
+        joint = np.zeros(len(own))
+        joint[own] = last[:, 1] - last[:, 0] - first[:, 1] + first[:, 0]
+        parent = np.arange(len(own))
+        parent[own[~root]] = above[~root]
+        both = self.codes * self.codes.take(parent, axis=1)
+        found = self.codes @ single.astype(np.float32) + both @ joint.astype(np.float32)
+        return np.asarray(found + first[:, 0].sum(), dtype=np.float64)
+
+    def _upward(self, edges: Sequence[tuple[int, int]], logs: list[Array]) -> Array:
+        """Messages from the leaves to the roots, scaled to a largest value of 1."""
+        assert self.hot is not None
+        below: dict[int, Array] = {}
+        total = np.zeros(len(self.values))
+        for (own, parent), log in zip(reversed(edges), reversed(logs), strict=True):
+            block = self.hot.matrix[:, self.hot.starts[own] : self.hot.starts[own + 1]]
+            seen = ~np.isnan(self.values[:, own])
+            state = np.where(seen[:, None], block, 1.0) * below.pop(own, 1.0)
+            message = state @ np.exp(log).T  # (rows, parent's size)
+            largest = message.max(axis=1)
+            total += np.log(largest)
+            if parent >= 0:
+                below[parent] = below.get(parent, 1.0) * (message / largest[:, None])
+        return total
+
+
+def learn_mixture(
+    values: Array,
+    schema: Schema,
+    components: int,
+    rng: np.random.Generator,
+    *,
+    smoothing: float,
+    rounds: int,
+    tolerance: float,
+    weight: Array | None = None,
+    validation: Array | None = None,
+    report: Callable[[int, float], None] | None = None,
+) -> Mixture:
+    """EM from clusters of values (rows, columns); with validation rows, the best round on them."""
+    rows = Rows(values, schema)
+    held = None if validation is None else Rows(validation, schema)
+    w = np.ones(len(values)) if weight is None else weight
+    whole = rows.pairs(w.astype(np.float32))
+    share = clusters(values, schema, components, rng).T * w  # (components, rows)
+    history: list[float] = []
+    judged: list[float] = []
+    while True:
+        trees = tuple(_tree(rows, whole, s, w.sum(), smoothing) for s in share)
+        sizes = share.sum(axis=1) + 1
+        logits = _joint(rows, trees, sizes / sizes.sum())
+        each = logsumexp(logits, axis=0)
+        history.append(float(each @ w / w.sum()))
+        if held is not None:
+            judged.append(float(logsumexp(_joint(held, trees, sizes / sizes.sum()), axis=0).mean()))
+        if not judged or judged[-1] >= max(judged):
+            best = trees, sizes / sizes.sum()
+        if report is not None:
+            report(len(history), history[-1])
+        if len(history) >= rounds or _settled(history, judged, tolerance):
+            return Mixture(*best, tuple(history), tuple(judged))
+        share = np.exp(logits - each) * w
+
+
+def _settled(history: list[float], judged: list[float], tolerance: float) -> bool:
+    if judged:
+        before = judged[:-PATIENCE]
+        return bool(before) and max(judged[-PATIENCE:]) < max(before) + tolerance
+    return len(history) > 1 and history[-1] - history[-2] < tolerance
+
+
+def _joint(rows: Rows, trees: tuple[Tree, ...], weights: Array) -> Array:
+    """(components, rows) of log weight + log probability."""
+    return np.stack([rows.log_values(t) for t in trees]) + np.log(weights)[:, None]
+
+
+def _tree(
+    rows: Rows, whole: BinaryPairs | Pairs, share: Array, total: float, smoothing: float
+) -> Tree:
+    own, part = rows.pairs(share.astype(np.float32)), smoothing / total
+    found: BinaryPairs | Pairs
+    if isinstance(own, BinaryPairs) and isinstance(whole, BinaryPairs):
+        both, ones = own.both + part * whole.both, own.ones + part * whole.ones
+        found = BinaryPairs(both, ones, own.total + part * whole.total)
+    else:
+        assert isinstance(own, Pairs) and isinstance(whole, Pairs)
+        found = Pairs(own.counts + part * whole.counts, own.starts)
+    return Tree(spanning_tree(found.gain(), 0.0), *found.tables())
+
+
+def mixture_circuit(schema: Schema, members: Sequence[Mixture]) -> tuple[Circuit, Parameters]:
+    """All components of all members under one root; members weigh the same."""
+    nodes: list[Node] = []
+    values: dict[str, Arrays] = {}
+    components: list[str] = []
+    for i, tree in enumerate(t for m in members for t in m.trees):
+        name = f"tree {i}"
+        more, learned, tops = forest_nodes(
+            name, schema.variables, tree.edges, tree.tables, tree.starts, RESIDUE
+        )
+        nodes += more if len(tops) == 1 else [*more, Product(name, tuple(tops))]
+        values |= learned
+        components.append(tops[0] if len(tops) == 1 else name)
+    weights = np.concatenate([m.weights for m in members]) / len(members)
+    nodes.append(Sum("root", tuple(components)))
+    values["root"] = {WEIGHT: weights[None]}
+    return Circuit(tuple(nodes), schema), Parameters(values)

@@ -1,0 +1,127 @@
+"""Chow–Liu trees: the tree over the variables that keeps the most mutual information.
+
+Discrete columns use their pairwise tables; with mixed columns, reals and counts are cut into
+equally filled bins first, for the tree only. The tree's parameters are smoothed frequencies:
+P(v | parent) from the same tables, with ``smoothing`` pseudo-rows spread as v's own frequencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import networkx as nx
+import numpy as np
+
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.graph.structures import chow_liu, indicator_codes, parents
+from fedcircuits.learning.spn.independence import Index, OneHot, mutual_information, pair_tables
+from fedcircuits.tables.schema import Schema, Variable
+
+BINS = 8
+
+
+def spanning_tree(gain: Array, least: float = -np.inf) -> list[tuple[int, int]]:
+    """Prim's rule: (variable, parent) pairs of the best tree, parents first; a root's is −1.
+
+    Edges that gain no more than ``least`` are left out: then it is the best forest.
+    """
+    nearest, best = np.zeros(len(gain), dtype=np.int64), np.full(len(gain), least)
+    found = []
+    left = np.ones(len(gain), dtype=bool)
+    total = gain.sum(axis=1)
+    while left.any():
+        new = int(np.where(left, best, -np.inf).argmax())
+        if not best[new] > least:
+            new = int(np.where(left, total, -np.inf).argmax())
+        found.append((new, int(nearest[new]) if best[new] > least else -1))
+        left[new] = False
+        closer = left & (gain[new] > best)
+        nearest[closer], best[closer] = new, gain[new][closer]
+    return found
+
+
+def best_tree(schema: Schema, information: Array) -> nx.Graph:
+    """The maximum spanning tree of mutual information (columns, columns)."""
+    tree = nx.Graph()
+    tree.add_nodes_from(schema.names)
+    edges = spanning_tree(information)[1:]
+    tree.add_edges_from((schema.names[i], schema.names[j]) for i, j in edges)
+    return tree
+
+
+def binned(values: Array, schema: Schema) -> tuple[Array, tuple[Variable, ...]]:
+    """Reals and counts as codes of equally filled bins; NaN stays."""
+    out, variables = values.copy(), []
+    for i, variable in enumerate(schema.variables):
+        if variable.size:
+            variables.append(variable)
+            continue
+        seen = ~np.isnan(values[:, i])
+        shares = np.linspace(0, 1, BINS + 1)[1:-1]
+        cuts = np.unique(np.quantile(values[seen, i], shares)) if seen.any() else np.zeros(0)
+        out[seen, i] = np.searchsorted(cuts, values[seen, i], side="right")
+        variables.append(Variable(variable.name, "category", tuple(range(len(cuts) + 1))))
+    return out, tuple(variables)
+
+
+def learn_tree(values: Array, schema: Schema, weight: Array | None = None) -> nx.Graph:
+    codes, variables = binned(values, schema)
+    hot = OneHot.of(codes, variables)
+    weights = None if weight is None else weight.astype(np.float32)
+    return best_tree(schema, mutual_information(pair_tables(hot.matrix, weights), hot.starts))
+
+
+def chow_liu_circuit(
+    schema: Schema, tables: Array, starts: Index, smoothing: float
+) -> tuple[Circuit, Parameters]:
+    """The tree and its conditional tables, from the pairwise tables of discrete columns."""
+    tree = best_tree(schema, mutual_information(tables, starts))
+    circuit = chow_liu(schema, tree)
+    values: dict[str, Arrays] = dict(indicator_codes(circuit))
+    for name, above in parents(tree).items():
+        parent = -1 if above is None else schema.index(above)
+        weight = conditional(tables, starts, schema.index(name), parent, smoothing)
+        values[f"sum:{name}"] = {WEIGHT: weight}
+    return circuit, Parameters(values)
+
+
+def forest_nodes(
+    name: str,
+    variables: Sequence[Variable],
+    edges: Sequence[tuple[int, int]],
+    tables: Array,
+    starts: Index,
+    smoothing: float,
+) -> tuple[list[Node], dict[str, Arrays], list[str]]:
+    """Trees as nodes of a larger circuit, called ``name/…``, and the names of their roots."""
+    below: dict[int, list[str]] = {}
+    nodes: list[Node] = []
+    values: dict[str, Arrays] = {}
+    for own, parent in reversed(edges):
+        v = variables[own]
+        leaf = Leaf(f"{name}/leaf:{v.name}", "indicator", (v.name,), v.size)
+        nodes.append(leaf)
+        values[leaf.name] = {"code": np.arange(float(v.size))[:, None]}
+        if own in below:
+            nodes.append(Product(f"{name}/product:{v.name}", (leaf.name, *below[own])))
+        units = 1 if parent < 0 else variables[parent].size
+        nodes.append(Sum(f"{name}/sum:{v.name}", (nodes[-1].name,), units))
+        weight = conditional(tables, starts, own, parent, smoothing)
+        values[nodes[-1].name] = {WEIGHT: weight}
+        below.setdefault(parent, []).append(nodes[-1].name)
+    return nodes, values, below[-1]
+
+
+def conditional(tables: Array, starts: Index, own: int, parent: int, smoothing: float) -> Array:
+    """P(own | parent), a row for every value of the parent; of the root one row."""
+    columns = slice(starts[own], starts[own + 1])
+    if parent < 0:
+        table = np.diag(tables[columns, columns])[None]
+    else:
+        table = tables[starts[parent] : starts[parent + 1], columns]
+    base = table.sum(axis=0) + max(smoothing, 1e-9)
+    counts = table + max(smoothing, 1e-9) * base / base.sum()
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))

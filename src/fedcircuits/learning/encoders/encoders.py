@@ -1,0 +1,382 @@
+"""Encoders: an owner's own model of its rows, whose representation goes into a fusion.
+
+    fit(table, target)   learn from the owner's columns, series and labels; with no target, or no
+                         label, from the rows alone
+    encode(table)        (rows, width): what is known of each row; NaN where nothing is
+
+``SequenceEncoder`` and ``TabularEncoder`` are networks with a linear layer on top. With labels that
+layer predicts them; without, it gives back the inputs (an autoencoder). What is encoded is what
+goes into that layer. Owners may have different encoders, of different widths.
+
+The door is open (``encoder_of``): any object with ``encode``, a torch module that is trained
+already, a scikit-learn transformer. They are asked for rows as ``encoder_inputs`` reads them. Who
+holds the target alone has nothing to encode (``Silent``).
+
+``fit_all`` trains many owners: those whose networks and rows have one shape in one batched
+computation (apart.py), each as it would have been trained alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, Self, TypeAlias, cast, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import ParameterError, TableError
+from fedcircuits.learning.arguments import as_number, is_size, require_seed
+from fedcircuits.learning.encoders import apart
+from fedcircuits.learning.encoders.apart import Goal, Learned, Lesson, Report, Schedule
+from fedcircuits.learning.encoders.foreign import ForeignEncoder, is_module
+from fedcircuits.learning.encoders.inputs import Reading
+from fedcircuits.learning.encoders.networks import Cell, Network, Perceptron, Recurrent, Shapes
+from fedcircuits.tables.schema import Variable
+from fedcircuits.tables.table import Table
+
+Held: TypeAlias = npt.NDArray[np.bool_]
+HELD = 0.125  # share of rows that an encoder which learns alone stops by
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """What an owner needs: rows to vectors. ``fit(table, target)`` is called if there is one."""
+
+    def encode(self, X: Table, /) -> npt.ArrayLike:
+        """(rows, width)"""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One owner's training: its encoder, its rows, which of them to stop by."""
+
+    encoder: Encoder
+    table: Table  # with the target, where it is known
+    target: str | None
+    held: Held
+    seed: tuple[int, ...]
+    owner: str = ""  # for errors
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A network's training that only has to be run."""
+
+    reading: Reading
+    network: Network
+    goal: Goal
+    outputs: int
+    lesson: Lesson
+    scale: tuple[float, float]  # mean and deviation of a number that is predicted
+
+
+class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
+    """What both networks share; ``SequenceEncoder`` and ``TabularEncoder`` say which one it is."""
+
+    reading_: Reading
+    network_: Network
+    target_: Variable | None  # None: learned without labels
+    weights_: npt.NDArray[np.float32]
+    history_: npt.NDArray[np.float32]  # losses on held-back rows
+
+    def __init__(
+        self,
+        width: int,
+        epochs: int,
+        learning_rate: float,
+        batch: int,
+        patience: int,
+        random_state: int | None,
+    ) -> None:
+        self.width = width
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.batch = batch
+        self.patience = patience
+        self.random_state = random_state
+
+    def fit(self, X: Table, target: str | None = None) -> Self:
+        """Learn from a table, stopping by an eighth of its rows."""
+        require_seed(self.random_state)
+        seed = int(self.random_state or 0)
+        held = np.random.default_rng(seed).random(len(X)) < HELD
+        job = Job(self, X, target, held, (seed,))
+        ready = self._ready(job)
+        (learned,) = _run([ready], self._schedule())
+        return self._keep(job, ready, learned)
+
+    def encode(self, X: Table) -> Array:
+        """(rows, width): what goes into the last layer."""
+        return self._asked(X, 0)
+
+    def predict_vector(self, X: Table) -> Array:
+        """(rows, classes) probabilities or (rows, 1) numbers, as this owner alone predicts them."""
+        if self._fitted().target_ is None:
+            raise ParameterError(
+                f"this {type(self).__name__} learned without labels: no predictions"
+            )
+        found = self._asked(X, 1)
+        if not self.target_.size:  # type: ignore[union-attr]
+            return found * self._scale[1] + self._scale[0]
+        likely = np.exp(found - found.max(axis=1, keepdims=True))
+        return np.asarray(likely / likely.sum(axis=1, keepdims=True))
+
+    def _asked(self, X: Table, which: Literal[0, 1]) -> Array:
+        x, known = self._fitted().reading_.read(X)
+        found = apart.represented(self.network_, self.weights_, self._shapes, x)[which]
+        return np.where(known[:, None], found, np.nan).astype(np.float64)
+
+    def _fitted(self) -> Self:
+        if not hasattr(self, "weights_"):
+            raise NotFittedError(f"this {type(self).__name__} has learned nothing yet: call fit")
+        return self
+
+    @property
+    def _shapes(self) -> Shapes:
+        return apart.shapes_with_head(self.network_, self._outputs)
+
+    def _ready(self, job: Job) -> _Ready:
+        self._schedule()
+        table = job.table
+        y, variable = _labels(job)
+        some = np.ones(len(table), bool) if variable is None else ~np.isnan(y)
+        learned = some & ~job.held
+        rows = table.rows(learned) if learned.any() else table
+        reading = Reading.of(rows, job.target, isinstance(self, SequenceEncoder))
+        x, known = reading.read(table)
+        some &= known
+        if not some.any():
+            raise TableError("there is no row to learn an encoder from: all values are missing")
+        held = job.held[some] if (~job.held[some]).any() else np.zeros(int(some.sum()), bool)
+        network = self._network(x)
+        goal: Goal = "classes" if variable is not None and variable.size else "numbers"
+        scale = (0.0, 1.0)
+        if variable is None:
+            truth = x[some].reshape(int(some.sum()), -1)
+        elif goal == "classes":
+            truth = y[some].astype(np.float32)
+        else:
+            scale = float(y[some].mean()), float(y[some].std()) or 1.0
+            truth = ((y[some] - scale[0]) / scale[1]).astype(np.float32)[:, None]
+        outputs = variable.size if variable is not None and variable.size else truth.shape[-1]
+        lesson = Lesson(x[some], truth, held, job.seed)
+        return _Ready(reading, network, goal, outputs, lesson, scale)
+
+    def _keep(self, job: Job, ready: _Ready, learned: Learned) -> Self:
+        _, self.target_ = _labels(job)
+        self.reading_, self.network_ = ready.reading, ready.network
+        self.weights_, self.history_ = learned.weights, learned.history
+        self._outputs, self._scale = ready.outputs, ready.scale
+        return self
+
+    def _schedule(self) -> Schedule:
+        for name in ("width", "epochs", "batch", "patience"):
+            if not is_size(value := getattr(self, name)):
+                raise ParameterError(f"{name} must be a whole number from 1, got {value!r}")
+        if not 0 < as_number(self.learning_rate) < np.inf:
+            raise ParameterError(
+                f"learning_rate must be a number above 0, got {self.learning_rate!r}"
+            )
+        return Schedule(self.epochs, self.learning_rate, self.batch, self.patience)
+
+    def _network(self, x: npt.NDArray[np.float32]) -> Network:
+        raise NotImplementedError
+
+
+class SequenceEncoder(NetworkEncoder):
+    """An LSTM or GRU over series, and a linear layer over its steps.
+
+    Series of one row may have different lengths (NaN after the end) and gaps; ordinary columns go
+    in as channels that do not change.
+
+    >>> from fedcircuits import Table
+    >>> series = np.random.default_rng(0).normal(size=(60, 12, 2))
+    >>> table = Table.from_series({"speed": series}, {"event": series[:, :, 0].mean(axis=1) > 0})
+    >>> SequenceEncoder(width=4, epochs=2).fit(table, "event").encode(table).shape
+    (60, 4)
+    """
+
+    def __init__(
+        self,
+        *,
+        cell: Cell = "lstm",
+        width: int = 16,
+        epochs: int = 60,
+        learning_rate: float = 0.003,
+        batch: int = 100,
+        patience: int = 20,
+        random_state: int | None = None,
+    ) -> None:
+        self.cell: Cell = cell
+        super().__init__(width, epochs, learning_rate, batch, patience, random_state)
+
+    def _network(self, x: npt.NDArray[np.float32]) -> Network:
+        if self.cell not in ("lstm", "gru"):
+            raise ParameterError(f"cell must be 'lstm' or 'gru', got {self.cell!r}")
+        return Recurrent(self.cell, x.shape[1], x.shape[2], self.width)
+
+
+class TabularEncoder(NetworkEncoder):
+    """A network with ReLU over ordinary columns; series, if there are, end to end.
+
+    >>> from fedcircuits import datasets
+    >>> table = datasets.load("breast_cancer")
+    >>> TabularEncoder(width=4, epochs=2).fit(table, "diagnosis").encode(table).shape
+    (569, 4)
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden: tuple[int, ...] = (32,),
+        width: int = 16,
+        epochs: int = 60,
+        learning_rate: float = 0.003,
+        batch: int = 100,
+        patience: int = 20,
+        random_state: int | None = None,
+    ) -> None:
+        self.hidden = hidden
+        super().__init__(width, epochs, learning_rate, batch, patience, random_state)
+
+    def _network(self, x: npt.NDArray[np.float32]) -> Network:
+        hidden: object = self.hidden
+        if not isinstance(hidden, Iterable) or not all(map(is_size, sizes := tuple(hidden))):
+            raise ParameterError(
+                "hidden must have the widths of layers, whole numbers from 1, such as (32,), got "
+                f"{hidden!r}"
+            )
+        return Perceptron(x.shape[1], tuple(map(int, sizes)), self.width)
+
+
+def _labels(job: Job) -> tuple[Array, Variable | None]:
+    """The target's numbers (rows,), and what it is; None if no row has it."""
+    if job.target is None or job.target not in job.table.schema:
+        return np.full(len(job.table), np.nan), None
+    y = job.table.values[:, job.table.schema.index(job.target)]
+    return y, None if np.isnan(y).all() else job.table.schema[job.target]
+
+
+def _run(
+    ready: Sequence[_Ready], schedule: Schedule, report: Report | None = None
+) -> list[Learned]:
+    first = ready[0]
+    lessons = [r.lesson for r in ready]
+    return apart.learn(first.network, first.goal, first.outputs, lessons, schedule, report)
+
+
+def fit_all(jobs: Sequence[Job], report: Report | None = None) -> list[Encoder]:
+    """A learned copy of every owner's encoder; owners of one shape learn in one computation."""
+    found: dict[int, Encoder] = {}
+    groups: dict[tuple[object, ...], list[tuple[int, Job, NetworkEncoder, _Ready]]] = {}
+    for i, job in enumerate(jobs):
+        own = encoder_of(job.encoder)
+        if nothing_to_read(job.table, job.target):
+            found[i] = Silent()
+        elif isinstance(own, NetworkEncoder):
+            own = clone(own)
+            ready = _ready(own, job)
+            shapes = ready.lesson.x.shape, ready.lesson.y.shape, int(ready.lesson.held.sum())
+            key = (ready.network, ready.goal, ready.outputs, own._schedule(), *shapes)
+            groups.setdefault(key, []).append((i, job, own, ready))
+        else:
+            found[i] = own if isinstance(own, Frozen | Silent) else _taught(own, job)
+    for members in groups.values():
+        learned = _run([r for *_, r in members], members[0][2]._schedule(), report)
+        for (i, job, own, ready), result in zip(members, learned, strict=True):
+            found[i] = own._keep(job, ready, result)
+    return [found[i] for i in range(len(jobs))]
+
+
+def _ready(own: NetworkEncoder, job: Job) -> _Ready:
+    try:
+        return own._ready(job)
+    except TableError as error:
+        raise TableError(f"{job.owner}: {error}" if job.owner else str(error)) from error
+
+
+# ---------------------------------------------------------------------- the open door
+
+
+class Frozen:
+    """An encoder that has learned already and is used as it is: ``Frozen(encoder)``.
+
+    >>> from fedcircuits import datasets
+    >>> table = datasets.load("breast_cancer")
+    >>> Frozen(TabularEncoder(width=4, epochs=1).fit(table, "diagnosis")).encode(table).shape
+    (569, 4)
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    def encode(self, X: Table) -> Array:
+        try:
+            return np.asarray(self.encoder.encode(X), dtype=np.float64)
+        except NotFittedError:
+            name = type(self.encoder).__name__
+            raise ParameterError(
+                f"Frozen({name}) uses an encoder as it is, and this one has learned nothing: fit "
+                f"it first, or give the {name} without Frozen"
+            ) from None
+
+    def predict_vector(self, X: Table) -> Array:
+        return np.asarray(self.encoder.predict_vector(X))  # type: ignore[attr-defined]
+
+    @property
+    def target_(self) -> Variable | None:
+        return getattr(self.encoder, "target_", None)
+
+    @property
+    def reading_(self) -> Reading | None:
+        return getattr(self.encoder, "reading_", None)
+
+
+class Silent:
+    """Of an owner that holds the target alone: it has labels to tell and nothing to encode."""
+
+    target_ = None
+
+    def encode(self, X: Table) -> Array:
+        return np.zeros((len(X), 0))
+
+    predict_vector = encode
+
+
+def nothing_to_read(table: Table, target: str | None) -> bool:
+    """Whether a table has no column but the target."""
+    return not table.series and all(name == target for name in table.names)
+
+
+def encoder_of(model: object) -> Encoder:
+    """Whatever can encode rows, behind the contract."""
+    if isinstance(model, Frozen) and not hasattr(model.encoder, "encode"):
+        raise ParameterError(
+            f"Frozen must have an encoder with encode(table), got {type(model.encoder).__name__}: "
+            "a torch module is never trained and a transformer is fitted by its owner, so give "
+            "them as they are"
+        )
+    if isinstance(model, NetworkEncoder | ForeignEncoder | Frozen | Silent):
+        return model
+    if isinstance(model, type):
+        raise ParameterError(f"an encoder must be an object, got the class {model.__name__}")
+    if isinstance(model, str | bytes):  # which have an encode of their own
+        raise ParameterError(
+            f"an encoder must be an object, such as TabularEncoder(), got {model!r}"
+        )
+    if hasattr(model, "encode") or hasattr(model, "transform") or is_module(model):
+        return ForeignEncoder(model)
+    raise ParameterError(
+        "an encoder must have encode(table), be a torch module or a scikit-learn transformer, "
+        f"got {type(model).__name__}"
+    )
+
+
+def _taught(own: Encoder, job: Job) -> Encoder:
+    fresh = ForeignEncoder(cast(ForeignEncoder, own).model)
+    return fresh.fit(job.table.rows(~job.held) if (~job.held).any() else job.table, job.target)

@@ -1,0 +1,196 @@
+"""Encoders of other libraries: any object with ``encode``, a torch module, a transformer.
+
+They give representations. What such an owner alone would predict, which baselines and pictures of
+conflict ask for, is a logistic regression (of a number: ridge regression) on its representation.
+Modules are asked in evaluation mode, and in the precision of their weights. Where such a model
+fails, the error says which one at what; its own text, which may hold data, stays with the owner.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import FedcircuitsError, ParameterError, TableError
+from fedcircuits.learning.encoders.inputs import Reading
+from fedcircuits.tables.schema import Variable
+from fedcircuits.tables.table import Table
+
+
+class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
+    """A model of another library: ``encode`` of a table, a torch module, or ``transform``.
+
+    A module and a transformer get rows as arrays: (rows, steps, channels) of a table whose only
+    columns are series, for a module, else (rows, inputs); both standardised. A module is taken as
+    it is and never trained; a transformer is fitted, with labels if there are.
+
+    >>> from sklearn.decomposition import PCA
+    >>> from fedcircuits import datasets
+    >>> table = datasets.load("breast_cancer")
+    >>> ForeignEncoder(PCA(3)).fit(table, "diagnosis").encode(table).shape
+    (569, 3)
+    """
+
+    target_: Variable | None
+
+    def __init__(self, model: object) -> None:
+        self.model = model
+
+    def fit(self, X: Table, target: str | None = None) -> Self:
+        others = X.select(n for n in (*X.names, *X.series) if n != target)
+        self.model_: Any = self.model
+        if not hasattr(self.model, "encode"):
+            in_steps = is_module(self.model) and bool(others.series) and not len(others.schema)
+            self.reading_ = Reading.of(others, None, in_steps)
+        y = np.full(len(X), np.nan)
+        if target is not None and target in X.schema:
+            y = X.values[:, X.schema.index(target)]
+        if hasattr(self.model, "encode"):
+            if callable(getattr(self.model, "fit", None)):
+                self.model_ = deepcopy(self.model)
+                with _told(f"{type(self.model).__name__}.fit(table, target)", X):
+                    self.model_.fit(X, target)
+        elif not is_module(self.model):
+            self.model_ = self._fitted_transformer(others, y)
+        self.target_ = None if np.isnan(y).all() else X.schema[str(target)]
+        if self.target_ is not None:
+            self._learn_to_predict(others, y)
+        return self
+
+    def _fitted_transformer(self, X: Table, y: Array) -> object:
+        x, known = self.reading_.read(X)
+        found: Any = clone(self.model)
+        if not np.isnan(y).all():
+            known &= ~np.isnan(y)
+        if not known.any():
+            raise TableError("there is no row to learn an encoder from: all values are missing")
+        with _told(f"{type(self.model).__name__}.fit", x[known]):
+            return found.fit(x[known]) if np.isnan(y).all() else found.fit(x[known], y[known])
+
+    def _learn_to_predict(self, X: Table, y: Array) -> None:
+        h = self.encode(X)
+        known = ~np.isnan(h).any(axis=1) & ~np.isnan(y)
+        if not known.any():
+            raise ParameterError(
+                f"{type(self.model).__name__} says nothing of any of the {len(X)} rows with a "
+                "value to predict: expected finite numbers, got NaN"
+            )
+        self._mean = h[known].mean(axis=0)
+        assert self.target_ is not None
+        codes = np.unique(y[known])
+        rule = LogisticRegression(max_iter=500) if self.target_.size and len(codes) > 1 else Ridge()
+        self._rule = _learned(rule, h[known], y[known])
+
+    def encode(self, X: Table) -> Array:
+        if not hasattr(self, "model_"):
+            raise NotFittedError("this encoder has learned nothing yet: call fit")
+        if not len(X):  # many models refuse to be asked nothing
+            return np.zeros((0, len(getattr(self, "_mean", "1"))))
+        name = type(self.model).__name__
+        if hasattr(self.model_, "encode"):
+            with _told(f"{name}.encode(table)", X):
+                return _checked(self.model_.encode(X), len(X), name)
+        x, known = self.reading_.read(X)
+        x = x[..., :-1] if x.ndim == 3 else x
+        with _told(name, x):
+            part = _checked(self._transformed(x), len(X), name)
+        return np.where(known[:, None], part, np.nan)
+
+    def _transformed(self, x: npt.NDArray[np.float32]) -> npt.ArrayLike:
+        if not is_module(self.model_):
+            return cast(npt.ArrayLike, self.model_.transform(x))
+        given = torch.from_numpy(np.ascontiguousarray(x))
+        for weights in self.model_.parameters():
+            given = given.to(weights.device, weights.dtype)
+            break
+        with torch.no_grad(), _evaluating(self.model_):
+            found = cast(Callable[[torch.Tensor], Any], self.model_)(given)
+        return cast(npt.ArrayLike, found[0] if isinstance(found, tuple) else found)
+
+    def predict_vector(self, X: Table) -> Array:
+        """(rows, classes) probabilities or (rows, 1) numbers; NaN where nothing is known."""
+        target = getattr(self, "target_", None)
+        if target is None:
+            raise ParameterError("this encoder learned without labels: it makes no predictions")
+        h = self.encode(X)
+        known = np.asarray(~np.isnan(h).any(axis=1))
+        filled = np.where(known[:, None], h, self._mean)
+        if isinstance(self._rule, LogisticRegression):
+            found = np.zeros((len(h), target.size))
+            found[:, self._rule.classes_.astype(np.int64)] = self._rule.predict_proba(filled)
+        elif target.size:  # one class alone
+            found = np.eye(target.size)[self._rule.predict(filled).round().astype(np.int64)]
+        else:
+            found = self._rule.predict(filled)[:, None]
+        return np.where(known[:, None], found, np.nan)
+
+
+def is_module(model: object) -> bool:
+    return isinstance(model, torch.nn.Module)
+
+
+@contextmanager
+def _evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """A module without dropout and with its own means; afterwards as it was."""
+    parts = list(module.modules())
+    before = [part.training for part in parts]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, was in zip(parts, before, strict=True):
+            part.training = was
+
+
+@contextmanager
+def _told(what: str, given: Table | npt.NDArray[np.float32]) -> Iterator[None]:
+    """Whatever goes wrong inside is that model's, and said without its text."""
+    try:
+        yield
+    except FedcircuitsError:
+        raise
+    except Exception as error:
+        shape = f"a table of {len(given)} rows" if isinstance(given, Table) else str(given.shape)
+        raise ParameterError(
+            f"{what} failed on {shape} with {type(error).__name__}: try it on the owner's rows"
+        ) from error
+
+
+def _learned(rule: LogisticRegression | Ridge, h: Array, y: Array) -> LogisticRegression | Ridge:
+    """Learned from standardised numbers, said of them as they are."""
+    mean, spread = h.mean(axis=0), h.std(axis=0)
+    spread = np.where(spread > 1e-9 * (np.abs(mean) + 1e-300), spread, np.inf)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        rule.fit((h - mean) / spread, y)
+    rule.coef_ = rule.coef_ / spread
+    rule.intercept_ = rule.intercept_ - rule.coef_ @ mean
+    return rule
+
+
+def _checked(found: npt.ArrayLike, rows: int, name: str) -> Array:
+    plain: Any = found
+    plain = plain.toarray() if hasattr(plain, "toarray") else plain  # sparse
+    plain = plain.detach().cpu() if isinstance(plain, torch.Tensor) else plain
+    array = np.asarray(plain, dtype=np.float64)
+    if array.ndim > 2 and len(array) == rows:
+        array = array.reshape(rows, int(np.prod(array.shape[1:])))
+    if array.ndim != 2 or len(array) != rows or not array.shape[1]:
+        raise ParameterError(
+            f"{name}: expected a vector of finite numbers for each of {rows} rows, got an array of "
+            f"the shape {array.shape}"
+        )
+    if np.isinf(array).any():
+        raise ParameterError(f"{name}: expected finite numbers, or NaN in rows it knows nothing of")
+    return array

@@ -1,0 +1,259 @@
+"""Leaves for a part of the table, column by column.
+
+Discrete columns take smoothed frequencies. A column of numbers takes the family of highest
+likelihood on rows held back, in ``FOLDS`` folds.
+
+    real    gaussian, student_t; in parts of ``MANY`` rows also histogram and, where the whole
+            column is positive, gamma and exponential; in parts of fewer than ``FEW`` gaussian;
+            where single values are heavy, as zeros often are, histogram only
+    count   poisson, count_histogram; with fewer than ``FEW`` rows what is best on the whole table
+
+A family that calls some values impossible is mixed with a trace of one that does not (a wide
+Student t, a Poisson), so that no row to come has probability 0. Weights count as repetitions.
+
+A table that is part of a larger one may be learned in its context: bins, least variances and what
+unseen categories are likely to be come from the larger table then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT
+from fedcircuits.learning.spn.fits import Scale, fitted, log_density
+from fedcircuits.learning.spn.grids import HEAVY, Grid
+from fedcircuits.learning.spn.independence import Index
+from fedcircuits.tables.schema import Schema
+
+FEW = 20
+MANY = 30  # rows from which on real columns may take histograms and positive families
+FOLDS = 3
+MOST_ROWS = 3000  # that a choice looks at
+GAIN = 0.01  # nats a row by which a family must beat the simplest
+PULL = 2.0  # rows by which a histogram is drawn towards the whole table's
+DEFAULT = {"real": "gaussian", "count": "poisson"}
+OTHERS = {"real": ("student_t", "histogram"), "count": ("count_histogram",)}
+POSITIVE = ("gamma", "exponential")
+OPEN = {"real": "student_t", "count": "poisson"}  # what bounded families are mixed with
+HISTOGRAM = ("histogram", "count_histogram")
+Built = tuple[list[Node], dict[str, Arrays]]
+
+
+class Marginals:
+    """Builds leaves for parts of one table."""
+
+    def __init__(
+        self,
+        values: Array,
+        schema: Schema,
+        weight: Array,
+        smoothing: float,
+        rng: np.random.Generator,
+        context: Array | None = None,
+    ) -> None:
+        self.values, self.schema = values, schema
+        self.weight, self.smoothing, self.rng = weight.astype(np.float64), smoothing, rng
+        self.numbers = [i for i, v in enumerate(schema) if not v.size]
+        self.place = {c: i for i, c in enumerate(self.numbers)}
+        known = values if context is None else context  # what scales, bins and priors come from
+        counted = self.weight if context is None else np.ones(len(context))
+        x, w = _filled(known[:, self.numbers], counted)
+        self.scale = Scale.of(x, w)
+        grids = {
+            c: Grid.of(known[:, c], counted, schema.variables[c].kind == "count")
+            for c in self.numbers
+        }
+        self.grids = {c: grid.of_part(values[:, c]) for c, grid in grids.items()}
+        enough = float(counted.sum()) >= FEW / HEAVY
+        self.lumpy = {c for c, grid in grids.items() if enough and grid.lumpy}
+        self.prior = None if context is None else _shares(context, schema)
+        self.positive = {c: bool((w[:, i] == 0).all() or x[w[:, i] > 0, i].min() > 0)
+                         for c, i in self.place.items()}  # fmt: skip
+        counts = [c for c in self.numbers if schema.variables[c].kind == "count"]
+        self.usual = {c: "histogram" if c in self.lumpy else DEFAULT["real"] for c in self.numbers}
+        self.usual |= dict(zip(counts, self._chosen(np.arange(len(values)), counts), strict=True))
+
+    def nodes(self, name: str, rows: Index, columns: Index) -> Built:
+        """Leaves over the columns and, if there are several, a product of them called ``name``."""
+        families: dict[tuple[str, int], list[int]] = {}
+        for c, rule in zip(columns.tolist(), self._rules(rows, columns.tolist()), strict=True):
+            apart = c if rule in (*HISTOGRAM, *POSITIVE) else -1 - self.schema.variables[c].size
+            families.setdefault((rule, apart), []).append(c)
+        nodes: list[Node] = []
+        values: dict[str, Arrays] = {}
+        tops = [name] if len(families) == 1 else [f"{name}.{j}" for j in range(len(families))]
+        for top, ((rule, _), members) in zip(tops, families.items(), strict=True):
+            more, learned = self._leaf(top, rule, members, rows)
+            nodes += more
+            values |= learned
+        if len(tops) > 1:
+            nodes.append(Product(name, tuple(tops)))
+        return nodes, values
+
+    # ------------------------------------------------------------------ one family
+
+    def _leaf(self, name: str, rule: str, members: list[int], rows: Index) -> Built:
+        leaf = Leaf(name, rule, tuple(self.schema.names[c] for c in members))
+        if rule in ("bernoulli", "categorical"):
+            return [leaf], {name: self._frequencies(members, rows, rule)}
+        if rule in (*HISTOGRAM, *POSITIVE):
+            return self._mixed(name, rule, members[0], rows)
+        x, w = self._numbers(rows, members)
+        return [leaf], {name: _one_unit(fitted(rule, x, w, self._scale(members)))}
+
+    def _frequencies(self, members: list[int], rows: Index, rule: str) -> Arrays:
+        part, w = self.values[rows[:, None], members], self.weight[rows]
+        size = self.schema.variables[members[0]].size
+        counts = np.stack([w @ (part == code) for code in range(size)], axis=-1)  # (members, size)
+        if self.prior is None:
+            counts = counts + max(self.smoothing, 1e-9)
+        else:
+            counts = counts + PULL * np.stack([self.prior[c] for c in members])
+        share = counts / counts.sum(axis=1, keepdims=True)
+        return {"probability": (share[:, 1] if rule == "bernoulli" else share)[None]}
+
+    def _mixed(self, name: str, rule: str, column: int, rows: Index) -> Built:
+        """The family and a trace of one that is positive everywhere."""
+        x, w = self._numbers(rows, [column])
+        trace = _trace(w)[0]
+        scope, kind = (self.schema.names[column],), self.schema.variables[column].kind
+        nodes: list[Node] = [
+            Leaf(f"{name}:in", rule, scope),
+            Leaf(f"{name}:out", OPEN[kind], scope),
+            Sum(name, (f"{name}:in", f"{name}:out")),
+        ]
+        values: dict[str, Arrays] = {
+            f"{name}:in": _one_unit(self._bounded(rule, column, rows, x, w)),
+            f"{name}:out": _one_unit(_wide(kind, self._scale([column]))),
+            name: {WEIGHT: np.array([[1 - trace, trace]])},
+        }
+        return nodes, values
+
+    def _bounded(self, rule: str, column: int, rows: Index, x: Array, w: Array) -> Arrays:
+        if rule in POSITIVE:
+            return fitted(rule, x, w, self._scale([column]))
+        grid = self.grids[column]
+        counts = grid.counted(rows, self.weight[rows]) + PULL * grid.share
+        return {"edges": grid.edges[None], "probability": (counts / counts.sum())[None]}
+
+    # ------------------------------------------------------------------ the choice
+
+    def _rules(self, rows: Index, columns: list[int]) -> list[str]:
+        numbers = [c for c in columns if c in self.place]
+        best: Mapping[int, str] = self.usual
+        if numbers and len(rows) >= FEW:
+            best = dict(zip(numbers, self._chosen(rows, numbers), strict=True))
+        return [best[c] if c in self.place else self._discrete(c) for c in columns]
+
+    def _discrete(self, column: int) -> str:
+        return "bernoulli" if self.schema.variables[column].kind == "boolean" else "categorical"
+
+    def _chosen(self, rows: Index, columns: list[int]) -> list[str]:
+        """The best family for every column of numbers, by rows held back."""
+        return [_best(score) for score in self._scores(rows, columns)]
+
+    def _scores(self, rows: Index, columns: list[int]) -> list[dict[str, float]]:
+        """Mean held-back log-likelihood by family, the simplest first, for every column."""
+        if len(rows) > MOST_ROWS:
+            rows = self.rng.choice(rows, MOST_ROWS, replace=False)
+        fold = self.rng.permutation(len(rows)) % FOLDS
+        many = len(rows) >= MANY
+        total: list[dict[str, float]] = [
+            dict.fromkeys(self._candidates(c, many), 0.0) for c in columns
+        ]
+        for k in range(FOLDS):
+            for rule in dict.fromkeys(r for t in total for r in t):
+                at = [i for i, t in enumerate(total) if rule in t]
+                found = self._held_back(rule, [columns[i] for i in at], rows, fold == k)
+                for i, score in zip(at, found, strict=True):
+                    total[i][rule] += float(score)
+        seen = np.maximum(self._numbers(rows, columns)[1].sum(axis=0), 1e-300)
+        return [{r: s / n for r, s in t.items()} for t, n in zip(total, seen, strict=True)]
+
+    def _candidates(self, column: int, many: bool) -> tuple[str, ...]:
+        kind = self.schema.variables[column].kind
+        if kind == "real" and column in self.lumpy:
+            return ("histogram",)
+        if kind == "real" and not many:
+            return DEFAULT[kind], "student_t"
+        more = POSITIVE if kind == "real" and self.positive[column] else ()
+        return (DEFAULT[kind], *OTHERS[kind], *more)
+
+    def _held_back(
+        self, rule: str, columns: list[int], rows: Index, held: np.typing.NDArray[np.bool_]
+    ) -> Array:
+        """Summed log-likelihood of the held rows, learned from the others; (columns,)."""
+        x, w = self._numbers(rows, columns)
+        if rule in HISTOGRAM:
+            log = np.stack([self._binned(c, rows, held) for c in columns], axis=1)
+        else:
+            p = fitted(rule, x[~held], w[~held], self._scale(columns))
+            log = log_density(rule, x[held], p)
+        if rule in (*HISTOGRAM, *POSITIVE):
+            kind, trace = self.schema.variables[columns[0]].kind, _trace(w[~held])
+            wide = log_density(OPEN[kind], x[held], _wide(kind, self._scale(columns)))
+            log = np.logaddexp(np.log1p(-trace) + log, np.log(trace) + wide)
+        return np.asarray((np.maximum(log, IMPOSSIBLE) * w[held]).sum(axis=0))
+
+    def _binned(self, column: int, rows: Index, held: np.typing.NDArray[np.bool_]) -> Array:
+        grid = self.grids[column]
+        counts = grid.counted(rows[~held], self.weight[rows[~held]]) + PULL * grid.share
+        log = np.log(counts / counts.sum()) - np.log(np.diff(grid.edges))
+        return np.asarray(log[np.maximum(grid.codes[rows[held]], 0)])
+
+    # ------------------------------------------------------------------ the table
+
+    def _numbers(self, rows: Index, columns: list[int]) -> tuple[Array, Array]:
+        """Values (rows, columns) with 1 for missing ones, and weights that are 0 there."""
+        return _filled(self.values[rows[:, None], columns], self.weight[rows])
+
+    def _scale(self, columns: list[int]) -> Scale:
+        return self.scale.part([self.place[c] for c in columns])
+
+
+def _filled(part: Array, weight: Array) -> tuple[Array, Array]:
+    seen = ~np.isnan(part)
+    return np.where(seen, part, 1.0), np.where(seen, weight[:, None], 0.0)
+
+
+def _shares(context: Array, schema: Schema) -> dict[int, Array]:
+    """Smoothed frequencies of every discrete column over a whole table."""
+    found = {}
+    for c, variable in enumerate(schema):
+        if variable.size:
+            column = context[:, c]
+            counts = np.bincount(
+                column[~np.isnan(column)].astype(np.int64), minlength=variable.size
+            )
+            found[c] = (counts + 0.5) / (counts.sum() + 0.5 * variable.size)
+    return found
+
+
+def _best(score: dict[str, float]) -> str:
+    """The first, unless another is better by ``GAIN``."""
+    first = next(iter(score))
+    best = max(score, key=lambda rule: score[rule])
+    return best if score[best] > score[first] + GAIN else first
+
+
+def _trace(w: Array) -> Array:
+    """The weight of the open family (columns,): half a row, at most a tenth."""
+    return np.asarray(np.minimum(0.5 / (w.sum(axis=0) + 1), 0.1))
+
+
+def _wide(kind: str, scale: Scale) -> dict[str, Array]:
+    if kind == "count":
+        return {"rate": np.maximum(scale.mean, 1e-3)}
+    return {
+        "location": scale.mean,
+        "scale": 2 * np.sqrt(scale.variance),
+        "degrees": np.full_like(scale.mean, 4.0),
+    }
+
+
+def _one_unit(p: Arrays) -> dict[str, Array]:
+    return {n: np.asarray(a)[None] for n, a in p.items()}

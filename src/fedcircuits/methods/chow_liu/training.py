@@ -1,0 +1,70 @@
+"""Chow–Liu trees of parties that hold other rows of the same columns: pairwise counts add up, and
+everybody makes the same tree from the sum.
+
+    agree/plan    party → party: version, settings, names, kinds and categories of its columns
+    count/size    first party → coordinator, where it takes part in sums: how many counts there are
+    count/pairs   party → sum: for every pair of columns and values the number of its rows that have
+                  both, and of every value the number of rows that have it
+
+All parties learn the sum of counts, so also how many rows there are of every pair of values, and
+the tree, which follows from it. Who learns one party's counts decides the summation: a hub every
+party's, in a tree parents sums of branches; with ``privacy.secure_sum.Secret`` nobody. N − 1
+parties together can always take their own off the sum, and so can either of two.
+
+Counts are whole numbers and the sum is rounded to them, so that the tree and its parameters are to
+the last bit those of all rows in one place. A missing value takes part in no pair.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.errors import TableError
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
+from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
+from fedcircuits.learning.spn.independence import Index, OneHot, pair_tables
+from fedcircuits.methods.private_forest.agreement import agreed_table
+
+COUNTS = "counts of its rows for every pair of columns and their values"
+TREE = "Chow–Liu tree"
+
+
+def member(
+    party: Party, members: tuple[str, ...], summing: Summing, smoothing: float
+) -> Flow[tuple[Circuit, Parameters]]:
+    """One party: the tree of all rows, and its parameters."""
+    taking = summing.members(members)
+    table = yield from agreed_table(party, members, {"smoothing": smoothing}, TREE, least=1)
+    hot = OneHot.of(table.values, table.schema.variables)
+    own = yield from compute("counting pairs of values", lambda: _above(pair_tables(hot.matrix)))
+    if party.name == members[0] and COORDINATOR in taking:
+        yield from send_payload(COORDINATOR, "count/size", len(own), "how many counts there are")
+    summation = summing.at(party.name, taking)
+    total = np.rint((yield from summation.sum("count/pairs", own, COUNTS)))
+    if not total.any():
+        raise TableError("every value of all parties is missing: there is nothing to learn from")
+    return chow_liu_circuit(table.schema, _both(total, hot.starts), hot.starts, smoothing)
+
+
+def server(members: tuple[str, ...], summing: Summing) -> Flow[None]:
+    """The coordinator of a hub, which holds no rows and adds nothing."""
+    first = members[0]
+    size = expect((yield from recv_payload(first, "count/size")), int, first, "count/size")
+    summation = summing.at(COORDINATOR, summing.members(members))
+    yield from summation.sum("count/pairs", np.zeros(size), COUNTS)
+
+
+def _above(tables: Array) -> Array:
+    """A table of pairs is symmetric: half of it, with the diagonal."""
+    return np.asarray(tables[np.triu_indices(len(tables))])
+
+
+def _both(counts: Array, starts: Index) -> Array:
+    tables = np.zeros((int(starts[-1]),) * 2)
+    tables[np.triu_indices(len(tables))] = counts
+    return np.asarray(np.maximum(tables, tables.T))

@@ -1,0 +1,239 @@
+"""The upper part of a federated circuit: from cluster sizes and combinations to sums and products.
+
+A row is held by some parties and lies in one cluster of each: its combination. Every combination
+whose parties hold all variables together becomes a product, weighed by its rows; below it, for
+every group of variables, stands the leaf of the cluster. The root mixes the products of all
+divisions (divisions.py): a row split gives a sum over parties, a column split a sum over
+products, and what lies between both.
+
+Where shared columns are not divided, a sum over the leaves of all their holders stands there in the
+leaf's place: of the holders' clusters in the combination, weighed by their rows, or by the
+published rule ("pooled") the same sum of leaves from all rows under every product.
+
+Combinations that no training row has are not impossible: one more product joins the parties'
+clusters independently. Its weight is the share of rows whose combination occurs once, which is
+about the chance that the next row's is new (Good and Turing).
+
+Of several circuits over one division those count more whose clusters say more of each other, by
+their total correlation: what they capture of how the parties' columns depend on each other.
+
+Without matched rows the paper's rule is left: every cluster is in at least one product, drawn at
+random, and products weigh as many rows as their leaves have together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, reachable
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.federation.federation import COORDINATOR, Subspace
+from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.tables.schema import Schema
+
+SHARPNESS = 2.0  # of a circuit's weight in the nats that its clusters say
+POOLED = -1  # the cluster of a leaf that was learned from all rows
+Sizes = Mapping[str, Sequence[int]]  # rows of every cluster of every party
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    circuit: Circuit
+    parameters: Parameters  # weights of sums; leaves have theirs at home
+    placement: Placement
+
+
+def leaf_name(party: str, cluster: int, space: int) -> str:
+    return f"{party}/all/{space}" if cluster == POOLED else f"{party}/{cluster}/{space}"
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Nodes that span all variables, and the rows that each stands for."""
+
+    names: list[str]
+    rows: Array
+    information: float = 0.0  # nats that the clusters of the parties say of each other
+
+
+@dataclass(slots=True)
+class Assembly:
+    """Nodes of one division as they are put together; equal ones are made once."""
+
+    spaces: Sequence[Subspace]
+    sizes: Sizes
+    first: int = 0  # the number of its first group of variables among those of all divisions
+    pooled: bool = False  # the published rule for shared subspaces: one mixture under all products
+    nodes: dict[str, Node] = field(default_factory=dict)
+    weights: dict[str, Arrays] = field(default_factory=dict)
+    placement: dict[str, str] = field(default_factory=dict)
+
+    def product(self, number: int, clusters: Mapping[str, int]) -> str:
+        """One combination: a node that spans all variables, by parties that are in it."""
+        children = [self._space(i, clusters) for i in range(len(self.spaces))]
+        return self._join(f"product {self.first}.{number}", children)
+
+    def independent(self) -> str:
+        """Every group by all clusters of all its holders, apart from the others."""
+        spaces = [
+            self._mixture(i, [(p, k) for p in s.holders for k in self._leaves_of(p, i)])
+            for i, s in enumerate(self.spaces)
+        ]
+        return self._join(f"independent {self.first}", spaces)
+
+    def covers(self, parties: frozenset[str]) -> bool:
+        return all(parties.intersection(s.holders) for s in self.spaces)
+
+    # ------------------------------------------------------------------ nodes
+
+    def _leaves_of(self, party: str, space: int) -> Sequence[int]:
+        shared = self.pooled and len(self.spaces[space].holders) > 1
+        return [POOLED] if shared else range(len(self.sizes[party]))
+
+    def _space(self, space: int, clusters: Mapping[str, int]) -> str:
+        holders = self.spaces[space].holders
+        if self.pooled and len(holders) > 1:
+            return self._mixture(space, [(p, POOLED) for p in holders])
+        return self._mixture(space, [(p, clusters[p]) for p in holders if p in clusters])
+
+    def _mixture(self, space: int, members: Sequence[tuple[str, int]]) -> str:
+        leaves = [self._leaf(p, k, space) for p, k in members]
+        rows = np.array([self._rows(p, k) for p, k in members], dtype=np.float64)
+        return self.sum(" + ".join(leaves), leaves, rows)
+
+    def _rows(self, party: str, cluster: int) -> int:
+        own = self.sizes[party]
+        return sum(own) if cluster == POOLED else own[cluster]
+
+    def _leaf(self, party: str, cluster: int, space: int) -> str:
+        name = leaf_name(party, cluster, self.first + space)
+        self.nodes[name] = Leaf(name, CIRCUIT, self.spaces[space].variables)
+        self.placement[name] = party
+        return name
+
+    def sum(self, name: str, children: list[str], rows: Array) -> str:
+        if len(children) == 1:
+            return children[0]
+        name = name if len(name) < 80 else f"{len(children)} leaves {self.first}.{len(self.nodes)}"
+        self.nodes[name] = Sum(name, tuple(children))
+        self.weights[name] = {WEIGHT: (rows / rows.sum())[None]}
+        self.placement[name] = COORDINATOR
+        return name
+
+    def _join(self, name: str, children: list[str]) -> str:
+        if len(children) == 1:
+            return children[0]
+        self.nodes[name] = Product(name, tuple(children))
+        self.placement[name] = COORDINATOR
+        return name
+
+
+def joined(parts: Sequence[tuple[Assembly, Children]], schema: Schema) -> Assembled:
+    """One root over the children of all circuits: divisions count by their rows, circuits of one
+    division by what their clusters say."""
+    whole = Assembly((), {})
+    for made, _ in parts:
+        whole.nodes |= made.nodes
+        whole.weights |= made.weights
+        whole.placement |= made.placement
+    names = [n for _, children in parts for n in children.names]
+    rows = [c.rows * share for (_, c), share in zip(parts, _shares(parts), strict=True)]
+    root = whole.sum("root", names, np.concatenate(rows))
+    circuit = Circuit(reachable(whole.nodes.values(), root), schema)
+    weights = {n: w for n, w in whole.weights.items() if n in circuit.by_name}
+    placed = {n: whole.placement[n] for n in circuit.by_name}
+    return Assembled(circuit, Parameters(weights), placed)
+
+
+def _shares(parts: Sequence[tuple[Assembly, Children]]) -> Array:
+    """What every circuit counts among those over the same division."""
+    told = np.array([SHARPNESS * c.information for _, c in parts])
+    shares = np.empty(len(parts))
+    for spaces in dict.fromkeys(tuple(made.spaces) for made, _ in parts):
+        same = [i for i, (made, _) in enumerate(parts) if tuple(made.spaces) == spaces]
+        own = np.exp(told[same] - told[same].max())
+        shares[same] = own / own.sum()
+    return shares
+
+
+def by_rows(made: Assembly, party: str) -> Children:
+    """A party that models every variable: its clusters, weighed by their rows."""
+    own = made.sizes[party]
+    names = [made.product(k, {party: k}) for k in range(len(own))]
+    return Children(names, np.array(own, dtype=np.float64))
+
+
+def by_cooccurrence(
+    made: Assembly,
+    parties: Sequence[str],
+    combinations: Labels,
+    rows: Array,
+    most: int | None = None,
+) -> Children | None:
+    """Combinations (combinations, parties) of clusters, −1 where a party lacks the rows; None where
+    no combination has all variables."""
+    complete = _complete(made, parties, combinations)
+    combinations, rows = combinations[complete], rows[complete]
+    if not len(rows):
+        return None
+    total, new = rows.sum(), float((rows == 1).sum() / rows.sum())
+    information = total_correlation(combinations, rows)
+    if most is not None and len(rows) > most:
+        kept = np.sort(np.argsort(-rows, kind="stable")[:most])
+        new += float(1 - rows[kept].sum() / total)
+        combinations, rows = combinations[kept], rows[kept]
+    names = []
+    for i, labels in enumerate(combinations.tolist()):
+        met = {p: k for p, k in zip(parties, labels, strict=True) if k >= 0}
+        names.append(made.product(i, met))
+    if new > 0 and len(rows) > 1:
+        names.append(made.independent())
+        new = min(new, 0.5)
+        rows = np.append(rows * (1 - new) / rows.sum(), new)
+    return Children(names, rows / rows.sum() * total, information)
+
+
+def total_correlation(combinations: Labels, rows: Array) -> float:
+    """Entropies of the parties' clusters less that of their combinations, in nats (Miller and
+    Madow's correction for few rows)."""
+
+    def entropy(labels: Labels) -> float:
+        _, which = np.unique(labels, axis=0, return_inverse=True)
+        counts = np.bincount(which.reshape(-1), weights=rows)
+        p = counts / counts.sum()
+        return float(-(p * np.log(p)).sum() + (len(p) - 1) / (2 * rows.sum()))
+
+    apart = [entropy(combinations[:, [i]]) for i in range(combinations.shape[1])]
+    return sum(apart) - entropy(combinations)
+
+
+def _complete(made: Assembly, parties: Sequence[str], combinations: Labels) -> Array:
+    sets, which = np.unique(combinations >= 0, axis=0, return_inverse=True)
+    covers = [
+        made.covers(frozenset(p for p, held in zip(parties, row, strict=True) if held))
+        for row in sets
+    ]
+    return np.asarray(covers, dtype=bool)[which.reshape(-1)]
+
+
+def by_sizes(made: Assembly, products: int | Literal["auto"], rng: np.random.Generator) -> Children:
+    """The published rule."""
+    most = max(len(own) for own in made.sizes.values())
+    number = most if products == "auto" else max(most, products)
+    columns = {}
+    for party, own in made.sizes.items():
+        extra = rng.integers(len(own), size=number - len(own))
+        columns[party] = rng.permutation(np.concatenate([np.arange(len(own)), extra]))
+    names, rows = [], []
+    for i in range(number):
+        clusters = {p: int(drawn[i]) for p, drawn in columns.items()}
+        names.append(made.product(i, clusters))
+        rows.append(sum(made.sizes[p][k] for p, k in clusters.items()))
+    return Children(names, np.array(rows, dtype=np.float64))

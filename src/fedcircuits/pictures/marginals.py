@@ -1,0 +1,190 @@
+"""Small multiples: the distribution of every variable, before evidence in grey, after it in colour.
+
+Reals are densities, counts stems, categories and booleans bars with their percentages. Variables
+that the evidence speaks of come first and are marked; a value it fixes is a line.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from fedcircuits.pictures.beliefs import MOST_COUNTS, Belief
+from fedcircuits.pictures.drawing import (
+    AFTER,
+    BEFORE,
+    FAINT,
+    INK,
+    KNOWN,
+    PALE,
+    TEXT,
+    Drawing,
+    axes_at,
+    sheet,
+    shortened,
+    text_width,
+)
+
+WIDE, TALL = 2.05, 1.24  # inches of a panel, with its title and its axis
+HEAD, TITLE, AXIS, UNIT, GAP = 0.62, 0.24, 0.18, 0.16, 0.22
+PLOT = TALL - TITLE - AXIS
+MOST_BARS, MOST_PAIRS = 6, 3  # categories; those where both bars have their percentage
+
+
+def marginals_drawing(beliefs: list[Belief], words: str, of: int) -> Drawing:
+    """``words`` is the evidence, ``of`` the number of all variables."""
+    columns = min(4, max(1, math.ceil(math.sqrt(len(beliefs)))))
+    rows = math.ceil(len(beliefs) / columns)
+    foot = AXIS + (UNIT if any(b.variable.unit for b in beliefs) else 0.0)
+    step = TITLE + PLOT + foot + GAP
+    width = max(columns * (WIDE + GAP) - GAP, 4.2)
+    height = HEAD + rows * step - GAP
+
+    def paint(figure: Figure, left: float, bottom: float) -> None:
+        _paint_head(sheet(figure, left, bottom + height - HEAD, width, HEAD), words, beliefs, of)
+        for i, belief in enumerate(beliefs):
+            x = left + (i % columns) * (WIDE + GAP)
+            y = bottom + height - HEAD - (i // columns) * step - TITLE - PLOT
+            _paint_panel(figure, x, y, belief)
+
+    return Drawing(width, height, paint)
+
+
+def _paint_head(axes: Axes, words: str, beliefs: list[Belief], of: int) -> None:
+    room = int(axes.get_xlim()[1] / text_width("m", 11))
+    title = f"given {words}" if words else "what the model has learned"
+    axes.text(0, 0.42, shortened(title, room), size=10, weight="bold", color=INK, parse_math=False)
+    x = 0.0
+    for color, word in ((BEFORE, "before"), (AFTER, "after")) if words else ():
+        axes.add_patch(Rectangle((x, 0.205), 0.12, 0.07, facecolor=color, linewidth=0))
+        axes.text(x + 0.18, 0.2, word, size=TEXT, color=FAINT)
+        x += 0.3 + text_width(word)
+    count = "all" if len(beliefs) == of else f"{len(beliefs)} of {of}"
+    axes.text(x, 0.2, f"{count} variables shown", size=TEXT, color=FAINT)
+
+
+def _paint_panel(figure: Figure, left: float, bottom: float, belief: Belief) -> None:
+    """A title and a plot; ``bottom`` is the plot's axis."""
+    variable = belief.variable
+    top = sheet(figure, left, bottom + PLOT, WIDE, TITLE)
+    name, color = shortened(variable.name, 24), INK
+    if belief.known:
+        name, color = shortened(variable.name, 18), KNOWN
+        top.text(WIDE, 0.08, "known", size=TEXT - 1, color=KNOWN, ha="right")
+    top.text(0, 0.08, name, size=TEXT + 0.5, weight="bold", color=color, parse_math=False)
+    if variable.size:
+        _paint_bars(figure, left, bottom, belief)
+        return
+    axes = axes_at(figure, left, bottom, WIDE, PLOT)
+    if variable.kind == "count" and len(belief.points) <= MOST_COUNTS:
+        _paint_stems(axes, belief)
+    else:
+        _paint_curves(axes, belief)
+    _tidy(axes, belief)
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def _paint_curves(axes: Axes, belief: Belief) -> None:
+    x = belief.points
+    axes.fill_between(x, belief.before, color=_colors(belief)[0], alpha=0.4, linewidth=0)
+    if belief.after is not None:
+        axes.fill_between(x, belief.after, color=AFTER, alpha=0.25, linewidth=0)
+        axes.plot(x, belief.after, color=AFTER, linewidth=1.3)
+    axes.set_xlim(x[0], x[-1])
+
+
+def _paint_stems(axes: Axes, belief: Belief) -> None:
+    x = belief.points
+    axes.vlines(x, 0, belief.before, color=_colors(belief)[0], linewidth=3.5)
+    if belief.after is not None:
+        axes.vlines(x, 0, belief.after, color=AFTER, linewidth=1.3)
+        axes.plot(x, belief.after, "o", color=AFTER, markersize=2.6)
+    axes.set_xlim(x[0] - 0.7, x[-1] + 0.7)
+
+
+def _tidy(axes: Axes, belief: Belief) -> None:
+    if belief.value is not None:
+        low, high = axes.get_xlim()
+        axes.axvline(belief.value, color=AFTER, linewidth=2)
+        axes.set_xlim(min(low, belief.value), max(high, belief.value))
+    for side in ("left", "top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(BEFORE)
+    axes.set_yticks([])
+    axes.set_ylim(bottom=0)
+    axes.set_xticks(_ticks(*axes.get_xlim(), belief.variable.discrete))
+    axes.tick_params(axis="x", labelsize=TEXT - 1.5, colors=FAINT, length=2, pad=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    if belief.variable.unit:
+        unit = shortened(belief.variable.unit, 24)
+        axes.set_xlabel(unit, size=TEXT - 1, color=FAINT, labelpad=1, parse_math=False)
+
+
+def _ticks(low: float, high: float, whole: bool) -> list[float]:
+    """Round numbers, not so near to an end that their labels would leave the panel."""
+    room = 0.07 * (high - low)
+    found = MaxNLocator(4, integer=whole).tick_values(low, high)
+    return [t for t in found if low + room <= t <= high - room]
+
+
+# ---------------------------------------------------------------------- bars
+
+
+def _paint_bars(figure: Figure, left: float, bottom: float, belief: Belief) -> None:
+    names, shares = _bars(belief)
+    room = max(text_width(n, TEXT - 0.5) for n in names) + 0.06
+    height = min(PLOT + AXIS / 2, 0.34 * len(names))
+    axes = axes_at(figure, left + room, bottom + PLOT - height, WIDE - room, height)
+    thick = 0.8 / len(shares)
+    for i, (values, color) in enumerate(zip(shares, _colors(belief), strict=True)):
+        y = np.arange(float(len(names))) + thick * (i - (len(shares) - 1) / 2)
+        axes.barh(y, values, thick * 0.92, color=color, linewidth=0)
+        if len(names) <= MOST_PAIRS or i == len(shares) - 1:
+            _paint_percentages(axes, y.tolist(), values)
+    axes.set_xlim(0, 1.45)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xticks([])
+    axes.set_yticks(range(len(names)), names, size=TEXT - 0.5, color=INK, parse_math=False)
+    axes.tick_params(axis="y", length=0, pad=3)
+    for side in ("top", "right", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.spines["left"].set_color(PALE)
+
+
+def _paint_percentages(axes: Axes, heights: list[float], values: list[float]) -> None:
+    for y, value in zip(heights, values, strict=True):
+        axes.text(value + 0.03, y, percent(value), size=TEXT - 2, color=FAINT, va="center_baseline")
+
+
+def _colors(belief: Belief) -> list[str]:
+    if belief.after is None and not belief.known:
+        return [AFTER]
+    return [BEFORE, AFTER]
+
+
+def _bars(belief: Belief) -> tuple[list[str], list[list[float]]]:
+    """Names and probabilities; where there are many, the rarer ones make one bar."""
+    shares = [belief.before] if belief.after is None else [belief.before, belief.after]
+    names = [shortened(str(c), 13) for c in belief.variable.categories]
+    if len(names) <= MOST_BARS:
+        return names, [s.tolist() for s in shares]
+    order = np.argsort(-np.max(shares, axis=0), kind="stable")
+    kept, rest = np.sort(order[: MOST_BARS - 1]), order[MOST_BARS - 1 :]
+    joined = [[*s[kept].tolist(), float(s[rest].sum())] for s in shares]
+    return [*(names[k] for k in kept), f"{len(rest)} others"], joined
+
+
+def percent(share: float) -> str:
+    """A probability in whole percent, never rounded to impossible or certain."""
+    if 0 < share < 0.005:
+        return "< 1 %"
+    if 0.995 < share < 1:
+        return "> 99 %"
+    return f"{share:.0%}".replace("%", " %")

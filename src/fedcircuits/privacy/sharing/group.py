@@ -1,0 +1,190 @@
+"""Who computes on secrets together, and one round of it: everybody sends, then everybody reads.
+
+Members stand in one order at all of them: the i-th holds shares at the point i. Whoever asks or
+deals without being a member takes part with a group of its own that names the same members. All
+that one has for another in a round travels in one message: bytes of elements, (*shape, bytes), or
+side by side where they are of several kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from fedcircuits.errors import FederationError, ProtocolError
+from fedcircuits.federation.flow import Flow, Recv, Send, expect
+from fedcircuits.federation.wire import Encoded, Payload, encode
+from fedcircuits.privacy.arithmetic.field import FIELD, Bytes, Ring
+from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.sharing.randomness import Stream
+from fedcircuits.privacy.sharing.shares import pieces, threshold
+
+SHARE = "a share, which says nothing alone"
+Fold = Callable[[Elements, slice], Elements]  # of rows (senders, n, limbs) and which they are
+Fill = Callable[[int, slice, Elements], None]  # some elements of the i-th sender, (n, limbs)
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Elements that a message holds."""
+
+    ring: Ring
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.ring.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One party's end: ``Group.of("north", ("east", "north", "south"), key)``."""
+
+    me: str
+    members: tuple[str, ...]
+    stream: Stream
+    ring: Ring = FIELD
+
+    @classmethod
+    def of(cls, me: str, members: Sequence[str], key: bytes, label: str = "") -> Group:
+        """``key``: of this party and this run; ``label``: what tells groups of one run apart."""
+        threshold(len(members))
+        if len(set(members)) < len(members):
+            raise FederationError(f"a member is named twice: {', '.join(members)}")
+        return cls(me, tuple(members), Stream(key, f"shares/{label}/{me}"))
+
+    def over(self, ring: Ring) -> Group:
+        """The same parties and the same source of randomness, over another ring."""
+        return replace(self, ring=ring)
+
+    @property
+    def threshold(self) -> int:
+        return threshold(len(self.members))
+
+    @property
+    def inside(self) -> bool:
+        return self.me in self.members
+
+
+def exchange(
+    group: Group,
+    tag: str,
+    parts: Mapping[str, Sequence[Elements]],
+    senders: Sequence[str],
+    lots: Sequence[Lot],
+    reveals: str = SHARE,
+) -> Flow[list[Elements]]:
+    """One round: ``parts`` by receiver go out; of every lot (senders, *shape, limbs) comes in."""
+    data = yield from passed(group, tag, packed(parts, lots), senders, _shape(lots), reveals)
+    found, start = [], 0
+    for lot in lots:
+        rows = np.empty((len(senders), *lot.shape, lot.ring.limbs), np.uint64)
+        for row, sender, own in zip(rows, senders, data, strict=True):
+            _unpacked(own[start : start + lot.bytes], lot.ring, sender, tag, row)
+        found.append(rows)
+        start += lot.bytes
+    return found
+
+
+def folded(
+    group: Group,
+    tag: str,
+    parts: Mapping[str, Elements],
+    senders: Sequence[str],
+    lot: Lot,
+    fold: Fold,
+    into: Ring | None = None,
+    reveals: str = SHARE,
+) -> Flow[Elements]:
+    """One round of one lot, and what ``fold`` makes of it, (*shape, limbs) over ``into``."""
+    shape = _shape([lot])
+    made = {id(part): lot.ring.packed(part).reshape(shape) for part in parts.values()}
+    own = {member: made[id(part)] for member, part in parts.items()}
+    data = yield from passed(group, tag, own, senders, shape, reveals)
+    return fold_of(reading(data, senders, lot.ring, tag), len(senders), lot, fold, into)
+
+
+def fold_of(fill: Fill, senders: int, lot: Lot, fold: Fold, into: Ring | None = None) -> Elements:
+    """``fold`` of what every sender has for a lot, in pieces that a cache can hold."""
+    limbs, count = (into or lot.ring).limbs, prod(lot.shape)
+    found = np.empty((count, limbs), np.uint64)
+    for own in pieces(count, lot.ring):
+        rows = np.empty((senders, own.stop - own.start, lot.ring.limbs), np.uint64)
+        for i in range(senders):
+            fill(i, own, rows[i])
+        found[own] = fold(rows, own)
+    return found.reshape(*lot.shape, limbs)
+
+
+def passed(
+    group: Group,
+    tag: str,
+    parts: Mapping[str, Bytes],
+    senders: Sequence[str],
+    shape: tuple[int, ...],
+    reveals: str = SHARE,
+) -> Flow[list[Bytes]]:
+    """One round of bytes: ``parts`` by receiver go out, those of every sender come in, flat.
+
+    The same array for several receivers is encoded once. ``shape``: of what comes in.
+    """
+    alike = len({id(part) for part in parts.values()}) < len(parts)
+    encoded: dict[int, Payload] = {}
+    for receiver, part in parts.items():
+        if receiver != group.me:
+            if id(part) not in encoded:
+                encoded[id(part)] = Encoded(encode(part)) if alike else part
+            yield Send(receiver, tag, encoded[id(part)], reveals)
+    found = []
+    for sender in senders:
+        own = parts.get(sender) if sender == group.me else None
+        data = _checked((yield Recv(sender, tag)), shape, sender, tag) if own is None else own
+        found.append(data.reshape(-1))
+    return found
+
+
+def packed(parts: Mapping[str, Sequence[Elements]], lots: Sequence[Lot]) -> dict[str, Bytes]:
+    """The bytes for every receiver; one array where the sequences are one."""
+    made: dict[int, Bytes] = {}
+    for part in parts.values():
+        if id(part) not in made:
+            rows = [lot.ring.packed(own) for lot, own in zip(lots, part, strict=True)]
+            whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
+            made[id(part)] = whole.reshape(_shape(lots))
+    return {member: made[id(part)] for member, part in parts.items()}
+
+
+def _shape(lots: Sequence[Lot]) -> tuple[int, ...]:
+    if len(lots) == 1:
+        return (*lots[0].shape, lots[0].ring.bytes)
+    return (sum(lot.bytes for lot in lots),)
+
+
+def _checked(payload: object, shape: tuple[int, ...], sender: str, tag: str) -> Bytes:
+    data = expect(payload, np.ndarray, sender, tag)  # type: ignore[arg-type]
+    if data.dtype != np.uint8 or data.shape != shape:
+        raise ProtocolError(
+            f"{sender} sent {data.dtype} of shape {data.shape} under {tag!r}, expected bytes of "
+            f"shares, {shape}: it has values of another shape, or another version"
+        )
+    return data
+
+
+def reading(data: Sequence[Bytes], senders: Sequence[str], ring: Ring, tag: str) -> Fill:
+    """From flat bytes of every sender."""
+
+    def fill(i: int, own: slice, row: Elements) -> None:
+        piece = data[i][own.start * ring.bytes : own.stop * ring.bytes]
+        _unpacked(piece, ring, senders[i], tag, row)
+
+    return fill
+
+
+def _unpacked(data: Bytes, ring: Ring, sender: str, tag: str, row: Elements) -> None:
+    try:
+        ring.unpacked(data, row.shape[:-1], row)
+    except ValueError as error:
+        raise ProtocolError(f"{sender} sent no shares under {tag!r}: {error}") from None

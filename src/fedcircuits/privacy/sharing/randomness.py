@@ -1,0 +1,93 @@
+"""Numbers nobody can guess: AES in counter mode, from a key that the operating system has drawn.
+
+A stream is a function of its key and its label, so that a flow that is run again deals the same
+shares: the key is an argument of the flow's program. A key is for one party and one run. Two runs
+with one key and other secrets would deal shares whose differences are those of the secrets.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedcircuits.errors import ParameterError
+from fedcircuits.privacy.arithmetic.field import Ring
+from fedcircuits.privacy.arithmetic.limbs import Elements, from_integers
+
+KEY = 32  # bytes
+BLOCK = 16
+NOUGHT = memoryview(bytes(1 << 16))  # what is encrypted, piece by piece
+
+
+def fresh_key() -> bytes:
+    """A key of the operating system, for one party and one run."""
+    return os.urandom(KEY)
+
+
+def derived(key: bytes, label: str) -> bytes:
+    """Another key for every label; none says anything about the others."""
+    if len(key) != KEY:
+        raise ParameterError(
+            f"a key of {len(key)} bytes: expected {KEY}, drawn by fresh_key() for one run"
+        )
+    return HKDF(SHA256(), KEY, salt=None, info=label.encode()).derive(key)
+
+
+class Stream:
+    """Uniform draws, one after the other.
+
+    >>> stream = Stream(bytes(32), "north")
+    >>> stream.elements(Ring(127), (4, 3)).shape
+    (4, 3, 2)
+    """
+
+    def __init__(self, key: bytes, label: str) -> None:
+        self._encrypt = _encryptor(derived(key, label))
+
+    @classmethod
+    def of_key(cls, key: bytes) -> Stream:
+        """Of a key that is for this stream alone."""
+        found = cls.__new__(cls)
+        found._encrypt = _encryptor(key)
+        return found
+
+    def key(self) -> bytes:
+        """A key for another stream."""
+        return self._filled(np.empty(KEY // 8, np.uint64)).tobytes()
+
+    def bits(self, shape: tuple[int, ...], bits: int) -> Elements:
+        """Whole numbers from 0 to 2^bits − 1, in ⌈bits/64⌉ limbs."""
+        limbs = -(-bits // 64)
+        found = self._filled(np.empty((*shape, limbs), np.uint64))
+        if 64 * limbs > bits:
+            found[..., -1] >>= np.uint64(64 * limbs - bits)
+        return found
+
+    def elements(self, ring: Ring, shape: tuple[int, ...], out: Elements | None = None) -> Elements:
+        """Elements of the ring, into ``out`` if given.
+
+        Of its bit patterns one, all ones, is no element: drawn again.
+        """
+        found = np.empty((*shape, ring.limbs), np.uint64) if out is None else out
+        flat = self._filled(found).reshape(-1, ring.limbs)
+        if not ring.cropped(flat):
+            ones = from_integers(ring.modulus, ring.limbs)
+            while len(bad := np.flatnonzero((flat == ones).all(1))):
+                flat[bad] = self.bits((len(bad),), ring.bits)
+        return found
+
+    def _filled(self, room: Elements) -> Elements:
+        """A contiguous array, filled with random bits."""
+        data = room.reshape(-1).view(np.uint8).data
+        for start in range(0, len(data), len(NOUGHT)):
+            piece = data[start : start + len(NOUGHT)]
+            self._encrypt.update_into(NOUGHT[: len(piece)], piece)
+        return room
+
+
+def _encryptor(key: bytes) -> CipherContext:
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(BLOCK))).encryptor()

@@ -1,0 +1,220 @@
+"""What a column means, and its values in the numbers of the circuit.
+
+A kind that the user does not give is inferred:
+
+    True and False                                  boolean
+    integers or floats that are only 0 and 1        boolean with the categories (0, 1)
+    integers from 0 to 1000                         count
+    other integers, other floats                    real
+    text                                            category, levels sorted
+    a declared category (pandas, polars, arrow)     category, in the declared order
+
+Integers that pandas stored as floats because some are missing count as integers. A constant
+column is kept. A column without a single value has no kind to infer: it is refused unless its kind
+is given. Text 'yes'/'no' or 'True'/'False' stays a category of two.
+
+A text column with more than 1,000 levels, or with more than 20 that are more than half as many as
+its values, is likely an identifier: it would teach a model nothing but names of persons, and in a
+federation it would show them. It is refused unless ``kinds`` says "category"; above 100,000 levels
+it is refused even then.
+"""
+
+from __future__ import annotations
+
+import difflib
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Literal, NoReturn
+
+import numpy as np
+
+from fedcircuits.errors import StructureError, TableError
+from fedcircuits.tables.columns import Column, Floats
+from fedcircuits.tables.schema import KINDS, Kind, Scalar, Variable
+
+Unseen = Literal["error", "missing"]
+
+LARGEST_COUNT = 1_000
+MOST_LEVELS = 1_000
+MOST_LEVELS_DECLARED = 100_000
+FEW_LEVELS = 20
+
+
+def variable_of(
+    column: Column,
+    kind: Kind | None = None,
+    categories: Sequence[Scalar] | None = None,
+    unit: str | None = None,
+) -> Variable:
+    """The variable of a column: what the user says of it, the rest inferred."""
+    if kind is not None and kind not in KINDS:
+        near = difflib.get_close_matches(str(kind), KINDS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TableError(f"kinds[{column.name!r}]: expected {_listed(KINDS)}, got {kind!r}{hint}")
+    if categories is not None:
+        kind, levels = kind or "category", tuple(categories)
+    else:
+        kind = kind or infer_kind(column)
+        levels = () if kind in ("real", "count") else _levels(column, kind)
+    try:
+        return Variable(column.name, kind, levels, unit)
+    except StructureError as error:
+        raise TableError(f"{error}; see kinds= and categories=") from None
+
+
+def infer_kind(column: Column) -> Kind:
+    if column.form == "categorical" and column.levels:
+        _refuse_identifier(column)
+        return "category"
+    if not column.present.any():
+        raise TableError(
+            f"column {column.name!r} has no values: expected at least one to infer its kind; give "
+            f'it with kinds={{{column.name!r}: "real"}} or drop the column'
+        )
+    if column.form == "text":
+        _refuse_identifier(column)
+        return "category"
+    if column.form == "boolean" or _only_zero_one(column):
+        return "boolean"
+    low, high = np.nanmin(column.numbers), np.nanmax(column.numbers)
+    return "count" if column.form == "integer" and 0 <= low <= high <= LARGEST_COUNT else "real"
+
+
+def encode(column: Column, variable: Variable, unseen: Unseen = "error") -> Floats:
+    """The column (rows,) in the numbers of the circuit."""
+    if variable.kind == "real":
+        return column.as_numbers("numbers")
+    if variable.kind == "count":
+        return _counts(column)
+    if variable.categories == (0, 1) and _only_zero_one(column):  # (False, True) equals (0, 1)
+        return column.numbers
+    codes, levels = column.coded()
+    known = _codes(variable)
+    lookup = np.array([_code(known, v) for v in levels] + [np.nan])  # code -1 picks the NaN
+    values = lookup[codes]
+    strange = np.flatnonzero(np.isnan(values) & (codes >= 0))
+    if strange.size:
+        _report_unseen(variable, [levels[c] for c in codes[strange]], int(strange[0]), unseen)
+    return values
+
+
+def _only_zero_one(column: Column) -> bool:
+    if column.form in ("text", "categorical"):
+        return False
+    numbers = column.numbers
+    return bool(np.all((numbers == 0) | (numbers == 1) | np.isnan(numbers)))
+
+
+def _counts(column: Column) -> Floats:
+    numbers = column.as_numbers("counts")
+    wrong = np.flatnonzero((numbers < 0) | (numbers - np.floor(numbers) > 0))
+    if wrong.size:
+        raise TableError(
+            f"column {column.name!r}: expected counts (0, 1, 2, …), got {numbers[wrong[0]]:g} in "
+            f"row {wrong[0]} (rows count from 0; {wrong.size} in all); correct the values or use "
+            f'kinds={{{column.name!r}: "real"}}'
+        )
+    return numbers
+
+
+def _levels(column: Column, kind: Kind) -> tuple[Scalar, ...]:
+    if column.form == "boolean" or (kind == "boolean" and not column.present.any()):
+        return (False, True)
+    if kind == "boolean" and _only_zero_one(column):
+        return (0, 1)
+    levels = column.levels if column.form == "categorical" else _sorted_levels(column)
+    if not levels:
+        raise TableError(
+            f"column {column.name!r} has no values to take its categories from: name them with "
+            f"categories={{{column.name!r}: [...]}} or drop the column"
+        )
+    if kind == "boolean" and len(levels) != 2:
+        raise TableError(
+            f"column {column.name!r}: a boolean has two values, got {len(levels)} "
+            f"({_listed(levels)}); name both with categories={{{column.name!r}: [no, yes]}} or use "
+            f'kinds={{{column.name!r}: "category"}}'
+        )
+    return levels
+
+
+def _sorted_levels(column: Column) -> tuple[Scalar, ...]:
+    levels = column.levels if column.form == "text" else column.coded()[1]
+    if len(levels) > MOST_LEVELS_DECLARED:
+        raise TableError(
+            f"column {column.name!r}: a category may have {MOST_LEVELS_DECLARED:,} levels, got "
+            f"{len(levels):,}; use it as row_id={column.name!r}, group its values or drop it"
+        )
+    return tuple(sorted(levels, key=lambda v: v))
+
+
+def _refuse_identifier(column: Column) -> None:
+    count, rows = len(column.levels), int(column.present.sum())
+    if count <= MOST_LEVELS and (count <= FEW_LEVELS or count <= rows / 2):
+        return
+    raise TableError(
+        f"column {column.name!r} looks like an identifier: {count:,} levels in {rows:,} values"
+        f"{_stray_text(column)}; use it as row_id={column.name!r}, drop it, or keep it with "
+        f'kinds={{{column.name!r}: "category"}}'
+    )
+
+
+def _stray_text(column: Column) -> str:
+    numbers = column.spelled_numbers()
+    stray = np.flatnonzero(np.isnan(numbers))
+    if stray.size > len(column.levels) / 2:
+        return ""
+    if not stray.size:
+        return ' that all spell numbers (convert it to numbers, or kinds= with "real")'
+    level = column.levels[stray[0]]
+    row = int(np.flatnonzero(column.numbers == stray[0])[0])
+    return f" that are mostly numbers, except such as {level!r} in row {row} (rows count from 0)"
+
+
+def _codes(variable: Variable) -> dict[tuple[bool, Scalar], int]:
+    """Codes by value; texts and numbers apart, and every category also by its spelling."""
+    known: dict[tuple[bool, Scalar], int] = {}
+    for code, category in enumerate(variable.categories):
+        known.setdefault((isinstance(category, str), category), code)
+    for code, category in enumerate(variable.categories):
+        known.setdefault((True, str(category)), code)
+    return known
+
+
+def _code(known: dict[tuple[bool, Scalar], int], value: Scalar) -> float:
+    spellings = [str(value)]
+    if isinstance(value, float) and value.is_integer():
+        spellings.append(str(int(value)))
+    for key in [(isinstance(value, str), value), *((True, s) for s in spellings)]:
+        if key in known:
+            return float(known[key])
+    return np.nan
+
+
+def _report_unseen(variable: Variable, found: list[Scalar], row: int, unseen: Unseen) -> None:
+    distinct = list(dict.fromkeys(found))
+    if unseen == "missing":
+        warnings.warn(
+            f"column {variable.name!r}: {len(found):,} values of unknown categories "
+            f"({_listed(distinct)}) are taken as missing",
+            UserWarning,
+            stacklevel=5,
+        )
+        return
+    _refuse_unseen(variable, distinct, len(found), row)
+
+
+def _refuse_unseen(variable: Variable, found: list[Scalar], count: int, row: int) -> NoReturn:
+    near = difflib.get_close_matches(str(found[0]), map(str, variable.categories), n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise TableError(
+        f"column {variable.name!r}: unknown category {found[0]!r} in row {row} (rows count from 0; "
+        f"{count:,} such values in all), expected {_listed(variable.categories)}; {hint}correct "
+        "the values, take them as missing by Table.of(X, schema=model.schema_, partial=True, "
+        'unseen="missing"), or learn again with such data'
+    )
+
+
+def _listed(values: Iterable[object], most: int = 8) -> str:
+    values = list(values)
+    shown = ", ".join(map(repr, values[:most]))
+    return shown + (f", … ({len(values)} in all)" if len(values) > most else "")

@@ -1,0 +1,223 @@
+"""Tables from files: csv (also gzipped), parquet and npz, chosen by the suffix.
+
+A file comes from outside: whatever is wrong with it (absent, empty, binary, ragged, truncated,
+another delimiter) ends in one TableError that names the file. Nothing is unpickled.
+
+In a csv the cells '', '?', 'NA', 'N/A', 'nan', 'NaN', 'null' and 'NULL' are missing; blank lines
+are skipped; a column of True and False is read as boolean. A row with fewer cells than the header
+is refused: filled up, it would pass for missing values.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+import warnings
+import zipfile
+import zlib
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedcircuits.errors import ExtraMissingError, TableError
+from fedcircuits.tables.sources import refuse_repeated
+
+if TYPE_CHECKING:
+    import pyarrow
+
+MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "NULL")
+SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".npz")
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
+
+
+def suffix_of(path: str | PathLike[str]) -> str:
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if Path(path).name.lower().endswith(suffix):
+            return ".parquet" if suffix == ".pq" else suffix
+    raise TableError(f"{path}: expected a file ending in {', '.join(SUFFIXES)}")
+
+
+def existing(path: str | PathLike[str]) -> Path:
+    file = Path(path)
+    if not file.exists():
+        near = f" in {file.parent.resolve()}" if not file.is_absolute() else ""
+        raise TableError(f"{file}: there is no such file{near}")
+    if not file.is_file():
+        raise TableError(f"{file}: expected a file, got a folder")
+    try:
+        with file.open("rb") as opened:
+            if not opened.read(1):
+                raise TableError(f"{file}: the file is empty")
+    except OSError as error:
+        raise TableError(f"{file}: cannot be read ({error.strerror})") from None
+    return file
+
+
+def csv_frame(
+    path: str | PathLike[str],
+    *,
+    delimiter: str = ",",
+    names: Sequence[str] | None = None,
+    encoding: str = "utf-8-sig",
+    missing: Sequence[str] = MISSING,
+) -> pd.DataFrame:
+    """The frame of a csv file; ``names`` are for a file without a header line."""
+    file = existing(path)
+    try:
+        return _csv_frame(file, delimiter, names, encoding, missing)
+    except UnicodeDecodeError as error:
+        raise TableError(
+            f"{file}: expected text in {encoding}, got other bytes ({error.reason}); try "
+            'encoding="latin-1", or check that this is a csv file'
+        ) from None
+    except LookupError as error:
+        raise TableError(f"{file}: {error}; expected an encoding such as 'utf-8'") from None
+    except _DAMAGED as error:
+        raise TableError(f"{file}: the file is damaged ({error}); get it again") from None
+    except csv.Error as error:
+        raise TableError(f"{file}: not a csv file ({error})") from None
+
+
+def _csv_frame(
+    file: Path, delimiter: str, names: Sequence[str] | None, encoding: str, missing: Sequence[str]
+) -> pd.DataFrame:
+    if len(delimiter) != 1:
+        raise TableError(f"delimiter: expected one character, got {delimiter!r}")
+    first = _first_row(file, delimiter, encoding)
+    header = list(first if names is None else names)
+    _check_header(file, header, len(first), delimiter)
+    frame = _parsed(file, header, None if names is not None else 0, delimiter, encoding, missing)
+    if len(frame) and frame.iloc[:, -1].isna().any():
+        _refuse_short_row(file, len(header), delimiter, encoding)
+    return frame
+
+
+def _opened(file: Path, encoding: str) -> TextIO:
+    if file.name.lower().endswith(".gz"):
+        return gzip.open(file, "rt", encoding=encoding, newline="")
+    return file.open(encoding=encoding, newline="")
+
+
+def _first_row(file: Path, delimiter: str, encoding: str) -> list[str]:
+    with _opened(file, encoding) as lines:
+        if "\0" in lines.read(4096):
+            raise TableError(
+                f"{file}: expected the text of a csv file, got binary data (for UTF-16 text, "
+                'encoding="utf-16")'
+            )
+        lines.seek(0)
+        for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True):
+            if row:
+                return [cell.strip() for cell in row]
+    raise TableError(f"{file}: the file is empty")
+
+
+def _check_header(file: Path, header: list[str], width: int, delimiter: str) -> None:
+    if len(header) != width:
+        raise TableError(f"{file}: expected names for {width} columns, got {len(header)}")
+    other = next((d for d in (";", "\t", "|") if d in header[0] and d != delimiter), None)
+    if width == 1 and other:
+        raise TableError(
+            f"{file}: got one column named {header[0][:60]!r}; the file seems to be delimited by "
+            f"{other!r}, so read it with delimiter={other!r}"
+        )
+    numeric = all(re.fullmatch(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", name, re.I) for name in header)
+    hint = " (the file seems to have no header: pass names=[…])" if numeric else ""
+    refuse_repeated(header, f"{file}{hint}: ")
+
+
+def _parsed(
+    file: Path,
+    header: list[str],
+    line: int | None,
+    delimiter: str,
+    encoding: str,
+    missing: Sequence[str],
+) -> pd.DataFrame:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                file,
+                sep=delimiter,
+                names=header,
+                header=line,
+                index_col=False,
+                encoding=encoding,
+                na_values=list(missing),
+                keep_default_na=False,
+                skipinitialspace=True,
+                low_memory=False,
+            )
+    except pd.errors.ParserWarning:
+        raise TableError(
+            f"{file}: the rows have more cells than the {len(header)} names of the header"
+        ) from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise TableError(_explained(file, str(error))) from None
+
+
+def _explained(file: Path, error: str) -> str:
+    found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", error)
+    if not found:
+        return f"{file}: not a csv file ({error.strip()})"
+    expected, line, cells = found.groups()
+    return (
+        f"{file}: line {line} has {cells} cells, expected {expected}; correct the line (put a "
+        "cell that holds the delimiter in quotes)"
+    )
+
+
+def _refuse_short_row(file: Path, width: int, delimiter: str, encoding: str) -> None:
+    with _opened(file, encoding) as lines:
+        rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+        for row in rows:
+            if row and len(row) < width:
+                raise TableError(
+                    f"{file}: line {rows.line_num} has {len(row)} cells, expected {width}; "
+                    "correct the line, or leave the missing cells empty between delimiters"
+                )
+
+
+def parquet_table(path: str | PathLike[str]) -> pyarrow.Table:
+    try:
+        import pyarrow.lib
+        import pyarrow.parquet
+    except ImportError:
+        raise ExtraMissingError("parquet files need pyarrow: pip install pyarrow") from None
+    file = existing(path)
+    try:
+        return pyarrow.parquet.read_table(file, partitioning=None)
+    except (pyarrow.lib.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise TableError(f"{file}: not a readable parquet file ({reason})") from None
+
+
+def npz_arrays(path: str | PathLike[str]) -> NDArray[np.generic] | dict[str, NDArray[np.generic]]:
+    """One array of two dimensions (or with named fields), or columns of one dimension by name."""
+    file = existing(path)
+    try:
+        with file.open("rb") as raw:  # numpy leaves a file it cannot read open
+            opened = np.load(raw, allow_pickle=False)
+            alone = isinstance(opened, np.ndarray)
+            arrays: dict[str, NDArray[np.generic]] = {}
+            arrays |= {} if alone else {name: opened[name] for name in opened.files}
+    except (ValueError, OSError, KeyError, *_DAMAGED) as error:
+        raise TableError(f"{file}: not a readable npz file without objects ({error})") from None
+    if alone:
+        raise TableError(f"{file}: expected an npz file with named arrays, got one array")
+    only = next(iter(arrays.values())) if len(arrays) == 1 else None
+    if only is not None and (only.ndim == 2 or only.dtype.names):
+        return only
+    if arrays and all(a.ndim == 1 for a in arrays.values()):
+        return arrays
+    shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "none"
+    raise TableError(
+        f"{file}: expected one array of two dimensions or columns of one dimension, got {shapes}"
+    )

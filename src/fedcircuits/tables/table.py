@@ -1,0 +1,291 @@
+"""The typed table: what every learner and every query takes.
+
+A ``Table`` holds a ``Schema`` and the values in the numbers of the circuit: a category or boolean
+is its code, a count and a real are themselves, NaN is missing. It remembers the user's own values
+through the categories of the schema and gives them back.
+
+``Table.of`` takes what the user has (frames, arrow tables, arrays, dicts of columns) and infers
+the kinds by the rules at the head of inference.py; ``kinds``, ``categories`` and ``units`` override
+them per column. With ``schema``, that of a learned model, the columns are matched by name in any
+order and read in that model's codes, so that the same category always has the same number.
+
+    >>> table = Table.of({"age": [31, 47, None], "sex": ["f", "m", "f"]})
+    >>> table
+    Table: 3 rows × 2 variables
+      age  count     31 … 47, 33.3 % missing
+      sex  category  'f', 'm'
+    >>> table.values[:, 1]
+    array([0., 1., 0.])
+
+A table may also hold series, an array (rows, steps, channels) by name (``Table.from_series``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from fedcircuits.errors import TableError
+from fedcircuits.tables import assembly, decoding, readers
+from fedcircuits.tables import series as series_columns
+from fedcircuits.tables.columns import Floats
+from fedcircuits.tables.inference import Unseen
+from fedcircuits.tables.schema import Kind, Scalar, Schema
+from fedcircuits.tables.series import NO_SERIES, Series
+from fedcircuits.tables.sources import columns_of
+
+if TYPE_CHECKING:
+    import polars
+    import pyarrow
+
+_MOST_SHOWN = 12
+
+
+class TableOptions(TypedDict, total=False):
+    """What ``Table.of`` and the readers may be told about the columns."""
+
+    kinds: Mapping[str, Kind] | None
+    units: Mapping[str, str] | None
+    row_id: str | None
+    categories: Mapping[str, Sequence[Scalar]] | None
+    schema: Schema | None
+    partial: bool
+    unseen: Unseen
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Table:
+    """``Table.of(frame)``, ``Table.read("my.csv")``: columns with kinds, values in codes."""
+
+    schema: Schema
+    values: Floats  # (rows, variables)
+    row_ids: NDArray[np.generic] | None = None  # (rows,)
+    series: Mapping[str, Series] = field(default_factory=dict)  # (rows, steps, channels) by name
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float64))
+        shape = self.values.shape
+        if len(shape) != 2 or shape[1] != len(self.schema):
+            raise TableError(
+                f"expected values of the shape (rows, {len(self.schema)}), got {shape}"
+            )
+        if self.row_ids is not None and self.row_ids.shape != shape[:1]:
+            raise TableError(f"expected {shape[0]} row ids, got the shape {self.row_ids.shape}")
+        assembly.check_numbers(self.schema, self.values)
+        found = series_columns.checked(self.series, shape[0], self.schema)
+        object.__setattr__(self, "series", found)
+
+    @classmethod
+    def of(
+        cls,
+        data: object,
+        *,
+        names: Sequence[str] | None = None,
+        kinds: Mapping[str, Kind] | None = None,
+        units: Mapping[str, str] | None = None,
+        row_id: str | None = None,
+        categories: Mapping[str, Sequence[Scalar]] | None = None,
+        schema: Schema | None = None,
+        partial: bool = False,
+        unseen: Unseen = "error",
+    ) -> Table:
+        """A table of a frame, an arrow table, an array, a dict of columns or another table.
+
+        ``names``       the columns of a plain array (else the schema's, else x0, x1, …)
+        ``kinds``       real, count, category or boolean by column, where the rules guess wrong
+        ``row_id``      the column that tells rows apart; it becomes ``row_ids``, not a variable
+        ``categories``  the categories of a column, in order, also those absent from these data
+        ``schema``      read the data for this model; ``partial`` allows columns to be absent
+        ``unseen``      a category the schema does not know: "error", or "missing" with a warning
+        """
+        if schema is not None and (kinds or units or categories):
+            raise TableError("kinds=, units= and categories= are for data without schema=")
+        if unseen not in ("error", "missing"):
+            raise TableError(f'unseen: expected "error" or "missing", got {unseen!r}')
+        if isinstance(data, Table):
+            if schema == data.schema or (schema is None and not (kinds or units or categories)):
+                return data if row_id is None else data._with_row_ids(row_id)
+            kinds, units, categories = data._declared(kinds or {}, units or {}, categories or {})
+        elif isinstance(data, np.ndarray) and names is None and schema is not None:
+            names = assembly.positional(data, schema)
+        own = data if isinstance(data, Table) else None
+        series = NO_SERIES if own is None else own.series
+        columns = columns_of(data if own is None else own._frame(), names, row_id)
+        ids = None if own is None else own.row_ids
+        if row_id is not None:
+            ids = assembly.row_ids(columns, row_id)
+        if schema is None:
+            found = assembly.inferred(columns, kinds or {}, units or {}, categories or {})
+            return cls(*found, ids, series)
+        return cls(schema, assembly.matched(columns, schema, partial, unseen), ids, series)
+
+    @classmethod
+    def from_pandas(cls, frame: pd.DataFrame, **options: Unpack[TableOptions]) -> Table:
+        return cls.of(frame, **options)
+
+    @classmethod
+    def from_polars(
+        cls, frame: polars.DataFrame | polars.LazyFrame, **options: Unpack[TableOptions]
+    ) -> Table:
+        return cls.of(frame, **options)
+
+    @classmethod
+    def from_arrow(cls, table: pyarrow.Table, **options: Unpack[TableOptions]) -> Table:
+        return cls.of(table, **options)
+
+    @classmethod
+    def from_numpy(
+        cls,
+        array: NDArray[np.generic],
+        names: Sequence[str] | None = None,
+        **options: Unpack[TableOptions],
+    ) -> Table:
+        return cls.of(array, names=names, **options)
+
+    @classmethod
+    def from_series(
+        cls,
+        series: Mapping[str, ArrayLike],
+        columns: object = None,
+        row_id: ArrayLike | str | None = None,
+        kinds: Mapping[str, Kind] | None = None,
+        categories: Mapping[str, Sequence[Scalar]] | None = None,
+    ) -> Table:
+        """Series (rows, steps, channels) by name, NaN where one is shorter, beside columns.
+
+        ``columns`` is whatever ``of`` takes; ``row_id`` the ids of rows, or a column with them.
+
+        >>> table = Table.from_series({"speed": np.ones((2, 12))}, {"event": [True, False]}, [7, 8])
+        >>> table.series["speed"].shape, table.rows([1]).row_ids.tolist()
+        ((2, 12, 1), [8])
+        """
+        rows = series_columns.rows_of(series)
+        named = row_id if isinstance(row_id, str) else None
+        if columns is None and named is not None:
+            raise TableError(f"row_id={named!r} names a column, and there are none: give columns=")
+        if columns is None:
+            plain = cls(Schema(()), np.zeros((rows, 0)))
+        else:
+            plain = cls.of(columns, row_id=named, kinds=kinds, categories=categories)
+        if row_id is not None and named is None:
+            if np.ndim(row_id) != 1:
+                raise TableError(f"row_id: expected an id a row, got the shape {np.shape(row_id)}")
+            ids = assembly.row_ids({"row_id": pd.Series(row_id), "rows": pd.Series()}, "row_id")
+            plain = replace(plain, row_ids=ids)
+        found = series_columns.checked(series, len(plain), plain.schema)
+        return replace(plain, series=found)
+
+    @classmethod
+    def read(cls, path: str | PathLike[str], **options: Unpack[TableOptions]) -> Table:
+        """A table of a file ending in .csv, .csv.gz, .parquet (.pq) or .npz."""
+        suffix = readers.suffix_of(path)
+        if suffix == ".npz":
+            return cls.of(readers.npz_arrays(path), **options)
+        if suffix == ".parquet":
+            return cls.read_parquet(path, **options)
+        return cls.read_csv(path, **options)
+
+    @classmethod
+    def read_csv(
+        cls,
+        path: str | PathLike[str],
+        *,
+        delimiter: str = ",",
+        names: Sequence[str] | None = None,
+        encoding: str = "utf-8-sig",
+        missing: Sequence[str] = readers.MISSING,
+        **options: Unpack[TableOptions],
+    ) -> Table:
+        """A table of a csv file, also gzipped; ``names`` are for a file without a header line."""
+        frame = readers.csv_frame(
+            path, delimiter=delimiter, names=names, encoding=encoding, missing=missing
+        )
+        return cls.of(frame, **options)
+
+    @classmethod
+    def read_parquet(cls, path: str | PathLike[str], **options: Unpack[TableOptions]) -> Table:
+        return cls.of(readers.parquet_table(path), **options)
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.schema.names
+
+    def column(self, name: str) -> NDArray[np.generic]:
+        """The user's own values (rows,): NaN where a real is missing, None where another is."""
+        return decoding.values_of(self.schema[name], self.values[:, self.schema.index(name)])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The user's own values: categories as Categorical, row ids as the index; no series."""
+        frame = self._frame()
+        if self.row_ids is not None:
+            frame.index = pd.Index(self.row_ids, name="row_id")
+        return frame
+
+    def select(self, names: Iterable[str]) -> Table:
+        """The columns, and the series, of these names."""
+        names = [names] if isinstance(names, str) else list(names)
+        series = {name: self.series[name] for name in names if name in self.series}
+        names = [name for name in names if name not in series]
+        picked = [self.schema.index(name) for name in names]
+        values = self.values[:, picked]
+        return replace(self, schema=self.schema.select(names), values=values, series=series)
+
+    def rows(self, index: NDArray[np.bool_] | NDArray[np.integer] | Sequence[int] | slice) -> Table:
+        """The rows of an index, a slice or a mask."""
+        where = index if isinstance(index, slice) else assembly.picked(index, len(self))
+        ids = None if self.row_ids is None else self.row_ids[where]
+        series = {name: array[where] for name, array in self.series.items()}
+        return Table(self.schema, self.values[where], ids, series)
+
+    def batches(self, size: int) -> Iterator[Table]:
+        """The rows in order, at most ``size`` at a time."""
+        if size < 1:
+            raise TableError(f"batches: expected a size of at least 1, got {size}")
+        return (self.rows(slice(i, i + size)) for i in range(0, len(self), size))
+
+    def __repr__(self) -> str:
+        shown = self.schema.variables[:_MOST_SHOWN]
+        wide = max((len(v.name) for v in shown), default=0)
+        lines = [f"Table: {len(self):,} rows × {len(self.schema):,} variables"]
+        for i, v in enumerate(shown):
+            lines.append(
+                f"  {v.name:<{wide}}  {v.kind:<8}  {decoding.summary(v, self.values[:, i])}"
+            )
+        if len(self.schema) > len(shown):
+            lines.append(f"  … and {len(self.schema) - len(shown):,} more")
+        for name, array in list(self.series.items())[:_MOST_SHOWN]:
+            lines.append(f"  {name}  series    {series_columns.described(array)}")
+        return "\n".join(lines)
+
+    def _frame(self) -> pd.DataFrame:
+        return pd.DataFrame(
+            {v.name: decoding.series_of(v, self.values[:, i]) for i, v in enumerate(self.schema)}
+        )
+
+    def _with_row_ids(self, name: str) -> Table:
+        columns = columns_of(self._frame())
+        others = (n for n in (*self.names, *self.series) if n != name)
+        return replace(self.select(others), row_ids=assembly.row_ids(columns, name))
+
+    def _declared(
+        self,
+        kinds: Mapping[str, Kind],
+        units: Mapping[str, str],
+        categories: Mapping[str, Sequence[Scalar]],
+    ) -> tuple[dict[str, Kind], dict[str, str], dict[str, Sequence[Scalar]]]:
+        """What the schema says of the columns, where the user does not say otherwise."""
+        own = [v for v in self.schema if v.name not in kinds and v.name not in categories]
+        return (
+            {v.name: v.kind for v in own} | dict(kinds),
+            {v.name: v.unit for v in self.schema if v.unit} | dict(units),
+            {v.name: v.categories for v in own if v.categories} | dict(categories),
+        )

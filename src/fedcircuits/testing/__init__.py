@@ -1,0 +1,27 @@
+"""Public conformance suites: hand them an implementation of your own, they raise if it is wrong.
+
+For a leaf family of your own:
+
+    from fedcircuits.testing import check_leaf
+
+    check_leaf(MyFamily(), {"location": [0.0, 5.0], "width": [1.0, 0.1]})
+
+For a protocol: the programs of all its parties, on a small table:
+
+    from fedcircuits.testing import check_protocol
+
+    check_protocol({"north": Program(client, {…}), "coordinator": Program(coordinator, {…})})
+
+For an engine that runs parties somewhere else, and for another way of adding up:
+
+    from fedcircuits.testing import check_engine, check_summation
+
+    check_engine(my_run)
+    check_summation(lambda me, members: MySum(me, members))
+"""
+
+from fedcircuits.testing.engines import check_engine, check_summation
+from fedcircuits.testing.leaves import check_leaf
+from fedcircuits.testing.protocols import check_protocol
+
+__all__ = ["check_engine", "check_leaf", "check_protocol", "check_summation"]

@@ -1,0 +1,114 @@
+"""The conformance suite of protocols: what every engine, ledger and user may rely on.
+
+A protocol is run in memory once, with every message recorded; each law is then tried on it, in
+further runs of equal programs where needed. One AssertionError names each law that failed and how:
+
+    completes          nobody is lost; else nothing more is tried
+    processes          every party in a process of its own: the same results and messages
+    determinism        the same programs have the same results and send the same bytes
+    replay             every flow sends the same bytes again from its inbox alone
+    kept work          the same, with all computations kept from the first run
+    randomness         the global generators of Python, numpy and torch are left alone
+    arguments          those of programs are as they were, but for sources of randomness
+    reveals            every message that carries data says what its reader learns
+    tags               they read "phase/what", in loops "phase/what/round"
+    kinds              messages of one sender to one reader under one tag are of one kind
+    unread messages    everything sent is read
+    losses             where a party fails at its first, middle or last message, the run ends, and
+                       whoever still needed it is lost and blames it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import deepcopy
+from typing import Any, TypeVar
+
+from fedcircuits.engines import process
+from fedcircuits.engines.outcome import Engine, Kept, Outcome
+from fedcircuits.errors import ProtocolError
+from fedcircuits.testing.protocols import losses, messages, runs
+from fedcircuits.testing.protocols.trial import Programs, Settings, Trial
+
+T = TypeVar("T")
+Law = Callable[[Trial[Any]], Iterator[str]]  # what is wrong, as it is found
+PATIENCE = 60.0  # seconds that a party in a process may wait for a message
+
+LAWS: Mapping[str, Law] = {
+    "processes": runs.in_other_engine,
+    "determinism": runs.determinism,
+    "replay": runs.replays,
+    "kept work": runs.kept_work,
+    "randomness": runs.randomness,
+    "arguments": runs.arguments,
+    "reveals": messages.reveals,
+    "tags": messages.tags,
+    "kinds": messages.kinds,
+    "unread messages": messages.unread,
+    "losses": losses.losses,
+}
+
+
+def processes(programs: Programs[T], kept: Kept | None = None) -> Outcome[T]:
+    return process.run(programs, kept, timeout=PATIENCE)
+
+
+def check_protocol(
+    programs: Programs[T] | Callable[[], Programs[T]],
+    *,
+    without: Collection[str] = (),
+    equal: Callable[[T, T], bool] | None = None,
+    silent: Collection[str] = (),
+    unread: Collection[str] = (),
+    goes_on: bool = False,
+    run: Engine = processes,
+) -> None:
+    """Raise AssertionError unless a protocol keeps every law.
+
+    programs    of all parties by name, or a function that makes equal ones each time.
+    without     names of laws to leave out.
+    equal       whether two results of a party are the same; to the last bit if not given.
+    silent      tags, without rounds, of messages that reveal nothing, whatever they hold.
+    unread      tags, without rounds, of messages that nobody need read.
+    goes_on     the protocol's policy is to go on without a lost party.
+    run         the engine that must give the results of the one in memory.
+    """
+    if unknown := set(without) - LAWS.keys():
+        raise ValueError(f"unknown laws {sorted(unknown)}: expected some of {', '.join(LAWS)}")
+    settings = Settings(equal, frozenset(silent), frozenset(unread), goes_on, run)
+    if found := _failures(_maker(programs), settings, without):
+        raise AssertionError("the protocol breaks its contract\n  " + "\n  ".join(found))
+
+
+def _maker(programs: Programs[T] | Callable[[], Programs[T]]) -> Callable[[], Programs[T]]:
+    if not isinstance(programs, Mapping):
+        return programs
+
+    def copied() -> Programs[T]:
+        try:
+            return deepcopy(programs)
+        except Exception as error:
+            raise ValueError(
+                f"the programs cannot be copied ({type(error).__name__}: {error}): give a "
+                "function that makes equal ones each time"
+            ) from error
+
+    return copied
+
+
+def _failures(
+    fresh: Callable[[], Programs[T]], settings: Settings[T], without: Collection[str]
+) -> list[str]:
+    try:
+        trial = Trial.of(fresh, settings)
+    except ProtocolError as error:
+        return [f"law 'completes' fails: {error}"]
+    problems = {law: _first(holds, trial) for law, holds in LAWS.items() if law not in without}
+    return [f"law {law!r} fails: {problem}" for law, problem in problems.items() if problem]
+
+
+def _first(law: Law, trial: Trial[Any]) -> str:
+    try:
+        return next(law(trial), "")
+    except Exception as error:  # a law that cannot be tried is not kept
+        return f"{type(error).__name__}: {error}"

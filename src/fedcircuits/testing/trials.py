@@ -1,0 +1,175 @@
+"""The flows that conformance.py has engines run. They stand in a module, so that they can be sent.
+
+Each does one thing that an engine may get wrong, and returns what shows whether it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import PartyLostError
+from fedcircuits.federation.flow import Flow, compute, recv_payload, send_payload
+from fedcircuits.federation.sums.collectives import HubSum, Summation
+from fedcircuits.federation.wire import Payload
+
+SECRET = "4711"  # in texts of errors that must not leave a party
+
+
+def give(to: str, messages: Sequence[tuple[str, Payload]], reveals: str = "") -> Flow[str]:
+    for tag, payload in messages:
+        yield from send_payload(to, tag, payload, reveals)
+    return "given"
+
+
+def take(sender: str, tags: Sequence[str]) -> Flow[list[Payload]]:
+    found = []
+    for tag in tags:
+        found.append((yield from recv_payload(sender, tag)))
+    return found
+
+
+def swap(other: str, payload: Payload, rounds: int = 1) -> Flow[list[Payload]]:
+    """Everybody sends before anybody reads, under one tag in all rounds."""
+    found = []
+    for _ in range(rounds):
+        yield from send_payload(other, "swap/payload", payload)
+        found.append((yield from recv_payload(other, "swap/payload")))
+    return found
+
+
+def give_and_change(to: str, size: int) -> Flow[None]:
+    """The receiver must have what the array was when it was sent."""
+    array = np.arange(float(size))
+    yield from send_payload(to, "copy/array", array)
+    array[:] = -1.0
+
+
+def keep(table: Array) -> Flow[Array]:
+    """No message at all: the program's argument as it has arrived."""
+    yield from ()
+    return table
+
+
+def finish_early(to: str) -> Flow[str]:
+    yield from send_payload(to, "early/word", "done")
+    return "finished"
+
+
+def read_late(sender: str) -> Flow[tuple[Payload, str]]:
+    """Reads what a party sent that has ended, writes to it, and waits for what never comes."""
+    yield from compute("taking its time", partial(_busy, 200_000))
+    word = yield from recv_payload(sender, "early/word")
+    yield from send_payload(sender, "early/answer", "too late")
+    blamed = yield from blame(sender, "early/never")
+    return word, blamed
+
+
+def _busy(terms: int) -> float:
+    return float(np.log1p(np.arange(1.0, terms)).sum())
+
+
+def fail(to: str, words: int) -> Flow[None]:
+    """Some messages, then an error whose text holds data."""
+    for i in range(words):
+        yield from send_payload(to, "fail/word", i)
+    yield from compute("learning from rows", _raise)
+
+
+def _raise() -> None:
+    raise ValueError(f"row {SECRET} is strange")
+
+
+def blame(sender: str, tag: str) -> Flow[str]:
+    """Whom the engine says is lost, and the text."""
+    try:
+        yield from recv_payload(sender, tag)
+    except PartyLostError as lost:
+        return f"{lost.party}|{lost}"
+    return "nobody|a message came"
+
+
+def hear_until_lost(sender: str, tell: str) -> Flow[tuple[int, str]]:
+    """Counts what comes, and goes on with another party when the sender is lost."""
+    heard = 0
+    try:
+        while True:
+            yield from recv_payload(sender, "fail/word")
+            heard += 1
+    except PartyLostError as lost:
+        yield from send_payload(tell, "fail/heard", heard)
+        return heard, f"{lost.party}|{lost}"
+
+
+def steps(me: str, value: float, fails: bool) -> Flow[float]:
+    """Two steps that are kept, and an error after them."""
+    first = yield from compute("first step", partial(float, value))
+    second = yield from compute("second step", partial(float, 10 * first))
+    if fails:
+        raise ValueError(f"{me} fails at {SECRET}")
+    return second
+
+
+def averaging(me: str, members: tuple[str, ...], table: Array, rounds: int) -> Flow[Array]:
+    """Sums of functions of own rows, round after round: every digit of it depends on the order."""
+    hub = HubSum(me, members, members[0])
+    centre = np.zeros(table.shape[1])
+    for i in range(rounds):
+        weight = np.exp(-((table - centre) ** 2).sum(1))  # (rows,)
+        own = np.concatenate([weight @ table, [weight.sum()]])
+        total = yield from hub.sum(f"average/sums/{i}", own, "weighted sums of rows")
+        centre = total[:-1] / total[-1]
+    return centre
+
+
+Make = Callable[[str, tuple[str, ...]], Summation]
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """What one member ends up with, of every value."""
+
+    totals: list[Array] = field(default_factory=list)
+    then: list[Array] = field(default_factory=list)
+    again: list[Array] = field(default_factory=list)
+    single: list[Array] = field(default_factory=list)
+    told: list[Array] = field(default_factory=list)
+    after: list[Array] = field(default_factory=list)  # the own values, when all is over
+
+
+def outlined(total: Array) -> Array:
+    """Something of another shape that is made of a sum."""
+    return np.append(np.ravel(total), float(np.size(total)))
+
+
+def offer(place: int) -> list[Array]:
+    """What a member would tell: of a size of its own, with bits that arithmetic would lose."""
+    odd = np.array([1 / 3, -0.0, np.nan, -np.inf])
+    return [np.full(place + 1, place / 7), odd + place, np.array(2**53 + 1 + place)]
+
+
+def summing(
+    me: str,
+    members: tuple[str, ...],
+    make: Make,
+    values: Sequence[Array],
+    offer: Sequence[Array],
+) -> Flow[Sums]:
+    """Every sum by itself, then over again under one tag, between words of the leader."""
+    summation, found = make(me, members), Sums(after=list(values))
+    for i, value in enumerate(values):
+        tag = f"sum/{i}"
+        found.totals.append((yield from summation.sum(tag, value, "a value")))
+        found.then.append((yield from summation.sum(f"{tag}/then", value, "a value", outlined)))
+        small = value.astype(np.float32)
+        found.single.append((yield from summation.sum(f"{tag}/single", small)))  # type: ignore[arg-type]
+    for i, value in enumerate(values):
+        if i < len(offer):
+            found.told.append((yield from summation.told("sum/again", offer[i], "an offer")))
+        twice = np.asarray(2.0 * value)
+        found.again.append((yield from summation.sum("sum/again", twice, "twice a value")))
+    return found

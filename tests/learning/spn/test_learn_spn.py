@@ -1,0 +1,234 @@
+"""LearnSPN finds structure, survives any table, repeats itself, and reaches its figures."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcircuits import (
+    Circuit,
+    CircuitModel,
+    FedcircuitsError,
+    Leaf,
+    Product,
+    Schema,
+    Sum,
+    Variable,
+)
+from fedcircuits.errors import ParameterError, TableError
+from fedcircuits.learning.spn.learn_spn import PRESETS, Settings, learn_spn
+
+NAN = np.nan
+MIXED = Schema(
+    (
+        Variable("r"),
+        Variable("n", "count"),
+        Variable("c", "category", (0, 1, 2)),
+        Variable("b", "boolean"),
+        Variable("one", "category", (0,)),
+    )
+)
+
+
+def fit(
+    x: np.ndarray, schema: Schema, chosen: Settings | None = None, seed: int = 0, weight=None
+) -> CircuitModel:
+    rng = np.random.default_rng(seed)
+    circuit, parameters = learn_spn(x, schema, chosen or Settings(), rng, weight)
+    parameters.check(circuit)
+    return CircuitModel(circuit, parameters)
+
+
+def mixed(rng: np.random.Generator, rows: int) -> np.ndarray:
+    kind = rng.integers(0, 2, rows)
+    columns = [
+        rng.normal(5 * kind),
+        rng.poisson(2 + 8 * kind),
+        np.where(rng.random(rows) < 0.8, 2 * kind, 1),
+        rng.random(rows) < 0.5,
+        np.zeros(rows),
+    ]
+    return np.stack(columns, axis=1).astype(float)
+
+
+def booleans(count: int) -> Schema:
+    return Schema(tuple(Variable(f"b{i}", "boolean") for i in range(count)))
+
+
+def blocks(circuit: Circuit) -> set[frozenset[str]]:
+    assert isinstance(circuit.root, Product)
+    return {circuit.scopes[c] for c in circuit.root.children}
+
+
+# ---------------------------------------------------------------------- structure
+
+
+def test_independent_groups_of_columns_become_a_product() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 2, (2, 3000))
+    flip = rng.random((6, 3000)) < 0.15
+    x = np.stack([(a if i < 3 else b) ^ flip[i] for i in range(6)], axis=1).astype(float)
+    found = blocks(fit(x, booleans(6)).circuit_)
+    assert found == {frozenset({"b0", "b1", "b2"}), frozenset({"b3", "b4", "b5"})}
+
+
+def test_mixed_columns_that_depend_stay_together() -> None:
+    model = fit(mixed(np.random.default_rng(1), 3000), MIXED)
+    assert blocks(model.circuit_) == {frozenset({"r", "n", "c"}), frozenset({"b", "one"})}
+    sums = [n for n in model.circuit_.nodes if isinstance(n, Sum) and len(n.children) > 1]
+    assert sums
+
+
+def test_a_mixture_is_learned_better_than_its_marginals() -> None:
+    rng = np.random.default_rng(2)
+    train, test = mixed(rng, 2000), mixed(rng, 1000)
+    whole = fit(train, MIXED).score(test)
+    alone = fit(train, MIXED, Settings(min_rows=10_000, trees=False)).score(test)
+    assert whole > alone + 1
+
+
+def test_trees_keep_dependence_in_small_parts() -> None:
+    rng = np.random.default_rng(3)
+    a = rng.integers(0, 2, 500)
+    x = np.stack([a, a ^ (rng.random(500) < 0.1), rng.integers(0, 2, 500)], axis=1).astype(float)
+    few = {"min_rows": 1000}
+    tree = fit(x, booleans(3), Settings(**few))
+    plain = fit(x, booleans(3), Settings(trees=False, **few))
+    assert tree.score(x) > plain.score(x) + 0.3
+    assert isinstance(plain.circuit_.root, Leaf)
+    lone = next(n for n in tree.circuit_.leaves() if n.family == "bernoulli")
+    assert lone.scope == ("b2",)  # no edge that gains nothing
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_learn(name: str) -> None:
+    rng = np.random.default_rng(4)
+    model = fit(mixed(rng, 800), MIXED, PRESETS[name])
+    assert np.isfinite(model.score(mixed(rng, 100)))
+
+
+# ---------------------------------------------------------------------- repetition, weights
+
+
+@pytest.mark.parametrize("rows", [300, 1500])
+def test_one_seed_gives_one_model(rows: int) -> None:
+    x = mixed(np.random.default_rng(5), rows)
+    first, second = (fit(x, MIXED, seed=7) for _ in range(2))
+    assert first.circuit_ == second.circuit_ and first.parameters_ == second.parameters_
+
+
+def test_weights_of_discrete_rows_count_as_repetitions() -> None:
+    rng = np.random.default_rng(6)
+    x = mixed(rng, 400)[:, 2:]
+    weight = rng.integers(0, 4, 400)
+    schema = Schema(MIXED.variables[2:])
+    once = fit(x, schema, weight=weight.astype(float))
+    again = fit(np.repeat(x, weight, axis=0), schema)
+    assert once.circuit_ == again.circuit_
+    assert np.allclose(once.score_samples(x), again.score_samples(x), atol=1e-9)
+
+
+def test_rows_of_weight_zero_do_not_exist() -> None:
+    x = mixed(np.random.default_rng(7), 300)
+    weight = np.ones(300)
+    weight[100:] = 0
+    some, only = fit(x, MIXED, weight=weight), fit(x[:100], MIXED)
+    assert some.circuit_ == only.circuit_ and some.parameters_ == only.parameters_
+
+
+# ---------------------------------------------------------------------- any table
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.sampled_from([1, 2, 3, 10, 70, 250]),
+    holes=st.sampled_from([0.0, 0.3, 0.95, 1.0]),
+    chosen=st.sampled_from(
+        [
+            Settings(),
+            Settings(min_rows=1),
+            Settings(min_rows=3, clusters=40, trees=False),
+            Settings(min_rows=5, test="rdc", threshold=0.0),
+            Settings(smoothing=0.0, min_rows=20),
+        ]
+    ),
+    spoil=st.sampled_from(["", "constant", "missing", "equal", "large"]),
+    seed=st.integers(0, 99),
+)
+def test_no_table_is_too_odd(
+    rows: int, holes: float, chosen: Settings, spoil: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = mixed(rng, rows)
+    x[rng.random(x.shape) < holes] = NAN
+    if spoil == "equal":
+        x = np.repeat(x[:1], rows, axis=0)
+    else:
+        x[:, 0] = {"constant": 5.0, "missing": NAN, "": x[:, 0], "large": 1e9 + 1e7 * x[:, 0]}[
+            spoil
+        ]
+    model = fit(x, MIXED, chosen, seed)
+    assert np.isfinite(model.score_samples(x)).all()
+    assert model.score_samples(np.full((1, 5), NAN))[0] == pytest.approx(0, abs=1e-9)
+    unseen = np.array([[0.0, 99.0, 2.0, 1.0, 0.0]])
+    assert np.isfinite(model.score_samples(unseen)).all()
+
+
+def test_one_column_and_a_class_with_one_example() -> None:
+    rng = np.random.default_rng(8)
+    assert isinstance(fit(rng.normal(size=(50, 1)), Schema.real(1)).circuit_.root, Leaf | Sum)
+    x = mixed(rng, 300)
+    x[:, 3] = 0
+    x[17, 3] = 1
+    model = fit(x, MIXED, Settings(min_rows=20))
+    assert np.isfinite(model.score_samples(x)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": np.zeros((0, 5))}, "at least one row"),
+        ({"weight": np.zeros(4)}, "all 0"),
+        ({"weight": np.ones(3)}, "a weight for each of 4 rows"),
+        ({"weight": -np.ones(4)}, "not negative"),
+        ({"x": np.zeros((4, 2))}, "expected 5 columns"),
+        ({"chosen": Settings(test="g")}, "'r' is a real"),
+    ],
+)
+def test_tables_that_cannot_be_learned_say_why(change: dict[str, object], message: str) -> None:
+    given_table = {"x": mixed(np.random.default_rng(0), 4), "schema": MIXED, **change}
+    with pytest.raises(FedcircuitsError, match=message):
+        fit(**given_table)  # type: ignore[arg-type]
+
+
+def test_a_table_without_columns() -> None:
+    with pytest.raises(TableError, match="at least one column"):
+        fit(np.zeros((3, 0)), Schema(()))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"min_rows": 0}, {"clusters": 1}, {"test": "f"}, {"threshold": -1.0}, {"smoothing": -1.0}],
+)
+def test_settings_are_checked(wrong: dict[str, object]) -> None:
+    with pytest.raises(ParameterError, match=next(iter(wrong))):
+        Settings(**wrong)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- figures
+
+
+@pytest.mark.parametrize(("name", "least"), [("nltcs", -6.06), ("plants", -12.95)])
+def test_density_sets_reach_their_figures(data: Path, name: str, least: float) -> None:
+    path = data / "debd" / f"{name}.npz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    with np.load(path) as file:
+        train, test = (file[n].astype(float) for n in ("train", "test"))
+    begin = time.process_time()
+    model = fit(train, booleans(train.shape[1]))
+    assert time.process_time() - begin < 20
+    assert model.score(test) > least

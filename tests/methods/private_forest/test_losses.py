@@ -1,0 +1,195 @@
+"""Private learning, masks and openings when something goes wrong: a party that dies in any round,
+a wrong bit in any message, numbers that nobody has; and that nothing plain crosses before."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcircuits.circuits.graph.structures import mixture_of_products
+from fedcircuits.engines import memory
+from fedcircuits.engines.outcome import Outcome
+from fedcircuits.federation.flow import Program
+from fedcircuits.methods.private_forest.forests import Shape
+from fedcircuits.methods.private_forest.masks import prepare
+from fedcircuits.methods.private_forest.model import Forest
+from fedcircuits.methods.private_forest.opening import opening
+from fedcircuits.methods.private_forest.training import Plan
+from fedcircuits.tables.table import Table
+from tests.methods.private_forest.asking import RUN, booleans
+from tests.methods.private_forest.forests import (
+    SMALL,
+    close,
+    opened,
+    parameters,
+    parties,
+    programs,
+    trained,
+)
+from tests.methods.private_forest.test_query import dying, flipped
+from tests.methods.private_forest.test_training import alone, mean_by_use
+from tests.methods.watched import saying
+from tests.privacy.parties import key, messages, names
+
+TINY = replace(SMALL, shape=Shape(1, units=2), max_iter=1, validation=0.0)
+PLANS: dict[str, Plan] = {
+    "average": TINY,
+    "average, deeper": replace(TINY, shape=Shape(1, depth=1, units=2)),
+    "average, total secret": replace(TINY, public_total=False),  # more steps of logarithms
+    "average, together": replace(TINY, together=1),
+    "concatenate": replace(TINY, shape=Shape(4, units=2), combine="concatenate"),
+    "em": replace(TINY, combine="em"),
+}
+
+
+def preparing(count: int) -> dict[str, Program[Any]]:
+    forest = Forest(mixture_of_products(booleans(4), 3))
+    told = {"members": names(count), "forest": forest, "run": RUN, "rows": 2}
+    return {me: Program(prepare, {"me": me, **told, "key": key(me)}) for me in names(count)}
+
+
+def openings(count: int) -> dict[str, Program[Any]]:
+    results = trained(PLANS["concatenate"], count).results
+    return {
+        me: Program(opening, {"me": me, "forest": own.forest, "shares": own.shares, "allow": True,
+                              "key": key(me)})
+        for me, own in results.items()
+    }  # fmt: skip
+
+
+def made(what: str, count: int) -> dict[str, Program[Any]]:
+    if what in PLANS:
+        return programs(PLANS[what], count)
+    return preparing(count) if what == "masks" else openings(count)
+
+
+@functools.cache
+def tags(what: str, count: int) -> tuple[str, ...]:
+    """Of the messages of party1, one a round; of variants those that "average" does not have."""
+    ledger = memory.run(made(what, count)).ledger
+    known = tags("average", count) if what.startswith("average,") else ()
+    found = tuple(
+        dict.fromkeys(e.tag for e in ledger if e.sender == "party1" and e.tag not in known)
+    )
+    assert found
+    return found
+
+
+def with_change(
+    every: Mapping[str, Program[Any]], function: Any, **told: Any
+) -> dict[str, Program[Any]]:
+    return {**every, "party1": Program(function, {"program": every["party1"], **told})}
+
+
+# ---------------------------------------------------------------------- dead parties
+
+
+@pytest.mark.parametrize("what", [*PLANS, "masks", "opening"])
+def test_a_party_killed_in_every_round(what: str) -> None:
+    """Before its first message of a round: whoever still needs it has no result, and blames it."""
+    for tag in tags(what, 3):
+        outcome = memory.run(with_change(made(what, 3), dying, tag=tag, after=0))
+        assert set(outcome.lost) == set(names(3)), tag
+        assert all(_to_blame(me, outcome) == "party1" for me in names(3)), tag
+
+
+def _to_blame(me: str, outcome: Outcome[Any]) -> str:
+    blamed = outcome.lost[me].party
+    while blamed != outcome.lost[blamed].party:
+        blamed = outcome.lost[blamed].party
+    return blamed
+
+
+# ---------------------------------------------------------------------- wrong shares
+
+
+def once() -> Callable[[Any], Any]:
+    """A bit of the first message is flipped: wrong by the same to all, shares could still fit."""
+    wrong, left = flipped(0, 1), [True]
+
+    def change(payload: Any) -> Any:
+        return wrong(payload) if left and left.pop() else payload
+
+    return change
+
+
+def caught(what: str, count: int) -> None:
+    """In every message after the agreement, in learning or when the forest is opened."""
+    for tag in tags(what, count):
+        if not tag.startswith("agree"):
+            changed = with_change(made(what, count), saying, tag=tag, change=once())
+            outcome = memory.run(changed)
+            lost = outcome.lost or opened(outcome).lost
+            assert "do not fit together" in " ".join(map(str, lost.values())), tag
+
+
+@pytest.mark.parametrize("what", PLANS)
+def test_a_wrong_bit_is_caught_for_even_numbers(what: str) -> None:
+    """It is never another forest."""
+    caught(what, 4)
+
+
+@pytest.mark.parametrize("what", ["concatenate", "em"])
+def test_a_wrong_bit_is_caught_for_odd_numbers(what: str) -> None:
+    """Where nothing is opened under a mask there are shares to spare."""
+    caught(what, 3)
+
+
+# ---------------------------------------------------------------------- edges of what is learned
+
+
+@pytest.mark.parametrize("public", [True, False])
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_components_that_no_row_uses(value: float, public: bool) -> None:
+    """All rows the same: use of a component may be nothing at every party, and is then divided by
+    no zero."""
+    plan = replace(SMALL, shape=Shape(1, units=6), public_total=public, max_iter=30)
+    every = programs(plan)
+    for program in every.values():
+        own = program.arguments["party"]
+        same = Table(own.table.schema, np.full(own.table.values.shape, value))
+        program.arguments["party"] = replace(own, table=same)
+    outcome = memory.run(every)
+    assert not outcome.lost, list(outcome.lost.values())
+    found = parameters(outcome)
+    found.check(outcome.results["party0"].forest.circuit)
+    for name in found:
+        assert all(np.isfinite(array).all() for array in found[name].values())
+    if not public:
+        again = memory.run(
+            {me: Program(p.function, {**p.arguments, "plan": replace(plan, public_total=True)})
+             for me, p in every.items()}
+        )  # fmt: skip
+        close(found, parameters(again), 1e-7)
+
+
+# ---------------------------------------------------------------------- what never crosses
+
+
+@pytest.mark.parametrize("what", PLANS)
+def test_rows_and_parameters_of_one_party_never_cross(what: str) -> None:
+    plan = replace(PLANS[what], max_iter=5)
+    _, sent = messages(programs(plan))
+    data = b"".join(m.data for own in sent.values() for m in own)
+    for party in parties(3):
+        for kind in (np.float64, np.float32, np.int64, np.uint8):
+            rows = party.table.values[:4].astype(kind)
+            assert rows.tobytes() not in data and rows.T.copy().tobytes() not in data
+    if what == "average":
+        for _, own in alone(plan, 3):
+            values = np.concatenate([a.ravel() for n in own for a in own[n].values()])
+            inner = values[(values > 1e-6) & (values < 1 - 1e-6)]
+            assert len(inner) > 10
+            assert not any(np.float64(v).tobytes() in data for v in inner)
+            assert not any(np.float32(v).tobytes() in data for v in inner)
+
+
+def test_the_mean_is_that_of_what_was_scanned_for() -> None:
+    """Those are the parameters that the forest is made of."""
+    outcome = trained(replace(TINY, max_iter=5))
+    close(parameters(outcome), mean_by_use(outcome, alone(replace(TINY, max_iter=5), 3)))

@@ -1,0 +1,140 @@
+"""What is made ahead: used once, by all parties in the same order; rounds and bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcircuits.circuits.graph.structures import mixture_of_products
+from fedcircuits.engines import memory
+from fedcircuits.errors import ProtocolError
+from fedcircuits.federation.wire import encode
+from fedcircuits.methods.private_forest import masks as private_masks
+from fedcircuits.methods.private_forest.model import Forest
+from fedcircuits.privacy.sharing.group import SHARE
+from fedcircuits.privacy.sharing.shares import reconstruct
+from fedcircuits.testing import check_protocol
+from tests.methods.private_forest.asking import (
+    ASKER,
+    CLOSE,
+    asking,
+    booleans,
+    exact,
+    held,
+    parameters,
+    points,
+    preparing,
+    run,
+    stores,
+    taken,
+)
+from tests.privacy.parties import names
+
+FOREST = Forest(mixture_of_products(booleans(3), 2))
+
+
+def test_none_is_used_twice() -> None:
+    """The same masks for another query are refused by every party; for the same one again they
+    are not, since it would show nothing new."""
+    learned, x = parameters(FOREST), points(booleans(3), 2)
+    shares, batches = held(FOREST, learned, 3), taken(stores(FOREST, 3, 2), 2)
+    first = run(asking(FOREST, shares, batches, x)).results[ASKER]
+    again = run(asking(FOREST, shares, batches, x)).results[ASKER]
+    assert np.array_equal(first, again)
+    outcome = memory.run(asking(FOREST, shares, batches, 1 - x, label="another"))
+    assert not outcome.results
+    assert "masks of 2 rows have been used for another query" in str(outcome.lost["party0"])
+    assert {e.tag for e in outcome.ledger} == {"query/points"}
+
+
+def test_what_is_taken_is_gone() -> None:
+    prepared = stores(FOREST, 3, 5)["party0"]
+    assert len(prepared) == 5
+    first, second = prepared.take(2), prepared.take(2)
+    assert len(prepared) == 1 and len(first) == len(second) == 2
+    assert first.name != second.name and not np.array_equal(first.covers, second.covers)
+    with pytest.raises(ProtocolError, match="for 2 rows are asked for and 1 are left"):
+        prepared.take(2)
+    prepared.take(1)
+    with pytest.raises(ProtocolError, match="for 1 rows are asked for and 0 are left"):
+        prepared.take(1)
+
+
+def test_several_preparations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows made in groups, and more of them later; a query takes from one and the next."""
+    monkeypatch.setattr(private_masks, "ROOM", 700)  # two rows at a time
+    learned, x = parameters(FOREST), points(booleans(3), 6)
+    outcome = run(preparing(FOREST, 3, 7))
+    assert {e.tag for e in outcome.ledger if "masks" in e.tag} == {
+        f"prepare/masks/{k}" for k in range(4)
+    }
+    prepared = outcome.results
+    for me, more in stores(FOREST, 3, 4, "more").items():
+        prepared[me].add(more)
+        prepared[me].take(3)
+    assert len(prepared["party1"]) == 8 and len(taken(prepared, 1)["party1"].spans) == 1
+    batches = taken(prepared, 6)
+    assert len(batches["party0"].spans) == 4
+    found = run(asking(FOREST, held(FOREST, learned, 3), batches, x)).results[ASKER]
+    assert np.abs(found - exact(FOREST, learned, x)).max() < CLOSE
+
+
+def test_parties_must_use_the_same() -> None:
+    learned, x = parameters(FOREST), points(booleans(3), 2)
+    prepared = stores(FOREST, 3, 4)
+    prepared["party1"].take(2)
+    outcome = memory.run(asking(FOREST, held(FOREST, learned, 3), taken(prepared, 2), x))
+    assert not outcome.results
+    assert "party1 is about to use other masks than party0" in str(outcome.lost["party0"])
+    assert "query/exponents" not in {e.tag for e in outcome.ledger}
+
+
+def test_masks_of_another_model_are_refused() -> None:
+    shares = held(FOREST, parameters(FOREST), 3)
+    batches = {me: replace(b, run="before") for me, b in taken(stores(FOREST, 3, 1), 1).items()}
+    outcome = memory.run(asking(FOREST, shares, batches, points(booleans(3), 1)))
+    assert not outcome.results and len(outcome.ledger) <= 3
+    assert "made for the model of 'before', that of 'training 1'" in str(outcome.lost["party2"])
+
+
+@pytest.mark.parametrize(("count", "levels"), [(3, 1), (4, 1), (5, 2), (8, 2), (12, 3)])
+def test_what_crosses(count: int, levels: int) -> None:
+    """One round of masks and ⌈log2(t + 1)⌉ of products; shares alone."""
+    rows, outcome = 2, run(preparing(FOREST, count, 2))
+    most, size = (count - 1) // 2, FOREST.ring(count).bytes
+    tags: dict[str, int] = {}
+    for e in outcome.ledger:
+        tags[e.tag] = tags.get(e.tag, 0) + 1
+    powers = {f"prepare/powers/0/{k}": (2 * most + 1) * (count - 1) for k in range(levels)}
+    assert tags == {"prepare/masks/0": (most + 1) * (count - 1), **powers}
+    each = rows * 2 * (16 + size) + 2 * rows * size + 16
+    assert {e.bytes for e in outcome.ledger if e.tag == "prepare/masks/0"} == {
+        len(encode(np.zeros(each, np.uint8)))
+    }
+    assert {e.reveals for e in outcome.ledger} == {SHARE}
+
+
+def test_noise_is_what_the_scale_says() -> None:
+    """R between 2^shift and (1 + 2^−16)·2^shift; the addend below its bits."""
+    prepared = stores(FOREST, 5, 40)
+    batches: Any = taken(prepared, 40)
+    scale = FOREST.scale(5)
+
+    def opened(what: str, degree: int) -> list[int]:
+        rows = np.stack([getattr(b, what) for b in batches.values()])
+        return [
+            int(v) for v in scale.ring.integers(reconstruct(scale.ring, rows, degree, names(5)))
+        ]
+
+    relative = [r / 2.0**scale.shift - 1 for r in opened("factors", 2)]
+    assert 0 < min(relative) and max(relative) < 2.0**-16 and max(relative) > 2.0**-18
+    floods = opened("floods", 4)
+    assert max(floods) < 3 << scale.flood and max(floods) > 1 << scale.flood
+    assert len(set(floods)) == len(floods)
+
+
+def test_laws_of_protocols() -> None:
+    check_protocol(preparing(FOREST, 3, 2), run=memory.run)

@@ -1,0 +1,394 @@
+"""EM over the rows of all parties: one round is one iteration of EM on pooled rows."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedcircuits as fc
+from fedcircuits.circuits.evaluation.program import Counts
+from fedcircuits.circuits.evaluation.program import Program as Folded
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters, inline
+from fedcircuits.engines.threads import as_one_of
+from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.replay import replay
+from fedcircuits.federation.sums.summations import Chebyshev, Tree
+from fedcircuits.federation.wire import decode, encode
+from fedcircuits.learning.damping import cautious
+from fedcircuits.leaves import Gaussian
+from fedcircuits.methods.refinement import leaf_em
+from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.testing import check_protocol
+from tests.estimators.test_lost_parties import Broken
+from tests.federation.cases import QUICK, gaps, mixed_table
+from tests.methods.watched import Watched
+
+ROWS = fc.Table(mixed_table().schema, gaps())
+FREE = {"gaussian": Gaussian(1e-12, np.inf)}  # without bounds
+NOTE = (
+    "EM over rows needs learned circuits to leave their parties, allow_collect=True: it was left "
+    "out"
+)
+
+
+def parts(number: int = 3, seed: int = 1) -> fc.Federation:
+    """Other rows, and the same columns in another order at every party."""
+    rng = np.random.default_rng(seed)
+    whole = mixed_table()
+    places = np.array_split(rng.permutation(len(whole)), number)
+    tables = {
+        f"party {i}": whole.select(rng.permutation(whole.names).tolist()).rows(at)
+        for i, at in enumerate(places)
+    }
+    return fc.Federation(tables, allow_collect=True)
+
+
+def fitted(parties: fc.Federation, **how: Any) -> tuple[fc.FedPC, Watched]:
+    engine = Watched()
+    usual: dict[str, Any] = {"learner": QUICK, "random_state": 0, "refine": 1, "validation": 0.0}
+    return fc.FedPC(**usual | how).fit(parties, engine=engine), engine
+
+
+@functools.cache
+def once(**how: Any) -> tuple[fc.FedPC, Watched]:
+    return fitted(parts(), **how)
+
+
+def pooled(model: fc.FedPC, parties: fc.Federation) -> Array:
+    return np.concatenate([p.table.select(model.schema_.names).values for p in parties])
+
+
+def assert_close(found: Parameters, expected: Parameters, tolerance: float = 1e-9) -> None:
+    assert set(found.values) == set(expected.values)
+    for name, arrays in expected.values.items():
+        for key, array in arrays.items():
+            np.testing.assert_allclose(
+                found[name][key], array, rtol=tolerance, atol=tolerance, err_msg=f"{name} {key}"
+            )
+
+
+# ---------------------------------------------------------------------- against one place
+
+
+def central(start: fc.CircuitModel, rounds: int, x: Array) -> tuple[Parameters, list[float]]:
+    """Iterations of EM of the whole circuit on pooled rows."""
+    circuit, parameters = inline(start.circuit_, start.parameters_)
+    program = Folded(circuit)
+    packed = program.pack(parameters)
+    history = []
+    for _ in range(rounds):
+        counts = program.counts(torch.from_numpy(x), packed, None)
+        history.append(counts.log_likelihood / counts.weight)
+        packed = program.maximise(counts, packed, FREE)
+    return program.unpack(packed), history
+
+
+@pytest.mark.parametrize("target", [None, "risk"])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_rounds_equal_em_on_pooled_rows(
+    monkeypatch: pytest.MonkeyPatch, target: str | None, rounds: int
+) -> None:
+    monkeypatch.setattr(leaf_em, "BEHIND", 0.0)
+    monkeypatch.setattr(leaf_em, "CAUTION", 0.0)
+    parties = parts()
+    start, _ = fitted(parties, refine=0, target=target)
+    found, _ = fitted(parties, refine=rounds, target=target)
+    expected, history = central(start.collect(), rounds, pooled(start, parties))
+    np.testing.assert_allclose(found.history_, history, atol=1e-9)
+    whole = found.collect()
+    assert_close(inline(whole.circuit_, whole.parameters_)[1], expected)
+    for view in found.views_.values():
+        assert all(leaf.name in view.parameters.circuits for leaf in view.leaves)
+
+
+def behind(program: Folded, packed: Any, table: fc.Table) -> Counts:
+    x = torch.from_numpy(table.values[:: max(1, len(table) // leaf_em.SAMPLE)].copy())
+    share = torch.full((len(x),), leaf_em.BEHIND / len(x), dtype=torch.float64)
+    return program.counts(x, packed, share)
+
+
+def test_the_holder_of_a_leaf_stands_behind_it_once() -> None:
+    """The M-step of every leaf: all parties' rows by their posteriors, and the holder's as one."""
+    parties = parts()
+    start, _ = fitted(parties, refine=0)
+    found, _ = fitted(parties)
+    x = pooled(start, parties)
+    leaves = {n: c for v in start.views_.values() for n, c in v.parameters.circuits.items()}
+    order = [leaf.name for leaf in start.circuit_.leaves()]
+    seen = {n: x[:, [start.schema_.index(v) for v in leaves[n][0].schema.names]] for n in order}
+    logs = [fc.Distribution(*leaves[n]).log_likelihood(seen[n]) for n in order]
+    weight = start.joint_.parameters["root"]["weight"][0]
+    joint = np.exp(np.stack(logs)) * weight[:, None]  # (leaves, rows)
+    posterior = joint / joint.sum(axis=0)
+    after = found.joint_.parameters["root"]["weight"][0]
+    np.testing.assert_allclose(after, posterior.mean(axis=1), atol=1e-9)
+    for name, own in zip(order, posterior, strict=True):
+        circuit, values = leaves[name]
+        holder = name.split("/")[0]
+        program = Folded(circuit)
+        packed = program.pack(values)
+        counts = program.counts(torch.from_numpy(seen[name]), packed, torch.from_numpy(own))
+        rows = parties[holder].table.select(circuit.schema.names)
+        total = counts.add(behind(program, packed, rows))
+        maximum = program.maximise(total, packed, FREE)
+        moved = cautious(program, total, packed, maximum, leaf_em.CAUTION)
+        expected = program.unpack(moved)
+        assert_close(found.views_[holder].parameters.circuits[name][1], expected)
+
+
+def test_likelihood_rises() -> None:
+    parties = parts()
+    model, _ = fitted(parties, refine=6, target="risk")
+    assert len(model.history_) == 6 and (np.diff(model.history_) > -1e-3).all()
+    assert model.history_[-1] > model.history_[0] + 0.1
+    start, _ = fitted(parties, refine=0, target="risk")
+    whole = fc.Table(start.schema_, pooled(start, parties))
+    assert model.history_[0] == pytest.approx(start.score(whole), abs=1e-9)
+    assert model.score(whole) > model.history_[-1] - 1e-3
+
+
+def test_no_spikes_and_nothing_impossible() -> None:
+    """Many rounds of few rows leave every category possible and no variance tiny."""
+    model, _ = fitted(parts(5).select(["party 0", "party 3"]), refine=25, target="risk")
+    for view in model.views_.values():
+        own = parts(5)[view.me].table
+        for circuit, learned in view.parameters.circuits.values():
+            for leaf in circuit.leaves():
+                p = learned[leaf.name]
+                if leaf.family == "gaussian":
+                    spread = np.nanvar(own.select(leaf.scope).values, axis=0)
+                    assert (p["variance"] >= 0.9e-4 * spread).all()
+                if leaf.family == "categorical" and leaf.scope != ("risk",):
+                    assert (p["probability"] > 1e-9).all()
+
+
+def test_one_party_alone() -> None:
+    """A circuit that is one leaf: nothing above it, and nobody to tell."""
+    parties = fc.Federation({"only": mixed_table()}, allow_collect=True)
+    model, engine = fitted(parties, refine=2)
+    assert len(model.history_) == 2 and model.history_[1] >= model.history_[0] - 1e-3
+    assert "em/leaves" not in {m.tag for _, m in engine.messages}
+
+
+# ---------------------------------------------------------------------- permissions
+
+
+@pytest.mark.parametrize("allowed", [False, ["party 1", "party 3"]])
+def test_circuits_that_must_stay_are_not_refined(allowed: Any) -> None:
+    whole = mixed_table()
+    places = {f"party {i + 1}": whole.rows(slice(50 * i, 50 * i + 50)) for i in range(3)}
+    parties = fc.Federation(places, allow_collect=allowed)
+    with pytest.warns(UserWarning) as told:
+        model, engine = fitted(parties)
+    assert [str(w.message) for w in told] == [NOTE] and model.notes_ == (NOTE,)
+    assert not [m.tag for _, m in engine.messages if m.tag.startswith("em/")]
+    assert not model.history_ and len(model.ledger_) == 4 * 3
+    plain, _ = fitted(parties, refine=0)
+    assert np.array_equal(model.score_samples(ROWS), plain.score_samples(ROWS))
+
+
+def test_a_party_refuses_whatever_it_is_told() -> None:
+    """Somebody who says for it that it has allowed it does not get its leaves."""
+    whole = mixed_table()
+    places = {f"party {i}": whole.rows(slice(50 * i, 50 * i + 50)) for i in range(3)}
+    parties = fc.Federation(places, allow_collect=["party 0", "party 2"])
+    engine = Watched({("party 1", "count/sizes"): lambda told: {**told, "collect": True}})
+    text = "party 1 .*was asked for its leaves, which may not leave it"
+    with pytest.raises(PartyLostError, match=text):
+        fc.FedPC(QUICK, refine=1, random_state=0).fit(parties, engine=engine)
+
+
+# ---------------------------------------------------------------------- what crosses
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_exact_messages(rounds: int) -> None:
+    model, engine = once(refine=rounds)
+    n = len(model.views_)
+    found = [(s, m.party, m.tag) for s, m in engine.messages if m.tag.startswith("em/")]
+    clients = [f"party {i}" for i in range(n)]
+    expected = [(COORDINATOR, p, "em/graph") for p in clients]
+    expected += [(a, b, "em/leaves") for a in clients for b in clients if a != b]
+    expected += [("party 0", COORDINATOR, tag) for tag in ("em/size", "em/learned")]
+    for t in range(rounds):
+        expected += [(p, COORDINATOR, f"em/counts/{t}") for p in clients]
+        expected += [(COORDINATOR, p, f"em/counts/{t}") for p in clients]
+    assert sorted(found) == sorted(expected)
+    assert len(model.ledger_) == 4 * n + n + n * (n - 1) + 2 + 2 * n * rounds
+    assert {m.tag.split("/")[0] for _, m in engine.messages} == {"agree", "count", "graph", "em"}
+
+
+def test_refine_0_says_nothing_of_permissions() -> None:
+    _, engine = fitted(parts(), refine=0)
+    told: list[Any] = [decode(m.data) for _, m in engine.messages if m.tag == "count/sizes"]
+    assert told == [{"0": [50]}, {"1": [50]}, {"2": [50]}]
+
+
+def test_what_the_coordinator_learns() -> None:
+    """With a hub every party's statistics; on secret shares the end only; never a leaf."""
+    hub, _ = once(refine=2)
+    _, engine = once(refine=2, summation=Secret())
+    to_it = [e for e in hub.ledger_ if e.receiver == COORDINATOR and e.phase == "em"]
+    seen = {e.tag.split("/")[1] for e in to_it}
+    assert seen == {"size", "counts", "learned"}
+    told = [m.tag for s, m in engine.messages if m.party == COORDINATOR and m.tag[:3] == "em/"]
+    assert told == ["em/learned"]
+
+
+# ---------------------------------------------------------------------- summations and engines
+
+
+@pytest.mark.parametrize(
+    "summation", [Secret(), Tree("complete"), Chebyshev("complete", tolerance=1e-12)]
+)
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_other_summations_give_the_same(summation: Any, share: float) -> None:
+    hub, _ = once(refine=2, validation=share)
+    other, _ = fitted(parts(), refine=2, summation=summation, validation=share)
+    np.testing.assert_allclose(other.validation_history_, hub.validation_history_, atol=1e-6)
+    np.testing.assert_allclose(other.history_, hub.history_, atol=1e-6)
+    np.testing.assert_allclose(other.score_samples(ROWS), hub.score_samples(ROWS), atol=1e-6)
+    ours, theirs = (inline(m.circuit_, m.parameters_)[1] for m in (hub.collect(), other.collect()))
+    assert_close(theirs, ours, 1e-6)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_secret_shares_need_three(number: int) -> None:
+    with pytest.raises(FederationError, match="at least 3 parties, got"):
+        fc.FedPC(QUICK, refine=1, summation=Secret()).fit(parts(number))
+
+
+def test_a_summation_is_one() -> None:
+    with pytest.raises(FederationError, match=r"summation must say how to add up.*got str"):
+        fc.FedPC(QUICK, summation="hub").fit(parts())  # type: ignore[arg-type]
+
+
+def test_all_parties_have_the_same_bits() -> None:
+    """Every party hears the same total, so that leaves follow from it wherever they are."""
+    _, engine = once(refine=2)
+    for t in range(2):
+        heard = {
+            m.data for s, m in engine.messages if s == COORDINATOR and m.tag == f"em/counts/{t}"
+        }
+        assert len(heard) == 1
+
+
+def test_the_laws_of_protocols() -> None:
+    """The same in processes to the last bit, replays, losses, what is revealed."""
+    check_protocol(once(refine=2)[1].programs[0])
+
+
+def test_the_laws_of_protocols_on_secret_shares() -> None:
+    _, engine = once(refine=2, summation=Secret())
+    check_protocol(engine.programs[0], silent=["em/counts"], without=["processes", "losses"])
+
+
+def test_every_role_sends_the_same_bytes_again() -> None:
+    model, engine = once(refine=2)
+    with as_one_of(len(engine.programs[0])):
+        for role, program in engine.programs[0].items():
+            sent = replay(program, engine.records[0][role].inbox)
+            assert sent == engine.records[0][role].sent and sent, role
+    sent = [m for record in engine.records[0].values() for m in record.sent]
+    assert sum(len(m.data) for m in sent) == model.ledger_.bytes
+
+
+# ---------------------------------------------------------------------- lost parties
+
+
+@functools.cache
+def rest() -> fc.FedPC:
+    left = parts(4).select(["party 0", "party 1", "party 3"])
+    return fc.FedPC(QUICK, refine=2, random_state=0).fit(left)
+
+
+@pytest.mark.parametrize(
+    ("tag", "summation"),
+    [
+        *((tag, fc.Hub()) for tag in ("em/graph", "em/leaves", "em/counts/0", "em/counts/1")),
+        ("em/counts/1", Tree("cycle")),
+    ],
+)
+def test_em_goes_on_without_a_party(tag: str, summation: Any) -> None:
+    model = fc.FedPC(QUICK, refine=2, on_lost="continue", summation=summation, random_state=0)
+    with pytest.warns(UserWarning, match="party 2 failed while .*; going on without party 2"):
+        model.fit(parts(4), engine=Broken("party 2", tag))
+    assert model.history_ == pytest.approx(rest().history_, abs=1e-9)
+    np.testing.assert_allclose(model.score_samples(ROWS), rest().score_samples(ROWS), atol=1e-9)
+
+
+def test_em_is_resumed() -> None:
+    engine = Broken("party 1", "em/counts/1")
+    model = fc.FedPC(QUICK, refine=3, random_state=0)
+    with pytest.raises(PartyLostError, match="party 1 failed while sending 'em/counts/1'"):
+        model.fit(parts(), engine=engine)
+    model.fit(parts(), engine=engine, resume=True)
+    steps = [step for _, step in engine.kept[1] if step.startswith("counting its rows, round")]
+    assert not engine.kept[0] and len(steps) >= 4  # two rounds of two parties, or more
+    fresh = fc.FedPC(QUICK, refine=3, random_state=0).fit(parts())
+    assert np.array_equal(model.score_samples(ROWS), fresh.score_samples(ROWS))
+
+
+def test_other_rows_of_one_party_make_all_count_again() -> None:
+    """As many rows as before, so that nothing but its leaves tells the others."""
+    engine, parties = Broken("party 1", "em/counts/1"), parts()
+    model = fc.FedPC(QUICK, refine=3, random_state=0)
+    with pytest.raises(PartyLostError):
+        model.fit(parties, engine=engine)
+    tables = {p.name: p.table for p in parties}
+    tables["party 2"] = mixed_table(seed=4).select(tables["party 2"].names).rows(slice(0, 50))
+    changed = fc.Federation(tables, allow_collect=True)
+    model.fit(changed, engine=engine, resume=True)
+    fresh = fc.FedPC(QUICK, refine=3, random_state=0).fit(changed)
+    assert model.history_ == fresh.history_
+
+
+def test_another_summation_makes_all_count_again() -> None:
+    engine = Broken("party 1", "em/counts/1")
+    settings: dict[str, Any] = {"refine": 3, "validation": 0.0, "random_state": 0}
+    model = fc.FedPC(QUICK, summation=fc.Hub("float32"), **settings)
+    with pytest.raises(PartyLostError):
+        model.fit(parts(), engine=engine)
+    model.set_params(summation=fc.Hub()).fit(parts(), engine=engine, resume=True)
+    assert model.history_ == once(refine=3)[0].history_
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def bent(message: Any) -> Any:
+    heard: Any = decode(encode(message))
+    return {**heard, "deviation": -heard["deviation"]}
+
+
+def without_weights(message: Any) -> Any:
+    heard: Any = decode(encode(message))
+    return {k: v for k, v in heard.items() if "weight" not in k}
+
+
+def lighter(message: Any) -> Any:
+    return {k: v * (1 if k == "history" else 0.5) for k, v in message.items()}
+
+
+@pytest.mark.parametrize(
+    ("who", "tag", "change", "text"),
+    [
+        ("party 1", "em/leaves", lambda m: [], "party 1 sent list under 'em/leaves', expected"),
+        ("party 1", "em/leaves", bent, "party 1 sent no mean and deviation of its columns"),
+        ("party 1", "em/leaves", without_weights, "party 1 sent circuits under 'em/leaves' that"),
+        ("party 0", "em/size", lambda m: "many", "party 0 sent str under 'em/size', expected int"),
+        ("party 0", "em/learned", lighter, "party 0 sent no weights of 'root' under 'em/learned'"),
+        ("party 0", "em/learned", lambda m: None, "party 0 sent NoneType under 'em/learned'"),
+        (COORDINATOR, "em/graph", lambda m: [], "coordinator sent list under 'em/graph'"),
+    ],
+)
+def test_other_messages_are_refused(who: str, tag: str, change: Any, text: str) -> None:
+    engine = Watched({(who, tag): change})
+    with pytest.raises(PartyLostError, match=text):
+        fc.FedPC(QUICK, refine=1, random_state=0).fit(parts(), engine=engine)

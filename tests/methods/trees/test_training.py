@@ -1,0 +1,138 @@
+"""Flows of bagging: which messages cross, what they hold, and that a replay sends them again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.engines import memory
+from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.flow import Flow, Program, send_payload
+from fedcircuits.federation.replay import Message, Record, recording, replay
+from fedcircuits.federation.tokens import tokens
+from fedcircuits.federation.wire import decode
+from fedcircuits.methods.trees import training as bagging
+from fedcircuits.methods.trees.training import Plan
+
+SECRET = b"s" * 32
+
+
+def table(rows: int = 60) -> fc.Table:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 4))
+    y = np.where(x[:, 0] + x[:, 3] > 0, "high", "low")
+    return fc.Table.of({**{f"x{i}": x[:, i] for i in range(4)}, "risk": y})
+
+
+def programs(parties: Federation, plan: Plan) -> dict[str, Program[Any]]:
+    told: dict[str, Any] = {"members": parties.names, "plan": plan}
+    found: dict[str, Program[Any]] = {COORDINATOR: Program(bagging.coordinator, told)}
+    for party in parties:
+        own = {"party": party, "plan": plan, "leaf": fc.DecisionTreeLeaf(), "secret": SECRET}
+        found[party.name] = Program(bagging.client, own)
+    return found
+
+
+def recorded(flows: dict[str, Program[Any]]) -> dict[str, Record]:
+    outcome = memory.run({n: Program(recording, {"program": p}) for n, p in flows.items()})
+    assert not outcome.lost, outcome.lost
+    return {name: record for name, (_, record) in outcome.results.items()}
+
+
+def payload(record: Record, party: str, tag: str) -> Any:
+    (found,) = [
+        m for m in record.inbox if isinstance(m, Message) and (m.party, m.tag) == (party, tag)
+    ]
+    return decode(found.data)
+
+
+@pytest.mark.parametrize("by", ["rows", "columns", "both"])
+def test_messages_are_counted(by: Any) -> None:
+    parties = fc.split(table(), 3, by=by, target="risk")
+    ledger = memory.run(programs(parties, Plan("risk", share_target=True, trees=2))).ledger
+    counts = ledger.summary()["messages"].groupby("phase").sum().to_dict()
+    expected = {"agree": 6, "count": 6, "learn": 3, "graph": 3}
+    if by != "rows":
+        expected |= {"key": 2, "labels": 2}  # the last party tells the target to the first two
+    assert counts == expected
+
+
+def test_without_leave_no_label_crosses() -> None:
+    parties = fc.split(table(), 3, by="columns", target="risk")
+    ledger = memory.run(programs(parties, Plan("risk", trees=2))).ledger
+    assert set(ledger.summary().reset_index()["phase"]) == {"agree", "count", "learn", "graph"}
+    assert all(COORDINATOR in (e.sender, e.receiver) for e in ledger)
+
+
+def test_labels_are_told_by_token() -> None:
+    whole = table()
+    parties = fc.split(whole, 2, by="columns", target="risk")
+    found = recorded(programs(parties, Plan("risk", share_target=True, trees=2)))
+    told = payload(found["party 1"], "party 2", "labels/target")
+    own = tokens(np.arange(60), SECRET)
+    assert told["tokens"].tolist() == sorted(own.tolist())
+    codes = dict(zip(own.tolist(), whole.values[:, 4].tolist(), strict=True))
+    assert [codes[t] for t in told["tokens"].tolist()] == told["values"].tolist()
+    assert "key/tokens" not in {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Message)}
+
+
+def test_the_coordinator_hears_counts_and_columns() -> None:
+    parties = fc.split(table(), 2, skew="label", target="risk")
+    found = recorded(programs(parties, Plan("risk", trees=3, columns=0.5)))
+    for party in parties:
+        counts = payload(found[COORDINATOR], party.name, "count/target")
+        codes = party.table.values[:, 4].astype(int)
+        assert counts.tolist() == np.bincount(codes, minlength=2).tolist()
+        scopes = payload(found[COORDINATOR], party.name, "learn/scopes")
+        assert [len(s) for s in scopes] == [2, 2, 2] and all("risk" not in s for s in scopes)
+        shares = payload(found[party.name], COORDINATOR, "count/overall")
+        assert np.allclose(shares, np.bincount(table().values[:, 4].astype(int)) / 60)
+    assert {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Message)} == {
+        "agree/schema", "count/target", "learn/scopes",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("by", ["rows", "columns", "both"])
+def test_a_flow_replayed_sends_the_same_bytes(by: Any) -> None:
+    parties = fc.split(table(), 2, by=by, target="risk")
+    flows = programs(parties, Plan("risk", share_target=True, trees=2, seed=3))
+    for name, record in recorded(flows).items():
+        assert record.sent and replay(flows[name], record.inbox) == record.sent
+
+
+def test_evidence_goes_where_it_is_read() -> None:
+    whole = table()
+    parties = fc.split(whole, 2, by="columns", target="risk")
+    views = memory.run(programs(parties, Plan("risk", share_target=True, trees=2))).results
+    view = views[COORDINATOR].view
+    x = whole.select(view.circuit.schema.names).values[:5].copy()
+    x[3:, view.columns("party 1")] = np.nan
+    x[1] = x[0]
+    flows: dict[str, Program[Any]] = {COORDINATOR: Program(bagging.ask, {"view": view, "x": x})}
+    assert bagging.involved(view, x) == ["party 1", "party 2"]
+    for name in bagging.involved(view, x):
+        flows[name] = Program(bagging.respond, {"view": views[name]})
+    found = recorded(flows)
+    one = payload(found["party 1"], COORDINATOR, "query/evidence")
+    assert one["columns"].tolist() == view.columns("party 1")
+    assert len(one["x"]) == 2  # two of three rows are the same, and two say nothing to it
+    assert len(payload(found["party 2"], COORDINATOR, "query/evidence")["x"]) == 4
+    assert not set(view.columns("party 1")) & set(view.columns("party 2"))
+    x[:, view.columns("party 1")] = np.nan
+    assert bagging.involved(view, x) == ["party 2"]
+
+
+def test_other_versions_are_refused() -> None:
+    parties = fc.split(table(), 2, target="risk")
+    flows = programs(parties, Plan("risk"))
+    flows["party 2"] = Program(_old, {})
+    text = str(memory.run(flows).lost[COORDINATOR])
+    assert "party 2 speaks version 0 of this protocol" in text
+
+
+def _old() -> Flow[None]:
+    hello = {"version": 0, "schema": table().schema.to_json(), "rows": 3, "ids": True}
+    yield from send_payload(COORDINATOR, "agree/schema", hello)  # type: ignore[arg-type]

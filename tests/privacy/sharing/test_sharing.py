@@ -1,0 +1,157 @@
+"""Sharing and opening between parties: who ends up with what, and exactly what crosses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcircuits.engines import memory
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.federation.wire import decode, encode
+from fedcircuits.privacy.arithmetic.field import FIELD, Ring
+from fedcircuits.privacy.sharing.group import SHARE, Group
+from fedcircuits.privacy.sharing.sharing import opened, opened_to, shared, summed
+from fedcircuits.testing import check_protocol
+from tests.methods.watched import saying
+from tests.privacy.parties import (
+    answers,
+    by_round,
+    key,
+    messages,
+    names,
+    numbers,
+    programs,
+    together,
+)
+
+
+def adds(me: str, members: tuple[str, ...], key: bytes, own: Any, bits: int = 127) -> Flow[Any]:
+    group = Group.of(me, members, key).over(Ring(bits))
+    share = yield from summed(group, "add/shares", group.ring.elements(own))
+    total = yield from opened(group, "add/total", share, "the sum")
+    return numbers(group.ring.signed(total).ravel())
+
+
+def asks(me: str, members: tuple[str, ...], key: bytes, own: Any, asker: str) -> Flow[Any]:
+    """The asker deals two numbers and alone learns ten times each."""
+    group = Group.of(me, members, key)
+    secret = group.ring.elements(own) if me == asker else None
+    dealt = yield from shared(group, "ask/numbers", secret, (2,), dealers=[asker])
+    share = group.ring.multiply(dealt[0], group.ring.elements(10)) if group.inside else None
+    found = yield from opened_to(group, "ask/answer", asker, share, (2,), "tenfold")
+    return None if found is None else numbers(group.ring.integers(found))
+
+
+@pytest.mark.parametrize("count", range(3, 13))
+@pytest.mark.parametrize("bits", [127, 607])
+def test_sums(count: int, bits: int) -> None:
+    given = {name: [[i, -(10**30)], [2**i, 7]] for i, name in enumerate(names(count))}
+    found = answers(adds, given, bits=bits)
+    total = [sum(range(count)), -count * 10**30, 2**count - 1, 7 * count]
+    assert found == dict.fromkeys(given, total)
+
+
+@pytest.mark.parametrize("asker", ["party1", "outside"])
+def test_one_deals_and_one_learns(asker: str) -> None:
+    members = names(4)
+    made = {
+        me: Program(asks, {"me": me, "members": members, "key": key(me), "own": [4, 5],
+                           "asker": asker})
+        for me in {*members, asker}
+    }  # fmt: skip
+    outcome = memory.run(made)
+    assert not outcome.lost and outcome.results.pop(asker) == [40, 50]
+    assert set(outcome.results.values()) == {None}
+    others = 3 if asker in members else 4
+    assert by_round(outcome) == {"ask/numbers": others, "ask/answer": others}
+    assert {e.reveals for e in outcome.ledger if e.tag == "ask/numbers"} == {SHARE}
+
+
+@pytest.mark.parametrize(("bits", "size"), [(127, 16), (607, 76)])
+def test_what_crosses(bits: int, size: int) -> None:
+    """Two rounds of N (N − 1) messages of 16 bytes a number of the field."""
+    outcome = together(adds, {name: [[1, 2, 3]] * 5 for name in names(4)}, bits=bits)
+    assert by_round(outcome) == {"add/shares": 12, "add/total": 12}
+    expected = len(encode(np.zeros((5, 3, size), np.uint8)))
+    assert {e.bytes for e in outcome.ledger} == {expected}
+    assert expected < 15 * size + 60
+
+
+def test_plain_numbers_never_cross() -> None:
+    """Neither a number nor its fixed bytes are in any message, and messages of two runs with other
+    secrets and other keys are equally long."""
+    secret = 0x1234567890ABCDEF1234567890
+    _, sent = messages(programs(adds, {name: [secret, 0] for name in names(3)}))
+    shares = b"".join(m.data for own in sent.values() for m in own if m.tag == "add/shares")
+    data = FIELD.packed(FIELD.elements([secret])).tobytes()
+    assert data not in shares and data[:8] not in shares and bytes(8) not in shares[200:]
+    assert str(secret).encode() not in shares
+
+
+def test_a_flipped_share_is_caught() -> None:
+    """Of party2's share of the total, in a run of five: two shares to spare tell whose it is."""
+
+    def flipped(payload: Any) -> Any:
+        changed = np.array(payload)
+        changed[0, 3] ^= 64
+        return changed
+
+    made = programs(adds, {name: [1, 2] for name in names(5)})
+    told = {"program": made["party2"], "tag": "add/total", "change": flipped}
+    outcome = memory.run(made | {"party2": Program(saying, told)})
+    assert set(outcome.lost) == {"party0", "party1", "party3", "party4"}
+    for error in outcome.lost.values():
+        assert "party2 has sent a wrong share or dealt a wrong one" in str(error)
+
+
+def test_a_wrongly_dealt_share_is_caught() -> None:
+    def other(payload: Any) -> Any:
+        return np.zeros_like(payload)
+
+    made = programs(adds, {name: [1, 2] for name in names(5)})
+    told = {"program": made["party2"], "tag": "add/shares", "change": other}
+    outcome = memory.run(made | {"party2": Program(saying, told)})
+    assert set(outcome.lost) == set(names(5)) and not outcome.results
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda p: np.full_like(p, 255), "party1 sent no shares under 'add/total': a number that"),
+        (lambda p: p[:1], r"party1 sent uint8 of shape (1, 16) under 'add/total', expected bytes"),
+        (lambda p: p.astype(np.int16), "party1 sent int16 of shape (2, 16) under 'add/total'"),
+        (lambda p: "hello", "party1 sent str under 'add/total', expected ndarray"),
+    ],
+)
+def test_messages_that_are_no_shares(change: Any, words: str) -> None:
+    made = programs(adds, {name: [1, 2] for name in names(3)})
+    told = {"program": made["party1"], "tag": "add/total", "change": change}
+    outcome = memory.run(made | {"party1": Program(saying, told)})
+    assert words in str(outcome.lost["party0"]) and "party0" not in outcome.results
+
+
+def test_other_shapes_are_refused() -> None:
+    outcome = together(adds, {"a": [[1, 2]], "b": [[1, 2]], "c": [[1], [2]]})
+    assert not outcome.results
+    assert "expected bytes of shares, (1, 2, 16)" in str(outcome.lost["a"])
+
+
+def test_groups() -> None:
+    with pytest.raises(FederationError, match="at least 3 parties, got 2"):
+        Group.of("a", ("a", "b"), key("a"))
+    with pytest.raises(FederationError, match="a member is named twice: a, b, a"):
+        Group.of("a", ("a", "b", "a"), key("a"))
+
+
+def test_laws_of_protocols() -> None:
+    check_protocol(programs(adds, {name: [1, 2] for name in names(3)}), run=memory.run)
+
+
+def test_shares_of_one_run_are_fresh() -> None:
+    """The same secret dealt twice in a run has other shares."""
+    _, sent = messages(programs(adds, {name: [9, 9] for name in names(3)}))
+    dealt = decode(sent["party0"][0].data)
+    assert isinstance(dealt, np.ndarray) and not np.array_equal(dealt[0], dealt[1])
