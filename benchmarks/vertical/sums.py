@@ -18,7 +18,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 
 FEW, MANY = 100, 150_000  # rows
 ERROR = 1e-6
@@ -65,14 +65,14 @@ def _ways(graphs: list[fc.Topology]) -> list[dict[str, Cell]]:
 Measured = tuple[int, float | None, Ledger]  # rounds, error, what crossed
 
 
-def _measured(how: Summing) -> Measured:
+def _measured(how: Summation) -> Measured:
     error, ledger = summed(how, FEW)
     cost = how.cost(how.members(NAMES))  # type: ignore[attr-defined]
     assert cost.messages == len(ledger)
     return cost.rounds, error, ledger
 
 
-def summed(how: Summing, rows: int) -> tuple[float, Ledger]:
+def summed(how: Summation, rows: int) -> tuple[float, Ledger]:
     """The largest error of any party, and what crossed."""
     rng = np.random.default_rng(0)
     members = how.members(NAMES)
@@ -89,7 +89,7 @@ def summed(how: Summing, rows: int) -> tuple[float, Ledger]:
     return off / (PARTIES * top), outcome.ledger
 
 
-def _one(how: Summing, me: str, value: Array) -> Flow[Array]:
+def _one(how: Summation, me: str, value: Array) -> Flow[Array]:
     return (yield from how.at(me, how.members(NAMES)).sum("terms", value))
 
 

@@ -34,7 +34,7 @@ from benchmarks.vertical.sets import (
     synthetic,
 )
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import hubs
 
 PICTURE = Path(__file__).parents[2] / "docs" / "vertical.png"
@@ -105,7 +105,7 @@ def _in_hubs(start: Array, graph: fc.Topology, parties: fc.Federation) -> Line:
     return line
 
 
-def _model(start: Array, how: Summing, hops: int) -> fc.VerticalGaussianMixture:
+def _model(start: Array, how: Summation, hops: int) -> fc.VerticalGaussianMixture:
     model = fc.VerticalGaussianMixture(COMPONENTS, tol=0.0, max_iter=ITERATIONS, summation=how)
     model.set_params(means_init=start, hops=hops, random_state=0)
     return model
@@ -138,7 +138,7 @@ def _gossiped(links: int) -> dict[str, Ended]:
     x, graph = synthetic(ROWS, PARTIES, 0)[:FEW], geometric(PARTIES, links, 0)
     start = x[np.random.default_rng(0).choice(FEW, COMPONENTS, replace=False)]
     parties, found = columns_of(x, PARTIES), {}
-    ways: dict[str, Summing] = {
+    ways: dict[str, Summation] = {
         "Tree": fc.Tree(graph),
         "Chebyshev, 1e-6": fc.Chebyshev(graph, 1e-6),
         "Metropolis, 100 rounds": fc.Metropolis(graph, rounds=100),

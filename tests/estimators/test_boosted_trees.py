@@ -26,8 +26,8 @@ def test_trees_grown_together_are_those_of_all_rows() -> None:
     pooled = fc.FedTrees(**settings).fit(fc.Federation({"all": rows}, allow_collect=True))
     for parties in (2, 5):
         apart = fc.split(rows, parties, skew="label", target="diagnosis")
-        for summing in (None, Tree("path")):
-            model = fc.FedTrees(**settings, summing=summing).fit(apart)
+        for summation in (None, Tree("path")):
+            model = fc.FedTrees(**settings, summation=summation).fit(apart)
             assert np.array_equal(model.predict_proba(gaps()), pooled.predict_proba(gaps()))
             assert model.circuit_.root.children == ("party 1/trees",)
     assert pooled.circuit_["all/trees"].operation == "product"  # type: ignore[union-attr]

@@ -281,8 +281,8 @@ def test_fewer_bits_say_nearly_the_same(fitted: FeatureFusion, traffic: Any) -> 
 def test_sums_are_enough_for_a_complete_graph() -> None:
     options: dict[str, Any] = {"align": None, "graph": "complete", "owner_dropout": 0.0}
     plain = model(**options).fit(TRAIN, target="event")
-    for summing in (fc.Hub(), fc.Tree("path"), fc.Secret()):
-        summed = model(**options, summing=summing).fit(TRAIN, target="event")
+    for summation in (fc.Hub(), fc.Tree("path"), fc.Secret()):
+        summed = model(**options, summation=summation).fit(TRAIN, target="event")
         assert np.abs(summed.predict_proba(TEST) - plain.predict_proba(TEST)).mean() < 0.1
         assert summed.score(TEST) > 0.7
     told = set(summed.ledger_.revealed("coordinator")["what"])
@@ -312,7 +312,7 @@ def test_it_is_saved_only_if_all_allow(fitted: FeatureFusion, tmp_path: Path) ->
         ({"hidden": 0}, "hidden must be"),
         ({"noise": 0.1}, "say clip"),
         ({"training": "joint", "head": "vote"}, "choose another head"),
-        ({"summing": fc.Hub()}, "align=None"),
+        ({"summation": fc.Hub()}, "align=None"),
         ({"encoder": {"owner 0": QUICK}}, "none for 'owner 1'"),
         ({"encoder": 3}, "an encoder must"),
     ],

@@ -224,7 +224,7 @@ def test_settings_are_checked() -> None:
         ({"columns": 1.5}, "columns must be 'auto' or a share up to 1, got 1.5"),
         ({"grow": "boosted"}, "grow must be one of auto, bagged, together, got 'boosted'"),
         ({"threshold": 1.5}, "threshold must be 'macro-f1' or a probability, got 1.5"),
-        ({"summing": Chebyshev("cycle")}, "Chebyshev adds up within a tolerance"),
+        ({"summation": Chebyshev("cycle")}, "Chebyshev adds up within a tolerance"),
         ({"leaf": fc.DecisionTreeLeaf(), "grow": "together"}, "leaf grows bagged trees"),
         ({"weights": "size"}, "weights must be one of rows, equal, got 'size'"),
         ({"fuse": "sum"}, "fuse must be one of auto, mean, got 'sum'"),

@@ -20,7 +20,7 @@ from fedcircuits.circuits.graph import files
 from fedcircuits.engines import memory
 from fedcircuits.errors import FileError
 from fedcircuits.estimators.feature_fusion import FeatureFusion
-from fedcircuits.estimators.summing_file import summing_of, summing_stored
+from fedcircuits.estimators.summation_file import summation_of, summation_stored
 from fedcircuits.learning.stored import Fields
 from tests.estimators import damage
 from tests.estimators.damage import broken, changed, part, spoiled
@@ -59,7 +59,7 @@ def same(model: FeatureFusion, again: FeatureFusion, X: fc.Federation) -> None:
     assert np.array_equal(again._answers(X)[1], model._answers(X)[1])
     assert np.array_equal(again.opinions(X), model.opinions(X), equal_nan=True)
     few = X.select(X.names[1:])
-    if model.summing is None:
+    if model.summation is None:
         assert np.array_equal(again._answers(few)[1], model._answers(few)[1])
     for name in ("graph_", "alignment_", "history_"):
         one, other = getattr(model, name), getattr(again, name)
@@ -91,8 +91,8 @@ def same(model: FeatureFusion, again: FeatureFusion, X: fc.Federation) -> None:
         {"head": "best"},
         {"training": "joint"},
         {"training": "scratch"},
-        {"align": None, "graph": "complete", "summing": fc.Secret()},
-        {"align": None, "graph": "complete", "summing": fc.Tree([(0, 1), (1, 2)])},
+        {"align": None, "graph": "complete", "summation": fc.Secret()},
+        {"align": None, "graph": "complete", "summation": fc.Tree([(0, 1), (1, 2)])},
         {"target": "level"},
         {"target": "level", "head": "vote"},
     ],
@@ -336,24 +336,24 @@ def test_another_graph(change: Callable[[Any], object]) -> None:
 )
 def test_other_ways_to_add_up(settings: Any, expected: str) -> None:
     with pytest.raises(FileError) as caught:
-        summing_of(Fields("it", {"summing": settings}), ("zoo", "art", "inn"))
+        summation_of(Fields("it", {"summation": settings}), ("zoo", "art", "inn"))
     assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "summing",
+    "summation",
     [fc.Hub("float32"), fc.Tree("path"), fc.Secret("all"), fc.Chebyshev([(0, 1), (1, 2)], 1e-6),
      fc.Metropolis("cycle", rounds=9)],
 )  # fmt: skip
-def test_ways_to_add_up(summing: Any) -> None:
-    said = json.loads(json.dumps({"summing": summing_stored(summing)}))
-    assert summing_of(Fields("it", said), ("zoo", "art", "inn")) == summing
+def test_ways_to_add_up(summation: Any) -> None:
+    said = json.loads(json.dumps({"summation": summation_stored(summation)}))
+    assert summation_of(Fields("it", said), ("zoo", "art", "inn")) == summation
 
 
 def test_sums_of_a_fusion_that_needs_more() -> None:
     data, given, _ = whole()
     metadata = part(data, files.ABOUT)["metadata"]
-    metadata["learned"]["summing"] = {"kind": "Hub", "dtype": "float64"}
+    metadata["learned"]["summation"] = {"kind": "Hub", "dtype": "float64"}
     Path("sums.fc").write_bytes(changed(data, metadata))
     with pytest.raises(FileError, match=r"sums\.fc is damaged: .*without alignment"):
         FeatureFusion.load("sums.fc", given)
@@ -361,6 +361,6 @@ def test_sums_of_a_fusion_that_needs_more() -> None:
     class Mine(fc.Hub):
         """A way of a user."""
 
-    model = fitted(align=None, graph="complete", summing=Mine())
-    with pytest.raises(FileError, match="summing=Mine is a class of yours"):
+    model = fitted(align=None, graph="complete", summation=Mine())
+    with pytest.raises(FileError, match="summation=Mine is a class of yours"):
         model.save("mine.fc")

@@ -55,7 +55,7 @@ APART = fc.Federation(
         {"head": "vote"},
         {"graph": np.ones((4, 4))},
         {"graph": pd.DataFrame(1.0, APART.names[1:], APART.names[1:])},
-        {"align": None, "graph": "complete", "summing": fc.Secret()},
+        {"align": None, "graph": "complete", "summation": fc.Secret()},
     ],
 )
 def test_who_holds_the_target_alone_tells_labels(options: dict[str, Any]) -> None:
@@ -198,7 +198,7 @@ def test_bad_graphs(graph: Any, message: str) -> None:
         ({"share_target": "no"}, "share_target must be True or False, got 'no'"),
         ({"random_state": 1.5}, "random_state must be None or a whole number from 0, got 1.5"),
         ({"random_state": RNG}, "random_state must be None or a whole number"),
-        ({"align": None, "graph": np.ones((3, 3)), "summing": fc.Hub()}, "graph='complete'"),
+        ({"align": None, "graph": np.ones((3, 3)), "summation": fc.Hub()}, "graph='complete'"),
         ({"encoder": "lstm"}, "owner 0: an encoder must be an object"),
         ({"encoder": PCA(1), "training": "tied"}, "PCA cannot be trained together"),
     ],

@@ -18,7 +18,7 @@ from tests.methods.refinement.test_row_em import once, parts
     "model",
     [
         fc.FedPC(QUICK, refine=1, summation=Secret(key=bytes(32))),
-        fc.FedTrees("kind", summing=Secret(key=bytes(32))),
+        fc.FedTrees("kind", summation=Secret(key=bytes(32))),
         fc.VerticalGaussianMixture(2, summation=Secret(key=bytes(32))),
     ],
 )

@@ -40,7 +40,7 @@ def adds_often(me: str, members: tuple[str, ...], key: bytes, own: Array) -> Flo
     summation = Secret(key=key).at(me, members)
     first = yield from summation.sum("add/up", own, "own counts")
     again = yield from summation.sum("add/up", own, "own counts", then=doubled)
-    told = yield from summation.told("add/stop", np.array([len(me), 7]), "whether to stop")
+    told = yield from summation.agree("add/stop", np.array([len(me), 7]), "whether to stop")
     return first, again, told
 
 

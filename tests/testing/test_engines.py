@@ -26,7 +26,7 @@ from fedcircuits.federation.flow import (
     recv_payload,
     send_payload,
 )
-from fedcircuits.federation.sums.collectives import HubSum, Summation, Then
+from fedcircuits.federation.sums.collectives import Collective, HubSum, Then
 from fedcircuits.testing import check_engine, check_summation
 from fedcircuits.testing.engines import LAWS
 
@@ -279,7 +279,7 @@ class AllToAll:
         total = total if then is None or self.no_then else then(total)
         return total.ravel() if self.flat else total
 
-    def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
         others = [m for m in self.members if m != self.me]
         if self.own_word:
             return value
@@ -315,7 +315,7 @@ def test_sums() -> None:
 def test_counts_of_parties() -> None:
     tried: list[int] = []
 
-    def make(me: str, members: tuple[str, ...]) -> Summation:
+    def make(me: str, members: tuple[str, ...]) -> Collective:
         tried.append(len(members))
         return AllToAll(me, members)
 
@@ -339,7 +339,7 @@ def test_counts_of_parties() -> None:
     ],
 )
 def test_broken_summations_are_caught(fault: str, words: str) -> None:
-    def make(me: str, members: tuple[str, ...]) -> Summation:
+    def make(me: str, members: tuple[str, ...]) -> Collective:
         return AllToAll(me, members, **{fault: True})  # type: ignore[arg-type]
 
     with pytest.raises(AssertionError, match=words):

@@ -26,7 +26,7 @@ from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fusion import query as fusion_query
 from fedcircuits.methods.fusion import training as fusion
@@ -70,7 +70,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
     ``training``       "apart"; or, for comparison, "tied" (owners average all weights but those of
                        first layers), "averaged" (all weights), "joint" (the fusion's gradient goes
                        back to owners), "scratch" (joint, from encoders that have learned nothing)
-    ``summing``        owners add representations up and show no other, ``Secret()`` on secret
+    ``summation``        owners add representations up and show no other, ``Secret()`` on secret
                        shares; for align=None and graph="complete", which need sums alone
     ``task``           "classes", "number" or "auto": at most 20 different whole numbers are classes
     ``share_target``   whether holders of the target tell it to owners without it; these learn
@@ -117,7 +117,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         clip: float | None = None,
         noise: float = 0.0,
         training: Literal["apart"] | Together = "apart",
-        summing: Summing | None = None,
+        summation: Summation | None = None,
         target: str | None = None,
         task: Task = "auto",
         share_target: bool = False,
@@ -142,7 +142,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         self.clip = clip
         self.noise = noise
         self.training: Literal["apart"] | Together = training
-        self.summing = summing
+        self.summation = summation
         self.target = target
         self.task: Task = task
         self.share_target = share_target

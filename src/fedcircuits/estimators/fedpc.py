@@ -20,18 +20,16 @@ from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.training import (
     Run,
     State,
-    at_one_party,
     refuse_to_collect,
     require_federation,
-    require_summing,
+    require_summation,
     run_training,
 )
-from fedcircuits.estimators.vertical_setup import left_of
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc import training as one_pass
 from fedcircuits.methods.fedpc.planning import HUB, Plan, Rule, Shared
@@ -108,7 +106,7 @@ class FedPC(Model):
         share_clusters: bool | Literal["auto"] = "auto",
         refine: int = 0,
         validation: float = 0.1,
-        summation: Summing = HUB,
+        summation: Summation = HUB,
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
     ) -> None:
@@ -146,7 +144,7 @@ class FedPC(Model):
             run = run_training(
                 federation,
                 lambda f: self._programs(
-                    f, state, left_of(self.summation, federation.names, f.names)
+                    f, state, self.summation.without_lost(federation.names, f.names)
                 ),
                 engine,
                 state,
@@ -156,7 +154,7 @@ class FedPC(Model):
         return self
 
     def _programs(
-        self, federation: Federation, state: State, summation: Summing
+        self, federation: Federation, state: State, summation: Summation
     ) -> dict[str, Program[Result]]:
         seed = state.seed if self.random_state is None else self.random_state
         clusters, ensemble, found = self.clusters, self.ensemble, None
@@ -233,22 +231,22 @@ class FedPC(Model):
                 )
         if self.target is not None:
             federation.schema.index(self.target)
-        require_summing("summation", self.summation)
+        require_summation("summation", self.summation)
         if self.refine and federation.kind == "horizontal":
             self.summation.members(federation.names)  # an error where they cannot add up so
         elif isinstance(self.summation, Secret) and federation.kind != "horizontal":
             self._check_secret(self.summation, federation)
 
-    def _check_secret(self, summing: Secret, federation: Federation) -> None:
+    def _check_secret(self, summation: Secret, federation: Federation) -> None:
         """What parties with other columns can do on shares."""
-        if summing.threshold != "majority":
+        if summation.threshold != "majority":
             raise FederationError(
-                f"summation=Secret(threshold={summing.threshold!r}) cannot count where clusters "
+                f"summation=Secret(threshold={summation.threshold!r}) cannot count where clusters "
                 "meet, which multiplies shares: take threshold='majority'"
             )
         if not self.refine and self.weights != "em":
             return
-        summing.members(federation.names)  # an error of fewer than three
+        summation.members(federation.names)  # an error of fewer than three
         if self.shared_leaves != "divided" and federation.kind == "hybrid":
             raise FederationError(
                 f"shared_leaves={self.shared_leaves!r} mixes leaves of several parties, which EM "
@@ -288,7 +286,7 @@ class FedPC(Model):
 
 
 def _at_one_party(plan: Plan) -> Plan:
-    return replace(plan, summation=at_one_party(plan.summation))
+    return replace(plan, summation=plan.summation.for_party())
 
 
 def _check_labels(labels: Mapping[str, Labels], federation: Federation) -> None:

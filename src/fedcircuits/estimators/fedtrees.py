@@ -27,18 +27,17 @@ from fedcircuits.estimators.training import (
     Run,
     State,
     answered,
-    at_one_party,
     refuse_to_collect,
     require_federation,
-    require_summing,
+    require_summation,
     run_training,
 )
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
-from fedcircuits.federation.sums.collectives import Summing
-from fedcircuits.federation.sums.summations import Gossip, Hub
+from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.methods.trees import training as bagging
 from fedcircuits.methods.trees.bag import Bag, fused, party_vector
 from fedcircuits.methods.trees.predictors import DecisionTreeLeaf, Predictor
@@ -177,7 +176,7 @@ class FedTrees(Predictions):
                       product of classes from different ones; or the paper's "mean" of all
     ``threshold``     of two classes: 0.5, or "macro-f1" for the one that gives the best macro-F1 on
                       training rows (protocols/threshold.py says what crosses for it)
-    ``summing``       who adds up where trees are grown together: Hub(), or Tree(…) without a server
+    ``summation``       who adds up where trees grow together: Hub(), or Tree(…) without a server
     ``on_lost``       a party that is lost: "stop", or "continue" where others hold the target
 
     >>> import fedcircuits as fc
@@ -212,7 +211,7 @@ class FedTrees(Predictions):
         weights: Weights = "rows",
         fuse: Join = "auto",
         threshold: float | Literal["macro-f1"] = 0.5,
-        summing: Summing | None = None,
+        summation: Summation | None = None,
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
     ) -> None:
@@ -226,7 +225,7 @@ class FedTrees(Predictions):
         self.weights = weights
         self.fuse = fuse
         self.threshold = threshold
-        self.summing = summing
+        self.summation = summation
         self.on_lost = on_lost
         self.random_state = random_state
 
@@ -259,12 +258,12 @@ class FedTrees(Predictions):
         plan = Plan(
             target, self.share_target, self.trees, self.columns, self.weights, self.fuse, seed,
             self.grow if self.leaf is None else "bagged", self.threshold == "macro-f1",
-            Hub() if self.summing is None else self.summing,
+            Hub() if self.summation is None else self.summation,
         )  # fmt: skip
         told: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {COORDINATOR: Program(bagging.coordinator, told)}
         for party in federation:
-            kept = replace(plan, summing=at_one_party(plan.summing))
+            kept = replace(plan, summation=plan.summation.for_party())
             own = {"party": party, "plan": kept, "leaf": self._leaf(party.name)}
             programs[party.name] = Program(bagging.client, {**own, "secret": state.secret})
         return programs
@@ -307,12 +306,12 @@ class FedTrees(Predictions):
                 raise FederationError(f"{name} must be one of {', '.join(known)}, got {word!r}")
         if self.leaf is not None and self.grow == "together":
             raise FederationError("leaf grows bagged trees; with grow='together' leave it out")
-        if self.summing is not None:
-            require_summing("summing", self.summing)
-        if isinstance(self.summing, Gossip):
+        if self.summation is not None:
+            require_summation("summation", self.summation)
+        if self.summation is not None and not self.summation.exact:
             raise FederationError(
-                f"{type(self.summing).__name__} adds up within a tolerance, and parties could grow "
-                "different trees: add up with Hub() or Tree(…)"
+                f"{type(self.summation).__name__} adds up within a tolerance, and parties could "
+                "grow different trees: add up with Hub() or Tree(…)"
             )
         if isinstance(self.leaf, Mapping):
             absent = [n for n in federation.names if n not in self.leaf]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from fedcircuits.errors import FederationError
-from fedcircuits.estimators.training import require_summing
+from fedcircuits.estimators.training import require_summation
 from fedcircuits.federation.federation import Federation
 from fedcircuits.learning.arguments import as_number, is_size, require_seed
 from fedcircuits.methods.fusion.consensus_graph import Reference
@@ -64,17 +64,17 @@ def check_together(model: FeatureFusion) -> None:
             f"training={model.training!r} trains encoders by a fusion, which head={model.head!r} "
             "has not: choose another head"
         )
-    if model.summing is None:
+    if model.summation is None:
         return
-    require_summing("summing", model.summing)
+    require_summation("summation", model.summation)
     complete = isinstance(model.graph, str) and model.graph == "complete"
     if model.align is not None or not complete or model.head != "gcn":
         raise FederationError(
-            "summing shows the fusion sums of representations alone, which is enough for "
+            "summation shows the fusion sums of representations alone, which is enough for "
             "align=None, graph='complete' and head='gcn' only"
         )
     if model.training in ("joint", "scratch"):
-        raise FederationError("summing hides representations, joint training shows them: choose")
+        raise FederationError("summation hides representations, joint training shows them: choose")
 
 
 def check_numbers(model: FeatureFusion) -> None:

@@ -30,7 +30,7 @@ from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators import fusion_setup
 from fedcircuits.estimators.model import require_estimator
-from fedcircuits.estimators.summing_file import summing_of, summing_stored
+from fedcircuits.estimators.summation_file import summation_of, summation_stored
 from fedcircuits.estimators.task import Task
 from fedcircuits.estimators.training import refuse_to_collect
 from fedcircuits.federation.ledger import Ledger
@@ -130,7 +130,7 @@ def _content(model: FeatureFusion) -> Content:
     else:
         settings = fusion_setup.plan_of(model, model.target_, model._seed, None).settings
     learned = settings_stored(settings) | {n: plain(getattr(model, n)) for n in OTHERS}
-    learned["summing"] = summing_stored(model.summing)
+    learned["summing"] = summation_stored(model.summation)
     metadata: dict[str, object] = {
         "estimator": ESTIMATOR, "target": view.target.name, "learned": learned, "owners": owners,
         "target variable": Schema((view.target,)).to_json(), "scale": list(map(float, view.scale)),
@@ -271,9 +271,9 @@ def _learned(
     about: Fields, settings: FusionSettings, fusion: Fusion | Votes, owners: tuple[str, ...]
 ) -> dict[str, object]:
     """The settings that it was learned with, as ``FeatureFusion`` takes them."""
-    summing = summing_of(about, owners)
+    summation = summation_of(about, owners)
     graph: object = settings.graph
-    if summing is not None:
+    if summation is not None:
         if settings.align or settings.graph or settings.head != "gcn" or isinstance(fusion, Votes):
             raise FileError("sums of representations are for a complete graph without alignment")
         graph = "complete"
@@ -283,7 +283,7 @@ def _learned(
         **{name: getattr(settings, name) for name in SETTINGS},
         "graph": graph,
         "head": fusion.kind if isinstance(fusion, Votes) else settings.head,
-        "summing": summing,
+        "summation": summation,
         "traffic": about.word("traffic", TRAFFIC),
         "clip": None if about.none("clip") else about.number("clip", above=0),
         "noise": about.number("noise", least=0),

@@ -22,7 +22,6 @@ from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FederationError, ParameterError, QueryError
 from fedcircuits.estimators import fusion_checks
 from fedcircuits.estimators.progress import current
-from fedcircuits.estimators.training import at_one_party
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.alignment import id_texts
 from fedcircuits.federation.federation import Federation, Party
@@ -112,7 +111,7 @@ def plan_of(
     if model.graph is not None and not isinstance(model.graph, str):
         graph = "given"
         weights = None if federation is None else graph_for(model, federation, target, began)
-    if model.summing is not None:
+    if model.summation is not None:
         graph = None  # of sums the mean is there already
     settings = FusionSettings(
         model.align, graph, "gcn" if vote else model.head, model.reference,  # type: ignore[arg-type]
@@ -123,13 +122,13 @@ def plan_of(
     clip = None if model.clip is None else float(model.clip)
     return Plan(
         target, settings, vote, bool(model.share_target), model.traffic, float(model.validation),
-        clip, float(model.noise), weights, int(seed), model.training, model.summing,
+        clip, float(model.noise), weights, int(seed), model.training, model.summation,
     )  # fmt: skip
 
 
 def at_owner(plan: Plan) -> Plan:
     """With a key of its own, where shares are dealt."""
-    return plan if plan.summing is None else replace(plan, summing=at_one_party(plan.summing))
+    return plan if plan.summation is None else replace(plan, summation=plan.summation.for_party())
 
 
 def graph_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from fedcircuits.engines.choice import engine_of
@@ -14,10 +14,7 @@ from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.sums.collectives import Summing
-from fedcircuits.privacy.arithmetic.compiling import compile_kernels
-from fedcircuits.privacy.secure_sum import Secret
-from fedcircuits.privacy.sharing.randomness import fresh_key
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.tables.series import refuse_series
 
 T = TypeVar("T")
@@ -61,26 +58,15 @@ def require_federation(given: object, estimator: str, series: bool = False) -> F
     )
 
 
-def require_summing(name: str, given: object) -> None:
+def require_summation(name: str, given: object) -> None:
     """FederationError unless it says how to add up, and leaves keys to the parties."""
-    if isinstance(given, type) or not isinstance(given, Summing):
+    if isinstance(given, type) or not isinstance(given, Summation):
         got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
         raise FederationError(
             f"{name} must say how to add up, such as Hub(), Tree(graph), Secret() or, for mixtures "
             f"over columns, Chebyshev(graph) and Metropolis(graph), with brackets; got {got}"
         )
-    if isinstance(given, Secret):
-        if given.key is not None:
-            raise FederationError(
-                f"{name}=Secret(key=…) would give all parties one key, and each could read the "
-                "others' shares with it: leave the key out, every party then gets its own"
-            )
-        compile_kernels()  # here, before parties in processes of their own do it at once
-
-
-def at_one_party(summing: Summing) -> Summing:
-    """What one party is told: with a key of its own for this run, if it deals shares."""
-    return replace(summing, key=fresh_key()) if isinstance(summing, Secret) else summing
+    given.prepare(name)
 
 
 def run_training(

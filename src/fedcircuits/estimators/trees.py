@@ -25,15 +25,14 @@ from fedcircuits.estimators.learner import (
 from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.training import (
     State,
-    at_one_party,
     require_federation,
-    require_summing,
+    require_summation,
     run_training,
 )
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.chow_liu.tree_mixtures import learn_mixture, mixture_circuit
@@ -72,7 +71,7 @@ class ChowLiuTree(Learner):
         *,
         smoothing: float = 0.1,
         target: str | None = None,
-        summation: Summing = HUB,
+        summation: Summation = HUB,
         random_state: int | None = None,
     ) -> None:
         self.smoothing = smoothing
@@ -110,7 +109,7 @@ class ChowLiuTree(Learner):
     def _checked(self, given: Federation) -> Federation:
         federation = require_federation(given, "ChowLiuTree")
         same_variables({p.name: p.table.schema for p in federation}, summed_counts.TREE)
-        require_summing("summation", self.summation)
+        require_summation("summation", self.summation)
         self.summation.members(federation.names)  # an error where they cannot add up so
         if self.target is not None:
             federation.schema.index(self.target)
@@ -119,13 +118,13 @@ class ChowLiuTree(Learner):
         return federation
 
     def _programs(self, federation: Federation) -> Mapping[str, Program[Learned | None]]:
-        names, summing = federation.names, self.summation
+        names, summation = federation.names, self.summation
         told: dict[str, object] = {"members": names}
         programs: dict[str, Program[Learned | None]] = {}
-        if COORDINATOR in summing.members(names):
-            programs[COORDINATOR] = Program(summed_counts.server, told | {"summing": summing})
+        if COORDINATOR in summation.members(names):
+            programs[COORDINATOR] = Program(summed_counts.server, told | {"summation": summation})
         for party in federation:
-            own = {"party": party, "summing": at_one_party(summing), "smoothing": self.smoothing}
+            own = {"party": party, "summation": summation.for_party(), "smoothing": self.smoothing}
             programs[party.name] = Program(summed_counts.member, told | own)
         return programs
 

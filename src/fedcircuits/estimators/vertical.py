@@ -21,7 +21,6 @@ from fedcircuits.estimators.vertical_setup import (
     Setting,
     Weights,
     latest,
-    left_of,
     numbers_of,
     vertical,
     weights_of,
@@ -29,7 +28,7 @@ from fedcircuits.estimators.vertical_setup import (
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.methods.vertical import training as vertical_em
 from fedcircuits.methods.vertical.blocks import check_leaves
@@ -83,7 +82,7 @@ class VerticalGaussianMixture(VerticalModel):
         random_state: int | None = None,
         warm_start: bool = False,
         batch_size: int | None = None,
-        summation: Summing = HUB,
+        summation: Summation = HUB,
         hops: int = 0,
         leaves: Mapping[str, str] | None = None,
         on_lost: Literal["stop", "continue"] = "stop",
@@ -145,7 +144,7 @@ class VerticalGaussianMixture(VerticalModel):
     ) -> dict[str, Program[Mixed]]:
         setting = self._setting(left.names, state)
         plan = self._plan(setting, 1 if start else self.n_init)
-        state.kept, found = latest(state.kept, setting.summing.members(left.names), plan)
+        state.kept, found = latest(state.kept, setting.summation.members(left.names), plan)
         begin = found or start
 
         def of(name: str) -> dict[str, object]:
@@ -156,8 +155,8 @@ class VerticalGaussianMixture(VerticalModel):
 
     def _setting(self, parties: Sequence[str], state: State | None = None) -> Setting:
         """How these parties, all of those trained or fewer, add up."""
-        summing = left_of(self.summation, self._parties, parties)
-        return Setting.of(summing, self.hops, parties, state or State(), self.random_state)
+        summation = self.summation.without_lost(self._parties, parties)
+        return Setting.of(summation, self.hops, parties, state or State(), self.random_state)
 
     def _plan(self, setting: Setting, runs: int) -> Plan:
         return Plan(

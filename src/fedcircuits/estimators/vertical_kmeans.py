@@ -26,14 +26,13 @@ from fedcircuits.estimators.vertical_setup import (
     Weights,
     answers_of_parties,
     answers_of_table,
-    left_of,
     vertical,
     weights_of,
 )
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.vertical import kmeans as vertical_kmeans
@@ -79,7 +78,7 @@ class VerticalKMeans(BaseEstimator):  # type: ignore[misc]
         max_iter: int = 300,
         tol: float = 0.0,
         standardise: bool = False,
-        summation: Summing = HUB,
+        summation: Summation = HUB,
         hops: int = 0,
         random_state: int | None = None,
     ) -> None:
@@ -129,8 +128,8 @@ class VerticalKMeans(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _setting(self, parties: tuple[str, ...], state: State | None = None) -> Setting:
-        summing = left_of(self.summation, self._parties, parties)
-        return Setting.of(summing, self.hops, parties, state or State(), self.random_state)
+        summation = self.summation.without_lost(self._parties, parties)
+        return Setting.of(summation, self.hops, parties, state or State(), self.random_state)
 
     def _keep(self, run: Run[Clustered]) -> None:
         results = run.results

@@ -17,16 +17,15 @@ from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators.training import (
     State,
     answered,
-    at_one_party,
     require_federation,
-    require_summing,
+    require_summation,
 )
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Gossip, Tree
-from fedcircuits.federation.sums.topology import Links, Neighbourhood, Topology, hubs
+from fedcircuits.federation.sums.topology import Neighbourhood, Topology, hubs
 from fedcircuits.methods.vertical import answers as vertical_answers
 from fedcircuits.methods.vertical.answers import Best, Mixing, Terms
 from fedcircuits.methods.vertical.mixture import Plan, Progress
@@ -42,24 +41,24 @@ Weights: TypeAlias = npt.ArrayLike | Mapping[str, float] | None  # or a pandas S
 class Setting:
     """What is alike for all members of a run."""
 
-    summing: Summing
+    summation: Summation
     hubs: tuple[Neighbourhood, ...]
     seed: int
     secret: bytes
 
     @classmethod
     def of(
-        cls, summing: Summing, hops: int, parties: Sequence[str], state: State, seed: int | None
+        cls, summation: Summation, hops: int, parties: Sequence[str], state: State, seed: int | None
     ) -> Setting:
         """A given seed fixes the key that hides row ids too: else the order of rows, and so what is
         drawn, would change from run to run."""
-        found = hubs_of(summing, hops, parties)
+        found = hubs_of(summation, hops, parties)
         if seed is None:
-            return cls(summing, found, state.seed, state.secret)
+            return cls(summation, found, state.seed, state.secret)
         if not isinstance(seed, int | np.integer) or seed < 0:
             raise FederationError(f"random_state must be a whole number from 0, got {seed!r}")
         secret = hashlib.sha256(f"fedcircuits rows {seed}".encode()).digest()
-        return cls(summing, found, int(seed), secret)
+        return cls(summation, found, int(seed), secret)
 
     def programs(
         self,
@@ -69,49 +68,40 @@ class Setting:
     ) -> dict[str, Program[T]]:
         """One program a member; ``of`` says what it is told besides."""
         programs = {}
-        for name in self.summing.members(federation.names):
+        for name in self.summation.members(federation.names):
             told: dict[str, object] = {
                 "me": name,
                 "parties": federation.names,
                 "party": federation.parties.get(name),
-                "summing": at_one_party(self.summing),
+                "summation": self.summation.for_party(),
                 "secret": self.secret,
             }
             programs[name] = Program(function, told | of(name))
         return programs
 
 
-def hubs_of(summing: Summing, hops: int, parties: Sequence[str]) -> tuple[Neighbourhood, ...]:
+def hubs_of(summation: Summation, hops: int, parties: Sequence[str]) -> tuple[Neighbourhood, ...]:
     if not isinstance(hops, int | np.integer) or hops < 0:
         raise FederationError(f"hops must be a number from 0, got {hops!r}")
     if not hops:
         return ()
-    if not isinstance(summing, Tree | Gossip):
+    if not isinstance(summation, Tree | Gossip):
         raise FederationError(
-            f"hops={hops} moves columns to neighbours in a graph, and {type(summing).__name__} has "
-            "none: take a Tree, Chebyshev or Metropolis of a graph, or hops=0"
+            f"hops={hops} moves columns to neighbours in a graph, and {type(summation).__name__} "
+            "has none: take a Tree, Chebyshev or Metropolis of a graph, or hops=0"
         )
-    return hubs(Topology.of(summing.graph, parties), int(hops))
-
-
-def left_of(summing: Summing, parties: Sequence[str], left: Sequence[str]) -> Summing:
-    """The same without some parties; an error if their graph falls apart without them."""
-    if not isinstance(summing, Tree | Gossip) or tuple(parties) == tuple(left):
-        return summing
-    whole = Topology.of(summing.graph, parties)
-    kept = tuple((a, b) for a, b in whole.edges if a in left and b in left)
-    return replace(summing, graph=Links(tuple(left), kept))
+    return hubs(Topology.of(summation.graph, parties), int(hops))
 
 
 def vertical(
-    given: object, estimator: str, summing: object, groups: Mapping[str, int]
+    given: object, estimator: str, summation: object, groups: Mapping[str, int]
 ) -> Federation:
     """A federation of parties that hold other columns about rows that can be matched.
 
     ``groups``: the name and value of the setting that needs as many rows.
     """
     federation = require_federation(given, estimator)
-    require_summing("summation", summing)
+    require_summation("summation", summation)
     check_holdings({p.name: Hello.of(p.table) for p in federation})
     for name, number in groups.items():
         if not isinstance(number, int | np.integer) or number < 1:

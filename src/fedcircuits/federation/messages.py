@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     Integers: TypeAlias = npt.NDArray[np.int64]
     IntegerVector: TypeAlias = npt.NDArray[np.int64]
     IntegerMatrix: TypeAlias = npt.NDArray[np.int64]
+    AnyNumbers: TypeAlias = npt.NDArray[np.float64]
     Booleans: TypeAlias = npt.NDArray[np.bool_]
     Octets: TypeAlias = npt.NDArray[np.uint8]
     Texts: TypeAlias = npt.NDArray[np.str_]
@@ -108,6 +109,7 @@ else:  # NaN and infinity may stand in Reals, not in Finite ones; floats may be 
     Integers = _array_type("Integers", "whole numbers", "iu")
     IntegerVector = _array_type("IntegerVector", "whole numbers", "iu", 1)
     IntegerMatrix = _array_type("IntegerMatrix", "whole numbers", "iu", 2)
+    AnyNumbers = _array_type("AnyNumbers", "numbers", "biuf")
     Booleans = _array_type("Booleans", "booleans", "b")
     Octets = _array_type("Octets", "bytes", "u")
     Texts = _array_type("Texts", "texts", "U")

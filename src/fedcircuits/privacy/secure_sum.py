@@ -15,16 +15,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log2
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.flow import Flow, recv_payload
-from fedcircuits.federation.sums.collectives import Then, broadcast_payload, frozen, numbers, of_sum
+from fedcircuits.federation.flow import Flow, broadcast
+from fedcircuits.federation.sums.collectives import (
+    Decision,
+    Summation,
+    Then,
+    decision,
+    frozen,
+    of_sum,
+)
+from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.sharing.group import Group
@@ -36,7 +44,7 @@ Coalition = Literal["majority", "all"]
 
 
 @dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Summation):
     """Parties add up on secret shares: each learns the total and no other party's numbers.
 
     threshold   "majority": fewer than half of the parties learn nothing more when they put together
@@ -53,6 +61,8 @@ class Secret:
     ('north', 'east', 'south')
     """
 
+    hides: ClassVar[bool] = True
+
     threshold: Coalition = "majority"
     fraction: int = 40
     magnitude: int = 64
@@ -61,6 +71,18 @@ class Secret:
     def __post_init__(self) -> None:
         if self.threshold not in ("majority", "all"):
             raise FederationError(f"threshold must be 'majority' or 'all', got {self.threshold!r}")
+
+    def prepare(self, name: str) -> None:
+        """Keys are the parties' own; kernels are compiled here, before parties do it at once."""
+        if self.key is not None:
+            raise FederationError(
+                f"{name}=Secret(key=…) would give all parties one key, and each could read the "
+                "others' shares with it: leave the key out, every party then gets its own"
+            )
+        compile_kernels()
+
+    def for_party(self) -> Secret:
+        return replace(self, key=fresh_key())
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
         threshold(len(parties))
@@ -104,11 +126,11 @@ class SecretSum:
         found = self.point.decode(total)
         return frozen(np.asarray(found if then is None else then(found), dtype=np.float64))
 
-    def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
         leader, *others = self.members
         if self.me != leader:
-            return numbers((yield from recv_payload(leader, tag)), None, leader, tag, keep=True)
-        yield from broadcast_payload(others, tag, np.asarray(value), reveals)
+            return (yield from decision(leader, tag))
+        yield from broadcast(others, Decision(np.asarray(value)), tag, reveals)
         return frozen(np.asarray(value))
 
     def _group(self, tag: str) -> Group:

@@ -18,7 +18,7 @@ from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Engine, Outcome
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.replay import recording, replay
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.wire import Payload, encode
 from fedcircuits.testing import trials
 
@@ -305,7 +305,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (3, 0), (4, 5), (2, 3, 4)
 
 
 def check_summation(
-    make: trials.Make | Summing,
+    make: trials.Make | Summation,
     run: Engine = memory.run,
     *,
     counts: Iterable[int] = range(1, 6),
@@ -331,19 +331,19 @@ def check_summation(
 
 
 def _sums(
-    make: trials.Make | Summing,
+    make: trials.Make | Summation,
     run: Engine,
     values: Mapping[str, list[Array]],
     tolerance: float,
 ) -> None:
     parties = tuple(values)
-    members = make.members(parties) if isinstance(make, Summing) else parties
+    members = make.members(parties) if isinstance(make, Summation) else parties
     own = {m: values.get(m, [np.zeros(s) for s in SHAPES]) for m in members}
     offers = {m: trials.offer(i) for i, m in enumerate(members)}
-    common = {"members": members, "make": make.at if isinstance(make, Summing) else make}
+    common = {"members": members, "make": make.at if isinstance(make, Summation) else make}
     programs = {
         m: Program(
-            trials.summing,
+            trials.summation,
             common | {"me": m, "values": [np.array(v) for v in own[m]], "offer": offers[m]},
         )
         for m in members

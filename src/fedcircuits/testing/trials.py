@@ -14,7 +14,7 @@ import numpy as np
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Flow, compute, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import HubSum, Summation
+from fedcircuits.federation.sums.collectives import Collective, HubSum
 from fedcircuits.federation.wire import Payload
 
 SECRET = "4711"  # in texts of errors that must not leave a party
@@ -126,7 +126,7 @@ def averaging(me: str, members: tuple[str, ...], table: Array, rounds: int) -> F
     return centre
 
 
-Make = Callable[[str, tuple[str, ...]], Summation]
+Make = Callable[[str, tuple[str, ...]], Collective]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def offer(place: int) -> list[Array]:
     return [np.full(place + 1, place / 7), odd + place, np.array(2**53 + 1 + place)]
 
 
-def summing(
+def summation(
     me: str,
     members: tuple[str, ...],
     make: Make,
@@ -169,7 +169,7 @@ def summing(
         found.single.append((yield from summation.sum(f"{tag}/single", small)))  # type: ignore[arg-type]
     for i, value in enumerate(values):
         if i < len(offer):
-            found.told.append((yield from summation.told("sum/again", offer[i], "an offer")))
+            found.told.append((yield from summation.agree("sum/again", offer[i], "an offer")))
         twice = np.asarray(2.0 * value)
         found.again.append((yield from summation.sum("sum/again", twice, "twice a value")))
     return found

@@ -44,7 +44,7 @@ def adds(
 
 def tells(me: str, value: Array) -> Flow[Array]:
     hub = HubSum(me, ("a", "b", "c"), "b", "float32")
-    return (yield from hub.told("tell/all", value, "a decision"))
+    return (yield from hub.agree("tell/all", value, "a decision"))
 
 
 def added(values: dict[str, Any], **how: Any) -> Any:

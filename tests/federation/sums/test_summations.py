@@ -16,7 +16,7 @@ from fedcircuits.engines import memory, process
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.sums.collectives import Summing, Then
+from fedcircuits.federation.sums.collectives import Summation, Then
 from fedcircuits.federation.sums.summations import Chebyshev, Cost, Hub, Metropolis, Tree
 from fedcircuits.federation.sums.topology import Topology
 from fedcircuits.federation.wire import encode
@@ -27,16 +27,18 @@ TIGHT = 1e-12  # sums of numbers around 100 are then right to 1e-9
 
 
 def adds(
-    me: str, members: tuple[str, ...], how: Summing, value: Array, then: Then | None = None
+    me: str, members: tuple[str, ...], how: Summation, value: Array, then: Then | None = None
 ) -> Flow[Array]:
     return (yield from how.at(me, members).sum("add/up", value, "terms", then))
 
 
-def tells(me: str, members: tuple[str, ...], how: Summing, value: Array) -> Flow[Array]:
-    return (yield from how.at(me, members).told("tell/all", value, "a decision"))
+def tells(me: str, members: tuple[str, ...], how: Summation, value: Array) -> Flow[Array]:
+    return (yield from how.at(me, members).agree("tell/all", value, "a decision"))
 
 
-def run(how: Summing, values: Mapping[str, Array], flow: Any = adds, **more: Any) -> Outcome[Array]:
+def run(
+    how: Summation, values: Mapping[str, Array], flow: Any = adds, **more: Any
+) -> Outcome[Array]:
     """Whoever is no party contributes zeros."""
     members = how.members(tuple(values))
     zeros = np.zeros_like(next(iter(values.values())))
@@ -85,12 +87,12 @@ def worst(outcome: Outcome[Array], values: Mapping[str, Array]) -> float:
     ],
     ids=repr,
 )
-def test_contract(how: Summing) -> None:
+def test_contract(how: Summation) -> None:
     check_summation(how, tolerance=1e-8)
 
 
 @pytest.mark.parametrize("how", [Hub("float32"), Tree("cycle", "float32")], ids=repr)
-def test_contract_in_single_precision(how: Summing) -> None:
+def test_contract_in_single_precision(how: Summation) -> None:
     check_summation(how, tolerance=1e-3)
 
 
@@ -299,7 +301,7 @@ def test_then_is_applied_once_or_by_everyone() -> None:
     ],
     ids=repr,
 )
-def test_who_decides(how: Summing, leader: str) -> None:
+def test_who_decides(how: Summation, leader: str) -> None:
     members = how.members(party_names(5))
     words = {m: np.array([i + 1 / 3, -0.0, np.nan]) for i, m in enumerate(members)}
     programs = {
@@ -380,4 +382,4 @@ def test_choices_are_values() -> None:
     assert Tree(nx.path_graph(3)) == Tree(nx.path_graph(3)) != Tree("path")
     assert hash(Chebyshev([(0, 1)], 1e-3)) == hash(Chebyshev([(0, 1)], 1e-3))
     for how in (Hub(), Tree(), Chebyshev("path"), Metropolis("path")):
-        assert isinstance(how, Summing)
+        assert isinstance(how, Summation)

@@ -27,15 +27,19 @@ from tests.methods.watched import saying
 from tests.privacy.parties import key, messages, names
 
 
-def programs(count: int = 3, summing: Any = None, tables: Any = None) -> dict[str, Program[Any]]:
+def programs(count: int = 3, summation: Any = None, tables: Any = None) -> dict[str, Program[Any]]:
     members = names(count)
     parts = tables or {m: table(30 + 7 * i, seed=i) for i, m in enumerate(members)}
     made: dict[str, Program[Any]] = {}
-    if summing is not None and COORDINATOR in summing.members(members):
-        made[COORDINATOR] = Program(summed_counts.server, {"members": members, "summing": summing})
+    if summation is not None and COORDINATOR in summation.members(members):
+        made[COORDINATOR] = Program(
+            summed_counts.server, {"members": members, "summation": summation}
+        )
     for me in members:
         own = {"party": Party(me, parts[me]), "members": members, "smoothing": 0.1}
-        made[me] = Program(summed_counts.member, own | {"summing": summing or Secret(key=key(me))})
+        made[me] = Program(
+            summed_counts.member, own | {"summation": summation or Secret(key=key(me))}
+        )
     return made
 
 
@@ -77,7 +81,7 @@ def test_own_counts_never_cross() -> None:
 
 
 def test_the_search_finds_what_a_hub_is_told() -> None:
-    _, sent = messages(programs(summing=fc.Hub()))
+    _, sent = messages(programs(summation=fc.Hub()))
     own = counts(table(30))
     assert any(own.tobytes() in m.data for m in sent["party0"])
 
@@ -123,6 +127,6 @@ def test_parties_must_have_the_same_settings() -> None:
     assert {e.phase for e in outcome.ledger} == {"agree"}
 
 
-@pytest.mark.parametrize("summing", [None, fc.Hub(), fc.Tree("cycle")])
-def test_laws_of_protocols(summing: Any) -> None:
-    check_protocol(programs(summing=summing))
+@pytest.mark.parametrize("summation", [None, fc.Hub(), fc.Tree("cycle")])
+def test_laws_of_protocols(summation: Any) -> None:
+    check_protocol(programs(summation=summation))

@@ -77,8 +77,8 @@ def test_bytes_of_a_gather(traffic: Any, width: int) -> None:
         {"training": "tied"},
         {"training": "joint"},
         {"head": "vote", "training": "averaged"},
-        {"align": None, "graph": "complete", "summing": fc.Secret()},
-        {"align": None, "graph": "complete", "summing": fc.Hub()},
+        {"align": None, "graph": "complete", "summation": fc.Secret()},
+        {"align": None, "graph": "complete", "summation": fc.Hub()},
     ],
     ids=str,
 )
@@ -89,12 +89,12 @@ def test_laws(options: dict[str, Any]) -> None:
         check_protocol(programs, without=["processes"])
 
 
-@pytest.mark.parametrize("summing", [None, fc.Hub()], ids=str)
-def test_laws_where_one_party_holds_labels_alone(summing: Any) -> None:
+@pytest.mark.parametrize("summation", [None, fc.Hub()], ids=str)
+def test_laws_where_one_party_holds_labels_alone(summation: Any) -> None:
     tables = {p.name: p.table for p in owners(())}
     ids = np.array([f"row {r}" for r in range(ROWS)])
     tables["office"] = fc.Table.of({"row": ids, "event": EVENT}, row_id="row")
-    options = {"align": None, "graph": "complete", "summing": summing, "share_target": True}
+    options = {"align": None, "graph": "complete", "summation": summation, "share_target": True}
     model, engine = fitted(fc.Federation(tables), **options)
     assert model.score(fc.Federation(tables)) > 0.4
     assert [e.receiver for e in model.queries_ if "office" in (e.sender, e.receiver)] == []

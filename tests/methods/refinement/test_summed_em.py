@@ -139,7 +139,7 @@ def programs(
         if impossible and "age" in table.names:
             values[:2, table.schema.index("age")] = impossible
         given = {"view": view, "listed": fc.Table(table.schema, values), "every": table}
-        ways = {"members": tuple(own), "summing": Secret(key=key(party)), "rounds": rounds}
+        ways = {"members": tuple(own), "summation": Secret(key=key(party)), "rounds": rounds}
         ways |= {"share": share, "lots": np.arange(len(table)) / len(table)}
         made[party] = Program(role.client, given | ({} if plain else ways))
     return made

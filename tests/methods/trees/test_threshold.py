@@ -58,14 +58,14 @@ def test_weights_are_rows_counted_more_than_once() -> None:
     assert np.array_equal(weighted.counts(), repeated.counts())
 
 
-@pytest.mark.parametrize("summing", [Hub(), Tree("path")])
-def test_all_learn_one_threshold_of_all_rows(summing: Any) -> None:
+@pytest.mark.parametrize("summation", [Hub(), Tree("path")])
+def test_all_learn_one_threshold_of_all_rows(summation: Any) -> None:
     parties = ("p", "q", "r")
     own: dict[str, Judged | None] = {n: judged(i, 30 + i) for i, n in enumerate(parties)}
     flows = {
         n: Program(
             threshold.by_counts,
-            {"me": n, "own": own.get(n), "parties": parties, "summing": summing},
+            {"me": n, "own": own.get(n), "parties": parties, "summation": summation},
         )
         for n in (*parties, COORDINATOR)
     }

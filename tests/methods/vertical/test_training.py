@@ -14,14 +14,14 @@ from sklearn.mixture import GaussianMixture
 import fedcircuits as fc
 from fedcircuits.estimators.vertical import VerticalGaussianMixture
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
 from fedcircuits.federation.wire import encode
 from tests.methods.vertical.mixtures import NAMES, Held, blocks_of, central, clustered, federation
 
 X = clustered()
 STARTS = X[[3, 50, 120]]
-SUMMATIONS: dict[str, Summing] = {
+SUMMATIONS: dict[str, Summation] = {
     "hub": Hub(),
     "tree": Tree("path"),
     "chebyshev": Chebyshev("cycle", tolerance=1e-13),

@@ -1,29 +1,45 @@
-"""What a group of parties does together: gather, broadcast, and adding up arrays.
+"""Adding up arrays over parties. A protocol asks for a sum; the summation decides how it is made,
+and so who learns what.
 
-A protocol asks for a sum; a ``Summation`` decides how it is made, and so who learns what. The user
-chooses with a ``Summing``, a recipe that travels in programs: ``Hub()``, ``Tree("cycle")``.
+``Summation`` is the user's choice, a value that travels in programs: ``Hub()``, ``Tree("cycle")``,
+``Secret()``. Its ``at`` gives one member's end of it, a ``Collective``, which protocols use without
+knowing which one it is:
 
-    total = yield from summation.sum("em/terms/3", own, "terms of rows", then=normalised)
-    stop = yield from summation.told("em/stop/3", decision)
+    total = yield from collective.sum("em/terms/3", terms, "terms of rows", then=normalised)
+    stop = yield from collective.agree("em/stop/3", decision)
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.errors import FederationError, ProtocolError
-from fedcircuits.federation.flow import Flow, expect, recv_payload, send_payload
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.flow import Flow, broadcast, receive, recv_payload, send, send_payload
+from fedcircuits.federation.messages import AnyNumbers, Message, Reals, require_shape
 from fedcircuits.federation.wire import Encoded, Payload, encode
 
 Traffic: TypeAlias = Literal["float64", "float32"]
 Floats: TypeAlias = npt.NDArray[np.floating]
 Then: TypeAlias = Callable[[Array], Array]
+
+
+class Addend(Message, frozen=True):
+    """Numbers to add up, or what came of adding up; the tag is the protocol's."""
+
+    values: Reals
+
+
+class Decision(Message, frozen=True):
+    """What the leader has decided, for everybody; the tag is the protocol's."""
+
+    values: AnyNumbers
 
 
 def gather_payloads(members: Sequence[str], tag: str) -> Flow[dict[str, Payload]]:
@@ -43,7 +59,7 @@ def broadcast_payload(
         yield from send_payload(member, tag, once, reveals)
 
 
-class Summation(Protocol):
+class Collective(Protocol):
     """One member's end of adding up. What it returns is read-only, and float64 after a sum."""
 
     def sum(
@@ -56,7 +72,7 @@ class Summation(Protocol):
         """
         ...
 
-    def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
         """Every member ends up with the leader's array, bit for bit: one agreed decision.
 
         The others' values do not matter, and the leader's is never rounded.
@@ -64,15 +80,30 @@ class Summation(Protocol):
         ...
 
 
-@runtime_checkable
-class Summing(Protocol):
-    """The choice of a way to add up: a frozen dataclass that makes each member's end of it."""
+class Summation(ABC):
+    """How parties add up: a frozen dataclass that makes each member's end of it."""
 
+    hides: ClassVar[bool] = False  # whether nobody sees the array of a single party
+    exact: ClassVar[bool] = True  # whether all members end up with the same bits
+
+    @abstractmethod
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
         """Who runs a flow. A member that is no party contributes zeros."""
-        ...
 
-    def at(self, me: str, members: Sequence[str]) -> Summation: ...
+    @abstractmethod
+    def at(self, me: str, members: Sequence[str]) -> Collective:
+        """One member's end."""
+
+    def prepare(self, name: str) -> None:  # noqa: B027  (most have nothing to check)
+        """Check what a user gave as the argument ``name``, before parties start."""
+
+    def for_party(self) -> Summation:
+        """What one party gets: with a key of its own for this run, if it deals shares."""
+        return self
+
+    def without_lost(self, parties: Sequence[str], remaining: Sequence[str]) -> Summation:
+        """The same without some parties; an error if the others cannot add up without them."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +120,37 @@ class HubSum:
     ) -> Flow[Array]:
         shape = np.shape(value)
         if self.me != self.hub:
-            yield from send_payload(self.hub, tag, packed(value, self.dtype, tag), reveals)
-            result = yield from recv_payload(self.hub, tag)
-            return numbers(result, None if then else shape, self.hub, tag)
+            yield from send(self.hub, Addend(packed(value, self.dtype, tag)), tag, reveals)
+            return (yield from addend(self.hub, None if then else shape, tag))
         total = np.array(value, dtype=np.float64)
         for other in self._others:
-            total += numbers((yield from recv_payload(other, tag)), shape, other, tag)
+            total += yield from addend(other, shape, tag)
         result = packed(total if then is None else then(total), self.dtype, tag)
-        yield from broadcast_payload(self._others, tag, result, of_sum(reveals, then))
+        yield from broadcast(self._others, Addend(result), tag, of_sum(reveals, then))
         return settled(result)
 
-    def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
         if self.me != self.hub:
-            return numbers((yield from recv_payload(self.hub, tag)), None, self.hub, tag, keep=True)
-        yield from broadcast_payload(self._others, tag, np.asarray(value), reveals)
+            return (yield from decision(self.hub, tag))
+        yield from broadcast(self._others, Decision(np.asarray(value)), tag, reveals)
         return frozen(np.asarray(value))
 
     @property
     def _others(self) -> list[str]:
         return [m for m in self.members if m != self.hub]
+
+
+def addend(sender: str, shape: tuple[int, ...] | None, tag: str) -> Flow[Array]:
+    """The sender's numbers as float64; of the shape, if there is one."""
+    values = (yield from receive(sender, Addend, tag)).values
+    if shape is not None:
+        require_shape(values, shape, sender, tag, "values")
+    return frozen(values.astype(np.float64, copy=False))
+
+
+def decision(sender: str, tag: str) -> Flow[Array]:
+    """What the sender has decided, as it is."""
+    return frozen((yield from receive(sender, Decision, tag)).values)
 
 
 def of_sum(reveals: str, then: Then | None) -> str:
@@ -117,7 +160,7 @@ def of_sum(reveals: str, then: Then | None) -> str:
     return f"the sum of {reveals}" if then is None else f"what follows from the sum of {reveals}"
 
 
-def packed(value: Array, dtype: Traffic, tag: str) -> Floats:
+def packed(value: Array, dtype: Traffic, tag: str) -> Array:
     """As it travels; numbers that float32 cannot hold are refused."""
     plain = np.asarray(value, dtype=np.float64)
     if dtype == "float64":
@@ -129,10 +172,10 @@ def packed(value: Array, dtype: Traffic, tag: str) -> Floats:
             f"{tag!r} has numbers up to {np.abs(plain[np.isfinite(plain)]).max():.3g}, float32 "
             "ends at 3.4e38: add up with dtype='float64', or scale them"
         )
-    return small
+    return small  # type: ignore[return-value]
 
 
-def settled(result: Floats) -> Array:
+def settled(result: Array) -> Array:
     """What everybody has, from what travelled."""
     return frozen(result.astype(np.float64, copy=False))
 
@@ -141,19 +184,3 @@ def frozen(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def numbers(
-    found: Payload, shape: tuple[int, ...] | None, sender: str, tag: str, keep: bool = False
-) -> Array:
-    """The sender's numbers, as float64 unless kept as they are; of the shape, if there is one."""
-    array = expect(found, np.ndarray, sender, tag)
-    if array.dtype.kind not in "biuf":
-        raise ProtocolError(
-            f"{sender} sent an array of {array.dtype} under {tag!r}, expected numbers"
-        )
-    if shape is not None and array.shape != shape:
-        raise ProtocolError(
-            f"{sender} added an array of shape {array.shape} under {tag!r}, expected {shape}"
-        )
-    return array if keep else settled(array)

@@ -13,13 +13,16 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.flow import Flow, recv_payload, send_payload
+from fedcircuits.federation.flow import Flow, broadcast, receive, send
+from fedcircuits.federation.messages import require_shape
 from fedcircuits.federation.sums.collectives import (
+    Addend,
+    Decision,
     Then,
     Traffic,
-    broadcast_payload,
+    addend,
+    decision,
     frozen,
-    numbers,
     of_sum,
     packed,
     settled,
@@ -42,19 +45,20 @@ class TreeSum:
         total, shape = np.array(value, dtype=np.float64), np.shape(value)
         children = self.tree.children[self.me]
         for child in children:
-            total += numbers((yield from recv_payload(child, tag)), shape, child, tag)
+            total += yield from addend(child, shape, tag)
         if self.me == self.tree.root:
             result = packed(total if then is None else then(total), self.dtype, tag)
         else:
             told = f"sums of a branch, of {reveals}" if children and reveals else reveals
             parent = self.tree.parents[self.me]
-            yield from send_payload(parent, tag, packed(total, self.dtype, tag), told)
-            found = yield from recv_payload(parent, tag)
-            result = numbers(found, None if then else shape, parent, tag, keep=True)
-        yield from broadcast_payload(children, tag, result, of_sum(reveals, then))
+            yield from send(parent, Addend(packed(total, self.dtype, tag)), tag, told)
+            result = (yield from receive(parent, Addend, tag)).values
+            if then is None:
+                require_shape(result, shape, parent, tag, "values")
+        yield from broadcast(children, Addend(result), tag, of_sum(reveals, then))
         return settled(result)
 
-    def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
         return (yield from flood(self.me, self.tree, tag, value, reveals))
 
 
@@ -103,14 +107,14 @@ class GossipSum:
             heard[...] = 0.0
         np.subtract(x, known, out=scratch)
         sent = packed(scratch, self.dtype, tag)
-        yield from broadcast_payload([n for n, _ in self.weights], tag, sent, reveals)
+        yield from broadcast([n for n, _ in self.weights], Addend(sent), tag, reveals)
         known += sent
         for neighbour, share in self.weights:
-            found = yield from recv_payload(neighbour, tag)
-            np.multiply(numbers(found, x.shape, neighbour, tag), share, out=scratch)
+            values = yield from addend(neighbour, x.shape, tag)
+            np.multiply(values, share, out=scratch)
             heard += scratch
 
-    def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
         return (yield from flood(self.me, self.tree, tag, value, reveals))
 
 
@@ -118,7 +122,6 @@ def flood(me: str, tree: SpanningTree, tag: str, value: Array, reveals: str) -> 
     """The root's array from parent to child, unchanged."""
     array = np.asarray(value)
     if me != tree.root:
-        parent = tree.parents[me]
-        array = numbers((yield from recv_payload(parent, tag)), None, parent, tag, keep=True)
-    yield from broadcast_payload(tree.children[me], tag, array, reveals)
+        array = yield from decision(tree.parents[me], tag)
+    yield from broadcast(tree.children[me], Decision(array), tag, reveals)
     return frozen(array)

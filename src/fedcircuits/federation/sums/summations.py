@@ -21,15 +21,16 @@ so that rounding shrinks as values settle, and the tolerance holds as with float
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.sums.collectives import HubSum, Traffic
+from fedcircuits.federation.sums.collectives import HubSum, Summation, Traffic
 from fedcircuits.federation.sums.consensus import (
     Schedule,
     chebyshev_schedule,
@@ -37,7 +38,7 @@ from fedcircuits.federation.sums.consensus import (
     weight,
 )
 from fedcircuits.federation.sums.peers import GossipSum, TreeSum
-from fedcircuits.federation.sums.topology import Graph, Topology, plain, spanning_tree
+from fedcircuits.federation.sums.topology import Graph, Links, Topology, plain, spanning_tree
 
 UNITS: dict[Traffic, float] = {"float64": 0.0, "float32": 2.0**-24}  # by which gossip is rounded
 
@@ -55,7 +56,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Hub:
+class Hub(Summation):
     """A server adds up: 2 messages for every party, exact, and nobody waits for more than one.
 
     The server learns every party's array, the parties only the result. Its flow runs as
@@ -87,7 +88,7 @@ class Hub:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Summation):
     """Sums go up a spanning tree of the graph and the result comes down: 2 (N − 1) messages, exact.
 
     The tree is one of shortest ways to a party in the middle. A party learns the sum of each branch
@@ -112,17 +113,22 @@ class Tree:
         _check_member(me, members)
         return TreeSum(me, spanning_tree(Topology.of(self.graph, members)), self.dtype)
 
+    def without_lost(self, parties: Sequence[str], remaining: Sequence[str]) -> Tree:
+        return replace(self, graph=_remaining(self.graph, parties, remaining))
+
     def cost(self, members: Sequence[str]) -> Cost:
         tree = spanning_tree(Topology.of(self.graph, members))
         return Cost(2 * tree.depth, 2 * (len(members) - 1))
 
 
 @dataclass(frozen=True, slots=True)
-class Gossip(ABC):
+class Gossip(Summation):
     """Rounds in which every party sends its running average to all its neighbours.
 
     With ``rounds`` the number of rounds is given, and ``cost`` says which error to reckon with.
     """
+
+    exact: ClassVar[bool] = False
 
     graph: Graph
     tolerance: float = 1e-10
@@ -154,6 +160,9 @@ class Gossip(ABC):
             spanning_tree(topology, topology.names[0]),
             self.dtype,
         )
+
+    def without_lost(self, parties: Sequence[str], remaining: Sequence[str]) -> Gossip:
+        return replace(self, graph=_remaining(self.graph, parties, remaining))
 
     def cost(self, members: Sequence[str]) -> Cost:
         topology = Topology.of(self.graph, members)
@@ -195,6 +204,14 @@ class Metropolis(Gossip):
 
     def schedule(self, topology: Topology) -> Schedule:
         return metropolis_schedule(topology, self.tolerance, self.rounds, UNITS[self.dtype])
+
+
+def _remaining(graph: Graph, parties: Sequence[str], remaining: Sequence[str]) -> Graph:
+    """The graph without lost parties."""
+    if tuple(parties) == tuple(remaining):
+        return graph
+    edges = Topology.of(graph, parties).edges
+    return Links(tuple(remaining), tuple((a, b) for a, b in edges if {a, b} <= set(remaining)))
 
 
 def _check_member(me: str, members: Sequence[str]) -> None:

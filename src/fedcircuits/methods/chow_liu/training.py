@@ -25,7 +25,7 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import TableError
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
 from fedcircuits.learning.spn.independence import Index, OneHot, pair_tables
 from fedcircuits.methods.private_forest.agreement import agreed_table
@@ -35,28 +35,28 @@ TREE = "Chow–Liu tree"
 
 
 def member(
-    party: Party, members: tuple[str, ...], summing: Summing, smoothing: float
+    party: Party, members: tuple[str, ...], summation: Summation, smoothing: float
 ) -> Flow[tuple[Circuit, Parameters]]:
     """One party: the tree of all rows, and its parameters."""
-    taking = summing.members(members)
+    taking = summation.members(members)
     table = yield from agreed_table(party, members, {"smoothing": smoothing}, TREE, least=1)
     hot = OneHot.of(table.values, table.schema.variables)
     own = yield from compute("counting pairs of values", lambda: _above(pair_tables(hot.matrix)))
     if party.name == members[0] and COORDINATOR in taking:
         yield from send_payload(COORDINATOR, "count/size", len(own), "how many counts there are")
-    summation = summing.at(party.name, taking)
-    total = np.rint((yield from summation.sum("count/pairs", own, COUNTS)))
+    collective = summation.at(party.name, taking)
+    total = np.rint((yield from collective.sum("count/pairs", own, COUNTS)))
     if not total.any():
         raise TableError("every value of all parties is missing: there is nothing to learn from")
     return chow_liu_circuit(table.schema, _both(total, hot.starts), hot.starts, smoothing)
 
 
-def server(members: tuple[str, ...], summing: Summing) -> Flow[None]:
+def server(members: tuple[str, ...], summation: Summation) -> Flow[None]:
     """The coordinator of a hub, which holds no rows and adds nothing."""
     first = members[0]
     size = expect((yield from recv_payload(first, "count/size")), int, first, "count/size")
-    summation = summing.at(COORDINATOR, summing.members(members))
-    yield from summation.sum("count/pairs", np.zeros(size), COUNTS)
+    collective = summation.at(COORDINATOR, summation.members(members))
+    yield from collective.sum("count/pairs", np.zeros(size), COUNTS)
 
 
 def _above(tables: Array) -> Array:

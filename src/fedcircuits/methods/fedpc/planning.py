@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from fedcircuits.federation.federation import Subspace
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.federation.wire import Json
@@ -46,7 +46,7 @@ class Plan:
     refine: int = 0  # rounds of EM over weights and leaves, across the parties
     validation: float = 0.0  # the share of its rows that they hold back to stop by
     seed: int = 0
-    summation: Summing = field(default=HUB, repr=False)  # Secret: counts are on shares, too
+    summation: Summation = field(default=HUB, repr=False)  # Secret: counts are on shares, too
 
 
 @dataclass(frozen=True, slots=True)

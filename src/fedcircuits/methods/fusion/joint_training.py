@@ -46,7 +46,7 @@ def tie(me: str, members: Sequence[str], job: Job, every: bool) -> Flow[Encoder]
     """Every owner's part of tied training."""
     session = Session(job)
     summation = HubSum(me, tuple(members), members[0])
-    start = yield from summation.told(
+    start = yield from summation.agree(
         "tie/start", session.weights.astype(np.float64), "weights to begin with"
     )
     session.with_weights(np.asarray(start))

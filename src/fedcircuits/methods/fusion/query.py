@@ -38,8 +38,8 @@ def respond(
     vectors = yield from compute("encoding its rows", lambda: view.vectors(party.table))
     own = tokens(ids_of(party.table, party), key)
     shown = masked(vectors, plan.clip, plan.noise, party.name, key)
-    if plan.summing is not None and not view.votes:
-        order = yield from fusion_sums.give(party.name, members, plan.summing, own, shown, {}, {})
+    if plan.summation is not None and not view.votes:
+        order = yield from fusion_sums.give(party.name, members, plan.summation, own, shown, {}, {})
     else:
         order, message = by_token(own, shown, plan.traffic)
         what = f"{'predictions' if view.votes else 'representations'} of single rows"
@@ -56,8 +56,8 @@ def respond(
 
 def ask(view: FusionView, members: Sequence[str], askers: Sequence[str], plan: Plan) -> Flow[None]:
     """The coordinator predicts rows that owners have sent, and tells those who ask."""
-    if plan.summing is not None:
-        summed = yield from fusion_sums.take(members, plan.summing)
+    if plan.summation is not None:
+        summed = yield from fusion_sums.take(members, plan.summation)
         rows, where = summed.rows, summed.where
     else:
         rows, where = yield from _gathered(members, view.owners, view.width)

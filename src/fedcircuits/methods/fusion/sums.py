@@ -24,10 +24,9 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, expect, recv_payload, send_payload
 from fedcircuits.federation.sums.collectives import (
-    Summing,
+    Summation,
     broadcast_payload,
     gather_payloads,
-    numbers,
 )
 from fedcircuits.federation.tokens import Labels, Tokens, matched
 from fedcircuits.federation.wire import AnyArray
@@ -45,7 +44,7 @@ class Summed:
 
 
 def give(
-    me: str, members: Sequence[str], summing: Summing, own: Tokens, values: Array,
+    me: str, members: Sequence[str], summation: Summation, own: Tokens, values: Array,
     columns: Mapping[str, AnyArray], others: Mapping[str, AnyArray],
 ) -> Flow[Labels]:  # fmt: skip
     """An owner's part; the order in which the coordinator knows its rows."""
@@ -65,8 +64,8 @@ def give(
         array[np.searchsorted(union, own)] = np.concatenate(
             [np.where(there, values, 0.0), there], axis=1
         )
-    everybody = summing.members(members)
-    total = yield from summing.at(me, everybody).sum(
+    everybody = summation.members(members)
+    total = yield from summation.at(me, everybody).sum(
         "sum/rows", array, "representations of single rows"
     )
     if COORDINATOR not in everybody and me == members[0]:
@@ -75,7 +74,7 @@ def give(
     return order
 
 
-def take(members: Sequence[str], summing: Summing) -> Flow[Summed]:
+def take(members: Sequence[str], summation: Summation) -> Flow[Summed]:
     """The coordinator's part."""
     found = yield from gather_payloads(members, "sum/tokens")
     sent = {p: expect(found[p], dict, p, "sum/tokens") for p in members}
@@ -92,13 +91,13 @@ def take(members: Sequence[str], summing: Summing) -> Flow[Summed]:
     union = np.unique(np.concatenate(owned))
     told: dict[str, AnyArray] = {"tokens": union, "width": np.array([width])}
     yield from broadcast_payload(members, "sum/union", told, "tokens of rows that others hold")
-    shape, everybody = (len(union), width + 1), summing.members(members)
+    shape, everybody = (len(union), width + 1), summation.members(members)
     if COORDINATOR in everybody:
-        end = summing.at(COORDINATOR, everybody)
+        end = summation.at(COORDINATOR, everybody)
         total = yield from end.sum("sum/rows", np.zeros(shape), "representations of single rows")
     else:
         heard = yield from recv_payload(members[0], "sum/total")
-        total = numbers(heard, shape, members[0], "sum/total")
+        total = expect(heard, np.ndarray, members[0], "sum/total")
     count = np.rint(total[:, -1:])
     mean = (total[:, :-1] / np.maximum(count, 1)).astype(np.float32)
     return Summed(Gathered(mean[None], count > 0), matched(owned), sent, width)

@@ -42,7 +42,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree, in_agreed
 from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
 from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import Summing, broadcast_payload, gather_payloads
+from fedcircuits.federation.sums.collectives import Summation, broadcast_payload, gather_payloads
 from fedcircuits.federation.tokens import Tokens, tokens
 from fedcircuits.federation.wire import AnyArray, Json
 from fedcircuits.learning.encoders.apart import Goal
@@ -90,7 +90,7 @@ class Plan:
     given: Array | None = None  # a graph (owners, owners)
     seed: int = 0
     training: Literal["apart"] | Together = "apart"
-    summing: Summing | None = None  # owners add representations up, and show no other
+    summation: Summation | None = None  # owners add representations up, and show no other
 
     @property
     def operation(self) -> str:
@@ -203,10 +203,10 @@ def _give(
     name, reading = task.target.name, getattr(encoder, "reading_", None)
     names = [n for n in (*task.table.names, *task.table.series) if n != name]
     read = np.asarray(names if reading is None else reading.names, dtype=np.str_)
-    if plan.summing is not None:
+    if plan.summation is not None:
         others = {"columns": read}
         yield from fusion_sums.give(
-            party.name, task.members, plan.summing, own, shown, columns, others
+            party.name, task.members, plan.summation, own, shown, columns, others
         )
         return
     _, message = by_token(own, shown, plan.traffic, **columns)
@@ -249,8 +249,8 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
         joint = yield from fusion_together.lead(
             members, target, plan.settings, plan.seed, plan.given, plan.training == "joint"
         )
-    if plan.summing is not None:
-        summed = yield from fusion_sums.take(members, plan.summing)
+    if plan.summation is not None:
+        summed = yield from fusion_sums.take(members, plan.summation)
         sent, whole = summed.sent, Joined(summed.rows, summed.where)
         widths = {p: summed.width for p in members if sent[p]["width"][0]}
     else:

@@ -22,7 +22,7 @@ from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.federation.flow import Flow, compute
-from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.sums.collectives import Collective
 from fedcircuits.learning.em import Schedule
 from fedcircuits.methods.private_forest.forests import RULES
 
@@ -84,7 +84,7 @@ class Learning:
 
 
 def learned_together(
-    summation: Summation,
+    summation: Collective,
     structures: Sequence[Learning],
     rows: Array,
     held: Array,

@@ -53,7 +53,7 @@ from fedcircuits.errors import FederationError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
 from fedcircuits.federation.placement import Joint, View
-from fedcircuits.federation.sums.collectives import Summation, Summing, broadcast_payload
+from fedcircuits.federation.sums.collectives import Collective, Summation, broadcast_payload
 from fedcircuits.federation.wire import AnyArray, Encoded, Json, encode
 from fedcircuits.methods.refinement.circuits_on_wire import Learned, off_wire, on_wire
 from fedcircuits.methods.refinement.leaf_em import EMLeaf, Moments
@@ -156,7 +156,7 @@ def client(
     view: View,
     rows: Table,
     members: Sequence[str],
-    summing: Summing,
+    summation: Summation,
     rounds: int,
     stamp: str,
     lots: Array,
@@ -165,7 +165,7 @@ def client(
     ``lots``: from 0 to 1 for every row; those below the share are held back."""
     if not view.allow_collect:
         raise FederationError(f"{view.me} was asked for its leaves, which may not leave it")
-    me, first, taking = view.me, members[0], summing.members(members)
+    me, first, taking = view.me, members[0], summation.members(members)
     graph = expect(
         (yield from recv_payload(COORDINATOR, "em/graph")), dict, COORDINATOR, "em/graph"
     )
@@ -179,7 +179,7 @@ def client(
         yield from send_payload(
             COORDINATOR, "em/size", size, "how many statistics its circuits have"
         )
-    mark, heard = _mark(stamp, graph, told), _Heard(summing.at(me, taking), rounds, graph["held"])
+    mark, heard = _mark(stamp, graph, told), _Heard(summation.at(me, taking), rounds, graph["held"])
     for t in heard.sums:
         work = whole.counted if t < rounds else whole.headed
         own = yield from compute(f"counting its rows, round {t} ({mark:08x})", work)
@@ -210,7 +210,7 @@ class _Heard:
     """What a member of the sums hears in them. With rows held back, there is one sum more than
     rounds: it judges the last."""
 
-    def __init__(self, summation: Summation, rounds: int, held: float) -> None:
+    def __init__(self, summation: Collective, rounds: int, held: float) -> None:
         self.summation, self.rounds, self.held = summation, rounds, held
         self.sums = range(rounds + 1 if held else rounds)
         self.history: list[float] = []  # of rows learned from, before every round
@@ -258,17 +258,17 @@ def _mark(stamp: str, graph: Mapping[str, object], told: Mapping[str, Message]) 
 
 
 def coordinator(
-    joint: Joint, members: Sequence[str], summing: Summing, rounds: int, held: float = 0.0
+    joint: Joint, members: Sequence[str], summation: Summation, rounds: int, held: float = 0.0
 ) -> Flow[Refined]:
     """``held``: the share of rows that every party holds back."""
-    first, taking = members[0], summing.members(members)
+    first, taking = members[0], summation.members(members)
     weights = {n: own[WEIGHT].tolist() for n, own in joint.parameters.values.items()}
     graph = cast(Json, {"circuit": joint.circuit.to_json(), "weights": weights, "held": held})
     about = "the graph above the leaves and its weights: how many rows each of them stands for"
     yield from broadcast_payload(members, "em/graph", graph, about)
     if COORDINATOR in taking:
         size = expect((yield from recv_payload(first, "em/size")), int, first, "em/size")
-        heard = _Heard(summing.at(COORDINATOR, taking), rounds, held)
+        heard = _Heard(summation.at(COORDINATOR, taking), rounds, held)
         for t in heard.sums:
             yield from heard.total(t, np.zeros(size if t < rounds else HEAD))
             if heard.ends:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.placement import Joint
-from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.sums.collectives import Collective
 
 FEW = 50
 PATIENCE = 2
@@ -75,8 +75,8 @@ class Judge:
         self.history.append(likelihood)
         return better, len(self.history) - 1 - int(np.argmax(self.history)) >= PATIENCE
 
-    def agreed(self, tag: str, likelihood: float, summation: Summation) -> Flow[tuple[bool, bool]]:
+    def agreed(self, tag: str, likelihood: float, summation: Collective) -> Flow[tuple[bool, bool]]:
         """The same, by one member for all: their last bits may differ."""
         own = np.array(self.verdict(likelihood))
-        better, ends = yield from summation.told(tag, own, JUDGED)
+        better, ends = yield from summation.agree(tag, own, JUDGED)
         return bool(better), bool(ends)

@@ -46,7 +46,7 @@ from fedcircuits.errors import FederationError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
 from fedcircuits.federation.placement import Joint, View
-from fedcircuits.federation.sums.collectives import Summation, Summing, gather_payloads
+from fedcircuits.federation.sums.collectives import Collective, Summation, gather_payloads
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.federation.wire import AnyArray, Json
 from fedcircuits.methods.refinement.leaf_em import EMLeaf, Moments
@@ -149,7 +149,7 @@ def client(
     listed: Table,
     every: Table,
     members: Sequence[str],
-    summing: Summing,
+    summation: Summation,
     rounds: int,
     stamp: str = "",
     share: float = 0.0,
@@ -168,9 +168,9 @@ def client(
     learned = view.parameters.circuits
     leaves = {leaf.name: EMLeaf(learned[leaf.name], shared, moments, every) for leaf in view.leaves}
     parts = _Parts(graph, leaves, len(shared))
-    summation = summing.at(view.me, summing.members(members))
+    collective = summation.at(view.me, summation.members(members))
     own = np.zeros(len(places)) if lots is None else lots[places]
-    held = yield from _held(own, share if rounds else 0.0, summation)
+    held = yield from _held(own, share if rounds else 0.0, collective)
     heard = zlib.crc32(shared.values.tobytes(), zlib.crc32(stamp.encode()))
     heard = zlib.crc32(held.tobytes(), heard)
     judge = Judge()
@@ -178,8 +178,8 @@ def client(
     for t in range(rounds + 1):
         step = f"evaluating shared rows, sum {t} ({heard:08x})"
         parts.logs = yield from compute(step, parts.evaluate)
-        total = _possible((yield from summation.sum(f"em/values/{t}", parts.values(), VALUES)))
-        better, ends = yield from _judged(t, parts, total, held, judge, summation)
+        total = _possible((yield from collective.sum(f"em/values/{t}", parts.values(), VALUES)))
+        better, ends = yield from _judged(t, parts, total, held, judge, collective)
         if better:
             stays, state = t, parts.state()
         if ends or t == rounds:
@@ -190,7 +190,7 @@ def client(
     if held.any():
         parts.restore(state)
     else:
-        yield from _weights_alone(parts, summation, total, history)
+        yield from _weights_alone(parts, collective, total, history)
     yield from _tell(view.me == members[0], parts, history, judge)
     if not stays:
         return view
@@ -198,18 +198,18 @@ def client(
     return replace(view, parameters=Parameters({}, after), _ready={})
 
 
-def _held(lots: Array, share: float, summation: Summation) -> Flow[Mask]:
+def _held(lots: Array, share: float, summation: Collective) -> Flow[Mask]:
     """Which of the shared rows are held back (rows,), by the lots of one of the clients."""
     if not holding(len(lots), share):
         return np.zeros(len(lots), np.bool_)
-    found = yield from summation.told("em/held", drawn(lots, share).astype(np.float64), HELD)
+    found = yield from summation.agree("em/held", drawn(lots, share).astype(np.float64), HELD)
     if found.shape != (len(lots),) or not 0 < np.count_nonzero(found) < len(lots):
         raise ProtocolError(f"no choice of {len(lots)} rows was told under 'em/held'")
     return found.astype(np.bool_)
 
 
 def _judged(
-    t: int, parts: _Parts, total: Array, held: Mask, judge: Judge, summation: Summation
+    t: int, parts: _Parts, total: Array, held: Mask, judge: Judge, summation: Collective
 ) -> Flow[tuple[bool, bool]]:
     if not held.any():
         return True, False
@@ -243,7 +243,7 @@ def _posterior(total: Array, root: Array, held: Mask, history: list[float]) -> A
 
 
 def _weights_alone(
-    parts: _Parts, summation: Summation, total: Array, history: list[float]
+    parts: _Parts, summation: Collective, total: Array, history: list[float]
 ) -> Flow[None]:
     """Only combinations with mixtures change, and have to be added up again."""
     held = np.zeros(parts.rows, np.bool_)
@@ -251,7 +251,7 @@ def _weights_alone(
         posterior = _posterior(total, parts.root, held, history)
         settled = len(history) > 1 and history[-1] - history[-2] < SETTLED
         told = np.array([settled])  # by one of them: last bits may differ between machines
-        if (yield from summation.told(f"em/settled/{t}", told, "whether EM has settled")).any():
+        if (yield from summation.agree(f"em/settled/{t}", told, "whether EM has settled")).any():
             break
         parts.maximise(posterior)
         if len(parts.moving):

@@ -1,7 +1,7 @@
 """Boosted trees of one party, or of several that hold the same columns and decide every split
 together: the trees are those of all their rows in one place, to the last bit.
 
-All members add up (Summation) and hear what follows; a hub's server is a member without rows.
+All members add up (Collective) and hear what follows; a hub's server is a member without rows.
 
     boost/classes     how many of a party's rows have which class. To all: the sums.
     boost/known/q     how many of its rows have a value of each number. To all: the sums.
@@ -27,7 +27,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.sums.collectives import Summation, Then
+from fedcircuits.federation.sums.collectives import Collective, Then
 from fedcircuits.methods.trees.flat_tree import FlatTree
 from fedcircuits.methods.trees.gradient_trees import (
     Cells,
@@ -70,12 +70,12 @@ class Alone:
         yield from ()
         return value if then is None else then(value)
 
-    def told(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
         yield from ()
         return value
 
 
-def grow(rows: Rows, base: Array, trees: int, summation: Summation) -> Flow[list[FlatTree]]:
+def grow(rows: Rows, base: Array, trees: int, summation: Collective) -> Flow[list[FlatTree]]:
     """``base`` (classes,): their shares in the weighted rows of all members."""
     edges = yield from _edges(rows, summation)
     cells = Cells.of(rows.schema, edges)
@@ -110,7 +110,7 @@ def grow_alone(rows: Rows, base: Array, trees: int) -> list[FlatTree]:
 # ---------------------------------------------------------------------- quantiles of all rows
 
 
-def _edges(rows: Rows, summation: Summation) -> Flow[list[Array]]:
+def _edges(rows: Rows, summation: Collective) -> Flow[list[Array]]:
     """Values that cut every number into cells.
 
     Half of them are quantiles of all rows, and half of the rows beside values so frequent that they
@@ -128,7 +128,7 @@ def _edges(rows: Rows, summation: Summation) -> Flow[list[Array]]:
     return [_values(np.unique(e[e > 0])) for e in np.hstack([every, others])]  # 0: of no rows
 
 
-def _quantiles(own: list[Whole], summation: Summation, of: str) -> Flow[Whole]:
+def _quantiles(own: list[Whole], summation: Collective, of: str) -> Flow[Whole]:
     """(numbers, edges): the least key that a share of the rows does not exceed, bit by bit."""
     count = np.array([len(k) for k in own], float)
     told = "how many rows have a value of each number"

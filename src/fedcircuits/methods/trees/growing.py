@@ -22,7 +22,7 @@ from sklearn.base import clone
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow, compute
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.methods.trees import boosting
 from fedcircuits.methods.trees.bag import base_of, multiply_trees
 from fedcircuits.methods.trees.flat_tree import FlatTree
@@ -142,12 +142,12 @@ def _growing(
 # ---------------------------------------------------------------------- boosted
 
 
-def boosted(own: Material, trees: int, group: Sequence[str], summing: Summing) -> Flow[Grove]:
+def boosted(own: Material, trees: int, group: Sequence[str], summation: Summation) -> Flow[Grove]:
     """``own.x`` has its columns in the order of all parties of the group."""
     tally = tally_of(own.y, own.target)
     if len(group) > 1:
-        members = summing.members(group)
-        found, tally = yield from _together(own, tally, trees, summing, own.party, members)
+        members = summation.members(group)
+        found, tally = yield from _together(own, tally, trees, summation, own.party, members)
     elif len(own.y):
         step = f"growing {own.party}'s trees ({own.stamp})"
         rows, base = _rows(own, tally), base_of(own.overall, tally)
@@ -160,22 +160,22 @@ def boosted(own: Material, trees: int, group: Sequence[str], summing: Summing) -
     return Grove(dict(zip(names, leaves, strict=True)), scopes, tally, boosted=True)
 
 
-def add_up(own: Material, trees: int, group: Sequence[str], summing: Summing) -> Flow[Array]:
+def add_up(own: Material, trees: int, group: Sequence[str], summation: Summation) -> Flow[Array]:
     """A server's part in a group, ``own`` without rows; returns the group's rows of every class."""
-    members, tally = summing.members(group), np.zeros(len(own.overall))
-    return (yield from _together(own, tally, trees, summing, own.party, members))[1]
+    members, tally = summation.members(group), np.zeros(len(own.overall))
+    return (yield from _together(own, tally, trees, summation, own.party, members))[1]
 
 
 def _together(
-    own: Material, tally: Array, trees: int, summing: Summing, me: str, members: Sequence[str]
+    own: Material, tally: Array, trees: int, summation: Summation, me: str, members: Sequence[str]
 ) -> Flow[tuple[list[FlatTree], Array]]:
-    summation = summing.at(me, members)
+    collective = summation.at(me, members)
     told = f"how many of its rows have which class of {own.target.name}"
-    whole = np.array((yield from summation.sum("boost/classes", tally, told)))
+    whole = np.array((yield from collective.sum("boost/classes", tally, told)))
     if not whole.sum():
         return [], whole
     rows = _rows(own, whole)
-    found = yield from boosting.grow(rows, base_of(own.overall, whole), trees, summation)
+    found = yield from boosting.grow(rows, base_of(own.overall, whole), trees, collective)
     return found, whole
 
 

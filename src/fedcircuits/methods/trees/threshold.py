@@ -4,7 +4,7 @@ rows: rare classes are seldom the more probable ones.
 Answers are of trees that have not seen the row (out of the bag) where there are such. Rows count by
 class as if classes had their overall shares everywhere.
 
-    decide/counts    where all trees read the same columns. Every party adds up (Summation) how many
+    decide/counts    where all trees read the same columns. Every party adds up how many
                      of its rows of each class its own trees rate at or above each of 199
                      thresholds; all learn the threshold. Whoever adds up learns these counts.
     decide/rows      where parties read other columns and rows have tokens. client → coordinator:
@@ -23,7 +23,7 @@ import numpy as np
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import Summing, gather_payloads
+from fedcircuits.federation.sums.collectives import Summation, gather_payloads
 from fedcircuits.federation.tokens import Labels, Tokens, matched
 from fedcircuits.federation.wire import AnyArray
 from fedcircuits.methods.trees.bag import Bag, fused
@@ -71,9 +71,11 @@ def best_threshold(counts: Array) -> Array:
 # ---------------------------------------------------------------------- counts
 
 
-def by_counts(me: str, own: Judged | None, parties: Sequence[str], summing: Summing) -> Flow[float]:
+def by_counts(
+    me: str, own: Judged | None, parties: Sequence[str], summation: Summation
+) -> Flow[float]:
     """One flow for parties and for a server, which has no rows."""
-    members = summing.members(parties)
+    members = summation.members(parties)
     counts = np.zeros((len(TRIED) + 1, 2))
     if own is not None:
         counts = np.vstack([own.counts(), own.totals()])
@@ -82,7 +84,7 @@ def by_counts(me: str, own: Judged | None, parties: Sequence[str], summing: Summ
         told = expect((yield from recv_payload(teller, tag)), np.ndarray, teller, tag)
         return float(told[0])
     said = "rows of each class that its trees rate above thresholds"
-    found = yield from summing.at(me, members).sum("decide/counts", counts, said, best_threshold)
+    found = yield from summation.at(me, members).sum("decide/counts", counts, said, best_threshold)
     if me == teller and COORDINATOR not in members:
         yield from send_payload(COORDINATOR, tag, np.array(found), "the threshold")
     return float(found[0])

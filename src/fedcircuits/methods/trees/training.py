@@ -55,7 +55,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree, in_agreed
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import Summing, broadcast_payload, gather_payloads
+from fedcircuits.federation.sums.collectives import Summation, broadcast_payload, gather_payloads
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels, tokens
 from fedcircuits.federation.wire import AnyArray, Json
@@ -90,7 +90,7 @@ class Plan:
     seed: int = 0
     grow: Grow = "bagged"
     threshold: bool = False
-    summing: Summing = field(default_factory=Hub)  # of groups that grow together
+    summation: Summation = field(default_factory=Hub)  # of groups that grow together
 
     def boosts(self, group: Sequence[str], target: Variable) -> bool:
         """Whether these parties, which hold the same columns, have boosted trees."""
@@ -204,7 +204,7 @@ def _grown(party: Party, task: _Task, plan: Plan, leaf: Predictor, own: Material
             f"{party.name} did not allow what it has learned to leave it, and trees that are grown "
             "together are known to all: Federation(…, allow_collect=True), or grow='auto'"
         )
-    return (yield from growing.boosted(own, plan.number(True), task.group, plan.summing))
+    return (yield from growing.boosted(own, plan.number(True), task.group, plan.summation))
 
 
 def _judge(
@@ -212,7 +212,7 @@ def _judge(
 ) -> Flow[None]:
     judged = yield from compute(f"judging rows ({own.stamp})", lambda: grove.judged(own))
     if not task.by_rows:
-        yield from threshold.by_counts(party.name, judged, task.members, plan.summing)
+        yield from threshold.by_counts(party.name, judged, task.members, plan.summation)
         return
     assert key is not None and task.table.row_ids is not None
     yield from threshold.tell_rows(judged, tokens(task.table.row_ids[~np.isnan(y)], key))
@@ -257,7 +257,7 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
     if plan.threshold and stand.by_rows:
         view = replace(view, threshold=(yield from threshold.by_rows(view, members)))
     elif plan.threshold:
-        best = yield from threshold.by_counts(COORDINATOR, None, members, plan.summing)
+        best = yield from threshold.by_counts(COORDINATOR, None, members, plan.summation)
         view = replace(view, threshold=best)
     busy = {p for own in grown for p in _group_of(stand, plan, target, own.party)}
     idle = [p for p in members if p not in busy and _features(stand.schemas[p], plan)]
@@ -303,12 +303,12 @@ def _groups(
 def _add_up(stand: _Stand, plan: Plan, target: Variable, overall: Array) -> Flow[None]:
     """The server's part where parties grow trees together."""
     for group in stand.groups:
-        if plan.together(group, target) and COORDINATOR in plan.summing.members(group):
+        if plan.together(group, target) and COORDINATOR in plan.summation.members(group):
             features = _features(stand.schemas[group[0]], plan)
             schema = stand.schema.select(n for n in stand.schema.names if n in features)
             nothing = Table(schema, np.zeros((0, len(schema))))
             own = Material(COORDINATOR, nothing, np.zeros(0), target, overall, "")
-            yield from growing.add_up(own, plan.number(True), group, plan.summing)
+            yield from growing.add_up(own, plan.number(True), group, plan.summation)
 
 
 def _group_of(stand: _Stand, plan: Plan, target: Variable, party: str) -> tuple[str, ...]:

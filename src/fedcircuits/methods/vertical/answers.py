@@ -24,7 +24,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
 from fedcircuits.federation.placement import View
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.methods.vertical.centres import Space
 from fedcircuits.methods.vertical.rows import gathered, leader_of, rows_of
@@ -104,16 +104,16 @@ def member(
     learned: Terms | None,
     components: int,
     then: Mixing | Best,
-    summing: Summing,
+    summation: Summation,
     secret: bytes,
     hubs: Sequence[Neighbourhood] = (),
 ) -> Flow[Array]:
     """What ``then`` says of the member's own rows (…, own rows), in the order of its table."""
-    members = summing.members(parties)
+    members = summation.members(parties)
     rows = yield from rows_of(me, parties, leader_of(members), party, None, secret)
     table = None if party is None else party.table.rows(rows.order)
     table, joined = yield from gathered(me, table, rows, hubs)
-    sums = Sums(summing.at(me, members), joined, components)
+    sums = Sums(summation.at(me, members), joined, components)
     terms = None
     if learned is not None and table is not None and table.names:
         values, model = _arranged(table, learned.schema), learned

@@ -30,7 +30,7 @@ import numpy as np
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.vertical.centres import Points, Space
@@ -68,13 +68,13 @@ def member(
     parties: Sequence[str],
     party: Party | None,
     plan: KMeansPlan,
-    summing: Summing,
+    summation: Summation,
     secret: bytes,
     weight: Array | None = None,
     hubs: Sequence[Neighbourhood] = (),
 ) -> Flow[Clustered]:
     """One member's side, whether it holds columns or not."""
-    members = summing.members(parties)
+    members = summation.members(parties)
     rows = yield from rows_of(me, parties, leader_of(members), party, weight, secret)
     table = None if party is None else party.table.rows(rows.order)
     table, joined = yield from gathered(me, table, rows, hubs)
@@ -82,7 +82,7 @@ def member(
     if table is not None and table.names:
         space = Space.of(table, joined.weight[joined.at], plan.standardise)
         points = space.points(table.values)
-    sums = Sums(summing.at(me, members), joined, plan.clusters)
+    sums = Sums(summation.at(me, members), joined, plan.clusters)
     best: Found | None = None
     for run in range(plan.n_init):
         rng = np.random.default_rng([plan.seed, run])
@@ -155,7 +155,7 @@ def lloyd(
         )  # fmt: skip
         new = result[:-1].astype(np.int64)
         changed, empty = float((new != labels).sum()), _empty(new, sums)
-        told = yield from sums.summation.told(
+        told = yield from sums.summation.agree(
             f"means/agreed/{name}/{t}", np.array([result[-1], changed, empty]), "sum of distances"
         )
         inertia, labels = float(told[0]), new

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.sums.collectives import Collective
 from fedcircuits.methods.vertical.rows import Rows
 
 LARGE = 1 << 20  # rows are told as two numbers, each exact in single precision
@@ -31,7 +31,7 @@ Terms = Callable[[slice], Array]  # (components, own rows) of a range of the mem
 class Sums:
     """One member's end of the sums over rows in the common order."""
 
-    summation: Summation
+    summation: Collective
     rows: Rows
     components: int
 
@@ -97,7 +97,7 @@ class Sums:
     ) -> Flow[int]:
         """The row that ``then`` (a ``row_code``) finds in a sum, as the leader has found it."""
         found = yield from self.summation.sum(f"{tag}/sum", value, reveals, then)
-        told = yield from self.summation.told(f"{tag}/row", found, "a row to begin at")
+        told = yield from self.summation.agree(f"{tag}/row", found, "a row to begin at")
         return int(told[0]) * LARGE + int(told[1])
 
     def worst(self, tag: str, terms: Terms | None, log_weights: Array, reveals: str) -> Flow[int]:

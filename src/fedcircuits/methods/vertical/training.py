@@ -38,7 +38,7 @@ import numpy as np
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, compute
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.methods.vertical.blocks import Block, State
 from fedcircuits.methods.vertical.centres import Space
 from fedcircuits.methods.vertical.kmeans import lloyd, seeded
@@ -68,13 +68,13 @@ def member(
     parties: Sequence[str],
     party: Party | None,
     plan: Plan,
-    summing: Summing,
+    summation: Summation,
     secret: bytes,
     weight: Array | None = None,
     start: Progress | None = None,
 ) -> Flow[Mixed]:
     """One member's side, whether it holds columns or not; ``weight``: of its own rows."""
-    members = summing.members(parties)
+    members = summation.members(parties)
     rows = yield from rows_of(me, parties, leader_of(members), party, weight, secret)
     if plan.batch_size is not None:
         rows = rows.shuffled(np.random.default_rng([plan.seed, 0]))
@@ -84,7 +84,7 @@ def member(
     if table is not None and table.names:
         weights = joined.weight[joined.at]
         block = Block.of(table, weights, dict(plan.leaves), plan.reg_covar)
-    end = End(plan, Sums(summing.at(me, members), joined, plan.components), table, block)
+    end = End(plan, Sums(summation.at(me, members), joined, plan.components), table, block)
     best, model = yield from _best(end, start)
     last = yield from _expected(end, model, end.sums.everything, "em/terms/final")
     return _mixed(me, party, end, rows, best, model, last)
@@ -254,5 +254,5 @@ def _agreed(end: End, total: float, size: Array, anew: int, name: str) -> Flow[t
     lacks = len(size) > 1 and size.min() < least and anew < len(size)
     empty = int(size.argmin()) if lacks else -1
     value = np.array([total / weight.sum(), empty])
-    told = yield from end.sums.summation.told(f"em/agreed/{name}", value, AGREED)
+    told = yield from end.sums.summation.agree(f"em/agreed/{name}", value, AGREED)
     return float(told[0]), int(told[1])

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from fedcircuits.errors import FedcircuitsError, FileError
-from fedcircuits.estimators.training import require_summing
-from fedcircuits.federation.sums.collectives import Summing
+from fedcircuits.estimators.training import require_summation
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
 from fedcircuits.federation.sums.topology import Links, Topology
 from fedcircuits.learning.stored import Fields, plain
@@ -22,15 +22,15 @@ KINDS: dict[str, type[Known]] = {
 }  # fmt: skip
 
 
-def summing_stored(summing: Summing | None) -> object:
-    if summing is None:
+def summation_stored(summation: Summation | None) -> object:
+    if summation is None:
         return None
-    kind = type(summing).__name__
-    if KINDS.get(kind) is not type(summing):
-        raise FileError(f"summing={kind} is a class of yours, which a file cannot hold")
+    kind = type(summation).__name__
+    if KINDS.get(kind) is not type(summation):
+        raise FileError(f"summation={kind} is a class of yours, which a file cannot hold")
     found: dict[str, object] = {"kind": kind}
     for name in _settings(kind):
-        value = getattr(summing, name)
+        value = getattr(summation, name)
         found[name] = plain(value.edges if isinstance(value, Links | Topology) else value)
     return found
 
@@ -39,7 +39,7 @@ def _settings(kind: str) -> list[str]:
     return [f.name for f in fields(KINDS[kind]) if f.name != "key"]
 
 
-def summing_of(about: Fields, parties: Sequence[str]) -> Summing | None:
+def summation_of(about: Fields, parties: Sequence[str]) -> Summation | None:
     """The setting of that name, if these parties can add up so."""
     if about.none("summing"):
         return None
@@ -51,7 +51,7 @@ def summing_of(about: Fields, parties: Sequence[str]) -> Summing | None:
             settings[name] = said.whole(name)
     try:
         found = KINDS[kind](**settings)  # type: ignore[arg-type]
-        require_summing("summing", found)
+        require_summation("summation", found)
         found.at(parties[0], found.members(parties))
     except FedcircuitsError as error:
         raise FileError(f"{said.what}: {error}") from error
