@@ -13,7 +13,7 @@ import numpy as np
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError
-from fedcircuits.estimators.federated import FederatedDistribution
+from fedcircuits.estimators.distribution import FederatedDistribution
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.estimators.progress import Bar

@@ -13,7 +13,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError
-from fedcircuits.estimators.federated import FederatedDistribution
+from fedcircuits.estimators.distribution import FederatedDistribution
 from fedcircuits.estimators.model import CircuitModel, Given, Model, Rows
 from fedcircuits.estimators.training import refuse_to_collect
 from fedcircuits.estimators.vertical_setup import Setting, answers_of_parties, answers_of_table
