@@ -2,21 +2,15 @@
 
 import numpy as np
 
-BOUND = 14  # bits of a denominator
-
 
 def inputs(kind, elements):
-    """Two arrays and what is expected: whole numbers, numbers from −1 to 1, or 0 ≤ a ≤ b."""
+    """Two arrays and their product: numbers from −1 to 1 for truncation, else whole numbers."""
     rng = np.random.default_rng(elements)
     if kind == "truncation":
         a, b = rng.uniform(-1, 1, (2, elements))
-        return a, b, a * b
-    if kind in ("product", "kernel"):
+    else:
         a, b = rng.integers(-(2**15), 2**15, (2, elements))
-        return a, b, a * b
-    b = rng.integers(1, 2**BOUND, elements, endpoint=True)
-    a = rng.integers(0, b, endpoint=True)
-    return a.astype(float), b.astype(float), a / b
+    return a, b, a * b
 
 
 def summary(parties):

@@ -5,7 +5,9 @@
     kernel       products in the field of 2^127 − 1 in one process, nothing shared
     product      of shared whole numbers, exact
     truncation   products of fixed-point numbers, cut to the fractional bits of their factors
-    division     a/b of counts, 0 ≤ a ≤ b ≤ 2^14
+
+Quotients have no row: private forests make them as differences of logarithms, so there is no
+division to compare.
 
 Figures are CPU seconds of all parties together, the least of the repeats; walls of a shared machine
 say little. Inputs are shared before, results opened after. Every library's clock starts when its
@@ -23,35 +25,34 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.arrays import BOUND, inputs
+from benchmarks.peers.arrays import inputs
 from benchmarks.private.clock import Slept
 from benchmarks.runner import Cell, Json, best, print_table, run_peer
 from fedcircuits.engines import memory
-from fedcircuits.federation.flow import Flow, Program, recv_payload, send_payload
+from fedcircuits.federation.flow import Flow, Program, broadcast, gather
+from fedcircuits.federation.messages import Message
 from fedcircuits.privacy.arithmetic.compiling import compile_kernels
-from fedcircuits.privacy.arithmetic.field import FIELD, Ring
+from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.operations.division import Division, divided
 from fedcircuits.privacy.operations.products import product
 from fedcircuits.privacy.operations.truncation import Cut, Masks, masks_made, truncated
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
 from fedcircuits.privacy.sharing.shares import deal, reconstruct
 
-KINDS = ("kernel", "product", "truncation", "division")
+KINDS = ("kernel", "product", "truncation")
 SIZES = (24, 1_000, 100_000)
 NAMES = ("north", "east", "south")
 FRACTION = 40
 CUT = Cut(2 * FRACTION + 2, FRACTION)
-DIVISION = Division(len(NAMES), BOUND)
 PEERS: dict[str, tuple[str, dict[str, Json]]] = {
     "SPU, 128 bits": ("spu_arrays", {"bits": 128, "fraction": FRACTION}),
     "SPU, 64 bits": ("spu_arrays", {"bits": 64, "fraction": 18}),
     "CrypTen, 64 bits": ("crypten_arrays", {}),
     "MPyC": ("mpyc_arrays", {}),
 }
-ALONE = {("MPyC", "division", 100_000), ("MPyC", "truncation", 100_000)}  # minutes to hours
+ALONE = {("MPyC", "truncation", 100_000)}  # minutes to hours
 Shares = Mapping[str, Elements]
 Stamps = tuple[float, float, float, float]  # preparing from and to, computing from and to
 Line = dict[str, Cell]
@@ -67,15 +68,15 @@ def repeated(
 
     Parties wait for each other before the clock starts, as the other libraries' do.
     """
-    group = Group.of(me, NAMES, key, "numbers").over(_ring(kind))
+    group = Group.of(me, NAMES, key, "numbers")
     stamps: list[Stamps] = []
     found = a
     for i in range(repeats):
         yield from waiting(me, f"wait/prepare/{i}")
         begin = time.process_time()
         masks: list[Masks] = []
-        if kind != "product":
-            masks = yield from masks_made(group, f"masks/{i}", _plans(kind, len(a)))
+        if kind == "truncation":
+            masks = yield from masks_made(group, f"masks/{i}", [(len(a), CUT)])
         ready = time.process_time()
         yield from waiting(me, f"wait/compute/{i}")
         start = time.process_time()
@@ -84,12 +85,14 @@ def repeated(
     return found, stamps
 
 
+class Waiting(Message, frozen=True):
+    """A party has come this far; the tag says how far."""
+
+
 def waiting(me: str, tag: str) -> Flow[None]:
     others = [name for name in NAMES if name != me]
-    for other in others:
-        yield from send_payload(other, tag, 0)
-    for other in others:
-        yield from recv_payload(other, tag)
+    yield from broadcast(others, Waiting(), tag)
+    yield from gather(others, Waiting, tag)
 
 
 def computed(
@@ -97,26 +100,15 @@ def computed(
 ) -> Flow[Elements]:
     if kind == "product":
         return (yield from product(group, tag, a, b))
-    if kind == "truncation":
-        return (yield from truncated(group, tag, group.ring.multiply(a, b), masks[0]))
-    return (yield from divided(group, tag, a, b, DIVISION, masks))
-
-
-def _plans(kind: str, elements: int) -> list[tuple[int, Cut]]:
-    return [(elements, CUT)] if kind == "truncation" else DIVISION.plans(elements, elements)
-
-
-def _ring(kind: str) -> Ring:
-    return DIVISION.ring if kind == "division" else FIELD
+    return (yield from truncated(group, tag, group.ring.multiply(a, b), masks[0]))
 
 
 def dealt(kind: str, values: np.ndarray) -> Shares:
-    ring = _ring(kind)
     if kind == "truncation":
-        secret = FixedPoint(FRACTION, 1, ring).encode(values, "numbers")
+        secret = FixedPoint(FRACTION, 1, FIELD).encode(values, "numbers")
     else:
-        secret = ring.elements(values.astype(np.int64))
-    return dict(zip(NAMES, deal(ring, secret, 1, 3, Stream(fresh_key(), "inputs")), strict=True))
+        secret = FIELD.elements(values.astype(np.int64))
+    return dict(zip(NAMES, deal(FIELD, secret, 1, 3, Stream(fresh_key(), "inputs")), strict=True))
 
 
 def timed(
@@ -148,7 +140,7 @@ def ours(kind: str, elements: int, repeats: int) -> Line:
     digits = 0 if kind == "product" else FRACTION
     values = FIELD.signed(reconstruct(FIELD, found, 1, NAMES))
     off = float(np.abs(values.astype(float) / 2.0**digits - expected).max())
-    assert off <= (DIVISION.error if kind == "division" else 2.0 ** (2 - FRACTION)), off
+    assert off <= 2.0 ** (2 - FRACTION), off
     ahead = 0 if kind == "product" else 1  # of products nothing is prepared
     return {
         "fedcircuits": min(ahead * preparing + computing for preparing, computing in spans[1:]),
@@ -189,8 +181,7 @@ def compared(kind: str, elements: int) -> tuple[Line, list[Json]]:
     line: Line = {"kind": kind, "elements": elements, **ours(kind, elements, repeats)}
     results: list[Json] = []
     for title in PEERS:
-        slow = title == "MPyC" and kind == "division"
-        found = theirs(title, kind, elements, 1 if slow else repeats)
+        found = theirs(title, kind, elements, repeats)
         seconds, off = best(found), found.get("off")
         line[title] = seconds
         if isinstance(off, float) and off > 1e-3:
