@@ -8,8 +8,9 @@ from typing import Any
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.federation.flow import Flow, Program, Send
-from fedcircuits.federation.replay import Message, Record, recording
-from fedcircuits.federation.wire import Payload, decode, encode
+from fedcircuits.federation.messages import encode_fields, fields_of
+from fedcircuits.federation.replay import Envelope, Record, recording
+from fedcircuits.federation.wire import Encoded, Payload, decode, encode
 
 
 class Watched:
@@ -37,13 +38,13 @@ class Watched:
         return outcome
 
     @property
-    def messages(self) -> list[tuple[str, Message]]:
+    def messages(self) -> list[tuple[str, Envelope]]:
         """Sender and message, of all runs."""
         return [(n, m) for run in self.records for n, record in run.items() for m in record.sent]
 
 
 def saying(program: Program[Any], tag: str, change: Callable[[Any], Payload]) -> Flow[Any]:
-    """The same flow, but what it sends under a tag is changed."""
+    """The same flow, but what it sends under a tag is changed; of a record its fields, a dict."""
     flow, answer = program.start(), None
     while True:
         try:
@@ -51,6 +52,19 @@ def saying(program: Program[Any], tag: str, change: Callable[[Any], Payload]) ->
         except StopIteration as stop:
             return stop.value
         if isinstance(effect, Send) and effect.tag == tag:
-            said = decode(encode(effect.payload))
-            effect = Send(effect.receiver, tag, change(said), effect.reveals)
+            data = encode(effect.payload)
+            effect = Send(effect.receiver, tag, _changed(data, change), effect.reveals)
         answer = yield effect
+
+
+def read(data: bytes | memoryview) -> Any:
+    """What a message says: the fields of a record by name, unchecked."""
+    payload = decode(data)
+    return fields_of(memoryview(data)[1:]) if isinstance(payload, Encoded) else payload
+
+
+def _changed(data: bytes, change: Callable[[Any], Any]) -> Payload:
+    changed: Any = change(read(data))
+    if data[:1] == b"R" and isinstance(changed, dict):
+        return Encoded(b"R" + encode_fields(changed))
+    return changed  # type: ignore[no-any-return]

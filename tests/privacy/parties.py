@@ -9,7 +9,7 @@ from typing import Any
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Message, recording
+from fedcircuits.federation.replay import Envelope, recording
 
 
 def names(count: int) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def answers(flow: Callable[..., Any], given: dict[str, Any], **common: Any) -> d
     return outcome.results
 
 
-def messages(made: dict[str, Any]) -> tuple[Outcome[Any], dict[str, list[Message]]]:
+def messages(made: dict[str, Any]) -> tuple[Outcome[Any], dict[str, list[Envelope]]]:
     """A run, and what every party has sent in it."""
     outcome = memory.run({n: Program(recording, {"program": p}) for n, p in made.items()})
     assert not outcome.lost, "; ".join(map(str, outcome.lost.values()))

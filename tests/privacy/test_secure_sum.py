@@ -19,7 +19,7 @@ from fedcircuits.federation.wire import encode
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.secure_sum import Secret
-from fedcircuits.privacy.sharing.group import SHARE
+from fedcircuits.privacy.sharing.group import SHARE, Shares
 from fedcircuits.testing import check_protocol, check_summation
 from tests.privacy.parties import answers, by_round, messages, names, programs, together
 
@@ -81,7 +81,9 @@ def test_what_crosses(count: int) -> None:
     assert by_round(outcome) == dict.fromkeys(
         ("add/up/shares", "add/up/total"), count * (count - 1)
     )
-    assert {e.bytes for e in outcome.ledger} == {len(encode(np.zeros((6, 2, 16), np.uint8)))}
+    assert {e.bytes for e in outcome.ledger} == {
+        len(encode(Shares(np.zeros((6, 2, 16), np.uint8))))
+    }
     revealed = {e.tag: e.reveals for e in outcome.ledger}
     assert revealed == {"add/up/shares": SHARE, "add/up/total": "the sum of own counts"}
 

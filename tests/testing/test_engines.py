@@ -26,7 +26,9 @@ from fedcircuits.federation.flow import (
     recv_payload,
     send_payload,
 )
-from fedcircuits.federation.sums.collectives import Collective, HubSum, Then
+from fedcircuits.federation.messages import decode_message
+from fedcircuits.federation.sums.collectives import Addend, Collective, HubSum, Summation, Then
+from fedcircuits.federation.wire import Encoded
 from fedcircuits.testing import check_engine, check_summation
 from fedcircuits.testing.engines import LAWS
 
@@ -110,6 +112,9 @@ def without_axes(payload: Any) -> Any:
 
 
 def single(payload: Any) -> Any:
+    if isinstance(payload, Encoded):
+        values = decode_message(Addend, payload.data[1:], "", "").values
+        return Addend(values.astype(np.float32).astype(np.float64))
     is_double = isinstance(payload, np.ndarray) and payload.dtype == np.float64
     return payload.astype(np.float32).astype(np.float64) if is_double else payload
 
@@ -295,7 +300,7 @@ class AllToAll:
 
 
 @dataclass(frozen=True)
-class Everyone:
+class Everyone(Summation):
     """A choice, with a member that is no party."""
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, TypeVar
 
@@ -71,6 +71,8 @@ class _ArrayType(type):
         wanted = f"expected an array of {cls.what}{dimensions}"
         if not isinstance(value, np.ndarray):
             return f"{wanted}, got {type(value).__name__}"
+        if cls.kinds == "u1" and value.dtype != np.uint8:
+            return f"{wanted}, got {value.dtype}"
         if value.dtype.kind not in cls.kinds or cls.dimensions not in (None, value.ndim):
             return f"{wanted}, got {value.dtype} with {value.ndim}"
         if cls.finite and not np.isfinite(value).all():
@@ -111,7 +113,7 @@ else:  # NaN and infinity may stand in Reals, not in Finite ones; floats may be 
     IntegerMatrix = _array_type("IntegerMatrix", "whole numbers", "iu", 2)
     AnyNumbers = _array_type("AnyNumbers", "numbers", "biuf")
     Booleans = _array_type("Booleans", "booleans", "b")
-    Octets = _array_type("Octets", "bytes", "u")
+    Octets = _array_type("Octets", "bytes", "u1")
     Texts = _array_type("Texts", "texts", "U")
 
 
@@ -135,6 +137,17 @@ def decode_message(kind: type[M], data: bytes | memoryview, sender: str, tag: st
         what = re.sub(r" - at `\$.*", "", text)
         where = field[1] if field else _named(what)
         raise MessageError(sender, tag, where, what) from None
+
+
+def fields_of(data: bytes | memoryview) -> dict[str, object]:
+    """The fields of a record as they travelled, unchecked: for audits and tests."""
+    found: dict[str, object] = msgspec.msgpack.decode(data, ext_hook=_array)
+    return found
+
+
+def encode_fields(fields: Mapping[str, object]) -> bytes:
+    """A record of any fields, which nobody has checked: for tests of whoever reads it."""
+    return msgspec.msgpack.encode(dict(fields), enc_hook=_extended)
 
 
 def _named(text: str) -> str:

@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Envelope:
     party: str  # the other end
     tag: str
     data: bytes
 
 
-Received = Message | PartyLostError  # a loss is news like any other
+Received = Envelope | PartyLostError  # a loss is news like any other
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     inbox: list[Received] = field(default_factory=list)
-    sent: list[Message] = field(default_factory=list)
+    sent: list[Envelope] = field(default_factory=list)
 
 
 def recording(program: Program[T]) -> Flow[tuple[T, Record]]:
@@ -55,13 +55,13 @@ def recording(program: Program[T]) -> Flow[tuple[T, Record]]:
         else:
             if isinstance(effect, Recv):
                 data = encode(answer)  # type: ignore[arg-type]
-                record.inbox.append(Message(effect.sender, effect.tag, data))
+                record.inbox.append(Envelope(effect.sender, effect.tag, data))
 
 
-def replay(program: Program[T], inbox: Iterable[Received]) -> list[Message]:
+def replay(program: Program[T], inbox: Iterable[Received]) -> list[Envelope]:
     """What the program sends when it hears that, in that order; its result is left aside."""
     flow, left = program.start(), iter(inbox)
-    sent: list[Message] = []
+    sent: list[Envelope] = []
     answer: object = None
     trouble: PartyLostError | None = None
     while True:
@@ -82,8 +82,8 @@ def replay(program: Program[T], inbox: Iterable[Received]) -> list[Message]:
                 answer = news
 
 
-def _sent(effect: Send) -> Message:
-    return Message(effect.receiver, effect.tag, encode(effect.payload))
+def _sent(effect: Send) -> Envelope:
+    return Envelope(effect.receiver, effect.tag, encode(effect.payload))
 
 
 def _next(left: Iterator[Received], wanted: Recv) -> Payload | PartyLostError:

@@ -10,7 +10,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.replay import Message
+from fedcircuits.federation.replay import Envelope
 from fedcircuits.federation.wire import decode
 from tests.federation.cases import QUICK, federation
 from tests.methods.fedpc.test_training import labels_of, trained
@@ -40,7 +40,7 @@ def distinctive() -> fc.Federation:
     return fc.Federation(tables)
 
 
-def found_in(messages: list[tuple[str, Message]], needles: list[bytes]) -> list[tuple[str, str]]:
+def found_in(messages: list[tuple[str, Envelope]], needles: list[bytes]) -> list[tuple[str, str]]:
     whole = [(sender, m.tag, m.data) for sender, m in messages]
     return [(sender, tag) for sender, tag, data in whole if any(n in data for n in needles)]
 
@@ -69,7 +69,7 @@ def test_no_ids_and_no_values_cross(settings: dict[str, Any]) -> None:
 def test_the_search_finds_what_crosses() -> None:
     """The same search, on messages that do hold an id or a value."""
     value = float(distinctive()["north"].table.values[5, 0])
-    told = Message("x", "a/b", b"..." + struct.pack("<d", value) + b"...")
+    told = Envelope("x", "a/b", b"..." + struct.pack("<d", value) + b"...")
     assert found_in([("north", told)], spelt(value)) == [("north", "a/b")]
 
 

@@ -13,7 +13,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Message, recording, replay
+from fedcircuits.federation.replay import Envelope, recording, replay
 from fedcircuits.federation.wire import decode
 from fedcircuits.methods.trees import boosting
 from fedcircuits.methods.trees import training as bagging
@@ -87,7 +87,7 @@ def test_sums_of_a_party_are_of_its_own_rows_and_results_of_nodes() -> None:
         assert first.shape[0] == 1 and first.shape[2] == 2
         assert first[0, :, 0].sum() == pytest.approx(2 * (own - share).sum(), abs=1e-5)  # 2 columns
         inbox = {
-            m.tag: decode(m.data) for m in outcome.results[name][1].inbox if isinstance(m, Message)
+            m.tag: decode(m.data) for m in outcome.results[name][1].inbox if isinstance(m, Envelope)
         }
         heard: Any = inbox["boost/sums/0/0"]
         assert heard.shape == (1, 2 + 2 * 2)

@@ -11,7 +11,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Flow, Program, send_payload
-from fedcircuits.federation.replay import Message, Record, recording, replay
+from fedcircuits.federation.replay import Envelope, Record, recording, replay
 from fedcircuits.federation.tokens import tokens
 from fedcircuits.federation.wire import decode
 from fedcircuits.methods.trees import training as bagging
@@ -44,7 +44,7 @@ def recorded(flows: dict[str, Program[Any]]) -> dict[str, Record]:
 
 def payload(record: Record, party: str, tag: str) -> Any:
     (found,) = [
-        m for m in record.inbox if isinstance(m, Message) and (m.party, m.tag) == (party, tag)
+        m for m in record.inbox if isinstance(m, Envelope) and (m.party, m.tag) == (party, tag)
     ]
     return decode(found.data)
 
@@ -76,7 +76,7 @@ def test_labels_are_told_by_token() -> None:
     assert told["tokens"].tolist() == sorted(own.tolist())
     codes = dict(zip(own.tolist(), whole.values[:, 4].tolist(), strict=True))
     assert [codes[t] for t in told["tokens"].tolist()] == told["values"].tolist()
-    assert "key/tokens" not in {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Message)}
+    assert "key/tokens" not in {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Envelope)}
 
 
 def test_the_coordinator_hears_counts_and_columns() -> None:
@@ -90,7 +90,7 @@ def test_the_coordinator_hears_counts_and_columns() -> None:
         assert [len(s) for s in scopes] == [2, 2, 2] and all("risk" not in s for s in scopes)
         shares = payload(found[party.name], COORDINATOR, "count/overall")
         assert np.allclose(shares, np.bincount(table().values[:, 4].astype(int)) / 60)
-    assert {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Message)} == {
+    assert {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Envelope)} == {
         "agree/schema", "count/target", "learn/scopes",
     }  # fmt: skip
 

@@ -14,7 +14,7 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.wire import encode
 from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.operations.products import product, reduced
-from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.group import Group, Shares
 from fedcircuits.privacy.sharing.sharing import opened, summed
 from fedcircuits.testing import check_protocol
 from tests.privacy.parties import answers, by_round, names, numbers, programs, together
@@ -81,7 +81,7 @@ def test_what_crosses(count: int) -> None:
         "many/total": every,
     }
     assert {e.bytes for e in outcome.ledger if e.tag == "many/first"} == {
-        len(encode(np.zeros((8, 16), np.uint8)))
+        len(encode(Shares(np.zeros((8, 16), np.uint8))))
     }
 
 

@@ -12,15 +12,16 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.errors import ParameterError, ProtocolError
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.wire import decode, encode
+from fedcircuits.federation.wire import encode
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.truncation import HIDING, Cut, Masks, masks_made, truncated
-from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.group import Group, Shares
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.privacy.sharing.sharing import opened, summed
 from fedcircuits.testing import check_protocol
+from tests.methods.watched import read
 from tests.privacy.parties import answers, by_round, messages, names, programs, together
 
 CUT = Cut(width=83, shift=40)  # products up to ±4 with 80 fractional bits: fits 16 parties
@@ -82,7 +83,7 @@ def seen(values: Array) -> Elements:
     _, sent = messages(programs(multiplies, own))
     shares = []
     for name in names(3):
-        payload = next(decode(m.data) for m in sent[name] if m.tag == "cut/product")
+        payload = next(read(m.data)["data"] for m in sent[name] if m.tag == "cut/product")
         assert isinstance(payload, np.ndarray)
         shares.append(FIELD.unpacked(payload.reshape(-1), (values.shape[1],)))
     return reconstruct(FIELD, np.stack(shares), 2, names(3))
@@ -124,8 +125,8 @@ def test_what_crosses(count: int) -> None:
             place = names(count).index(e.receiver) + 1
             assert names(count).index(e.sender) >= count - t - 1
             shares = 8 * 16 * ((place > t) + (place > 2 * t))
-            assert e.bytes == len(encode(np.zeros(64 + shares, np.uint8)))
-    assert size["cut/product"] == len(encode(np.zeros((8, 16), np.uint8)))
+            assert e.bytes == len(encode(Shares(np.zeros(64 + shares, np.uint8))))
+    assert size["cut/product"] == len(encode(Shares(np.zeros((8, 16), np.uint8))))
 
 
 def test_ranges_are_checked_before_anything_is_sent() -> None:

@@ -13,7 +13,7 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.wire import encode
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.sharing.group import Group, Lot
+from fedcircuits.privacy.sharing.group import Group, Lot, Shares
 from fedcircuits.privacy.sharing.seeded import Dealer, seeded
 from fedcircuits.privacy.sharing.shares import PIECE, pieces, reconstruct, threshold
 from fedcircuits.testing import check_protocol
@@ -78,7 +78,7 @@ def test_what_crosses(count: int) -> None:
     for e in outcome.ledger:
         place = names(count).index(e.receiver) + 1
         shares = 8 * (16 * (place > 2 * t) + WIDE.bytes * (place > t))
-        assert e.bytes == len(encode(np.zeros(64 + shares, np.uint8)))
+        assert e.bytes == len(encode(Shares(np.zeros(64 + shares, np.uint8))))
 
 
 def test_laws_of_protocols() -> None:

@@ -10,12 +10,12 @@ import pytest
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.wire import decode, encode
+from fedcircuits.federation.wire import encode
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
-from fedcircuits.privacy.sharing.group import SHARE, Group
+from fedcircuits.privacy.sharing.group import SHARE, Group, Shares
 from fedcircuits.privacy.sharing.sharing import opened, opened_to, shared, summed
 from fedcircuits.testing import check_protocol
-from tests.methods.watched import saying
+from tests.methods.watched import read, saying
 from tests.privacy.parties import (
     answers,
     by_round,
@@ -75,7 +75,7 @@ def test_what_crosses(bits: int, size: int) -> None:
     """Two rounds of N (N − 1) messages of 16 bytes a number of the field."""
     outcome = together(adds, {name: [[1, 2, 3]] * 5 for name in names(4)}, bits=bits)
     assert by_round(outcome) == {"add/shares": 12, "add/total": 12}
-    expected = len(encode(np.zeros((5, 3, size), np.uint8)))
+    expected = len(encode(Shares(np.zeros((5, 3, size), np.uint8))))
     assert {e.bytes for e in outcome.ledger} == {expected}
     assert expected < 15 * size + 60
 
@@ -94,10 +94,10 @@ def test_plain_numbers_never_cross() -> None:
 def test_a_flipped_share_is_caught() -> None:
     """Of party2's share of the total, in a run of five: two shares to spare tell whose it is."""
 
-    def flipped(payload: Any) -> Any:
-        changed = np.array(payload)
+    def flipped(fields: Any) -> Any:
+        changed = np.array(fields["data"])
         changed[0, 3] ^= 64
-        return changed
+        return {"data": changed}
 
     made = programs(adds, {name: [1, 2] for name in names(5)})
     told = {"program": made["party2"], "tag": "add/total", "change": flipped}
@@ -108,8 +108,8 @@ def test_a_flipped_share_is_caught() -> None:
 
 
 def test_a_wrongly_dealt_share_is_caught() -> None:
-    def other(payload: Any) -> Any:
-        return np.zeros_like(payload)
+    def other(fields: Any) -> Any:
+        return {"data": np.zeros_like(fields["data"])}
 
     made = programs(adds, {name: [1, 2] for name in names(5)})
     told = {"program": made["party2"], "tag": "add/shares", "change": other}
@@ -120,23 +120,26 @@ def test_a_wrongly_dealt_share_is_caught() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda p: np.full_like(p, 255), "party1 sent no shares under 'add/total': a number that"),
-        (lambda p: p[:1], r"party1 sent uint8 of shape (1, 16) under 'add/total', expected bytes"),
-        (lambda p: p.astype(np.int16), "party1 sent int16 of shape (2, 16) under 'add/total'"),
-        (lambda p: "hello", "party1 sent str under 'add/total', expected ndarray"),
+        (lambda p: np.full_like(p, 255), "no shares: a number that is not below"),
+        (lambda p: p[:1], "expected shape 2 × 16, got 1 × 16"),
+        (lambda p: p.astype(np.int16), "expected an array of bytes, got int16"),
+        (lambda p: "hello", "expected an array of bytes, got str"),
     ],
 )
 def test_messages_that_are_no_shares(change: Any, words: str) -> None:
     made = programs(adds, {name: [1, 2] for name in names(3)})
-    told = {"program": made["party1"], "tag": "add/total", "change": change}
+    told = {"program": made["party1"], "tag": "add/total"}
+    told["change"] = lambda fields: {"data": change(fields["data"])}
     outcome = memory.run(made | {"party1": Program(saying, told)})
-    assert words in str(outcome.lost["party0"]) and "party0" not in outcome.results
+    lost = outcome.lost["party0"]
+    assert lost.party == "party1" and "party0" not in outcome.results
+    assert f"party1 sent 'add/total' that does not fit, field 'data': {words}" in str(lost)
 
 
 def test_other_shapes_are_refused() -> None:
     outcome = together(adds, {"a": [[1, 2]], "b": [[1, 2]], "c": [[1], [2]]})
     assert not outcome.results
-    assert "expected bytes of shares, (1, 2, 16)" in str(outcome.lost["a"])
+    assert "field 'data': expected shape 1 × 2 × 16" in str(outcome.lost["a"])
 
 
 def test_groups() -> None:
@@ -153,5 +156,5 @@ def test_laws_of_protocols() -> None:
 def test_shares_of_one_run_are_fresh() -> None:
     """The same secret dealt twice in a run has other shares."""
     _, sent = messages(programs(adds, {name: [9, 9] for name in names(3)}))
-    dealt = decode(sent["party0"][0].data)
-    assert isinstance(dealt, np.ndarray) and not np.array_equal(dealt[0], dealt[1])
+    dealt = read(sent["party0"][0].data)["data"]
+    assert not np.array_equal(dealt[0], dealt[1])

@@ -4,7 +4,7 @@ In a first round every party sends the others a key for this run (sessions.py). 
 goes on as it would, and each of its messages is sealed for its receiver.
 
     seal/hello   party → party: key of the run (32 bytes), signature (64)
-    any tag      party → party: number of the message (8 bytes), payload sealed (16 bytes longer)
+    any tag      party → party: its number (8 bytes), the message sealed (16 bytes longer)
 
 A message that was changed, left out, sent again, put under another tag or carried over from another
 run is refused. Keys of a run are forgotten with it: who learns an identity later cannot read what
@@ -17,18 +17,10 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from fedcircuits.errors import FederationError, PartyLostError
-from fedcircuits.federation.flow import (
-    Effect,
-    Flow,
-    Program,
-    Recv,
-    Send,
-    recv_payload,
-    send_payload,
-)
+from fedcircuits.federation.flow import Effect, Flow, Program, Recv, Send, broadcast, receive, send
 from fedcircuits.federation.wire import decode, encode
 from fedcircuits.privacy.channels.identity import Identity
-from fedcircuits.privacy.channels.sessions import HELLO, Handshake, Session
+from fedcircuits.privacy.channels.sessions import Handshake, RunKey, Sealed, Session
 from fedcircuits.privacy.sharing.randomness import fresh_key
 
 T = TypeVar("T")
@@ -52,12 +44,11 @@ def sealed(
         raise FederationError(f"the public key known of {me} is not that of its identity")
     others = [party for party in known if party != me]
     hands = Handshake.of(me, identity, known, run, key or fresh_key())
-    for party in others:
-        yield from send_payload(party, HELLO, hands.hello(), "a key for this run, and who it is")
+    yield from broadcast(others, hands.hello())
     sessions, lost = {}, {}
     for party in others:
         try:
-            sessions[party] = hands.session(party, (yield from recv_payload(party, HELLO)))
+            sessions[party] = hands.session(party, (yield from receive(party, RunKey)))
         except PartyLostError as error:  # the program hears it where it waits for the party
             lost[party] = error
     return (yield from _carried(program.start(), me, sessions, lost))
@@ -98,6 +89,6 @@ def _through(
     session = sessions[other]
     if isinstance(effect, Send):
         body = session.seal(effect.tag, encode(effect.payload))
-        yield from send_payload(other, effect.tag, body, effect.reveals)
+        yield from send(other, body, effect.tag, effect.reveals)
         return None
-    return decode(session.unseal(effect.tag, (yield from recv_payload(other, effect.tag))))
+    return decode(session.unseal(effect.tag, (yield from receive(other, Sealed, effect.tag))))

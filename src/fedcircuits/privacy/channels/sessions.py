@@ -13,23 +13,39 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Annotated, ClassVar
 
-import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Meta
 
-from fedcircuits.errors import ProtocolError
-from fedcircuits.federation.wire import Payload
-from fedcircuits.privacy.arithmetic.field import Bytes
+from fedcircuits.errors import MessageError, ProtocolError
+from fedcircuits.federation.messages import Message
 from fedcircuits.privacy.channels.identity import Identity, is_signed
 from fedcircuits.privacy.sharing.randomness import derived
 
-HELLO = "seal/hello"
 VERSION = b"fedcircuits sealed messages, version 1"
-KEY, NUMBER = 32, 8  # bytes
+KEY, SIGNATURE, NUMBER = 32, 64, 8  # bytes
+
+
+class RunKey(Message, frozen=True):
+    """A party's key for a run, signed by its identity."""
+
+    tag: ClassVar[str] = "seal/hello"
+    reveals: ClassVar[str] = "a key for this run, and who it is"
+
+    public: Annotated[bytes, Meta(min_length=KEY, max_length=KEY)]
+    signature: Annotated[bytes, Meta(min_length=SIGNATURE, max_length=SIGNATURE)]
+
+
+class Sealed(Message, frozen=True):
+    """A message that only its receiver can read; it travels under the tag of what it holds."""
+
+    number: Annotated[bytes, Meta(min_length=NUMBER, max_length=NUMBER)]
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +66,13 @@ class Handshake:
         private = X25519PrivateKey.from_private_bytes(derived(key, f"seal/{me}"))
         return cls(me, identity, known, run, private)
 
-    def hello(self) -> Bytes:
+    def hello(self) -> RunKey:
         public = self.private.public_key().public_bytes_raw()
-        signature = self.identity.sign(_signed(self.run, self.me, public))
-        return np.frombuffer(public + signature, np.uint8)
+        return RunKey(public, self.identity.sign(_signed(self.run, self.me, public)))
 
-    def session(self, other: str, hello: Payload) -> Session:
-        data = _bytes(hello, other, HELLO)
-        public, signature = data[:KEY], data[KEY:]
-        if not is_signed(self.known[other], signature, _signed(self.run, other, public)):
+    def session(self, other: str, hello: RunKey) -> Session:
+        public = hello.public
+        if not is_signed(self.known[other], hello.signature, _signed(self.run, other, public)):
             raise ProtocolError(
                 f"the key that {self.me} got from {other} for run {self.run!r} is not signed by "
                 f"the identity known of {other}: it is another party or another run, or its "
@@ -67,7 +81,7 @@ class Handshake:
         try:
             secret = self.private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
-            raise ProtocolError(f"{other} sent a key under {HELLO!r} that is none") from None
+            raise MessageError(other, RunKey.tag, "public", "a key that gives no secret") from None
         own = self.private.public_key().public_bytes_raw()
         ends = sorted([(self.me, self.identity.public, own), (other, self.known[other], public)])
         both = [part for name, *keys in ends for part in (name.encode(), *keys)]
@@ -94,14 +108,6 @@ def _direction(secret: bytes, salt: bytes, sender: str, receiver: str) -> ChaCha
     return ChaCha20Poly1305(HKDF(SHA256(), KEY, salt, info).derive(secret))
 
 
-def _bytes(payload: Payload, sender: str, tag: str) -> bytes:
-    if isinstance(payload, np.ndarray) and payload.dtype == np.uint8 and payload.ndim == 1:
-        return payload.tobytes()
-    raise ProtocolError(
-        f"{sender} sent {tag!r} unsealed: all parties of a run must seal their messages"
-    )
-
-
 # ---------------------------------------------------------------------- messages
 
 
@@ -117,16 +123,15 @@ class Session:
     read: Counter[str] = field(default_factory=Counter)
     numbers: set[bytes] = field(default_factory=set)
 
-    def seal(self, tag: str, data: bytes) -> Bytes:
+    def seal(self, tag: str, data: bytes) -> Sealed:
         number = self.sent.total().to_bytes(NUMBER, "little")
         cover = _joined(tag.encode(), self.sent[tag].to_bytes(NUMBER, "little"))
         self.sent[tag] += 1
         body = self.outgoing.encrypt(bytes(12 - NUMBER) + number, data, cover)
-        return np.frombuffer(number + body, np.uint8)
+        return Sealed(number, body)
 
-    def unseal(self, tag: str, payload: Payload) -> bytes:
-        data = _bytes(payload, self.other, tag)
-        number, body = data[:NUMBER], data[NUMBER:]
+    def unseal(self, tag: str, message: Sealed) -> bytes:
+        number = message.number
         if number in self.numbers:
             raise ProtocolError(
                 f"{tag!r} from {self.other} to {self.me} has come before: somebody on the way "
@@ -134,7 +139,7 @@ class Session:
             )
         cover = _joined(tag.encode(), self.read[tag].to_bytes(NUMBER, "little"))
         try:
-            found = self.incoming.decrypt(bytes(12 - NUMBER) + number, body, cover)
+            found = self.incoming.decrypt(bytes(12 - NUMBER) + number, message.body, cover)
         except (InvalidTag, ValueError):
             raise ProtocolError(
                 f"{tag!r} from {self.other} to {self.me} has a broken seal: it was changed on the "

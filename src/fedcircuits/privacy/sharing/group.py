@@ -14,15 +14,23 @@ from math import prod
 
 import numpy as np
 
-from fedcircuits.errors import FederationError, ProtocolError
-from fedcircuits.federation.flow import Flow, Recv, Send, expect
-from fedcircuits.federation.wire import Encoded, Payload, encode
+from fedcircuits.errors import FederationError, MessageError
+from fedcircuits.federation.flow import Flow, broadcast, receive
+from fedcircuits.federation.messages import Message, Octets, require_shape
 from fedcircuits.privacy.arithmetic.field import FIELD, Bytes, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import pieces, threshold
 
 SHARE = "a share, which says nothing alone"
+
+
+class Shares(Message, frozen=True):
+    """Bytes of shares, (*shape, bytes); the tag is the protocol's."""
+
+    data: Octets
+
+
 Fold = Callable[[Elements, slice], Elements]  # of rows (senders, n, limbs) and which they are
 Fill = Callable[[int, slice, Elements], None]  # some elements of the i-th sender, (n, limbs)
 
@@ -131,19 +139,25 @@ def passed(
 
     The same array for several receivers is encoded once. ``shape``: of what comes in.
     """
-    alike = len({id(part) for part in parts.values()}) < len(parts)
-    encoded: dict[int, Payload] = {}
-    for receiver, part in parts.items():
-        if receiver != group.me:
-            if id(part) not in encoded:
-                encoded[id(part)] = Encoded(encode(part)) if alike else part
-            yield Send(receiver, tag, encoded[id(part)], reveals)
+    for receivers, part in _by_part(parts, group.me):
+        yield from broadcast(receivers, Shares(part), tag, reveals)
     found = []
     for sender in senders:
         own = parts.get(sender) if sender == group.me else None
-        data = _checked((yield Recv(sender, tag)), shape, sender, tag) if own is None else own
-        found.append(data.reshape(-1))
+        if own is None:
+            own = (yield from receive(sender, Shares, tag)).data
+            require_shape(own, shape, sender, tag, "data")
+        found.append(own.reshape(-1))
     return found
+
+
+def _by_part(parts: Mapping[str, Bytes], me: str) -> list[tuple[list[str], Bytes]]:
+    """Every different array with its receivers, in the order of the first of them."""
+    found: dict[int, tuple[list[str], Bytes]] = {}
+    for receiver, part in parts.items():
+        if receiver != me:
+            found.setdefault(id(part), ([], part))[0].append(receiver)
+    return list(found.values())
 
 
 def packed(parts: Mapping[str, Sequence[Elements]], lots: Sequence[Lot]) -> dict[str, Bytes]:
@@ -163,16 +177,6 @@ def _shape(lots: Sequence[Lot]) -> tuple[int, ...]:
     return (sum(lot.bytes for lot in lots),)
 
 
-def _checked(payload: object, shape: tuple[int, ...], sender: str, tag: str) -> Bytes:
-    data = expect(payload, np.ndarray, sender, tag)  # type: ignore[arg-type]
-    if data.dtype != np.uint8 or data.shape != shape:
-        raise ProtocolError(
-            f"{sender} sent {data.dtype} of shape {data.shape} under {tag!r}, expected bytes of "
-            f"shares, {shape}: it has values of another shape, or another version"
-        )
-    return data
-
-
 def reading(data: Sequence[Bytes], senders: Sequence[str], ring: Ring, tag: str) -> Fill:
     """From flat bytes of every sender."""
 
@@ -187,4 +191,4 @@ def _unpacked(data: Bytes, ring: Ring, sender: str, tag: str, row: Elements) -> 
     try:
         ring.unpacked(data, row.shape[:-1], row)
     except ValueError as error:
-        raise ProtocolError(f"{sender} sent no shares under {tag!r}: {error}") from None
+        raise MessageError(sender, tag, "data", f"no shares: {error}") from None

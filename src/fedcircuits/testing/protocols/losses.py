@@ -16,7 +16,7 @@ from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Compute, Flow, Program
-from fedcircuits.federation.replay import Message, Record
+from fedcircuits.federation.replay import Envelope, Record
 from fedcircuits.testing.protocols.trial import Programs, Trial
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ def _problems(trial: Trial[T], party: str, at: int, outcome: Outcome[T]) -> Iter
 
 
 def _reads(record: Record, sender: str, tag: str) -> bool:
-    return any(isinstance(m, Message) and (m.party, m.tag) == (sender, tag) for m in record.inbox)
+    return any(isinstance(m, Envelope) and (m.party, m.tag) == (sender, tag) for m in record.inbox)
 
 
 def _to_blame(name: str, lost: Mapping[str, PartyLostError]) -> str:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedcircuits.federation.replay import Message
+from fedcircuits.federation.replay import Envelope
 from fedcircuits.federation.wire import Payload, decode
 from fedcircuits.testing.protocols.trial import Trial
 
@@ -68,7 +68,7 @@ def _kind(payload: Payload) -> str:
 def unread(trial: Trial[T]) -> Iterator[str]:
     left = Counter((sender, m.party, m.tag) for sender, m, _ in trial.messages())
     for name, record in trial.records.items():
-        left.subtract((m.party, name, m.tag) for m in record.inbox if isinstance(m, Message))
+        left.subtract((m.party, name, m.tag) for m in record.inbox if isinstance(m, Envelope))
     for (sender, receiver, tag), number in left.items():
         if number and not _among(tag, trial.settings.unread):
             yield f"{receiver} leaves {number} messages {tag!r} from {sender} unread"

@@ -15,7 +15,7 @@ from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Message, Record, recording
+from fedcircuits.federation.replay import Envelope, Record, recording
 from fedcircuits.testing.protocols.equality import difference
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Trial(Generic[T]):
             elif where := difference(expected, results[name]):
                 yield f"the result of {name} is another one {run}: result{where}"
 
-    def sends(self, sent: Mapping[str, list[Message]], run: str) -> Iterator[str]:
+    def sends(self, sent: Mapping[str, list[Envelope]], run: str) -> Iterator[str]:
         """What is wrong with what parties send in another run, in the order of the first."""
         left = {name: list(reversed(own)) for name, own in sent.items()}
         for name, message, _ in self.messages():
@@ -72,7 +72,7 @@ class Trial(Generic[T]):
             if more:
                 yield f"{name} sends {len(more)} more messages {run}"
 
-    def messages(self) -> Iterator[tuple[str, Message, str]]:
+    def messages(self) -> Iterator[tuple[str, Envelope, str]]:
         """Sender, message, and what it is said to reveal, in the order they were sent."""
         left = {name: iter(record.sent) for name, record in self.records.items()}
         for entry in self.outcome.ledger:
