@@ -12,6 +12,12 @@ For a protocol: the programs of all its parties, on a small table:
 
     check_protocol({"north": Program(client, {…}), "coordinator": Program(coordinator, {…})})
 
+and the same with every message spoiled in turn, which must blame its sender:
+
+    from fedcircuits.testing import check_messages
+
+    check_messages({"north": Program(client, {…}), "coordinator": Program(coordinator, {…})})
+
 For an engine that runs parties somewhere else, and for another way of adding up:
 
     from fedcircuits.testing import check_engine, check_summation
@@ -23,5 +29,6 @@ For an engine that runs parties somewhere else, and for another way of adding up
 from fedcircuits.testing.engines import check_engine, check_summation
 from fedcircuits.testing.leaves import check_leaf
 from fedcircuits.testing.protocols import check_protocol
+from fedcircuits.testing.protocols.malformed import check_messages
 
-__all__ = ["check_engine", "check_leaf", "check_protocol", "check_summation"]
+__all__ = ["check_engine", "check_leaf", "check_messages", "check_protocol", "check_summation"]

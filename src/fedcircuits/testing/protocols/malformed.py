@@ -1,0 +1,214 @@
+"""Malformed messages: every message of a protocol, with every field of it spoiled in turn.
+
+A protocol is run in memory once. Then one message at a time is changed on its way and the run is
+repeated, with all computations kept. What is changed is either the form of a message (a field is
+missing, unknown, of another type, an array of another kind or number of axes) or what it means (an
+array is a row shorter or longer, has NaN, infinite, negative or huge numbers, a list has another
+length). A message of a wrong form must be refused by its reader, who blames the sender and names
+the message and the field. One that means something else is refused likewise, or is as good as the
+first, or, where its reader alone cannot tell (shares of secrets), ends in an error of ours that
+names its sender among those who may have sent it. Nobody fails with an error of Python or numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedcircuits.engines import memory
+from fedcircuits.engines.outcome import Outcome
+from fedcircuits.errors import FedcircuitsError, MessageError, PartyLostError
+from fedcircuits.federation.flow import Flow, Program, Send
+from fedcircuits.federation.messages import encode_fields, fields_of
+from fedcircuits.federation.wire import Encoded
+from fedcircuits.testing.protocols.trial import Programs, recorded
+
+T = TypeVar("T")
+EXTRA = "a field that nobody knows"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One message, and one way to spoil it."""
+
+    sender: str
+    receiver: str
+    tag: str
+    number: int  # of the messages from that sender to that receiver under the tag
+    field: str
+    what: str
+    fields: Mapping[str, object]
+    form: bool  # whether the form is wrong, so that it must be refused
+
+    def __str__(self) -> str:
+        return f"{self.tag!r} from {self.sender} to {self.receiver}, {self.field!r} {self.what}"
+
+
+def check_messages(
+    programs: Programs[T] | Callable[[], Programs[T]],
+    *,
+    most: int = 400,
+    rng: np.random.Generator | None = None,
+) -> int:
+    """Raise AssertionError unless every malformed message is refused and its sender blamed.
+
+    Parameters
+    ----------
+    programs : mapping of str to Program, or callable
+        Of all parties by name, or a function that makes equal ones each time.
+    most : int, default=400
+        How many changes to try at most; drawn at random if there are more.
+    rng : numpy.random.Generator, optional
+        Draws them.
+
+    Returns
+    -------
+    int
+        How many changes were tried.
+    """
+    fresh = partial(deepcopy, programs) if isinstance(programs, Mapping) else programs
+    _, records, outcome = recorded(fresh())
+    changes = list(_changes({name: record.sent for name, record in records.items()}))
+    if len(changes) > most:
+        rng = np.random.default_rng(0) if rng is None else rng
+        changes = [changes[i] for i in sorted(rng.choice(len(changes), most, replace=False))]
+    problems = []
+    for change in changes:
+        spoiled = dict(fresh())
+        spoiled[change.sender] = Program(
+            changing, {"program": spoiled[change.sender], "change": change}
+        )
+        if problem := _problem(change, memory.run(spoiled, deepcopy(outcome.kept))):
+            problems.append(f"{change}: {problem}")
+    if problems:
+        shown = "\n  ".join(problems[:20])
+        raise AssertionError(f"{len(problems)} of {len(changes)} malformed messages\n  {shown}")
+    return len(changes)
+
+
+def changing(program: Program[T], change: Change) -> Flow[T]:
+    """The same flow, but one of its messages is another one."""
+    flow, answer, count = program.start(), None, 0
+    trouble: PartyLostError | None = None
+    while True:
+        try:
+            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        answer = trouble = None
+        if isinstance(effect, Send) and (effect.receiver, effect.tag) == (
+            change.receiver,
+            change.tag,
+        ):
+            if count == change.number:
+                data = b"R" + encode_fields(change.fields)
+                effect = Send(effect.receiver, effect.tag, Encoded(data), effect.reveals)
+            count += 1
+        try:
+            answer = yield effect
+        except PartyLostError as lost:
+            trouble = lost
+
+
+def _problem(change: Change, outcome: Outcome[Any]) -> str:
+    for party, lost in outcome.lost.items():
+        cause = lost.__cause__
+        if isinstance(cause, MessageError):
+            named = change.tag in str(cause) and (
+                change.field.split("[")[0] in cause.field or not change.form
+            )
+            blamed = cause.sender == change.sender == lost.party
+            return "" if named and blamed else f"{party} says: {lost}"
+        if party != change.sender and not isinstance(cause, PartyLostError):
+            known = isinstance(cause, FedcircuitsError) and change.sender in str(cause)
+            return "" if known and not change.form else f"{party} says: {lost}"
+    if change.form and not outcome.lost:
+        return "it was not refused"
+    return "" if not outcome.lost else f"nobody refuses it: {next(iter(outcome.lost.values()))}"
+
+
+# ---------------------------------------------------------------------- what can be wrong
+
+
+def _changes(sent: Mapping[str, list[Any]]) -> Iterator[Change]:
+    """The first and the last message of every sender, receiver and kind, each in all ways."""
+    for sender, messages in sent.items():
+        places: dict[tuple[str, str], list[tuple[str, int, bytes]]] = {}
+        numbers: dict[tuple[str, str], int] = {}
+        for message in messages:
+            way = message.party, message.tag
+            numbers[way] = numbers.get(way, -1) + 1
+            kind = message.party, "/".join(message.tag.split("/")[:2])
+            places.setdefault(kind, []).append((message.tag, numbers[way], message.data))
+        for (receiver, _), found in places.items():
+            for tag, number, data in {p[:2]: p for p in (found[0], found[-1])}.values():
+                assert data[:1] == b"R", f"{tag!r} from {sender} to {receiver} is no record"
+                fields = fields_of(memoryview(data)[1:])
+                for field, what, spoiled, form in _spoiled(fields):
+                    yield Change(sender, receiver, tag, number, field, what, spoiled, form)
+
+
+def _spoiled(fields: dict[str, object]) -> Iterator[tuple[str, str, dict[str, object], bool]]:
+    yield EXTRA, "is added", fields | {EXTRA: 1}, True
+    for name, value in fields.items():
+        left = {n: v for n, v in fields.items() if n != name}
+        yield name, "is missing", left, False  # it may have a default
+        for what, other, form in _others(value):
+            yield name, what, fields | {name: other}, form
+
+
+def _others(value: object) -> Iterator[tuple[str, object, bool]]:
+    yield "is a list of a mapping", [{"odd": 1}], True
+    if isinstance(value, np.ndarray):
+        yield from _arrays(value)
+    elif isinstance(value, bool):
+        yield "is a number", 7, True
+    elif isinstance(value, int):
+        yield "is text", "seven", True
+        yield "is negative", -1 - abs(value), False
+        yield "is huge", 2**61, False
+    elif isinstance(value, str):
+        yield "is a number", 7, True
+        yield "is another text", f"{value}?", False
+    elif isinstance(value, list) and value:
+        yield "is shorter", value[:-1], False
+        yield "is longer", [*value, value[0]], False
+        yield from ((f"has a first that {w}", [v, *value[1:]], f) for w, v, f in _others(value[0]))
+    elif isinstance(value, dict) and value:
+        first = next(iter(value))
+        yield "has an entry less", {k: v for k, v in value.items() if k != first}, False
+        yield from (
+            (f"has a first that {w}", value | {first: v}, f) for w, v, f in _others(value[first])
+        )
+
+
+def _arrays(array: np.ndarray) -> Iterator[tuple[str, object, bool]]:
+    yield "is a number", 7, True
+    yield "is of another kind", np.full(array.shape, "x" if array.dtype.kind != "U" else 1), True
+    yield "has an axis more", array[None], False
+    if array.ndim:
+        yield "is shorter", array[:-1], False
+        yield "is longer", np.concatenate([array, array[:1]]) if len(array) else array, False
+        yield "has no element", array[:0], False
+    if array.ndim > 1:
+        yield "is narrower", array[:, :-1], False
+        yield "is wider", np.concatenate([array, array[:, :1]], axis=1), False
+    if array.size and array.dtype.kind == "f":
+        for what, number in {"NaN": np.nan, "infinity": np.inf, "1e308": 1e308}.items():
+            with np.errstate(over="ignore"):
+                yield f"has {what}", _with(array, number), False
+    if array.size and array.dtype.kind in "iu":
+        ends = np.iinfo(array.dtype)
+        yield "has the smallest number", _with(array, ends.min), False
+        yield "has the largest number", _with(array, ends.max), False
+
+
+def _with(array: np.ndarray, number: float) -> np.ndarray:
+    changed = array.copy()
+    changed.reshape(-1)[0] = number
+    return changed
