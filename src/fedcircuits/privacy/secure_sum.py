@@ -25,6 +25,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, broadcast
 from fedcircuits.federation.sums.collectives import (
+    Check,
     Decision,
     Summation,
     Then,
@@ -115,7 +116,12 @@ class SecretSum:
     used: Counter[str] = field(default_factory=Counter, repr=False)
 
     def sum(
-        self, tag: str, value: Array, reveals: str = "", then: Then | None = None
+        self,
+        tag: str,
+        value: Array,
+        reveals: str = "",
+        then: Then | None = None,
+        check: Check | None = None,
     ) -> Flow[Array]:
         group, plain = self._group(tag), np.asarray(value, dtype=np.float64)
         secret = self.point.encode(plain, f"values under {tag!r}")
@@ -126,10 +132,12 @@ class SecretSum:
         found = self.point.decode(total)
         return frozen(np.asarray(found if then is None else then(found), dtype=np.float64))
 
-    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(
+        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
+    ) -> Flow[Array]:
         leader, *others = self.members
         if self.me != leader:
-            return (yield from decision(leader, tag))
+            return (yield from decision(leader, tag, check))
         yield from broadcast(others, Decision(np.asarray(value)), tag, reveals)
         return frozen(np.asarray(value))
 

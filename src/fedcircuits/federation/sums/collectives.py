@@ -22,12 +22,14 @@ import numpy.typing as npt
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, broadcast, receive, recv_payload, send, send_payload
-from fedcircuits.federation.messages import AnyNumbers, Message, Reals, require_shape
+from fedcircuits.federation.messages import AnyNumbers, Message, Reals, require, require_shape
+from fedcircuits.federation.sums.topology import Topology
 from fedcircuits.federation.wire import Encoded, Payload, encode
 
 Traffic: TypeAlias = Literal["float64", "float32"]
 Floats: TypeAlias = npt.NDArray[np.floating]
 Then: TypeAlias = Callable[[Array], Array]
+Check: TypeAlias = Callable[[Array], str]  # what is wrong with an array, "" if nothing
 
 
 class Addend(Message, frozen=True):
@@ -63,19 +65,28 @@ class Collective(Protocol):
     """One member's end of adding up. What it returns is read-only, and float64 after a sum."""
 
     def sum(
-        self, tag: str, value: Array, reveals: str = "", then: Then | None = None
+        self,
+        tag: str,
+        value: Array,
+        reveals: str = "",
+        then: Then | None = None,
+        check: Check | None = None,
     ) -> Flow[Array]:
         """Every member contributes an array of one shape and ends up with ``then(total)``.
 
         ``then`` is the same at all members, and its result may have another shape. Whoever adds up
         applies it once and sends the result; where nobody does, every member applies it itself.
+        ``check`` says what is wrong with a result that arrived: its sender is blamed.
         """
         ...
 
-    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(
+        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
+    ) -> Flow[Array]:
         """Every member ends up with the leader's array, bit for bit: one agreed decision.
 
-        The others' values do not matter, and the leader's is never rounded.
+        The others' values do not matter, and the leader's is never rounded. ``check`` says what is
+        wrong with a decision that arrived: its sender is blamed.
         """
         ...
 
@@ -93,6 +104,10 @@ class Summation(ABC):
     @abstractmethod
     def at(self, me: str, members: Sequence[str]) -> Collective:
         """One member's end."""
+
+    def topology(self, parties: Sequence[str]) -> Topology | None:
+        """The graph along whose links parties talk, if there is one."""
+        return None
 
     def prepare(self, name: str) -> None:  # noqa: B027  (most have nothing to check)
         """Check what a user gave as the argument ``name``, before parties start."""
@@ -116,12 +131,17 @@ class HubSum:
     dtype: Traffic = "float64"
 
     def sum(
-        self, tag: str, value: Array, reveals: str = "", then: Then | None = None
+        self,
+        tag: str,
+        value: Array,
+        reveals: str = "",
+        then: Then | None = None,
+        check: Check | None = None,
     ) -> Flow[Array]:
         shape = np.shape(value)
         if self.me != self.hub:
             yield from send(self.hub, Addend(packed(value, self.dtype, tag)), tag, reveals)
-            return (yield from addend(self.hub, None if then else shape, tag))
+            return settled((yield from result_from(self.hub, None if then else shape, tag, check)))
         total = np.array(value, dtype=np.float64)
         for other in self._others:
             total += yield from addend(other, shape, tag)
@@ -129,9 +149,11 @@ class HubSum:
         yield from broadcast(self._others, Addend(result), tag, of_sum(reveals, then))
         return settled(result)
 
-    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(
+        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
+    ) -> Flow[Array]:
         if self.me != self.hub:
-            return (yield from decision(self.hub, tag))
+            return (yield from decision(self.hub, tag, check))
         yield from broadcast(self._others, Decision(np.asarray(value)), tag, reveals)
         return frozen(np.asarray(value))
 
@@ -140,17 +162,36 @@ class HubSum:
         return [m for m in self.members if m != self.hub]
 
 
-def addend(sender: str, shape: tuple[int, ...] | None, tag: str) -> Flow[Array]:
-    """The sender's numbers as float64; of the shape, if there is one."""
+def addend(sender: str, shape: tuple[int, ...], tag: str) -> Flow[Array]:
+    """The sender's numbers as float64."""
+    values = (yield from receive(sender, Addend, tag)).values
+    require_shape(values, shape, sender, tag, "values")
+    require(not np.isnan(values).any(), sender, tag, "values", "expected numbers, some are NaN")
+    return settled(values)
+
+
+def result_from(
+    sender: str, shape: tuple[int, ...] | None, tag: str, check: Check | None
+) -> Flow[Array]:
+    """What came of adding up, as it travelled; of the shape, if there is one."""
     values = (yield from receive(sender, Addend, tag)).values
     if shape is not None:
         require_shape(values, shape, sender, tag, "values")
-    return frozen(values.astype(np.float64, copy=False))
+    require_fine(values, check, sender, tag)
+    return values
 
 
-def decision(sender: str, tag: str) -> Flow[Array]:
+def decision(sender: str, tag: str, check: Check | None = None) -> Flow[Array]:
     """What the sender has decided, as it is."""
-    return frozen((yield from receive(sender, Decision, tag)).values)
+    values = (yield from receive(sender, Decision, tag)).values
+    require_fine(values, check, sender, tag)
+    return frozen(values)
+
+
+def require_fine(values: Array, check: Check | None, sender: str, tag: str) -> None:
+    """MessageError that blames the sender if ``check`` finds something wrong."""
+    if check is not None and (problem := check(values)):
+        require(False, sender, tag, "values", problem)
 
 
 def of_sum(reveals: str, then: Then | None) -> str:

@@ -13,10 +13,10 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.flow import Flow, broadcast, receive, send
-from fedcircuits.federation.messages import require_shape
+from fedcircuits.federation.flow import Flow, broadcast, send
 from fedcircuits.federation.sums.collectives import (
     Addend,
+    Check,
     Decision,
     Then,
     Traffic,
@@ -25,6 +25,7 @@ from fedcircuits.federation.sums.collectives import (
     frozen,
     of_sum,
     packed,
+    result_from,
     settled,
 )
 from fedcircuits.federation.sums.consensus import Step
@@ -40,7 +41,12 @@ class TreeSum:
     dtype: Traffic = "float64"
 
     def sum(
-        self, tag: str, value: Array, reveals: str = "", then: Then | None = None
+        self,
+        tag: str,
+        value: Array,
+        reveals: str = "",
+        then: Then | None = None,
+        check: Check | None = None,
     ) -> Flow[Array]:
         total, shape = np.array(value, dtype=np.float64), np.shape(value)
         children = self.tree.children[self.me]
@@ -52,14 +58,14 @@ class TreeSum:
             told = f"sums of a branch, of {reveals}" if children and reveals else reveals
             parent = self.tree.parents[self.me]
             yield from send(parent, Addend(packed(total, self.dtype, tag)), tag, told)
-            result = (yield from receive(parent, Addend, tag)).values
-            if then is None:
-                require_shape(result, shape, parent, tag, "values")
+            result = yield from result_from(parent, None if then else shape, tag, check)
         yield from broadcast(children, Addend(result), tag, of_sum(reveals, then))
         return settled(result)
 
-    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
-        return (yield from flood(self.me, self.tree, tag, value, reveals))
+    def agree(
+        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
+    ) -> Flow[Array]:
+        return (yield from flood(self.me, self.tree, tag, value, reveals, check))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,12 @@ class GossipSum:
     dtype: Traffic = "float64"
 
     def sum(
-        self, tag: str, value: Array, reveals: str = "", then: Then | None = None
+        self,
+        tag: str,
+        value: Array,
+        reveals: str = "",
+        then: Then | None = None,
+        check: Check | None = None,
     ) -> Flow[Array]:
         x = np.array(value, dtype=np.float64)
         if not np.isfinite(x).all():
@@ -114,14 +125,18 @@ class GossipSum:
             np.multiply(values, share, out=scratch)
             heard += scratch
 
-    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
-        return (yield from flood(self.me, self.tree, tag, value, reveals))
+    def agree(
+        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
+    ) -> Flow[Array]:
+        return (yield from flood(self.me, self.tree, tag, value, reveals, check))
 
 
-def flood(me: str, tree: SpanningTree, tag: str, value: Array, reveals: str) -> Flow[Array]:
+def flood(
+    me: str, tree: SpanningTree, tag: str, value: Array, reveals: str, check: Check | None
+) -> Flow[Array]:
     """The root's array from parent to child, unchanged."""
     array = np.asarray(value)
     if me != tree.root:
-        array = yield from decision(tree.parents[me], tag)
+        array = yield from decision(tree.parents[me], tag, check)
     yield from broadcast(tree.children[me], Decision(array), tag, reveals)
     return frozen(array)

@@ -107,7 +107,10 @@ class Tree(Summation):
         object.__setattr__(self, "graph", plain(self.graph))
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
-        return Topology.of(self.graph, parties).names
+        return self.topology(parties).names
+
+    def topology(self, parties: Sequence[str]) -> Topology:
+        return Topology.of(self.graph, parties)
 
     def at(self, me: str, members: Sequence[str]) -> TreeSum:
         _check_member(me, members)
@@ -146,7 +149,10 @@ class Gossip(Summation):
             raise FederationError(f"gossip takes at least one round, got rounds={self.rounds}")
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
-        return Topology.of(self.graph, parties).names
+        return self.topology(parties).names
+
+    def topology(self, parties: Sequence[str]) -> Topology:
+        return Topology.of(self.graph, parties)
 
     def at(self, me: str, members: Sequence[str]) -> GossipSum:
         _check_member(me, members)

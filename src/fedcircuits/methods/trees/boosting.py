@@ -27,7 +27,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.sums.collectives import Collective, Then
+from fedcircuits.federation.sums.collectives import Check, Collective, Then
 from fedcircuits.methods.trees.flat_tree import FlatTree
 from fedcircuits.methods.trees.gradient_trees import (
     Cells,
@@ -65,12 +65,19 @@ class Alone:
     """The summation of one member."""
 
     def sum(
-        self, tag: str, value: Array, reveals: str = "", then: Then | None = None
+        self,
+        tag: str,
+        value: Array,
+        reveals: str = "",
+        then: Then | None = None,
+        check: Check | None = None,
     ) -> Flow[Array]:
         yield from ()
         return value if then is None else then(value)
 
-    def agree(self, tag: str, value: Array, reveals: str = "") -> Flow[Array]:
+    def agree(
+        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
+    ) -> Flow[Array]:
         yield from ()
         return value
 
