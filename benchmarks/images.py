@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 import fedcircuits as fc
 from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.circuits.evaluation.leaves import LeafStep
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.evaluation.step import Choice
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import DatasetError
@@ -161,7 +161,7 @@ def _draw(model: fc.EinsumNetwork, test: Array, path: Path) -> None:
 
 def _completed(model: fc.EinsumNetwork, x: Array, rng: np.random.Generator) -> Array:
     """NaN filled by the modes of leaves that are drawn given the rest: images without noise."""
-    program = Program(model.circuit_, torch.float32)
+    program = CircuitProgram(model.circuit_, torch.float32)
     packed = program.pack(model.parameters_)
     state = program.upward(program.read(torch.from_numpy(x), packed), packed)
     chosen = torch.full((len(program.layout.number) + 1, len(x)), -1, dtype=torch.int32)

@@ -8,7 +8,7 @@ from passes import load_optimiser
 
 import fedcircuits as fc
 from fedcircuits.circuits.evaluation.gradient import Differentiable
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 
 TYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -51,7 +51,7 @@ def tensorised(job):
     load_optimiser()
     base = start_memory()
     circuit, parameters = region_circuit(data, job["units"])
-    program = Program(circuit, torch.float32)
+    program = CircuitProgram(circuit, torch.float32)
     packed = program.pack(parameters)
     check = float(program.log_values(x, packed).double().mean())
     if job["pass"] == "forward":
@@ -101,7 +101,7 @@ def evaluate_tree(job):
     base = start_memory()
     tree = trees.read(job["tree"])
     circuit, parameters = tree_circuit(tree, test.shape[1])
-    program = Program(circuit, TYPES[job["dtype"]])
+    program = CircuitProgram(circuit, TYPES[job["dtype"]])
     packed = program.pack(parameters)
     values, seconds = timed(lambda: program.log_values(test, packed), job["repeats"], warmups=2)
     check = float(values.double().mean())
@@ -113,7 +113,7 @@ def synthetic_tree(job):
     torch.set_num_threads(job["threads"])
     rng = np.random.default_rng(0)
     circuit, parameters, x = random_tree(job["nodes"], job["variables"], job["rows"], rng)
-    program = Program(circuit)
+    program = CircuitProgram(circuit)
     packed = program.pack(parameters)
     program.log_values(x[:64], packed)  # compiled before memory is counted
     base = start_memory()

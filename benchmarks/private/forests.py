@@ -22,7 +22,7 @@ import fedcircuits as fc
 from benchmarks.data import density_set
 from benchmarks.runner import Json, write_json
 from fedcircuits.estimators.private_forest import PrivateForest
-from fedcircuits.learning.em import Schedule
+from fedcircuits.learning.em import EMSchedule
 from fedcircuits.methods.private_forest.forests import (
     Shape,
     joined,
@@ -79,7 +79,7 @@ def central(train: fc.Table, test: fc.Table, shape: Shape, seed: int) -> float:
     draws = [np.random.default_rng([seed, i]) for i in range(shape.structures)]
     circuits = [structure(train.schema, shape, rng) for rng in draws]
     starts = [random_start(c, rng) for c, rng in zip(circuits, draws, strict=True)]
-    schedule = Schedule(epochs=150)
+    schedule = EMSchedule(epochs=150)
     found = [learned(c, s, rows, held, schedule) for c, s in zip(circuits, starts, strict=True)]
     weights = structure_weights(np.array([judged for _, judged in found]), "rank")
     parameters = joined_parameters(circuits, [p for p, _ in found], weights)

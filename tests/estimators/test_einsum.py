@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError, StructureError
-from fedcircuits.learning.em import Schedule, maximise_likelihood
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.learning.starts import clusters, start_from, start_from_regions
 
 LEVELS = 16  # of the digits
@@ -198,7 +198,7 @@ def test_batches_let_no_weight_vanish_but_keep_zeros() -> None:
         }
     )
     rows = np.random.default_rng(0).normal(size=(400, 1))
-    plan = Schedule(epochs=5, batch_size=20, step=0.9, last_step=0.9)
+    plan = EMSchedule(epochs=5, batch_size=20, step=0.9, last_step=0.9)
     found = maximise_likelihood(circuit, start, rows, schedule=plan, dtype=torch.float32)
     near, far, absent = found.parameters["root"]["weight"][0]
     assert near > 0.9 and 0 < far < 1e-6 and absent == 0
@@ -210,7 +210,7 @@ def test_pseudo_counts_weigh_against_all_rows_over_batches() -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(2, size=(1000, 1)).astype(float)
     start = start_from(circuit, rows, rng.dirichlet(np.ones(2), size=1000), rng)
-    plan = Schedule(epochs=2, batch_size=100)
+    plan = EMSchedule(epochs=2, batch_size=100)
     found = maximise_likelihood(circuit, start, rows, schedule=plan)
     seen = fc.Distribution(circuit, found.parameters).log_likelihood(np.array([[0.0], [1.0]]))
     assert 0.999 < np.exp(seen).sum() < 1

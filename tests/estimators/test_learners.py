@@ -182,13 +182,13 @@ def test_in_memory_batches() -> None:
 
 
 def test_single_precision_is_close() -> None:
-    from fedcircuits.circuits.evaluation.program import Program
+    from fedcircuits.circuits.evaluation.program import CircuitProgram
 
     frame = fc.Table.of(mixed(300))
     model = fc.HiddenChowLiuTree(units=4, epochs=3, random_state=0).fit(frame)
     x = torch.from_numpy(frame.values)
     values = []
     for dtype in (torch.float32, torch.float64):
-        program = Program(model.circuit_, dtype)
+        program = CircuitProgram(model.circuit_, dtype)
         values.append(program.log_values(x, program.pack(model.parameters_)).double())
     assert float((values[0] - values[1]).abs().max()) < 1e-4

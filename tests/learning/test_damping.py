@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcircuits.circuits.evaluation.program import Packed, Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -23,7 +23,9 @@ SEEDS = st.integers(0, 2**32 - 1)
 RULES = {**PLAIN, "gaussian": Gaussian(1e-12, np.inf)}
 
 
-def step(program: Program, x: torch.Tensor, packed: Packed, rows: float) -> tuple[float, Packed]:
+def step(
+    program: CircuitProgram, x: torch.Tensor, packed: Packed, rows: float
+) -> tuple[float, Packed]:
     """The likelihood before it, and the parameters after it."""
     counts = program.counts(x, packed)
     maximum = program.maximise(counts, packed, RULES)
@@ -38,7 +40,7 @@ def real_rows(model: Model, seed: int, rows: int = 20) -> torch.Tensor:
 @given(models(big=("real", "count")), SEEDS, st.floats(0.0, 50.0))
 def test_likelihood_never_falls(model: Model, seed: int, rows: float) -> None:
     """Whatever the families, however long the steps."""
-    program = Program(model[0])
+    program = CircuitProgram(model[0])
     packed, x = program.pack(model[1]), real_rows(model, seed)
     found = []
     for _ in range(5):
@@ -51,7 +53,7 @@ def test_likelihood_never_falls(model: Model, seed: int, rows: float) -> None:
 
 @given(models(), SEEDS)
 def test_without_caution_it_is_em(model: Model, seed: int) -> None:
-    program = Program(model[0])
+    program = CircuitProgram(model[0])
     packed, x = program.pack(model[1]), real_rows(model, seed)
     found = program.unpack(step(program, x, packed, 0.0)[1])
     plain = program.unpack(program.maximise(program.counts(x, packed), packed, RULES))
@@ -69,7 +71,7 @@ def test_rows_that_reach_a_unit(seed: int) -> None:
     circuit, parameters = model_of("random", schema, seed)
     x = random_rows(schema, np.random.default_rng(seed), 6, 0.3)
     truth = expected(circuit, parameters, x, np.ones(len(x)))
-    program = Program(circuit)
+    program = CircuitProgram(circuit)
     packed = program.pack(parameters)
     found = reached(program, program.counts(torch.from_numpy(x), packed), packed)
     for node in circuit.nodes:
@@ -91,7 +93,7 @@ def test_half_of_the_way() -> None:
     start = {"mean": np.array([[0.0, 4.0]]), "variance": np.array([[9.0, 1.0]])}
     x = np.random.default_rng(0).normal(3.0, 0.1, (10, 2))
     x[0, 1] = np.nan
-    program = Program(circuit)
+    program = CircuitProgram(circuit)
     packed = program.pack(Parameters({"g": start}))
     found = program.unpack(step(program, torch.from_numpy(x), packed, 10.0)[1])["g"]
     mean, variance = np.nanmean(x, axis=0), np.nanvar(x, axis=0)
@@ -108,7 +110,7 @@ def test_what_hardly_any_row_reaches_stays() -> None:
         "g": {"mean": np.array([[0.0], [900.0]]), "variance": np.array([[1.0], [1e6]])},
         "s": {"weight": np.array([[0.99, 0.01]])},
     }
-    program = Program(Circuit(nodes, Schema((Variable("a"),))))
+    program = CircuitProgram(Circuit(nodes, Schema((Variable("a"),))))
     x = torch.from_numpy(np.random.default_rng(0).normal(2.0, 0.5, (100, 1)))
     ends = []
     for rows in (0.0, 10.0):

@@ -7,7 +7,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
 from fedcircuits.errors import ParameterError
 from fedcircuits.learning.batches import InMemory
-from fedcircuits.learning.em import Schedule, maximise_likelihood
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.leaves import Binomial
 from fedcircuits.tables.schema import Variable
 from fedcircuits.testing import check_leaf
@@ -121,7 +121,7 @@ def test_em_finds_the_components_of_grey_values() -> None:
     rows = truth.sample(3_000, random_state=0).to_numpy(dtype=np.float64, copy=True)
     start = mixture([0.3, 0.4], 255.0)
     found = maximise_likelihood(
-        start.circuit_, start.parameters_, InMemory(rows), schedule=Schedule(epochs=60),
+        start.circuit_, start.parameters_, InMemory(rows), schedule=EMSchedule(epochs=60),
         rng=np.random.default_rng(0),
     )  # fmt: skip
     assert found.parameters["n"]["probability"].ravel() == pytest.approx([0.15, 0.6], abs=0.005)

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.family import Array, Region
-from fedcircuits.circuits.questions.queryable import Askable, Regions
+from fedcircuits.circuits.questions.queryable import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError
@@ -26,7 +26,7 @@ from fedcircuits.methods.fedpc.query import Asked
 T = TypeVar("T")
 
 
-class FederatedDistribution(Askable):
+class FederatedDistribution(Queryable):
     """Questions of a circuit whose leaves live at parties (protocols/query.py)."""
 
     def __init__(
@@ -43,8 +43,8 @@ class FederatedDistribution(Askable):
         return False
 
     @cached_property
-    def network(self) -> Network:
-        return Network(self.circuit)
+    def network(self) -> UpperCircuit:
+        return UpperCircuit(self.circuit)
 
     @cached_property
     def packed(self) -> Packed:

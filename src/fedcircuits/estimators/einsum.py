@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.gradient import Differentiable
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import AnyFamily, Array
@@ -30,7 +30,7 @@ from fedcircuits.circuits.graph.structures import (
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.learner import Learner, hold_back, progress
 from fedcircuits.learning.batches import InMemory, Source
-from fedcircuits.learning.em import Fitted, Schedule, maximise_likelihood, mean_log_likelihood
+from fedcircuits.learning.em import EMSchedule, Fitted, maximise_likelihood, mean_log_likelihood
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from, start_from_regions
 from fedcircuits.leaves import Gaussian, GaussianMass
 from fedcircuits.tables.schema import Schema
@@ -165,7 +165,7 @@ class EinsumNetwork(Learner):
         rng: np.random.Generator,
     ) -> Fitted:
         """Stepwise EM over batches."""
-        plan = Schedule(
+        plan = EMSchedule(
             self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
         )
         return maximise_likelihood(
@@ -184,7 +184,7 @@ class EinsumNetwork(Learner):
         rng: np.random.Generator,
     ) -> Fitted:
         """Adam on the mean log-likelihood of batches, by the weights of their rows."""
-        program = Program(circuit, torch.float32)
+        program = CircuitProgram(circuit, torch.float32)
         model = Differentiable(program, start)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         tell = progress(type(self).__name__, self.epochs)

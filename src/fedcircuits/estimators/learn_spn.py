@@ -12,8 +12,8 @@ from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
-from fedcircuits.learning.em import Schedule, maximise_likelihood
-from fedcircuits.learning.spn.learn_spn import Settings, learn_spn
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood
+from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
 from fedcircuits.learning.spn.pruning import prune
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
@@ -75,7 +75,7 @@ class LearnSPN(Learner):
         known = in_memory(rows, "LearnSPN")
         kept, held = hold_back(known, self.validation if self.refine else 0.0, rng)
         assert isinstance(kept, InMemory)
-        settings = Settings(
+        settings = SPNSettings(
             self.min_rows, self.clusters, self.test, self.threshold, self.trees, self.smoothing
         )
         context = self.__dict__.get("_context")
@@ -85,7 +85,7 @@ class LearnSPN(Learner):
         ]
         circuit, parameters = prune(*(members[0] if len(members) == 1 else mixed(schema, members)))
         if self.refine:
-            plan = Schedule(epochs=self.refine, patience=2)
+            plan = EMSchedule(epochs=self.refine, patience=2)
             found = maximise_likelihood(
                 circuit, parameters, kept, schedule=plan, validation=held, rng=rng
             )

@@ -18,7 +18,7 @@ from fedcircuits.errors import TableError
 from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.estimators.progress import Bar, current
 from fedcircuits.learning.batches import PIECE, InMemory, ParquetRows, Source
-from fedcircuits.learning.em import Schedule, maximise_likelihood
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.tables.readers import suffix_of
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.series import refuse_series
@@ -71,7 +71,7 @@ class Learner(Model):
         circuit: Circuit,
         start: Parameters,
         rows: Source,
-        schedule: Schedule,
+        schedule: EMSchedule,
         rng: np.random.Generator,
         *,
         validation: InMemory | None = None,

@@ -7,7 +7,7 @@ import numpy as np
 from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.estimators.learner import Learner
 from fedcircuits.learning.batches import Source
-from fedcircuits.learning.em import Schedule
+from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
 from fedcircuits.tables.schema import Schema
 
@@ -41,4 +41,4 @@ class MixtureOfProducts(Learner):
         circuit = mixture_of_products(schema, self.components)
         x = rows.some(MOST_ROWS, rng)
         start = start_from(circuit, x, clusters(x, schema, self.components, rng), rng)
-        self._em(circuit, start, rows, Schedule(epochs=self.max_iter, tolerance=self.tol), rng)
+        self._em(circuit, start, rows, EMSchedule(epochs=self.max_iter, tolerance=self.tol), rng)

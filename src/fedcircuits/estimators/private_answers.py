@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array, Region
-from fedcircuits.circuits.questions.queryable import Askable, Regions
+from fedcircuits.circuits.questions.queryable import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
@@ -118,7 +118,7 @@ def covered(
     }
 
 
-class PrivateDistribution(Askable):
+class PrivateDistribution(Queryable):
     """Likelihoods and posteriors of classes; what else there is to ask would show parameters."""
 
     deterministic = False

@@ -37,7 +37,7 @@ from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.chow_liu.tree_mixtures import learn_mixture, mixture_circuit
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit, learn_tree
-from fedcircuits.learning.em import Schedule
+from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.spn.independence import OneHot, pair_tables
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
 from fedcircuits.methods.chow_liu import training as summed_counts
@@ -246,7 +246,7 @@ class HiddenChowLiuTree(Learner):
         tree = learn_tree(x, schema)
         circuit = latent_tree(schema, tree, self.units, leaf_family=self.leaf_family)
         start = start_from(circuit, x, clusters(x, schema, self.units, rng), rng, aligned=0.8)
-        plan = Schedule(
+        plan = EMSchedule(
             self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
         )
         self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32)

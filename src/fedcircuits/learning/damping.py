@@ -23,13 +23,15 @@ import numpy as np
 
 from fedcircuits.circuits.evaluation.joints import JointCounts, JointStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep, LeafValues
-from fedcircuits.circuits.evaluation.program import Counts, Packed, Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
 from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
 
 
-def cautious(program: Program, counts: Counts, now: Packed, maximum: Packed, rows: float) -> Packed:
+def cautious(
+    program: CircuitProgram, counts: Counts, now: Packed, maximum: Packed, rows: float
+) -> Packed:
     """From ``now`` towards the maximum of these expected statistics; ``rows``: the n above."""
     old, new = program.unpack(now), program.unpack(maximum)
     mixed: dict[str, Arrays] = {}
@@ -47,7 +49,7 @@ def _between(old: Array, new: Array, way: Array) -> Array:
     return np.where(new == old, old, (1 - way) * old + way * new)
 
 
-def reached(program: Program, counts: Counts, packed: Packed) -> dict[str, Array]:
+def reached(program: CircuitProgram, counts: Counts, packed: Packed) -> dict[str, Array]:
     """How many rows reach every unit of leaves and sums: (units,), of leaves (units, variables),
     where a row counts that has the variable."""
     found: dict[str, Array] = {}

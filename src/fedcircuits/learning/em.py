@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.program import Counts, Packed, Program, Values
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed, Values
 from fedcircuits.circuits.evaluation.statistics import Frame
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
@@ -36,7 +36,7 @@ LEAST_WEIGHT = 1e-20  # of a sum, over batches
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class EMSchedule:
     """How EM goes over the rows."""
 
     epochs: int = 100
@@ -61,7 +61,7 @@ def maximise_likelihood(
     rows: Array | Source,
     *,
     weight: Array | None = None,
-    schedule: Schedule | None = None,
+    schedule: EMSchedule | None = None,
     validation: InMemory | None = None,
     rules: Rules | None = None,
     scale: float | None = None,
@@ -72,10 +72,10 @@ def maximise_likelihood(
     """EM from ``start``; with validation rows, the parameters that were best on them."""
     source = InMemory(rows, weight) if isinstance(rows, np.ndarray) else rows
     _check(circuit, source)
-    plan = schedule or Schedule()
-    program = Program(circuit, dtype)
+    plan = schedule or EMSchedule()
+    program = CircuitProgram(circuit, dtype)
     packed = program.pack(start) if scale is None else _in_one_scale(program, start, scale)
-    run = _Run(program, packed, source, plan, rules, validation)
+    run = _EMRun(program, packed, source, plan, rules, validation)
     draws = rng if rng is not None else np.random.default_rng(0)
     while not run.finished:
         run.epoch(draws)
@@ -94,7 +94,7 @@ def _check(circuit: Circuit, source: Source) -> None:
         raise TableError("expected rows to learn from, got none that weighs anything")
 
 
-def _in_one_scale(program: Program, start: Parameters, scale: float) -> Packed:
+def _in_one_scale(program: CircuitProgram, start: Parameters, scale: float) -> Packed:
     own = program.columns.frames(program.circuit, start)
     frames = {key: Frame(f.shift, np.full_like(f.scale, scale)) for key, f in own.items()}
     return Packed(frames, tuple(s.pack(start, frames, program.dtype) for s in program.steps))
@@ -111,18 +111,18 @@ def _revivable(new: Values, old: Values) -> Values:
     return new
 
 
-def mean_log_likelihood(program: Program, packed: Packed, rows: InMemory) -> float:
+def mean_log_likelihood(program: CircuitProgram, packed: Packed, rows: InMemory) -> float:
     """Of a row, by the weights of the rows."""
     return rows.mean(program.log_values(torch.from_numpy(rows.values), packed).double().numpy())
 
 
-class _Run:
+class _EMRun:
     def __init__(
         self,
-        program: Program,
+        program: CircuitProgram,
         start: Packed,
         source: Source,
-        plan: Schedule,
+        plan: EMSchedule,
         rules: Rules | None,
         validation: InMemory | None,
     ) -> None:

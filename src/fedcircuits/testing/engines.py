@@ -348,14 +348,14 @@ def _sums(
         )
         for m in members
     }
-    results: dict[str, trials.Sums] = _all(run(programs))
+    results: dict[str, trials.SumsFound] = _all(run(programs))
     for member, found in results.items():
         _right(member, found, own, tolerance)
     _one_told({m: found.told for m, found in results.items()}, offers)
 
 
 def _right(
-    member: str, found: trials.Sums, own: Mapping[str, list[Array]], tolerance: float
+    member: str, found: trials.SumsFound, own: Mapping[str, list[Array]], tolerance: float
 ) -> None:
     for i, shape in enumerate(SHAPES):
         total = _total([v[i] for v in own.values()])

@@ -130,7 +130,7 @@ Make = Callable[[str, tuple[str, ...]], Collective]
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class SumsFound:
     """What one member ends up with, of every value."""
 
     totals: list[Array] = field(default_factory=list)
@@ -158,9 +158,9 @@ def summation(
     make: Make,
     values: Sequence[Array],
     offer: Sequence[Array],
-) -> Flow[Sums]:
+) -> Flow[SumsFound]:
     """Every sum by itself, then over again under one tag, between words of the leader."""
-    summation, found = make(me, members), Sums(after=list(values))
+    summation, found = make(me, members), SumsFound(after=list(values))
     for i, value in enumerate(values):
         tag = f"sum/{i}"
         found.totals.append((yield from summation.sum(tag, value, "a value")))

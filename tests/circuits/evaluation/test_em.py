@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
@@ -16,7 +16,7 @@ from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import StructureError, TableError
-from fedcircuits.learning.em import Schedule, maximise_likelihood
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.learning.starts import clusters, start_from
 from fedcircuits.leaves import Bernoulli, Categorical, CountHistogram, Histogram
 from fedcircuits.tables.schema import Schema
@@ -43,7 +43,7 @@ def tensor(x: Array) -> torch.Tensor:
 
 def step(model: Model, *parts: tuple[Array, Array], compiled: bool | None = None) -> Parameters:
     """One iteration on parts of rows and weights whose counts are added."""
-    program = Program(model[0])
+    program = CircuitProgram(model[0])
     program.compiled = program.compiled if compiled is None else compiled
     packed = program.pack(model[1])
     counts = [program.counts(tensor(x), packed, tensor(w)) for x, w in parts]
@@ -110,7 +110,7 @@ def test_a_step_follows_the_posteriors_of_induced_trees(
     x = random_rows(circuit.schema, rng, 25, 0.3)
     weight = rng.uniform(0.1, 3.0, len(x))
     found = expected(circuit, parameters, x, weight)
-    compiled = compiled and Program(circuit).compiled
+    compiled = compiled and CircuitProgram(circuit).compiled
     parts = ((x[:10], weight[:10]), (x[10:], weight[10:]))
     learned = step(model, *parts, compiled=compiled)
     for node in circuit.nodes:
@@ -157,7 +157,7 @@ def test_the_likelihood_never_falls(model: Model, seed: int) -> None:
     x = x[np.isfinite(Distribution(circuit, start).log_likelihood(x))]
     assume(len(x) > 3)
     weight = rng.uniform(0.1, 3.0, len(x))
-    plan = Schedule(epochs=8, tolerance=-np.inf)
+    plan = EMSchedule(epochs=8, tolerance=-np.inf)
     found = maximise_likelihood(circuit, start, x, weight=weight, schedule=plan, rules=PLAIN)
     assert len(found.history) == 9 and not found.converged
     assert np.diff(found.history).min() > -1e-7
@@ -170,7 +170,7 @@ def test_it_stops_when_little_is_gained() -> None:
     circuit, start = model_of("mixture", schema_of(("real", "category")), 1)
     x = random_rows(circuit.schema, np.random.default_rng(0), 200, 0.1)
     x = x[np.isfinite(Distribution(circuit, start).log_likelihood(x))]
-    found = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=500, tolerance=1e-5))
+    found = maximise_likelihood(circuit, start, x, schedule=EMSchedule(epochs=500, tolerance=1e-5))
     assert found.converged and 2 < len(found.history) < 500
     assert found.history[-1] - found.history[-2] < 1e-5
     assert min(np.diff(found.history)[:-1]) >= 1e-5
@@ -183,9 +183,11 @@ def test_impossible_rows_do_not_stop_it() -> None:
     rate = {"rate": np.array([[1.0], [3.0]])}
     start = Parameters({"a": rate, "root": {"weight": np.array([[0.5, 0.5]])}})
     x = np.random.default_rng(0).exponential(size=(50, 1))
-    alone = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=20, tolerance=-np.inf))
+    alone = maximise_likelihood(
+        circuit, start, x, schedule=EMSchedule(epochs=20, tolerance=-np.inf)
+    )
     more = np.vstack([x, [[-1.0]]])
-    found = maximise_likelihood(circuit, start, more, schedule=Schedule(epochs=20))
+    found = maximise_likelihood(circuit, start, more, schedule=EMSchedule(epochs=20))
     assert len(found.history) == 21 and np.isneginf(found.history[0])
     same(found.parameters, alone.parameters)
 
@@ -202,7 +204,7 @@ def test_starts_are_sound_and_learn(structure: str) -> None:
     x[rng.random(x.shape) < 0.1] = np.nan
     start = start_from(circuit, x, clusters(x, schema, 3, rng), rng)
     start.check(circuit)
-    found = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=10))
+    found = maximise_likelihood(circuit, start, x, schedule=EMSchedule(epochs=10))
     found.parameters.check(circuit)
     assert found.history[-1] > found.history[0]
 
@@ -215,7 +217,7 @@ def test_a_column_that_is_never_seen_keeps_a_distribution() -> None:
     x[:, 2] = np.nan
     start = start_from(circuit, x, clusters(x, schema, 3, rng), rng)
     start.check(circuit)
-    found = maximise_likelihood(circuit, start, x, schedule=Schedule(epochs=3)).parameters
+    found = maximise_likelihood(circuit, start, x, schedule=EMSchedule(epochs=3)).parameters
     found.check(circuit)
     asked = np.full((3, 4), np.nan)
     asked[:, 2] = np.arange(3)
@@ -252,7 +254,7 @@ def test_what_cannot_be_learned_is_refused() -> None:
 def test_counts_as_one_vector(model: Model, seed: int) -> None:
     """What parties add up: vectors add like counts, and lead to the same parameters."""
     rng = np.random.default_rng(seed)
-    program = Program(model[0])
+    program = CircuitProgram(model[0])
     packed = program.pack(model[1])
     one, other = (
         program.counts(tensor(random_rows(model[0].schema, rng, n)), packed) for n in (7, 5)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedcircuits.leaves  # noqa: F401
 from fedcircuits.circuits import evaluation
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
@@ -40,7 +40,7 @@ def tensor(x: Array) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(x))
 
 
-def log_values(program: Program, parameters: Parameters, x: Array) -> Array:
+def log_values(program: CircuitProgram, parameters: Parameters, x: Array) -> Array:
     return program.log_values(tensor(x), program.pack(parameters)).double().numpy()
 
 
@@ -61,7 +61,7 @@ def mixture(family: str, weight: list[float], **parameters: list[float]) -> Mode
 def test_executors_agree(model: Model, seed: int) -> None:
     """The compiled loop and the batched steps: the same log-values, the same M-step."""
     circuit, parameters = model
-    program = Program(circuit)
+    program = CircuitProgram(circuit)
     if not program.compiled:
         return
     x = random_rows(circuit.schema, np.random.default_rng(seed), 70)
@@ -87,8 +87,8 @@ def test_executors_agree(model: Model, seed: int) -> None:
 def test_single_precision_is_close(model: Model, seed: int) -> None:
     """Within 1e-5 of log p, relative or absolute, on both executors."""
     x = random_rows(model[0].schema, np.random.default_rng(seed), 40)
-    exact = log_values(Program(model[0]), model[1], x)
-    single = Program(model[0], torch.float32)
+    exact = log_values(CircuitProgram(model[0]), model[1], x)
+    single = CircuitProgram(model[0], torch.float32)
     for compiled in {single.compiled, False}:
         single.compiled = compiled
         found = log_values(single, model[1], x)
@@ -100,12 +100,12 @@ def test_single_precision_learns_in_single_precision(compiled: bool) -> None:
     """An M-step leaves everything in the type of the program, so that evaluation goes on."""
     model = mixture("gaussian", [0.3, 0.7], mean=[-1.0, 2.0], variance=[1.0, 2.0])
     x = tensor(np.random.default_rng(0).normal(size=(50, 1)))
-    program = Program(model[0], torch.float32)
+    program = CircuitProgram(model[0], torch.float32)
     program.compiled = compiled
     packed = program.pack(model[1])
     packed = program.maximise(program.counts(x, packed), packed)
     program.compiled = False
-    again = Program(model[0])
+    again = CircuitProgram(model[0])
     assert program.log_values(x, packed).dtype == torch.float32
     found = program.log_values(x, packed).double().numpy()
     np.testing.assert_allclose(
@@ -125,7 +125,7 @@ def test_chunks_and_sparse_operands_change_nothing(
         if small:
             monkeypatch.setattr(evaluation.rows, "CACHE", 1)
             monkeypatch.setattr(evaluation.leaves, "DENSE", 0)
-        program = Program(circuit)
+        program = CircuitProgram(circuit)
         program.compiled = False
         packed = program.pack(parameters)
         learned = program.unpack(program.maximise(program.counts(x, packed), packed))
@@ -148,7 +148,7 @@ def test_no_weight_on_the_largest_child(compiled: bool, dtype: torch.dtype) -> N
     """At x = 0 the first unit is about 1000 nats above the others, and has weight zero."""
     spread = {"mean": [0.0, 45.0, 46.0], "variance": [1.0, 1.0, 1.0]}
     model = mixture("gaussian", [0.0, 0.5, 0.5], **spread)
-    program = Program(model[0], dtype)
+    program = CircuitProgram(model[0], dtype)
     program.compiled = compiled
     x = np.array([[0.0], [NAN], [45.5]])
     near = 0.5 * 45.0**2 + 0.5 * np.log(2 * np.pi) + np.log(2)  # the other is 45.5 nats below
@@ -165,7 +165,7 @@ def test_no_weight_on_the_largest_child(compiled: bool, dtype: torch.dtype) -> N
 def test_tiny_weights_count_in_full(compiled: bool) -> None:
     """A component of weight 1e-60 that alone explains one row of two has half of all counts."""
     model = mixture("gaussian", [1.0 - 1e-60, 1e-60], mean=[0.0, 100.0], variance=[1.0, 1.0])
-    program = Program(model[0])
+    program = CircuitProgram(model[0])
     program.compiled = compiled
     packed, x = program.pack(model[1]), tensor(np.array([[0.0], [100.0]]))
     logs = program.log_values(x, packed).numpy() + 0.5 * np.log(2 * np.pi)
@@ -211,7 +211,7 @@ def test_impossible_partitions_beside_a_possible_one(dtype: torch.dtype, many: i
             table[:, int(side == "r" and i == 1) :] = [0.0, 0.5, 0.5] if i < 2 else [0.2, 0.3, 0.5]
             found[f"{side}{i}"] = {"probability": table}
     found["root"] = {"weight": np.array([[0.25, 0.75]])}
-    logs = log_values(Program(circuit, dtype), Parameters(found), np.zeros((2, 2 * many)))
+    logs = log_values(CircuitProgram(circuit, dtype), Parameters(found), np.zeros((2, 2 * many)))
     np.testing.assert_allclose(logs, np.log(0.75) + 2 * many * np.log(0.2), rtol=1e-5)
 
 
@@ -232,7 +232,7 @@ def test_far_values_are_never_nan(family: str, dtype: torch.dtype, compiled: boo
         Sum("root", ("p",)),
     )
     circuit = Circuit(nodes, schema)
-    program = Program(circuit, dtype)
+    program = CircuitProgram(circuit, dtype)
     program.compiled = compiled
     parameters = random_parameters(circuit, rng)
     packed = program.pack(parameters)
@@ -259,7 +259,7 @@ def test_far_values_are_never_nan(family: str, dtype: torch.dtype, compiled: boo
 @pytest.mark.parametrize("compiled", [True, False])
 def test_impossible_rows_are_minus_infinity_and_teach_nothing(compiled: bool) -> None:
     circuit, parameters = mixture("exponential", [0.4, 0.6], rate=[1.0, 3.0])
-    program = Program(circuit)
+    program = CircuitProgram(circuit)
     program.compiled = compiled
     packed = program.pack(parameters)
     possible = np.array([[0.5], [2.0], [NAN]])
@@ -280,8 +280,8 @@ def test_offsets_stay_exact_in_single_precision() -> None:
     means = [1e6 - 2, 1e6, 1e6 + 3]
     model = mixture("gaussian", [0.2, 0.5, 0.3], mean=means, variance=[1.0, 0.25, 4.0])
     x = 1e6 + rng.normal(size=(200, 1))
-    single = log_values(Program(model[0], torch.float32), model[1], x)
-    np.testing.assert_allclose(single, log_values(Program(model[0]), model[1], x), atol=1e-5)
+    single = log_values(CircuitProgram(model[0], torch.float32), model[1], x)
+    np.testing.assert_allclose(single, log_values(CircuitProgram(model[0]), model[1], x), atol=1e-5)
 
 
 # ---------------------------------------------------------------------- batches and threads

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
@@ -37,10 +37,10 @@ def given_of(model: Model, x: Array) -> Array:
 
 def case(
     seed: int, structure: str = "random", rows: int = 12
-) -> tuple[Model, Network, Array, Array]:
+) -> tuple[Model, UpperCircuit, Array, Array]:
     model = model_of(structure, SCHEMA, seed)
     x = random_rows(SCHEMA, np.random.default_rng(seed), rows, missing=0.3)
-    return model, Network(above(model[0])), x, given_of(model, x)
+    return model, UpperCircuit(above(model[0])), x, given_of(model, x)
 
 
 def several_parents(circuit: Circuit) -> bool:
@@ -132,7 +132,7 @@ def test_what_is_impossible_has_no_posterior() -> None:
         Product("q", ("l2", "l3")),
         Sum("s", ("p", "q")),
     )
-    network = Network(Circuit(nodes, schema))
+    network = UpperCircuit(Circuit(nodes, schema))
     packed = network.pack(Parameters({"s": {"weight": np.array([[0.25, 0.75]])}}))
     logs = np.zeros((4, 3))
     logs[0, :2] = logs[3, 1] = -np.inf  # the first product in two rows, both in the second
@@ -158,4 +158,4 @@ def test_many_rows_go_in_batches() -> None:
 def test_local_leaves_are_refused() -> None:
     circuit, _ = model_of("mixture", SCHEMA, 0)
     with pytest.raises(QueryError, match="of a network must be a circuit held elsewhere"):
-        Network(circuit)
+        UpperCircuit(circuit)

@@ -8,8 +8,8 @@ import pytest
 from fedcircuits import CircuitModel, MixtureOfChowLiuTrees, Schema, Table, Variable
 from fedcircuits.errors import ParameterError, StructureError
 from fedcircuits.learning.chow_liu.tree_mixtures import (
-    Mixture,
-    Rows,
+    CodedRows,
+    TreeMixture,
     learn_mixture,
     mixture_circuit,
 )
@@ -32,7 +32,7 @@ def rows_of(sizes: tuple[int, ...], count: int, seed: int) -> np.ndarray:
     return np.stack(columns, axis=1).astype(float)
 
 
-def learned(x: np.ndarray, schema: Schema, **other: object) -> Mixture:
+def learned(x: np.ndarray, schema: Schema, **other: object) -> TreeMixture:
     settings = {"smoothing": 5.0, "rounds": 15, "tolerance": 0.0, **other}
     return learn_mixture(x, schema, 3, np.random.default_rng(0), **settings)  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def test_the_circuit_is_the_mixture(sizes: tuple[int, ...]) -> None:
     circuit, parameters = mixture_circuit(schema, [found])
     parameters.check(circuit)
     every = np.array(list(product(*map(range, sizes))), dtype=float)
-    direct = np.array([Rows(every, schema).log_values(t) for t in found.trees])
+    direct = np.array([CodedRows(every, schema).log_values(t) for t in found.trees])
     expected = np.log(found.weights @ np.exp(direct))
     assert np.exp(expected).sum() == pytest.approx(1, abs=1e-5)
     scores = CircuitModel(circuit, parameters).score_samples(every)
@@ -56,7 +56,7 @@ def test_missing_values_are_summed_out() -> None:
     x[np.random.default_rng(0).random(x.shape) < 0.2] = np.nan
     found = learned(x, schema)
     model = CircuitModel(*mixture_circuit(schema, [found]))
-    logs = np.array([Rows(x, schema).log_values(t) for t in found.trees])
+    logs = np.array([CodedRows(x, schema).log_values(t) for t in found.trees])
     np.testing.assert_allclose(
         np.log(found.weights @ np.exp(logs)), model.score_samples(x), atol=1e-5
     )

@@ -10,7 +10,7 @@ from fedcircuits import Variable
 from fedcircuits.learning.spn.independence import (
     BinaryPairs,
     OneHot,
-    Pairs,
+    PairTables,
     g_statistics,
     groups,
     mutual_information,
@@ -62,7 +62,7 @@ def test_binary_columns_have_a_shorter_way_to_the_same_numbers(seed: int) -> Non
     weight = rng.integers(1, 3, 50).astype(np.float32)
     short = BinaryPairs.of(x, weight)
     hot = OneHot.of(x.astype(float), tuple(Variable(f"b{i}", "boolean") for i in range(5)))
-    long = Pairs(pair_tables(hot.matrix, weight), hot.starts)
+    long = PairTables(pair_tables(hot.matrix, weight), hot.starts)
     assert np.allclose(short.tables()[0], long.counts)
     assert (short.tables()[1] == long.starts).all()
     assert np.allclose(short.information(), long.information(), atol=1e-9)

@@ -19,7 +19,7 @@ from fedcircuits import (
     Variable,
 )
 from fedcircuits.errors import ParameterError, TableError
-from fedcircuits.learning.spn.learn_spn import PRESETS, Settings, learn_spn
+from fedcircuits.learning.spn.learn_spn import PRESETS, SPNSettings, learn_spn
 
 NAN = np.nan
 MIXED = Schema(
@@ -34,10 +34,10 @@ MIXED = Schema(
 
 
 def fit(
-    x: np.ndarray, schema: Schema, chosen: Settings | None = None, seed: int = 0, weight=None
+    x: np.ndarray, schema: Schema, chosen: SPNSettings | None = None, seed: int = 0, weight=None
 ) -> CircuitModel:
     rng = np.random.default_rng(seed)
-    circuit, parameters = learn_spn(x, schema, chosen or Settings(), rng, weight)
+    circuit, parameters = learn_spn(x, schema, chosen or SPNSettings(), rng, weight)
     parameters.check(circuit)
     return CircuitModel(circuit, parameters)
 
@@ -86,7 +86,7 @@ def test_a_mixture_is_learned_better_than_its_marginals() -> None:
     rng = np.random.default_rng(2)
     train, test = mixed(rng, 2000), mixed(rng, 1000)
     whole = fit(train, MIXED).score(test)
-    alone = fit(train, MIXED, Settings(min_rows=10_000, trees=False)).score(test)
+    alone = fit(train, MIXED, SPNSettings(min_rows=10_000, trees=False)).score(test)
     assert whole > alone + 1
 
 
@@ -95,8 +95,8 @@ def test_trees_keep_dependence_in_small_parts() -> None:
     a = rng.integers(0, 2, 500)
     x = np.stack([a, a ^ (rng.random(500) < 0.1), rng.integers(0, 2, 500)], axis=1).astype(float)
     few = {"min_rows": 1000}
-    tree = fit(x, booleans(3), Settings(**few))
-    plain = fit(x, booleans(3), Settings(trees=False, **few))
+    tree = fit(x, booleans(3), SPNSettings(**few))
+    plain = fit(x, booleans(3), SPNSettings(trees=False, **few))
     assert tree.score(x) > plain.score(x) + 0.3
     assert isinstance(plain.circuit_.root, Leaf)
     lone = next(n for n in tree.circuit_.leaves() if n.family == "bernoulli")
@@ -148,18 +148,18 @@ def test_rows_of_weight_zero_do_not_exist() -> None:
     holes=st.sampled_from([0.0, 0.3, 0.95, 1.0]),
     chosen=st.sampled_from(
         [
-            Settings(),
-            Settings(min_rows=1),
-            Settings(min_rows=3, clusters=40, trees=False),
-            Settings(min_rows=5, test="rdc", threshold=0.0),
-            Settings(smoothing=0.0, min_rows=20),
+            SPNSettings(),
+            SPNSettings(min_rows=1),
+            SPNSettings(min_rows=3, clusters=40, trees=False),
+            SPNSettings(min_rows=5, test="rdc", threshold=0.0),
+            SPNSettings(smoothing=0.0, min_rows=20),
         ]
     ),
     spoil=st.sampled_from(["", "constant", "missing", "equal", "large"]),
     seed=st.integers(0, 99),
 )
 def test_no_table_is_too_odd(
-    rows: int, holes: float, chosen: Settings, spoil: str, seed: int
+    rows: int, holes: float, chosen: SPNSettings, spoil: str, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     x = mixed(rng, rows)
@@ -183,7 +183,7 @@ def test_one_column_and_a_class_with_one_example() -> None:
     x = mixed(rng, 300)
     x[:, 3] = 0
     x[17, 3] = 1
-    model = fit(x, MIXED, Settings(min_rows=20))
+    model = fit(x, MIXED, SPNSettings(min_rows=20))
     assert np.isfinite(model.score_samples(x)).all()
 
 
@@ -195,7 +195,7 @@ def test_one_column_and_a_class_with_one_example() -> None:
         ({"weight": np.ones(3)}, "a weight for each of 4 rows"),
         ({"weight": -np.ones(4)}, "not negative"),
         ({"x": np.zeros((4, 2))}, "expected 5 columns"),
-        ({"chosen": Settings(test="g")}, "'r' is a real"),
+        ({"chosen": SPNSettings(test="g")}, "'r' is a real"),
     ],
 )
 def test_tables_that_cannot_be_learned_say_why(change: dict[str, object], message: str) -> None:
@@ -215,7 +215,7 @@ def test_a_table_without_columns() -> None:
 )
 def test_settings_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
-        Settings(**wrong)  # type: ignore[arg-type]
+        SPNSettings(**wrong)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- figures

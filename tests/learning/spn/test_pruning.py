@@ -5,7 +5,7 @@ import pytest
 
 from fedcircuits import Circuit, CircuitModel, Leaf, Parameters, Product, Schema, Sum
 from fedcircuits.circuits.graph.structures import random_binary
-from fedcircuits.learning.spn.learn_spn import Settings, learn_spn
+from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
 from fedcircuits.learning.spn.pruning import prune
 from fedcircuits.learning.starts import clusters, start_from
 
@@ -81,7 +81,7 @@ def test_wide_circuits_keep_their_outer_products() -> None:
 def test_a_learned_circuit_is_the_same_afterwards(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(400, 4)) + 3 * rng.integers(0, 3, (400, 1))
-    circuit, parameters = learn_spn(x, Schema.real(4), Settings(min_rows=20), rng)
+    circuit, parameters = learn_spn(x, Schema.real(4), SPNSettings(min_rows=20), rng)
     small, learned = prune(circuit, parameters)
     learned.check(small)
     assert len(small) <= len(circuit)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.graph.circuit import CIRCUIT
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.nodes import Leaf
@@ -44,7 +44,7 @@ def counted(
 
 def density(made: Assembled, leaves: dict[str, float]) -> float:
     """p of one row, whose leaves have these values."""
-    network = Network(made.circuit)
+    network = UpperCircuit(made.circuit)
     logs = np.log([[leaves[leaf.name]] for leaf in made.circuit.leaves()])
     return float(np.exp(network.log_values(logs, network.pack(made.parameters))[0]))
 

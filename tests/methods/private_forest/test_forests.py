@@ -8,10 +8,10 @@ import torch
 from scipy.special import logsumexp
 
 import fedcircuits as fc
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.circuits.questions.distribution import Distribution
-from fedcircuits.learning.em import Schedule
+from fedcircuits.learning.em import EMSchedule
 from fedcircuits.methods.private_forest.forests import (
     RULES,
     Shape,
@@ -66,7 +66,7 @@ def test_usage_is_what_em_expects(shape: Shape) -> None:
     rng = np.random.default_rng(4)
     names = SCHEMA.names[:5]
     circuit = structure(SCHEMA.select(names), shape, rng)
-    program, x = Program(circuit), torch.from_numpy(rows(300)[:, :5].copy())
+    program, x = CircuitProgram(circuit), torch.from_numpy(rows(300)[:, :5].copy())
     packed = program.pack(random_start(circuit, rng))
     counts = program.counts(x, packed)
     after = program.unpack(program.maximise(counts, packed, RULES))
@@ -110,9 +110,9 @@ def test_weights_of_structures() -> None:
 def test_learning_stops_by_rows_held_back() -> None:
     circuit = structure(SCHEMA, Shape(1, units=20), np.random.default_rng(0))
     start = random_start(circuit, np.random.default_rng(1))
-    found, judged = learned(circuit, start, rows(60), rows(60, 1), Schedule(epochs=200))
+    found, judged = learned(circuit, start, rows(60), rows(60, 1), EMSchedule(epochs=200))
     assert judged == pytest.approx(Distribution(circuit, found).log_likelihood(rows(60, 1)).mean())
-    long, _ = learned(circuit, start, rows(60), rows(0), Schedule(epochs=200, tolerance=0))
+    long, _ = learned(circuit, start, rows(60), rows(0), EMSchedule(epochs=200, tolerance=0))
     assert judged > Distribution(circuit, long).log_likelihood(rows(60, 1)).mean()
     assert found["root"][WEIGHT].shape == (1, 20)
 

@@ -14,7 +14,7 @@ from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.learning.batches import InMemory
-from fedcircuits.learning.em import Schedule, maximise_likelihood
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.methods.private_forest.average import LEAF, USED, logarithm
 from fedcircuits.methods.private_forest.dealing import bounded, table
 from fedcircuits.methods.private_forest.forests import (
@@ -127,7 +127,7 @@ def test_em_is_that_of_all_rows(shape: Shape) -> None:
     every = parties(3)
     rows = np.concatenate([p.table.values for p in every])
     site = Site.of(every[0].table, plan, 0, 3)
-    schedule = Schedule(epochs=4, tolerance=-1e9)
+    schedule = EMSchedule(epochs=4, tolerance=-1e9)
     own = [
         maximise_likelihood(c, s, InMemory(rows), schedule=schedule, rules=RULES)
         for c, s in zip(site.circuits, site.starts, strict=True)
@@ -145,7 +145,7 @@ def test_iterations_together() -> None:
     plan = replace(SMALL, together=4, validation=0.0, max_iter=2)
     rows = InMemory(np.concatenate([p.table.values for p in parties(3)]))
     site, _ = alone(plan, 3)[0]
-    schedule = Schedule(epochs=4, tolerance=-1e9)
+    schedule = EMSchedule(epochs=4, tolerance=-1e9)
     starts = [
         maximise_likelihood(c, s, rows, schedule=schedule, rules=RULES).parameters
         for c, s in zip(site.circuits, site.starts, strict=True)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcircuits as fc
-from fedcircuits.circuits.evaluation.program import Program as Folded
+from fedcircuits.circuits.evaluation.program import CircuitProgram as Folded
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum

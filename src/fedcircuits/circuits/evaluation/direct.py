@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep, LeafValues
-from fedcircuits.circuits.evaluation.pairs import Pairs, Part
+from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
 from fedcircuits.circuits.evaluation.rows import chunks
 from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
-from fedcircuits.circuits.evaluation.step import Frames, Rules, State
+from fedcircuits.circuits.evaluation.step import BatchState, Frames, Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Family, Tensors
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -27,22 +27,22 @@ class DirectStep(LeafStep):
     units: int
     start: int
     numbers: Tensor
-    pairs: Pairs
+    pairs: LeafPairs
 
     @classmethod
     def make(cls, key: Key, slots: list[Slot], layout: Layout, circuit: Circuit) -> DirectStep:
         numbers = torch.tensor([layout.number[s.name] for s in slots])
         start = layout.row[slots[0].name]
-        return cls(len(slots), int(key[3]), start, numbers, Pairs.of(slots, circuit))
+        return cls(len(slots), int(key[3]), start, numbers, LeafPairs.of(slots, circuit))
 
     def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> LeafValues:
         return self.from_parts(self.pairs.pack(parameters), dtype)
 
-    def from_parts(self, parts: tuple[Part, ...], dtype: torch.dtype) -> LeafValues:
+    def from_parts(self, parts: tuple[FamilyPart, ...], dtype: torch.dtype) -> LeafValues:
         nothing = torch.zeros(0, dtype=dtype)
         return LeafValues(parts, nothing, nothing)
 
-    def upward(self, p: LeafValues, state: State) -> None:
+    def upward(self, p: LeafValues, state: BatchState) -> None:
         self.evaluate(p, state.inputs, self.own(state.values), state.maximum)
 
     def evaluate(self, p: LeafValues, inputs: Inputs, out: Tensor, maximum: bool = False) -> None:
@@ -64,7 +64,7 @@ class DirectStep(LeafStep):
             out += p.shift[:, :, None]
 
     def log_values(
-        self, parts: tuple[Part, ...], tensors: Sequence[Tensors], inputs: Inputs
+        self, parts: tuple[FamilyPart, ...], tensors: Sequence[Tensors], inputs: Inputs
     ) -> Tensor:
         """(folds · units, batch), differentiable by the tensors (pairs, units, …)."""
         some = next(iter(tensors[0].values()))
@@ -77,7 +77,7 @@ class DirectStep(LeafStep):
         return total.flatten(0, 1)
 
     def _read(
-        self, part: Part, a: int, b: int, inputs: Inputs, dtype: torch.dtype
+        self, part: FamilyPart, a: int, b: int, inputs: Inputs, dtype: torch.dtype
     ) -> tuple[Tensor, Tensor | None]:
         """Values (pairs, 1, batch), and where they are seen."""
         variables = self.pairs.variable[part.pairs[a:b]]
@@ -87,7 +87,7 @@ class DirectStep(LeafStep):
         seen = inputs.seen[variables][:, None] > 0
         return torch.where(seen, x, 0.0), seen
 
-    def downward(self, p: LeafValues, state: State, gradient: Tensor) -> LeafCounts:
+    def downward(self, p: LeafValues, state: BatchState, gradient: Tensor) -> LeafCounts:
         own = self.own(gradient)
         count = torch.zeros(len(self.pairs.slot), self.units, dtype=own.dtype)
         sums = torch.zeros(0, *count.shape, dtype=own.dtype)
@@ -108,7 +108,7 @@ class DirectStep(LeafStep):
         return replace(p, parts=tuple(_maximised(part, counts, rules) for part in p.parts))
 
 
-def _tensors(part: Part, a: int, b: int, dtype: torch.dtype) -> dict[str, Tensor]:
+def _tensors(part: FamilyPart, a: int, b: int, dtype: torch.dtype) -> dict[str, Tensor]:
     """Parameters (pairs, units, 1, …) of some pairs of a part: the 1 is the batch."""
     return {n: torch.from_numpy(v[a:b]).to(dtype).unsqueeze(2) for n, v in part.arrays.items()}
 
@@ -119,7 +119,7 @@ def _widened(sums: Tensor, width: int) -> Tensor:
     return torch.cat([sums, sums.new_zeros(missing, *sums.shape[1:])]) if missing else sums
 
 
-def _maximised(part: Part, counts: LeafCounts, rules: Rules) -> Part:
+def _maximised(part: FamilyPart, counts: LeafCounts, rules: Rules) -> FamilyPart:
     rule = rules.get(part.rule.name, part.rule)
     assert isinstance(rule, Family)
     one = {n: torch.from_numpy(a[:1, :1, None]) for n, a in part.arrays.items()}

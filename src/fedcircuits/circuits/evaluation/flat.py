@@ -19,7 +19,7 @@ from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.sums import SumStep
 
 if TYPE_CHECKING:
-    from fedcircuits.circuits.evaluation.program import Packed, Program
+    from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ FEW = 3  # units up to which a compiled loop beats batched products
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FlatBlock:
     """The entries of one step: for each the row it belongs to, what it reads, and its value."""
 
     owner: Ints
@@ -50,13 +50,13 @@ class Flat:
     row: Ints  # (rows,) row of the value matrix
 
 
-def suits(program: Program) -> bool:
+def suits(program: CircuitProgram) -> bool:
     """Whether the compiled executor takes this program: no outer products, few units."""
     kinds = LinearStep | DirectStep | JointStep | ProductStep | SumStep
     return all(isinstance(s, kinds) and s.units <= FEW for s in program.steps)
 
 
-def flatten(program: Program, packed: Packed, masked: bool) -> Flat:
+def flatten(program: CircuitProgram, packed: Packed, masked: bool) -> Flat:
     """masked: constants of leaves as coefficients on the rows that say what is seen."""
     rows = program.layout.rows
     kind = np.full(rows, kernel.PRODUCT, np.int8)
@@ -75,13 +75,13 @@ def flatten(program: Program, packed: Packed, masked: bool) -> Flat:
         else:
             assert isinstance(step, DirectStep | JointStep)
             own = np.arange(step.start, step.start + step.folds * step.units)
-            block = Block(
+            block = FlatBlock(
                 own, extra + np.arange(len(own)), np.ones(len(own)), np.full(len(own), -1)
             )
             kind[own] = kernel.LEAF
             extra += len(own)
         shifted = np.where(block.source >= 0, block.source + offset, -1)
-        blocks.append(Block(block.owner, block.reads, block.values, shifted))
+        blocks.append(FlatBlock(block.owner, block.reads, block.values, shifted))
         offset += _size(step, values)
     return _ordered(program, kind, const, blocks)
 
@@ -93,7 +93,9 @@ def _size(step: object, values: object) -> int:
     return values.numel() if isinstance(values, Tensor) else 0
 
 
-def _linear(step: LinearStep, p: LeafValues, const: Array, seen_row: int, masked: bool) -> Block:
+def _linear(
+    step: LinearStep, p: LeafValues, const: Array, seen_row: int, masked: bool
+) -> FlatBlock:
     slots, rows = [step.entry_slot.numpy()], [step.entry_row.numpy()]
     values, k = [p.coefficients.double().numpy()], step.units
     if masked:
@@ -106,23 +108,23 @@ def _linear(step: LinearStep, p: LeafValues, const: Array, seen_row: int, masked
     slot, read, value = np.concatenate(slots), np.concatenate(rows), np.concatenate(values)
     owner = step.start + slot[:, None] * k + np.arange(k)
     source = np.arange(value.size).reshape(value.shape)
-    return Block(owner.reshape(-1), np.repeat(read, k), value.reshape(-1), source.reshape(-1))
+    return FlatBlock(owner.reshape(-1), np.repeat(read, k), value.reshape(-1), source.reshape(-1))
 
 
-def _product(step: ProductStep) -> Block:
+def _product(step: ProductStep) -> FlatBlock:
     reads = step.rows.index.numpy().reshape(step.arity, -1)
     owner = np.broadcast_to(step.start + np.arange(reads.shape[1]), reads.shape)
     real = reads > 0
     n = int(real.sum())
-    return Block(owner[real], reads[real], np.zeros(n), np.full(n, -1))
+    return FlatBlock(owner[real], reads[real], np.zeros(n), np.full(n, -1))
 
 
-def _sum(step: SumStep, weight: Tensor) -> Block:
+def _sum(step: SumStep, weight: Tensor) -> FlatBlock:
     w = weight.double().numpy()  # (folds, units, inputs)
     reads = step.rows.index.numpy().reshape(step.folds, 1, step.inputs)
     owner = step.start + np.arange(step.folds * step.units).reshape(step.folds, step.units, 1)
     real = w > 0
-    return Block(
+    return FlatBlock(
         np.broadcast_to(owner, w.shape)[real],
         np.broadcast_to(reads, w.shape)[real],
         w[real],
@@ -131,7 +133,7 @@ def _sum(step: SumStep, weight: Tensor) -> Block:
 
 
 def _ordered(
-    program: Program, kind: npt.NDArray[np.int8], const: Array, blocks: list[Block]
+    program: CircuitProgram, kind: npt.NDArray[np.int8], const: Array, blocks: list[FlatBlock]
 ) -> Flat:
     owner = np.concatenate([b.owner for b in blocks])
     by_owner = np.argsort(owner, kind="stable")
@@ -176,7 +178,7 @@ def log_values(flat: Flat, matrix: npt.NDArray[np.floating]) -> npt.NDArray[np.f
 
 
 def counts(
-    flat: Flat, program: Program, packed: Packed, inputs: Inputs, weight: Tensor
+    flat: Flat, program: CircuitProgram, packed: Packed, inputs: Inputs, weight: Tensor
 ) -> tuple[float, tuple[LeafCounts | Tensor | None, ...]]:
     """EM's statistics by step, as the other executor gives them."""
     masked = inputs.seen is not None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
-from fedcircuits.circuits.evaluation.step import Choice, Frames, State, Step
+from fedcircuits.circuits.evaluation.step import BatchState, Choice, Frames, Step
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -34,15 +34,15 @@ class GivenStep(Step[None, None]):
     def unpack(self, p: None) -> dict[str, Arrays]:
         return {}
 
-    def upward(self, p: None, state: State) -> None:
+    def upward(self, p: None, state: BatchState) -> None:
         assert state.inputs.given is not None, "inline the circuit leaves, or give their values"
         values = state.inputs.given[self.rows].clamp_min(IMPOSSIBLE)
         self.own(state.values)[:] = values.view(self.folds, self.units, -1)
 
-    def downward(self, p: None, state: State, gradient: Tensor) -> None:
+    def downward(self, p: None, state: BatchState, gradient: Tensor) -> None:
         return None
 
-    def choose(self, p: None, state: State, choice: Choice) -> None:
+    def choose(self, p: None, state: BatchState, choice: Choice) -> None:
         return None
 
 

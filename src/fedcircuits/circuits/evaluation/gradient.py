@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from fedcircuits.circuits.evaluation.direct import DirectStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
-from fedcircuits.circuits.evaluation.pairs import Part
-from fedcircuits.circuits.evaluation.program import Packed, Program, Values
+from fedcircuits.circuits.evaluation.pairs import FamilyPart
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.graph.family import Array, Arrays, Domain
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -49,7 +49,7 @@ def bound(value: Tensor, domain: Domain) -> Tensor:
 class Differentiable(nn.Module):
     """log p(x) with a gradient by everything that is learned: ``model(x).mean().backward()``."""
 
-    def __init__(self, program: Program, parameters: Parameters) -> None:
+    def __init__(self, program: CircuitProgram, parameters: Parameters) -> None:
         super().__init__()
         self.program = program
         self.start = program.pack(parameters)
@@ -72,7 +72,9 @@ class Differentiable(nn.Module):
 
     # ------------------------------------------------------------------ parameters
 
-    def _part(self, i: int, j: int, part: Part, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    def _part(
+        self, i: int, j: int, part: FamilyPart, arrays: Mapping[str, Array]
+    ) -> dict[str, Tensor]:
         """The parameters of a part as functions of the free numbers."""
         found = {}
         for name, array in arrays.items():
@@ -128,7 +130,7 @@ class Differentiable(nn.Module):
             return step.from_parts(tuple(parts), self.program.dtype)
         return step.from_parts(tuple(parts), self.start.frames, self.program.dtype)
 
-    def _seen(self, step: LinearStep | DirectStep, part: Part) -> Arrays:
+    def _seen(self, step: LinearStep | DirectStep, part: FamilyPart) -> Arrays:
         """Parameters as training sees them: linear leaves in their frame."""
         return step.framed(part, self.start.frames) if isinstance(step, LinearStep) else part.arrays
 

@@ -12,12 +12,12 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation.layout import Layout, Slot
 from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
 from fedcircuits.circuits.evaluation.step import (
+    BatchState,
     Choice,
     Frames,
     Functional,
     Regions,
     Rules,
-    State,
     Step,
 )
 from fedcircuits.circuits.graph.circuit import Circuit
@@ -75,7 +75,7 @@ class JointStep(Step[JointValues, JointCounts]):
     def _read(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         return bounded(x[:, list(self.variables)], dtype)
 
-    def upward(self, p: JointValues, state: State) -> None:
+    def upward(self, p: JointValues, state: BatchState) -> None:
         self.evaluate(p, state.inputs, self.own(state.values), state.maximum)
 
     def evaluate(self, p: JointValues, inputs: Inputs, out: Tensor, maximum: bool = False) -> None:
@@ -86,7 +86,7 @@ class JointStep(Step[JointValues, JointCounts]):
         else:
             out[0] = self.rule.log_density(x, p.tensors, p.regions)
 
-    def downward(self, p: JointValues, state: State, gradient: Tensor) -> JointCounts:
+    def downward(self, p: JointValues, state: BatchState, gradient: Tensor) -> JointCounts:
         own = self.own(gradient)[0]
         return JointCounts(
             self.rule.statistics(self._read(state.inputs.x, own.dtype), own, p.tensors)
@@ -101,7 +101,7 @@ class JointStep(Step[JointValues, JointCounts]):
         dtype = next(iter(p.tensors.values())).dtype
         return _values(rule.maximise(sums, p.arrays), dtype)
 
-    def choose(self, p: JointValues, state: State, choice: Choice) -> None:
+    def choose(self, p: JointValues, state: BatchState, choice: Choice) -> None:
         unit = choice.chosen[self.number][0].long().numpy()
         rows = np.flatnonzero(unit >= 0)
         if len(rows):
@@ -111,7 +111,12 @@ class JointStep(Step[JointValues, JointCounts]):
             choice.out[where] = filled
 
     def average(
-        self, p: JointValues, state: State, gradient: Tensor, variable: int, functional: Functional
+        self,
+        p: JointValues,
+        state: BatchState,
+        gradient: Tensor,
+        variable: int,
+        functional: Functional,
     ) -> Tensor | None:
         """Σ gradient · (E[x], E[x²]) of a variable, given what is seen of the others."""
         if variable not in self.variables:

@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, linear_size
-from fedcircuits.circuits.evaluation.pairs import Pairs, Part
+from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
 from fedcircuits.circuits.evaluation.rows import chunks
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
+    BatchState,
     Choice,
     Frames,
     Functional,
     Regions,
     Rules,
-    State,
     Step,
 )
 from fedcircuits.circuits.graph.circuit import Circuit
@@ -38,7 +38,7 @@ DENSE = 1 << 22  # largest coefficient matrix that is written out
 class LeafValues:
     """The packed parameters of a leaf step."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[FamilyPart, ...]
     coefficients: Tensor  # linear: (entries, units) on rows of T
     constants: Tensor  # linear: (pairs, units), wherever the pair's variable is seen
     shift: Tensor | None = None  # (folds, units) log-masses of the regions
@@ -64,7 +64,7 @@ class LeafStep(Step[LeafValues, LeafCounts]):
     """What linear and other leaves share: everything but the passes."""
 
     numbers: Tensor  # (folds,)
-    pairs: Pairs
+    pairs: LeafPairs
 
     def unpack(self, p: LeafValues) -> dict[str, Arrays]:
         found: dict[str, Arrays] = {}
@@ -80,12 +80,17 @@ class LeafStep(Step[LeafValues, LeafCounts]):
         shift = None if found is None else torch.from_numpy(found).to(p.constants.dtype)
         return replace(p, shift=shift, regions=regions)
 
-    def choose(self, p: LeafValues, state: State, choice: Choice) -> None:
+    def choose(self, p: LeafValues, state: BatchState, choice: Choice) -> None:
         chosen = choice.chosen[self.numbers]
         self.pairs.complete(p.parts, chosen, choice.out, p.regions, choice.rng)
 
     def average(
-        self, p: LeafValues, state: State, gradient: Tensor, variable: int, functional: Functional
+        self,
+        p: LeafValues,
+        state: BatchState,
+        gradient: Tensor,
+        variable: int,
+        functional: Functional,
     ) -> Tensor | None:
         return self.pairs.average(p.parts, self.own(gradient), variable, functional)
 
@@ -97,7 +102,7 @@ class LinearStep(LeafStep):
     start: int
     block: tuple[int, int]  # entries and pairs of every slot where all are equal, else (0, 0)
     numbers: Tensor
-    pairs: Pairs
+    pairs: LeafPairs
     first: Tensor  # (pairs,) first entry of the pair
     entry_row: Tensor  # (entries,) row of T
     entry_slot: Tensor  # (entries,)
@@ -107,7 +112,7 @@ class LinearStep(LeafStep):
     def make(
         cls, key: Key, slots: list[Slot], layout: Layout, circuit: Circuit, columns: Columns
     ) -> LinearStep:
-        pairs = Pairs.of(slots, circuit)
+        pairs = LeafPairs.of(slots, circuit)
         kinds = circuit.schema.variables
         cells = [(rule, kinds[int(pairs.variable[at])].size) for _, rule, at in pairs.leaves]
         places = {c: {v: i for i, v in enumerate(columns.cells[c].variables)} for c in set(cells)}
@@ -134,7 +139,9 @@ class LinearStep(LeafStep):
     def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> LeafValues:
         return self.from_parts(self.pairs.pack(parameters), frames, dtype)
 
-    def from_parts(self, parts: tuple[Part, ...], frames: Frames, dtype: torch.dtype) -> LeafValues:
+    def from_parts(
+        self, parts: tuple[FamilyPart, ...], frames: Frames, dtype: torch.dtype
+    ) -> LeafValues:
         tensors = [
             {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in framed.items()}
             for framed in (self.framed(part, frames) for part in parts)
@@ -143,7 +150,7 @@ class LinearStep(LeafStep):
         return LeafValues(parts, coefficients.to(dtype), constants.to(dtype))
 
     def operand(
-        self, parts: tuple[Part, ...], tensors: Sequence[Tensors], frames: Frames
+        self, parts: tuple[FamilyPart, ...], tensors: Sequence[Tensors], frames: Frames
     ) -> tuple[Tensor, Tensor]:
         """Coefficients (entries, units) and constants (pairs, units), differentiable by tensors."""
         some = next(iter(tensors[0].values()))
@@ -162,7 +169,7 @@ class LinearStep(LeafStep):
             constants = constants.index_put((part.pairs,), constant)
         return coefficients, constants
 
-    def _frame(self, part: Part, frames: Frames) -> tuple[Array, Array] | None:
+    def _frame(self, part: FamilyPart, frames: Frames) -> tuple[Array, Array] | None:
         """shift and scale (pairs, 1) of a part, if its family has frames."""
         variables = self.pairs.variable[part.pairs].tolist()
         name = part.rule.name
@@ -172,18 +179,18 @@ class LinearStep(LeafStep):
         at = [self.places[cell][v] for v in variables]
         return frames[cell].shift[at][:, None], frames[cell].scale[at][:, None]
 
-    def framed(self, part: Part, frames: Frames) -> Arrays:
+    def framed(self, part: FamilyPart, frames: Frames) -> Arrays:
         """A part's parameters as its frame shows them."""
         frame = self._frame(part, frames)
         return part.arrays if frame is None else _moved(part, part.arrays, *frame)
 
-    def unframed(self, part: Part, arrays: Arrays, frames: Frames) -> Arrays:
+    def unframed(self, part: FamilyPart, arrays: Arrays, frames: Frames) -> Arrays:
         frame = self._frame(part, frames)
         return arrays if frame is None else _moved(part, arrays, -frame[0] / frame[1], 1 / frame[1])
 
     # ------------------------------------------------------------------ upward
 
-    def upward(self, p: LeafValues, state: State) -> None:
+    def upward(self, p: LeafValues, state: BatchState) -> None:
         inputs = state.inputs
         rows, owner, coefficients = self._operand(p, inputs, state.maximum)
         shaped = self.own(state.values)
@@ -243,7 +250,7 @@ class LinearStep(LeafStep):
 
     # ------------------------------------------------------------------ downward
 
-    def downward(self, p: LeafValues, state: State, gradient: Tensor) -> LeafCounts:
+    def downward(self, p: LeafValues, state: BatchState, gradient: Tensor) -> LeafCounts:
         own, inputs = self.own(gradient), state.inputs
         sums = self._pull(own, inputs.matrix, self.entry_row, self.entry_slot, self.block[0])
         if inputs.seen is None:
@@ -272,7 +279,9 @@ class LinearStep(LeafStep):
         parts = tuple(self._maximised(part, counts, frames, rules) for part in p.parts)
         return self.from_parts(parts, frames, p.coefficients.dtype)
 
-    def _maximised(self, part: Part, counts: LeafCounts, frames: Frames, rules: Rules) -> Part:
+    def _maximised(
+        self, part: FamilyPart, counts: LeafCounts, frames: Frames, rules: Rules
+    ) -> FamilyPart:
         rule = rules.get(part.rule.name, part.rule)
         assert isinstance(rule, LinearFamily)
         first = self.first[part.pairs]
@@ -281,14 +290,14 @@ class LinearStep(LeafStep):
         after = rule.maximise(count, sums.double().numpy(), self.framed(part, frames))
         return replace(part, arrays=self.unframed(part, after, frames))
 
-    def _width(self, part: Part) -> int:
+    def _width(self, part: FamilyPart) -> int:
         """How many statistics each pair of a part has."""
         at = int(part.pairs[0])
         end = int(self.first[at + 1]) if at + 1 < len(self.first) else len(self.entry_row)
         return end - int(self.first[at])
 
 
-def _moved(part: Part, arrays: Arrays, shift: Array, scale: Array) -> Arrays:
+def _moved(part: FamilyPart, arrays: Arrays, shift: Array, scale: Array) -> Arrays:
     assert isinstance(part.rule, LinearFamily)
     moved = part.rule.affine(arrays, shift, scale)
     assert moved is not None

@@ -11,24 +11,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.program import Counts, Packed, Program, finite
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed, finite
 from fedcircuits.circuits.evaluation.statistics import Inputs
-from fedcircuits.circuits.evaluation.step import Choice, State
+from fedcircuits.circuits.evaluation.step import BatchState, Choice
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import QueryError
 
 
-class Network:
-    """``Network(circuit).log_values(given, packed)``: log-values given as (leaf units, rows)."""
+class UpperCircuit:
+    """``UpperCircuit(circuit).log_values(given, packed)``, given as (leaf units, rows)."""
 
     def __init__(self, circuit: Circuit, dtype: torch.dtype = torch.float64) -> None:
         local = [leaf.name for leaf in circuit.leaves() if leaf.family != CIRCUIT]
         if local:
             raise QueryError(f"leaf {local[0]!r} of a network must be a circuit held elsewhere")
         self.circuit = circuit
-        self.program = Program(circuit, dtype)
+        self.program = CircuitProgram(circuit, dtype)
 
     def pack(self, parameters: Parameters) -> Packed:
         return self.program.pack(parameters)
@@ -87,7 +87,7 @@ class Network:
         size = self.program.batch
         return [whole[:, a : a + size] for a in range(0, max(1, given.shape[1]), size)]
 
-    def _upward(self, given: Tensor, packed: Packed, maximum: bool = False) -> State:
+    def _upward(self, given: Tensor, packed: Packed, maximum: bool = False) -> BatchState:
         rows = given.shape[1]
         nothing = torch.full((rows, len(self.circuit.schema)), torch.nan)
         blank = torch.zeros(0, rows, dtype=self.program.dtype)

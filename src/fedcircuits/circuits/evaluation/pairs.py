@@ -1,6 +1,6 @@
 """Leaf distributions of a step: one for every slot, variable of its scope, and unit.
 
-A pair is a slot and one variable in it. Pairs of one family and shape are a part, whose
+A pair is a slot and one variable in it. LeafPairs of one family and shape are a part, whose
 parameters are arrays (pairs, units, …): all that queries need beside the upward pass.
 """
 
@@ -22,7 +22,7 @@ from fedcircuits.circuits.graph.parameters import Parameters
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FamilyPart:
     rule: Family
     leaves: tuple[tuple[str, int], ...]  # names and widths
     pairs: Tensor  # (n,) which pairs of the step
@@ -35,14 +35,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class LeafPairs:
     variable: Tensor  # (pairs,)
     slot: Tensor  # (pairs,) fold of the slot in the step
     leaves: tuple[tuple[str, str, int], ...]  # name, family, first pair
     widths: tuple[int, ...]
 
     @classmethod
-    def of(cls, slots: list[Slot], circuit: Circuit) -> Pairs:
+    def of(cls, slots: list[Slot], circuit: Circuit) -> LeafPairs:
         variable: list[int] = []
         slot_of: list[int] = []
         leaves = []
@@ -55,7 +55,7 @@ class Pairs:
         widths = tuple(b - a for a, b in pairwise(starts))
         return cls(torch.tensor(variable), torch.tensor(slot_of), tuple(leaves), widths)
 
-    def pack(self, parameters: Parameters) -> tuple[Part, ...]:
+    def pack(self, parameters: Parameters) -> tuple[FamilyPart, ...]:
         """Parameters by name into parts of equal family and shape."""
         groups: dict[tuple[object, ...], list[int]] = {}
         for i, (name, rule, _) in enumerate(self.leaves):
@@ -63,7 +63,7 @@ class Pairs:
             groups.setdefault((rule, shapes), []).append(i)
         return tuple(self._part(members, parameters) for members in groups.values())
 
-    def _part(self, members: list[int], parameters: Parameters) -> Part:
+    def _part(self, members: list[int], parameters: Parameters) -> FamilyPart:
         leaves = tuple((self.leaves[i][0], self.widths[i]) for i in members)
         pairs = [np.arange(self.leaves[i][2], self.leaves[i][2] + self.widths[i]) for i in members]
         first = parameters[leaves[0][0]]
@@ -73,12 +73,12 @@ class Pairs:
         }
         rule = family(self.leaves[members[0]][1])
         assert isinstance(rule, Family)
-        return Part(rule, leaves, torch.from_numpy(np.concatenate(pairs)), arrays)
+        return FamilyPart(rule, leaves, torch.from_numpy(np.concatenate(pairs)), arrays)
 
     # ------------------------------------------------------------------ queries
 
     def region_constants(
-        self, parts: tuple[Part, ...], regions: Mapping[int, Region], folds: int, units: int
+        self, parts: tuple[FamilyPart, ...], regions: Mapping[int, Region], folds: int, units: int
     ) -> Array | None:
         """log P(every restricted variable falls into its region), (folds, units)."""
         total = None
@@ -96,7 +96,11 @@ class Pairs:
         return total
 
     def average(
-        self, parts: tuple[Part, ...], posterior: Tensor, variable: int, functional: Functional
+        self,
+        parts: tuple[FamilyPart, ...],
+        posterior: Tensor,
+        variable: int,
+        functional: Functional,
     ) -> Tensor | None:
         """Σ posterior · functional over this variable's leaves, (D, batch).
 
@@ -115,7 +119,7 @@ class Pairs:
 
     def complete(
         self,
-        parts: tuple[Part, ...],
+        parts: tuple[FamilyPart, ...],
         chosen: Tensor,  # (folds, batch) unit or −1
         out: Array,  # (batch, variables), NaN is filled
         regions: Mapping[int, Region],

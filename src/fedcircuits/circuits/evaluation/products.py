@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
-from fedcircuits.circuits.evaluation.rows import Rows
-from fedcircuits.circuits.evaluation.step import Choice, Frames, State, Step
+from fedcircuits.circuits.evaluation.rows import ValueRows
+from fedcircuits.circuits.evaluation.step import BatchState, Choice, Frames, Step
 from fedcircuits.circuits.graph.family import Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
 
 
-class _Product(Step[None, None]):
+class _ProductStep(Step[None, None]):
     def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> None:
         return None
 
@@ -23,12 +23,12 @@ class _Product(Step[None, None]):
 
 
 @dataclass(frozen=True)
-class ProductStep(_Product):
+class ProductStep(_ProductStep):
     folds: int
     units: int
     start: int
     arity: int
-    rows: Rows  # (arity, folds, units); row 0 fills up
+    rows: ValueRows  # (arity, folds, units); row 0 fills up
     numbers: Tensor  # (folds,) of the slots
     children: Tensor  # (folds, arity) numbers of the slots read, 0 for filling
 
@@ -45,17 +45,17 @@ class ProductStep(_Product):
         children = torch.tensor([[layout.number[c] if c else 0 for c in r] for r in reads])
         numbers = torch.tensor([layout.number[s.name] for s in slots])
         start = layout.row[slots[0].name]
-        return cls(len(slots), units, start, arity, Rows.of(rows), numbers, children)
+        return cls(len(slots), units, start, arity, ValueRows.of(rows), numbers, children)
 
-    def upward(self, p: None, state: State) -> None:
+    def upward(self, p: None, state: BatchState) -> None:
         read = self.rows.read(state.values, self.arity, self.folds, self.units)
         torch.sum(read, 0, out=self.own(state.values))
 
-    def downward(self, p: None, state: State, gradient: Tensor) -> None:
+    def downward(self, p: None, state: BatchState, gradient: Tensor) -> None:
         own = self.own(gradient)
         self.rows.add(gradient, own.expand(self.arity, *own.shape))
 
-    def choose(self, p: None, state: State, choice: Choice) -> None:
+    def choose(self, p: None, state: BatchState, choice: Choice) -> None:
         fold, column, unit = choice.active(self.numbers)
         for i in range(self.arity):
             choice.set(self.children[fold, i], column, unit)
@@ -63,13 +63,13 @@ class ProductStep(_Product):
 
 
 @dataclass(frozen=True)
-class OuterStep(_Product):
+class OuterStep(_ProductStep):
     folds: int
     units: int  # of the product: left · right
     start: int
     sides: tuple[int, int]  # units of left and right
-    left: Rows  # (folds, left units)
-    right: Rows
+    left: ValueRows  # (folds, left units)
+    right: ValueRows
     numbers: Tensor  # (folds,)
     children: Tensor  # (folds, 2)
 
@@ -77,7 +77,7 @@ class OuterStep(_Product):
     def make(cls, key: Key, slots: list[Slot], layout: Layout) -> OuterStep:
         sides = (int(key[3]), int(key[4]))
         rows = [
-            Rows.of([layout.row[s.reads[i]] + k for s in slots for k in range(sides[i])])
+            ValueRows.of([layout.row[s.reads[i]] + k for s in slots for k in range(sides[i])])
             for i in (0, 1)
         ]
         children = torch.tensor([[layout.number[c] for c in s.reads] for s in slots])
@@ -88,17 +88,17 @@ class OuterStep(_Product):
     def _pairs(self, matrix: Tensor) -> Tensor:
         return self.own(matrix).view(self.folds, *self.sides, -1)
 
-    def upward(self, p: None, state: State) -> None:
+    def upward(self, p: None, state: BatchState) -> None:
         left = self.left.read(state.values, self.folds, self.sides[0], 1)
         right = self.right.read(state.values, self.folds, 1, self.sides[1])
         torch.add(left, right, out=self._pairs(state.values))
 
-    def downward(self, p: None, state: State, gradient: Tensor) -> None:
+    def downward(self, p: None, state: BatchState, gradient: Tensor) -> None:
         own = self._pairs(gradient)  # (folds, left, right, batch)
         self.left.add(gradient, own.sum(2))
         self.right.add(gradient, own.sum(1))
 
-    def choose(self, p: None, state: State, choice: Choice) -> None:
+    def choose(self, p: None, state: BatchState, choice: Choice) -> None:
         fold, column, unit = choice.active(self.numbers)
         choice.set(self.children[fold, 0], column, unit // self.sides[1])
         choice.set(self.children[fold, 1], column, unit % self.sides[1])

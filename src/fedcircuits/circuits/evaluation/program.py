@@ -29,12 +29,12 @@ from fedcircuits.circuits.evaluation.parallel import in_threads
 from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
+    BatchState,
     Choice,
     Frames,
     Functional,
     Regions,
     Rules,
-    State,
     Step,
 )
 from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
@@ -123,7 +123,7 @@ def _like(d: Derivative, rest: Iterator[Tensor]) -> Derivative:
     return new[0] if new else None
 
 
-class Program:
+class CircuitProgram:
     """The folded form of a circuit, for one floating-point type."""
 
     steps: tuple[Step[Any, Any], ...]
@@ -183,16 +183,16 @@ class Program:
     def read(self, x: Tensor, packed: Packed) -> Inputs:
         return self.columns.read(x, packed.frames, self.dtype)
 
-    def upward(self, inputs: Inputs, packed: Packed, maximum: bool = False) -> State:
+    def upward(self, inputs: Inputs, packed: Packed, maximum: bool = False) -> BatchState:
         values = torch.empty(self.layout.rows, len(inputs.x), dtype=self.dtype)
         values[0] = 0
-        state = State(inputs, values, maximum)
+        state = BatchState(inputs, values, maximum)
         for step, own in zip(self.steps, packed.values, strict=True):
             step.upward(own, state)
         return state
 
     def downward(
-        self, state: State, packed: Packed, weight: Tensor
+        self, state: BatchState, packed: Packed, weight: Tensor
     ) -> tuple[Tensor, list[Derivative]]:
         """Posterior of every unit (rows, batch) times the rows' weights, and for every step the
         derivatives of the weighted log-likelihood."""

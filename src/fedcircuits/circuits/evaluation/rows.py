@@ -10,7 +10,7 @@ from torch import Tensor
 CACHE = 1 << 18  # numbers in a temporary: about a megabyte, so that it stays in the cache
 
 
-class Rows:
+class ValueRows:
     __slots__ = ("first", "index")
 
     def __init__(self, index: Tensor, first: int | None) -> None:
@@ -18,15 +18,15 @@ class Rows:
         self.first = first  # of consecutive rows, else None
 
     @classmethod
-    def of(cls, numbers: Sequence[int]) -> Rows:
+    def of(cls, numbers: Sequence[int]) -> ValueRows:
         index = torch.tensor(numbers, dtype=torch.long)
         step = index[1:] - index[:-1]
         consecutive = len(index) > 0 and bool((step == 1).all())
         return cls(index, int(index[0]) if consecutive else None)
 
-    def part(self, start: int, stop: int) -> Rows:
+    def part(self, start: int, stop: int) -> ValueRows:
         first = None if self.first is None else self.first + start
-        return Rows(self.index[start:stop], first)
+        return ValueRows(self.index[start:stop], first)
 
     def read(self, values: Tensor, *shape: int) -> Tensor:
         """(shape…, batch) of the value matrix (rows, batch)."""

@@ -28,7 +28,7 @@ Functional = Callable[[Family, Arrays], Array]  # parameters (n, units, …) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class BatchState:
     """One batch on its way up: what leaves read, and the value matrix."""
 
     inputs: Inputs
@@ -83,10 +83,10 @@ class Step(ABC, Generic[P, D]):
         return p
 
     @abstractmethod
-    def upward(self, p: P, state: State) -> None: ...
+    def upward(self, p: P, state: BatchState) -> None: ...
 
     @abstractmethod
-    def downward(self, p: P, state: State, gradient: Tensor) -> D:
+    def downward(self, p: P, state: BatchState, gradient: Tensor) -> D:
         """Hand the gradient (rows, batch) on to the children."""
 
     def expected(self, d: D, p: P) -> D:
@@ -97,10 +97,10 @@ class Step(ABC, Generic[P, D]):
         return p
 
     @abstractmethod
-    def choose(self, p: P, state: State, choice: Choice) -> None: ...
+    def choose(self, p: P, state: BatchState, choice: Choice) -> None: ...
 
     def average(
-        self, p: P, state: State, gradient: Tensor, variable: int, functional: Functional
+        self, p: P, state: BatchState, gradient: Tensor, variable: int, functional: Functional
     ) -> Tensor | None:
         """Σ gradient · functional over the leaves of a variable, (D, batch)."""
         return None

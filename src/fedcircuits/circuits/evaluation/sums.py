@@ -18,15 +18,15 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
-from fedcircuits.circuits.evaluation.rows import Rows, chunks
-from fedcircuits.circuits.evaluation.step import Choice, Frames, Rules, State, Step
+from fedcircuits.circuits.evaluation.rows import ValueRows, chunks
+from fedcircuits.circuits.evaluation.step import BatchState, Choice, Frames, Rules, Step
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, log_of
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 
 FAR = 60.0  # nats below the largest child at which the linear path is given up
 
 
-class _Sum(Step[Tensor, Tensor]):
+class _SumStep(Step[Tensor, Tensor]):
     """What sums over any children share; W is (folds, units, inputs)."""
 
     inputs: int
@@ -55,7 +55,7 @@ class _Sum(Step[Tensor, Tensor]):
         used = zip(self.names, self.used, strict=True)
         return {name: {WEIGHT: _normalised(p[i, :, :n])} for i, (name, n) in enumerate(used)}
 
-    def upward(self, p: Tensor, state: State) -> None:
+    def upward(self, p: Tensor, state: BatchState) -> None:
         values, out = state.values, self.own(state.values)
         size = values.shape[1] * self.inputs * (self.units if state.maximum else 1)
         for a, b in chunks(self.folds, size):
@@ -70,7 +70,7 @@ class _Sum(Step[Tensor, Tensor]):
                 exact = _log_space(p[a:b], self.log_children(values, a, b))
                 out[a:b] = torch.where(mixed < _tiny(mixed), exact, out[a:b])
 
-    def downward(self, p: Tensor, state: State, gradient: Tensor) -> Tensor:
+    def downward(self, p: Tensor, state: BatchState, gradient: Tensor) -> Tensor:
         values, out, own = state.values, self.own(state.values), self.own(gradient)
         found = torch.empty_like(p)
         for a, b in chunks(self.folds, 2 * values.shape[1] * self.inputs):
@@ -130,14 +130,14 @@ def _normalised(weight: Tensor) -> Array:
 
 
 @dataclass(frozen=True)
-class SumStep(_Sum):
+class SumStep(_SumStep):
     folds: int
     units: int
     start: int
     inputs: int
     names: tuple[str, ...]
     used: tuple[int, ...]
-    rows: Rows  # (folds, inputs); filled up with an own child, at weight 0
+    rows: ValueRows  # (folds, inputs); filled up with an own child, at weight 0
     numbers: Tensor  # (folds,)
     children: Tensor  # (folds, inputs) number of the slot of each input
     child_units: Tensor  # (folds, inputs) its unit
@@ -151,7 +151,7 @@ class SumStep(_Sum):
         return cls(
             len(slots), int(key[2]), layout.row[slots[0].name], inputs,
             tuple(s.name for s in slots), used,
-            Rows.of([layout.row[c] + u for f in full for c, u in f]),
+            ValueRows.of([layout.row[c] + u for f in full for c, u in f]),
             torch.tensor([layout.number[s.name] for s in slots]),
             torch.tensor([[layout.number[c] for c, _ in f] for f in full]),
             torch.tensor([[u for _, u in f] for f in full]),
@@ -168,7 +168,7 @@ class SumStep(_Sum):
     def add_shares(self, gradient: Tensor, a: int, b: int, share: Tensor) -> None:
         self.rows.part(a * self.inputs, b * self.inputs).add(gradient, share)
 
-    def choose(self, p: Tensor, state: State, choice: Choice) -> None:
+    def choose(self, p: Tensor, state: BatchState, choice: Choice) -> None:
         fold, column, unit = choice.active(self.numbers)
         if len(fold):
             below = state.values[self.rows.index.view(self.folds, -1)[fold], column[:, None]]
@@ -177,7 +177,7 @@ class SumStep(_Sum):
 
 
 @dataclass(frozen=True)
-class OuterSumStep(_Sum):
+class OuterSumStep(_SumStep):
     """A sum over outer products (partitions) of left and right children, all of one shape."""
 
     folds: int
@@ -188,8 +188,8 @@ class OuterSumStep(_Sum):
     used: tuple[int, ...]
     partitions: int
     sides: tuple[int, int]  # units of left and right children
-    left: Rows  # (folds, partitions, left units)
-    right: Rows
+    left: ValueRows  # (folds, partitions, left units)
+    right: ValueRows
     numbers: Tensor  # (folds,)
     lefts: Tensor  # (folds, partitions) numbers of the slots read
     rights: Tensor
@@ -199,7 +199,7 @@ class OuterSumStep(_Sum):
         sides, m = (int(key[3]), int(key[4])), int(key[5])
         reads = [[s.reads[:m] for s in slots], [s.reads[m:] for s in slots]]
         rows = [
-            Rows.of([layout.row[c] + k for r in reads[i] for c in r for k in range(sides[i])])
+            ValueRows.of([layout.row[c] + k for r in reads[i] for c in r for k in range(sides[i])])
             for i in (0, 1)
         ]
         numbers = [torch.tensor([[layout.number[c] for c in r] for r in reads[i]]) for i in (0, 1)]
@@ -240,7 +240,7 @@ class OuterSumStep(_Sum):
         self.left.part(a * n, b * n).add(gradient, pairs.sum(3))
         self.right.part(a * m, b * m).add(gradient, pairs.sum(2))
 
-    def choose(self, p: Tensor, state: State, choice: Choice) -> None:
+    def choose(self, p: Tensor, state: BatchState, choice: Choice) -> None:
         fold, column, unit = choice.active(self.numbers)
         if len(fold) == 0:
             return

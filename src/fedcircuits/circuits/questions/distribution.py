@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.program import Packed, Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import (
     Array,
@@ -20,13 +20,13 @@ from fedcircuits.circuits.graph.family import (
 )
 from fedcircuits.circuits.graph.parameters import Parameters, inline
 from fedcircuits.circuits.graph.properties import is_deterministic
-from fedcircuits.circuits.questions.queryable import Askable, Explanation, Regions
+from fedcircuits.circuits.questions.queryable import Explanation, Queryable, Regions
 from fedcircuits.errors import QueryError
 
 __all__ = ["Distribution", "Explanation"]
 
 
-class Distribution(Askable):
+class Distribution(Queryable):
     """``Distribution(circuit, parameters).log_likelihood(x)``: questions in numbers."""
 
     def __init__(
@@ -43,7 +43,7 @@ class Distribution(Askable):
                 f"{circuit.units[circuit.root.name]}"
             )
         self.circuit, self.parameters = circuit, parameters
-        self.program = Program(circuit, dtype)
+        self.program = CircuitProgram(circuit, dtype)
 
     @cached_property
     def packed(self) -> Packed:

@@ -46,7 +46,7 @@ class Explanation:
     exact: bool  # whether no other completion is more probable
 
 
-class Askable(ABC):
+class Queryable(ABC):
     circuit: Circuit
 
     # ------------------------------------------------------------------ what a kind must answer

@@ -14,7 +14,7 @@ from importlib import import_module
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -34,7 +34,7 @@ def compile_kernels() -> None:
     normal = {"mean": np.array([[0.0], [1.0]]), "variance": np.ones((2, 1))}
     parameters = Parameters({"x": normal, "root": {"weight": np.array([[0.5, 0.5]])}})
     for dtype in (torch.float64, torch.float32):
-        program = Program(circuit, dtype)
+        program = CircuitProgram(circuit, dtype)
         packed, x = program.pack(parameters), torch.zeros(1, 1, dtype=torch.float64)
         program.log_values(x, packed)
         program.counts(x, packed)

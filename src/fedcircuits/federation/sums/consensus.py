@@ -37,7 +37,7 @@ PLAIN: Step = (1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class GossipSchedule:
     steps: tuple[Step, ...]
     off: float  # at most, relative to max |x|
 
@@ -98,33 +98,33 @@ def left_after(found: Spectrum, steps: Iterator[Step]) -> Iterator[Array]:
 @lru_cache(maxsize=64)
 def chebyshev_schedule(
     topology: Topology, tolerance: float, rounds: int | None, unit: float = 0.0
-) -> Schedule:
+) -> GossipSchedule:
     found = spectrum(topology)
     if not len(found.values):
-        return Schedule((), 0.0)
+        return GossipSchedule((), 0.0)
     offs = [1.0, found.off(np.ones_like(found.values))]  # the first message is all of x
     for left in islice(left_after(found, chebyshev(found)), rounds):
         offs.append(found.off(left))
         if rounds is None and _rounded(offs[-1], offs[-3], unit) <= tolerance:
             break
     steps = islice(chebyshev(found), len(offs) - 2)
-    return Schedule(tuple(steps), _rounded(offs[-1], offs[-3], unit))
+    return GossipSchedule(tuple(steps), _rounded(offs[-1], offs[-3], unit))
 
 
 @lru_cache(maxsize=64)
 def metropolis_schedule(
     topology: Topology, tolerance: float, rounds: int | None, unit: float = 0.0
-) -> Schedule:
+) -> GossipSchedule:
     found = spectrum(topology)
     if not len(found.values):
-        return Schedule((), 0.0)
+        return GossipSchedule((), 0.0)
 
     def off(count: int) -> float:
         before = found.off(found.values ** (count - 2)) if count > 1 else 1.0
         return _rounded(found.off(found.values**count), before, unit)
 
     count = _first(lambda k: off(k) <= tolerance) if rounds is None else rounds
-    return Schedule((PLAIN,) * count, off(count))
+    return GossipSchedule((PLAIN,) * count, off(count))
 
 
 def _rounded(off: float, before: float, unit: float) -> float:

@@ -32,7 +32,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.sums.collectives import HubSum, Summation, Traffic
 from fedcircuits.federation.sums.consensus import (
-    Schedule,
+    GossipSchedule,
     chebyshev_schedule,
     metropolis_schedule,
     weight,
@@ -177,7 +177,7 @@ class Gossip(Summation):
         return Cost(rounds, 2 * len(topology.edges) * rounds, found.off)
 
     @abstractmethod
-    def schedule(self, topology: Topology) -> Schedule:
+    def schedule(self, topology: Topology) -> GossipSchedule:
         """The steps of all rounds; they follow from the graph, so every party finds the same."""
 
 
@@ -193,7 +193,7 @@ class Chebyshev(Gossip):
     Cost(rounds=50, messages=2000, error=...e-07)
     """
 
-    def schedule(self, topology: Topology) -> Schedule:
+    def schedule(self, topology: Topology) -> GossipSchedule:
         return chebyshev_schedule(topology, self.tolerance, self.rounds, UNITS[self.dtype])
 
 
@@ -208,7 +208,7 @@ class Metropolis(Gossip):
     Cost(rounds=427, messages=17080, error=...e-07)
     """
 
-    def schedule(self, topology: Topology) -> Schedule:
+    def schedule(self, topology: Topology) -> GossipSchedule:
         return metropolis_schedule(topology, self.tolerance, self.rounds, UNITS[self.dtype])
 
 

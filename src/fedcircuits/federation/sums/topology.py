@@ -30,7 +30,7 @@ Edge: TypeAlias = tuple[Node, Node]
 
 
 @runtime_checkable
-class Network(Protocol):
+class NetworkxGraph(Protocol):
     """The part of a networkx graph that is read."""
 
     @property
@@ -116,7 +116,7 @@ class Topology:
         return f"<Topology of {len(self.names)} parties, {len(self.edges)} links>"
 
 
-Graph: TypeAlias = str | Topology | Links | Network | Iterable[Edge]
+Graph: TypeAlias = str | Topology | Links | NetworkxGraph | Iterable[Edge]
 PlainGraph: TypeAlias = str | Topology | Links
 
 
@@ -124,7 +124,7 @@ def plain(graph: Graph) -> PlainGraph:
     """The same graph as values that can be compared and sent."""
     if isinstance(graph, str | Topology | Links):
         return graph
-    if isinstance(graph, Network):
+    if isinstance(graph, NetworkxGraph):
         if graph.is_directed():
             raise FederationError(
                 "a directed graph, expected an undirected one: links work both ways; hand in "

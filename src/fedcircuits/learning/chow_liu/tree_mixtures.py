@@ -29,7 +29,7 @@ from fedcircuits.learning.spn.independence import (
     Floats,
     Index,
     OneHot,
-    Pairs,
+    PairTables,
     pair_tables,
 )
 from fedcircuits.learning.starts import clusters
@@ -40,7 +40,7 @@ PATIENCE = 3  # rounds without a gain of ``tolerance`` on the validation rows
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class LearnedTree:
     """Edges (variable, parent), parents first, and the tables they were learned from."""
 
     edges: list[tuple[int, int]]
@@ -53,14 +53,14 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
-    trees: tuple[Tree, ...]
+class TreeMixture:
+    trees: tuple[LearnedTree, ...]
     weights: Array  # (components,)
     history: tuple[float, ...]  # mean log-likelihood of the rows in every round
     validation: tuple[float, ...]
 
 
-class Rows:
+class CodedRows:
     """Codes of discrete columns, ready for pair tables and for the likelihood of trees."""
 
     def __init__(self, values: Array, schema: Schema) -> None:
@@ -69,12 +69,12 @@ class Rows:
         self.hot = None if self.binary else OneHot.of(values, schema.variables)
         self.codes = values.astype(np.float32) if self.binary else np.zeros((0, 0), np.float32)
 
-    def pairs(self, weight: Floats) -> BinaryPairs | Pairs:
+    def pairs(self, weight: Floats) -> BinaryPairs | PairTables:
         if self.hot is None:
             return BinaryPairs.of(self.codes, weight)
-        return Pairs(pair_tables(self.hot.matrix, weight), self.hot.starts)
+        return PairTables(pair_tables(self.hot.matrix, weight), self.hot.starts)
 
-    def log_values(self, tree: Tree) -> Array:
+    def log_values(self, tree: LearnedTree) -> Array:
         """log probability (rows,)."""
         logs = [np.log(table) for table in tree.conditionals()]
         return self._linear(tree.edges, logs) if self.binary else self._upward(tree.edges, logs)
@@ -125,10 +125,10 @@ def learn_mixture(
     weight: Array | None = None,
     validation: Array | None = None,
     report: Callable[[int, float], None] | None = None,
-) -> Mixture:
+) -> TreeMixture:
     """EM from clusters of values (rows, columns); with validation rows, the best round on them."""
-    rows = Rows(values, schema)
-    held = None if validation is None else Rows(validation, schema)
+    rows = CodedRows(values, schema)
+    held = None if validation is None else CodedRows(validation, schema)
     w = np.ones(len(values)) if weight is None else weight
     whole = rows.pairs(w.astype(np.float32))
     share = clusters(values, schema, components, rng).T * w  # (components, rows)
@@ -147,7 +147,7 @@ def learn_mixture(
         if report is not None:
             report(len(history), history[-1])
         if len(history) >= rounds or _settled(history, judged, tolerance):
-            return Mixture(*best, tuple(history), tuple(judged))
+            return TreeMixture(*best, tuple(history), tuple(judged))
         share = np.exp(logits - each) * w
 
 
@@ -158,26 +158,26 @@ def _settled(history: list[float], judged: list[float], tolerance: float) -> boo
     return len(history) > 1 and history[-1] - history[-2] < tolerance
 
 
-def _joint(rows: Rows, trees: tuple[Tree, ...], weights: Array) -> Array:
+def _joint(rows: CodedRows, trees: tuple[LearnedTree, ...], weights: Array) -> Array:
     """(components, rows) of log weight + log probability."""
     return np.stack([rows.log_values(t) for t in trees]) + np.log(weights)[:, None]
 
 
 def _tree(
-    rows: Rows, whole: BinaryPairs | Pairs, share: Array, total: float, smoothing: float
-) -> Tree:
+    rows: CodedRows, whole: BinaryPairs | PairTables, share: Array, total: float, smoothing: float
+) -> LearnedTree:
     own, part = rows.pairs(share.astype(np.float32)), smoothing / total
-    found: BinaryPairs | Pairs
+    found: BinaryPairs | PairTables
     if isinstance(own, BinaryPairs) and isinstance(whole, BinaryPairs):
         both, ones = own.both + part * whole.both, own.ones + part * whole.ones
         found = BinaryPairs(both, ones, own.total + part * whole.total)
     else:
-        assert isinstance(own, Pairs) and isinstance(whole, Pairs)
-        found = Pairs(own.counts + part * whole.counts, own.starts)
-    return Tree(spanning_tree(found.gain(), 0.0), *found.tables())
+        assert isinstance(own, PairTables) and isinstance(whole, PairTables)
+        found = PairTables(own.counts + part * whole.counts, own.starts)
+    return LearnedTree(spanning_tree(found.gain(), 0.0), *found.tables())
 
 
-def mixture_circuit(schema: Schema, members: Sequence[Mixture]) -> tuple[Circuit, Parameters]:
+def mixture_circuit(schema: Schema, members: Sequence[TreeMixture]) -> tuple[Circuit, Parameters]:
     """All components of all members under one root; members weigh the same."""
     nodes: list[Node] = []
     values: dict[str, Arrays] = {}

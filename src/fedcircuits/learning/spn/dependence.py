@@ -18,7 +18,7 @@ from fedcircuits.learning.spn.independence import (
     Floats,
     Index,
     OneHot,
-    Pairs,
+    PairTables,
     pair_tables,
 )
 from fedcircuits.learning.spn.rdc import rdc
@@ -73,9 +73,9 @@ class Dependence:
             found[np.ix_(discrete, discrete)] = pairs.dependent(self.by_g)
         return found
 
-    def pairs(self, rows: Index, columns: Index, weight: Floats) -> BinaryPairs | Pairs:
+    def pairs(self, rows: Index, columns: Index, weight: Floats) -> BinaryPairs | PairTables:
         """Counts of every pair of discrete columns."""
         if self.hot is None:
             return BinaryPairs.of(self.features.part(rows, columns).matrix, weight)
         hot = self.hot.part(rows, self.places[columns])
-        return Pairs(pair_tables(hot.matrix, weight), hot.starts)
+        return PairTables(pair_tables(hot.matrix, weight), hot.starts)

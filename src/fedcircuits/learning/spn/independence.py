@@ -96,7 +96,7 @@ class BinaryPairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class PairTables:
     """Pair tables of discrete columns, with the same questions."""
 
     counts: Array  # (indicators, indicators)

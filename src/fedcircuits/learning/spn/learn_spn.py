@@ -35,8 +35,8 @@ Test = Literal["auto", "g", "rdc"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """``Settings(min_rows=50)``; ``PRESETS`` has those of the federated circuits paper."""
+class SPNSettings:
+    """``SPNSettings(min_rows=50)``; ``PRESETS`` has those of the federated circuits paper."""
 
     min_rows: int | None = None  # parts with fewer rows are not split; by default ``fewest``
     clusters: int = 3
@@ -69,14 +69,14 @@ def _whole(name: str, value: object, lowest: int) -> None:
 # Mixed sum-product networks of the federated circuits paper: RDC with thresholds 0.3 to 0.5, parts
 # of 50 to 300 rows, leaves side by side.
 PRESETS = {
-    "paper": Settings(min_rows=200, test="rdc", threshold=0.3, trees=False),
-    "paper_fine": Settings(min_rows=50, test="rdc", threshold=0.3, trees=False),
-    "paper_coarse": Settings(min_rows=300, test="rdc", threshold=0.5, trees=False),
+    "paper": SPNSettings(min_rows=200, test="rdc", threshold=0.3, trees=False),
+    "paper_fine": SPNSettings(min_rows=50, test="rdc", threshold=0.3, trees=False),
+    "paper_coarse": SPNSettings(min_rows=300, test="rdc", threshold=0.5, trees=False),
 }
 
 
 @dataclass(slots=True)
-class Record:
+class NodeDraft:
     """A node to be: what it is made of."""
 
     children: list[int] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Record:
     independent: bool = False  # the columns of the part were found to be so
 
 
-class Part(NamedTuple):
+class OpenPart(NamedTuple):
     """Rows and columns that still have to be made into record ``at``."""
 
     at: int
@@ -97,7 +97,7 @@ class Part(NamedTuple):
 def learn_spn(
     values: Array,
     schema: Schema,
-    settings: Settings,
+    settings: SPNSettings,
     rng: np.random.Generator,
     weight: Array | None = None,
     context: Array | None = None,
@@ -142,7 +142,7 @@ class _Growth:
         self,
         values: Array,
         schema: Schema,
-        settings: Settings,
+        settings: SPNSettings,
         rng: np.random.Generator,
         weight: Array,
         context: Array | None,
@@ -156,17 +156,17 @@ class _Growth:
             values, schema, weight, settings.test, settings.threshold, self.features, rng
         )
         self.marginals = Marginals(values, schema, weight, settings.smoothing, rng, context)
-        self.records: list[Record] = []
+        self.records: list[NodeDraft] = []
 
     # ------------------------------------------------------------------ growing
 
     def grow(self) -> None:
-        self.records.append(Record())
-        stack = [Part(0, np.arange(self.shape[0]), np.arange(self.shape[1]), False)]
+        self.records.append(NodeDraft())
+        stack = [OpenPart(0, np.arange(self.shape[0]), np.arange(self.shape[1]), False)]
         while stack:
             stack.extend(self._split(stack.pop()))
 
-    def _split(self, part: Part) -> list[Part]:
+    def _split(self, part: OpenPart) -> list[OpenPart]:
         """Decide what a part's record is; the parts below it that are still to be decided."""
         rows, columns, record = part.rows, part.columns, self.records[part.at]
         weight = self.weight[rows]
@@ -184,11 +184,11 @@ class _Growth:
             record.part = (rows, columns)
             return []
         record.weights = np.bincount(label, weight).astype(np.float64)
-        return [Part(self._child(record), p, columns, False) for p in parts]
+        return [OpenPart(self._child(record), p, columns, False) for p in parts]
 
     def _product(
-        self, record: Record, rows: Index, columns: Index, found: list[Index]
-    ) -> list[Part]:
+        self, record: NodeDraft, rows: Index, columns: Index, found: list[Index]
+    ) -> list[OpenPart]:
         """Groups of columns; those that stand alone are leaves side by side."""
         alone = [g for g in found if len(g) == 1]
         if len(alone) == len(found):
@@ -198,10 +198,10 @@ class _Growth:
             leaves = self.records[self._child(record)]
             leaves.part, leaves.independent = (rows, columns[np.concatenate(alone)]), True
         more = [g for g in found if len(g) > 1]
-        return [Part(self._child(record), rows, columns[g], True) for g in more]
+        return [OpenPart(self._child(record), rows, columns[g], True) for g in more]
 
-    def _child(self, record: Record) -> int:
-        self.records.append(Record())
+    def _child(self, record: NodeDraft) -> int:
+        self.records.append(NodeDraft())
         record.children.append(len(self.records) - 1)
         return len(self.records) - 1
 

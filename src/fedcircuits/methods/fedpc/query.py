@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.family import Array, Region
 from fedcircuits.circuits.graph.nodes import Leaf
@@ -149,14 +149,14 @@ class _Heard:
     source: dict[str, Index]  # by client: where each row is among the rows it was sent
 
 
-def evaluate(joint: Joint, network: Network, packed: Packed, asked: Asked) -> Flow[Array]:
+def evaluate(joint: Joint, network: UpperCircuit, packed: Packed, asked: Asked) -> Flow[Array]:
     """log p(x, regions), (rows,)."""
     heard = yield from _gathered(joint, asked, involved(joint, asked))
     return network.log_values(heard.values, packed)
 
 
 def moments(
-    joint: Joint, network: Network, packed: Packed, asked: Asked
+    joint: Joint, network: UpperCircuit, packed: Packed, asked: Asked
 ) -> Flow[tuple[Array, Array]]:
     """Mean and variance of a column (rows,): those of the leaves, mixed by their posteriors."""
     heard = yield from _gathered(joint, asked, involved(joint, asked))
@@ -171,7 +171,7 @@ def moments(
 
 
 def complete(
-    joint: Joint, network: Network, packed: Packed, asked: Asked, seed: int
+    joint: Joint, network: UpperCircuit, packed: Packed, asked: Asked, seed: int
 ) -> Flow[Array]:
     """x with NaN filled by draws, or by the best single path."""
     fillers = completing(joint, asked)

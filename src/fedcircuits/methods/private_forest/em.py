@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.program import Counts, Packed, Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.federation.flow import Flow, compute
 from fedcircuits.federation.sums.collectives import Collective
-from fedcircuits.learning.em import Schedule
+from fedcircuits.learning.em import EMSchedule
 from fedcircuits.methods.private_forest.forests import RULES
 
 TOLD = "expected counts of all units, and log-likelihoods of rows held back"
@@ -34,7 +34,7 @@ JUDGED = 4  # numbers beside the counts: log-likelihood and number of rows, seen
 class Learning:
     """One structure on its way; the same at all parties."""
 
-    program: Program
+    program: CircuitProgram
     packed: Packed
     template: Counts
     best: Packed
@@ -43,7 +43,7 @@ class Learning:
 
     @classmethod
     def of(cls, circuit: Circuit, start: Parameters, rows: Array) -> Learning:
-        program = Program(circuit)
+        program = CircuitProgram(circuit)
         packed = program.pack(start)
         template = program.counts(torch.from_numpy(rows[:1].copy()), packed)
         return cls(program, packed, template, packed)
@@ -65,7 +65,7 @@ class Learning:
         ends = [counts.log_likelihood, counts.weight, float(judged), float(len(held))]
         return np.append(counts.flat(), ends)
 
-    def update(self, total: Array, schedule: Schedule | None, last: bool) -> None:
+    def update(self, total: Array, schedule: EMSchedule | None, last: bool) -> None:
         """From the totals of all parties; without a schedule nothing stops it."""
         seen, rows, judged, held = total[-JUDGED:]
         self.history.append(float(judged / held if held else seen / rows))
@@ -89,7 +89,7 @@ def learned_together(
     rows: Array,
     held: Array,
     rounds: int,
-    schedule: Schedule | None,
+    schedule: EMSchedule | None,
 ) -> Flow[None]:
     """So many iterations of all structures at most, judged by rows held back if there is a
     schedule: then the best parameters are kept, and one more round judges the last."""

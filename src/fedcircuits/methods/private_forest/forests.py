@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.program import Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
@@ -28,7 +28,7 @@ from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_wei
 from fedcircuits.circuits.graph.structures import by_kind, mixture_of_products, random_binary
 from fedcircuits.errors import StructureError
 from fedcircuits.learning.batches import InMemory
-from fedcircuits.learning.em import Schedule, maximise_likelihood, mean_log_likelihood
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood, mean_log_likelihood
 from fedcircuits.leaves.bernoulli import Bernoulli
 from fedcircuits.leaves.categorical import Categorical
 from fedcircuits.tables.schema import Schema, Variable
@@ -183,7 +183,7 @@ def usage(circuit: Circuit, parameters: Parameters) -> dict[str, Array]:
 
 
 def learned(
-    circuit: Circuit, start: Parameters, rows: Array, held: Array, schedule: Schedule
+    circuit: Circuit, start: Parameters, rows: Array, held: Array, schedule: EMSchedule
 ) -> tuple[Parameters, float]:
     """EM from a start, stopped by rows held back; and their mean log-likelihood, or that of the
     rows where none are."""
@@ -191,6 +191,6 @@ def learned(
     found = maximise_likelihood(
         circuit, start, InMemory(rows), schedule=schedule, validation=kept, rules=RULES
     )
-    program = Program(circuit, torch.float64)
+    program = CircuitProgram(circuit, torch.float64)
     judged = kept or InMemory(rows)
     return found.parameters, mean_log_likelihood(program, program.pack(found.parameters), judged)

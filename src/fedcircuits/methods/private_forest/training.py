@@ -50,7 +50,7 @@ from fedcircuits.errors import FederationError, ParameterError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, compute
 from fedcircuits.federation.wire import Json
-from fedcircuits.learning.em import Schedule
+from fedcircuits.learning.em import EMSchedule
 from fedcircuits.methods.private_forest.agreement import agreed_table, same_structures
 from fedcircuits.methods.private_forest.average import averaged
 from fedcircuits.methods.private_forest.dealing import bounded, dealt
@@ -138,8 +138,8 @@ class Plan:
             )
 
     @property
-    def schedule(self) -> Schedule:
-        return Schedule(epochs=self.max_iter, tolerance=self.tol, patience=PATIENCE)
+    def schedule(self) -> EMSchedule:
+        return EMSchedule(epochs=self.max_iter, tolerance=self.tol, patience=PATIENCE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.program import Counts, Packed, Program
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
 from fedcircuits.circuits.evaluation.statistics import Frame
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
@@ -67,7 +67,7 @@ class EMLeaf:
         whole: Table | None,
     ) -> None:
         self.circuit, values = inline(*learned)
-        self.program = Program(self.circuit)
+        self.program = CircuitProgram(self.circuit)
         names = self.circuit.schema.names
         self.x = torch.from_numpy(np.array(rows.select(names).values))
         step = 1 if whole is None else max(1, len(whole) // SAMPLE)
@@ -112,7 +112,7 @@ def _least(circuit: Circuit, values: Parameters, moments: Moments) -> float:
     return found
 
 
-def _in_frames(program: Program, values: Parameters, moments: Moments) -> Packed:
+def _in_frames(program: CircuitProgram, values: Parameters, moments: Moments) -> Packed:
     """Packed so that bounds of variances count in the deviations of all rows."""
     frames = {}
     for key in program.columns.frames(program.circuit, values):

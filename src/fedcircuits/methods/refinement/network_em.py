@@ -27,7 +27,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -122,7 +122,7 @@ def coordinator(
     ``share`` of the rows held back, no more than the best round on them."""
     for party, rows in positions.items():
         yield from send_payload(party, "em/rows", rows, "which of its rows all parties hold")
-    network = Network(joint.circuit)
+    network = UpperCircuit(joint.circuit)
     packed = network.pack(joint.parameters)
     place = _places(joint, list(positions))
     held = yield from _held(positions, share if rounds else 0.0)
@@ -164,14 +164,16 @@ def _held(positions: Mapping[str, Labels], share: float) -> Flow[Mask]:
 
 
 def _verdict(
-    network: Network, packed: Packed, given: Array, held: Mask, judge: Judge
+    network: UpperCircuit, packed: Packed, given: Array, held: Mask, judge: Judge
 ) -> tuple[bool, bool]:
     if not held.any():
         return True, False
     return judge.verdict(mean(network.log_values(given[:, held], packed)))
 
 
-def _weights_alone(network: Network, packed: Packed, given: Array, history: list[float]) -> Packed:
+def _weights_alone(
+    network: UpperCircuit, packed: Packed, given: Array, history: list[float]
+) -> Packed:
     for _ in range(ROUNDS):
         _, counts = network.posteriors(given, packed)
         history.append(counts.log_likelihood / counts.weight)

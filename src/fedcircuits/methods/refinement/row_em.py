@@ -44,7 +44,7 @@ from typing import cast
 
 import numpy as np
 
-from fedcircuits.circuits.evaluation.network import Network
+from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays
@@ -97,7 +97,7 @@ class _Whole:
         parameters = Parameters(weights, learned)
         parameters.check(circuit)
         self.leaves = {leaf.name: found[leaf.name] for leaf in circuit.leaves()}
-        self.network = Network(circuit)
+        self.network = UpperCircuit(circuit)
         self.packed = self.network.pack(parameters)
         one, nothing = np.zeros((len(self.leaves), 1)), np.zeros(1)  # a row that weighs nothing
         above = self.network.posteriors(one, self.packed, nothing)[1]

@@ -28,7 +28,7 @@ from fedcircuits.engines import process
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import ProtocolError
 from fedcircuits.testing.protocols import losses, messages, runs
-from fedcircuits.testing.protocols.trial import Programs, Settings, Trial
+from fedcircuits.testing.protocols.trial import Programs, Trial, TrialSettings
 
 T = TypeVar("T")
 Law = Callable[[Trial[Any]], Iterator[str]]  # what is wrong, as it is found
@@ -75,7 +75,7 @@ def check_protocol(
     """
     if unknown := set(without) - LAWS.keys():
         raise ValueError(f"unknown laws {sorted(unknown)}: expected some of {', '.join(LAWS)}")
-    settings = Settings(equal, frozenset(silent), frozenset(unread), goes_on, run)
+    settings = TrialSettings(equal, frozenset(silent), frozenset(unread), goes_on, run)
     if found := _failures(_maker(programs), settings, without):
         raise AssertionError("the protocol breaks its contract\n  " + "\n  ".join(found))
 
@@ -97,7 +97,7 @@ def _maker(programs: Programs[T] | Callable[[], Programs[T]]) -> Callable[[], Pr
 
 
 def _failures(
-    fresh: Callable[[], Programs[T]], settings: Settings[T], without: Collection[str]
+    fresh: Callable[[], Programs[T]], settings: TrialSettings[T], without: Collection[str]
 ) -> list[str]:
     try:
         trial = Trial.of(fresh, settings)

@@ -23,7 +23,7 @@ Programs = Mapping[str, Program[T]]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings(Generic[T]):
+class TrialSettings(Generic[T]):
     equal: Callable[[T, T], bool] | None
     silent: frozenset[str]
     unread: frozenset[str]
@@ -34,7 +34,7 @@ class Settings(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[T]):
     fresh: Callable[[], Programs[T]]  # programs that nobody has run
-    settings: Settings[T]
+    settings: TrialSettings[T]
     results: Mapping[str, T]
     records: Mapping[str, Record]
     outcome: Outcome[Any]
@@ -42,7 +42,7 @@ class Trial(Generic[T]):
     changed: str  # the first argument of a program that is another than before
 
     @classmethod
-    def of(cls, fresh: Callable[[], Programs[T]], settings: Settings[T]) -> Trial[T]:
+    def of(cls, fresh: Callable[[], Programs[T]], settings: TrialSettings[T]) -> Trial[T]:
         programs = fresh()
         before, sources = _copied(programs), _sources()
         results, records, outcome = recorded(programs)
