@@ -221,14 +221,17 @@ def test_settings_are_checked() -> None:
     for wrong, text in (
         ({"target": None}, "name the column to predict"),
         ({"trees": 0}, "trees must be 'auto' or a whole number from 1, got 0"),
-        ({"columns": 1.5}, "columns must be 'auto' or a share up to 1, got 1.5"),
-        ({"grow": "boosted"}, "grow must be one of auto, bagged, together, got 'boosted'"),
-        ({"threshold": 1.5}, "threshold must be 'macro-f1' or a probability, got 1.5"),
+        ({"columns": 1.5}, "columns must be 'auto' or a share above 0 and up to 1, got 1.5"),
+        ({"grow": "boosted"}, "grow must be one of 'auto', 'bagged', 'together', got 'boosted'"),
+        (
+            {"threshold": 1.5},
+            "threshold must be 'macro-f1' or a probability above 0 and below 1, got 1.5",
+        ),
         ({"summation": Chebyshev("cycle")}, "Chebyshev adds up within a tolerance"),
         ({"leaf": fc.DecisionTreeLeaf(), "grow": "together"}, "leaf grows bagged trees"),
-        ({"weights": "size"}, "weights must be one of rows, equal, got 'size'"),
-        ({"fuse": "sum"}, "fuse must be one of auto, mean, got 'sum'"),
-        ({"on_lost": "wait"}, "on_lost must be one of stop, continue"),
+        ({"weights": "size"}, "weights must be one of 'rows', 'equal', got 'size'"),
+        ({"fuse": "sum"}, "fuse must be one of 'auto', 'mean', got 'sum'"),
+        ({"on_lost": "wait"}, "on_lost must be one of 'stop', 'continue'"),
         ({"leaf": {"party 1": fc.DecisionTreeLeaf()}}, "leaf has none for 'party 2'"),
     ):
         with pytest.raises(FederationError, match=text):

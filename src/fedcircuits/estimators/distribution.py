@@ -1,29 +1,65 @@
-"""The distribution of a federated circuit: every question is a run of flows between its parties."""
+"""A federated circuit: every question to it is a run of flows between its parties."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.family import Array, Region
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.queryable import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError
-from fedcircuits.estimators.training import answered
+from fedcircuits.estimators.federated import FederatedEstimator, ask
+from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.placement import Joint, View
+from fedcircuits.federation.placement import Joint, Placement, View
 from fedcircuits.methods.fedpc import query
 from fedcircuits.methods.fedpc.query import Asked
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 T = TypeVar("T")
+R = TypeVar("R")
+
+
+class FederatedCircuit(FederatedEstimator[R], Model):
+    """A federated estimator whose model is a circuit over the columns of all parties."""
+
+    joint_: Joint  # what the coordinator holds
+    views_: dict[str, View]  # what every party holds
+    placement_: Placement
+    target: str | None = None
+
+    @property
+    def _distribution(self) -> FederatedDistribution:  # type: ignore[override]
+        self._check_fitted()
+        ready = self.__dict__.get("_ready")
+        if ready is None or ready.views is not self.views_:
+            ready = FederatedDistribution(self.joint_, self.views_, self._engine, self.queries_)
+            self.__dict__["_ready"] = ready
+        distribution: FederatedDistribution = ready
+        return distribution
+
+    def collect(self) -> CircuitModel:
+        """The whole circuit in one place, if every party has allowed it."""
+        self._check_collect()
+        leaves = {n: c for v in self.views_.values() for n, c in v.parameters.circuits.items()}
+        parameters = Parameters(self.joint_.parameters.values, leaves)
+        return CircuitModel(self.circuit_, parameters, self.target)
+
+    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+        """The picture of the collected circuit, if every party has allowed it."""
+        return self.collect().plot(given, columns)
 
 
 class FederatedDistribution(Queryable):
@@ -107,4 +143,4 @@ class FederatedDistribution(Queryable):
                 "seed": (seeds or {}).get(party, 0),
             }
             programs[party] = Program(query.respond, own)
-        return answered(self.run, programs, self.ledger)  # type: ignore[return-value]
+        return ask(self.run, programs, self.ledger)[COORDINATOR]  # type: ignore[return-value]

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol, Self, runtime_checkable
+from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 
-import numpy as np
-
-from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import FederationError
-from fedcircuits.estimators.distribution import FederatedDistribution
-from fedcircuits.estimators.learn_spn import LearnSPN
-from fedcircuits.estimators.model import CircuitModel, Given, Model
-from fedcircuits.estimators.progress import Bar
-from fedcircuits.estimators.training import (
-    Run,
-    State,
-    refuse_to_collect,
-    require_federation,
-    require_summation,
-    run_training,
+from fedcircuits.arguments import (
+    COLUMN,
+    FLAG,
+    ROWS_HELD_BACK,
+    SEED,
+    Choice,
+    Declared,
+    Instance,
+    OrElse,
+    Whole,
 )
+from fedcircuits.errors import FederationError
+from fedcircuits.estimators.distribution import FederatedCircuit
+from fedcircuits.estimators.federated import (
+    ON_LOST,
+    SUMMATION,
+    FederatedRun,
+    TrainingState,
+    check_one_each,
+)
+from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.placement import Joint, Placement, View
+from fedcircuits.federation.placement import View
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc import training as one_pass
 from fedcircuits.methods.fedpc.planning import HUB, Plan, Rule, Shared
 from fedcircuits.methods.fedpc.training import Learner, Trained
 from fedcircuits.privacy.secure_sum import Secret
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Result = View | Trained
 
@@ -49,7 +47,7 @@ class Clustering(Protocol):
     labels_: dict[str, Labels]
 
 
-class FedPC(Model):
+class FedPC(FederatedCircuit[Result]):
     """One joint distribution over the variables of all parties.
 
     ``learner``       learns the leaves; one for all parties, or a dict by party
@@ -74,6 +72,7 @@ class FedPC(Model):
                       clusters meet is counted on shares, and EM on shared rows goes by sums
     ``on_lost``       a party that is lost: "stop", or "continue" where others hold its columns
 
+    >>> import numpy as np
     >>> import fedcircuits as fc
     >>> rng = np.random.default_rng(0)
     >>> table = fc.Table.of(rng.normal(size=(200, 1)) + rng.normal(size=(200, 4)))
@@ -82,15 +81,26 @@ class FedPC(Model):
     ('vertical', (200,))
     """
 
-    joint_: Joint  # what the coordinator holds
-    views_: dict[str, View]  # what every party holds
-    placement_: Placement
-    ledger_: Ledger  # of training
-    queries_: Ledger  # of questions since
-    notes_: tuple[str, ...]
     history_: tuple[float, ...]  # of rows of EM, mean log-likelihood before every round
     validation_history_: tuple[float, ...]  # of rows held back, before EM and after every round
-    kind_: str
+
+    allowed: ClassVar[Declared] = {
+        "clusters": OrElse(
+            Whole(1, or_=("auto",)), Instance(Clustering, "a mixture learned from this federation")
+        ),
+        "products": Whole(1, or_=("auto",)),
+        "weights": Choice(*get_args(Rule)),
+        "shared_leaves": Choice(*get_args(Shared)),
+        "ensemble": Whole(1, or_=("auto",)),
+        "target": COLUMN,
+        "share_target": FLAG,
+        "share_clusters": Choice("auto", True, False),
+        "refine": Whole(0),
+        "validation": ROWS_HELD_BACK,
+        "summation": SUMMATION,
+        "on_lost": ON_LOST,
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -127,36 +137,9 @@ class FedPC(Model):
 
     # ------------------------------------------------------------------ training
 
-    def fit(
-        self,
-        X: Federation,
-        y: object = None,
-        *,
-        engine: str | Engine = "memory",
-        resume: bool = False,
-    ) -> Self:
-        """Learn from a federation. ``resume`` takes up the work of a run that has failed."""
-        federation = require_federation(X, "FedPC")
-        self._check_settings(federation)
-        self._state = state = State.of(self, resume)
-        missed = _missed if self.on_lost == "continue" else None
-        with Bar("FedPC"):
-            run = run_training(
-                federation,
-                lambda f: self._programs(
-                    f, state, self.summation.without_lost(federation.names, f.names)
-                ),
-                engine,
-                state,
-                missed,
-            )
-        self._keep(run)
-        return self
-
-    def _programs(
-        self, federation: Federation, state: State, summation: Summation
-    ) -> dict[str, Program[Result]]:
-        seed = state.seed if self.random_state is None else self.random_state
+    def _programs(self, federation: Federation, state: TrainingState) -> dict[str, Program[Result]]:
+        summation = self.summation.without_lost(state.parties, federation.names)
+        seed = state.seed
         clusters, ensemble, found = self.clusters, self.ensemble, None
         share = self.share_clusters
         if share == "auto":
@@ -183,7 +166,13 @@ class FedPC(Model):
             return self.learner[party]
         return LearnSPN() if self.learner is None else self.learner
 
-    def _keep(self, run: Run[Result]) -> None:
+    def _missing_without(self, federation: Federation, lost: str) -> str:
+        """Variables that only the lost party holds."""
+        others = {n for p in federation for n in p.table.names if p.name != lost}
+        alone = [n for n in federation[lost].table.names if n not in others]
+        return f"nobody else holds {', '.join(map(repr, alone[:4]))}" if alone else ""
+
+    def _keep(self, run: FederatedRun[Result]) -> None:
         trained = run.results[COORDINATOR]
         assert isinstance(trained, Trained)
         self.joint_ = trained.joint
@@ -191,51 +180,18 @@ class FedPC(Model):
         self.notes_, self.history_ = trained.notes, trained.history
         self.validation_history_ = trained.validation
         self.circuit_, self.placement_ = trained.joint.circuit, trained.joint.placement
-        self.ledger_, self.queries_ = run.ledger, Ledger()
-        self.kind_, self._run = run.federation.kind, run.engine
-        for state in ("_state", "_ready"):
-            self.__dict__.pop(state, None)
-        for note in self.notes_:
-            warnings.warn(note, UserWarning, stacklevel=3)
 
-    def _check_settings(self, federation: Federation) -> None:
-        numbers: dict[str, object] = {"products": self.products, "ensemble": self.ensemble}
+    def _check_federation(self, federation: Federation) -> Federation:
         if isinstance(self.clusters, Clustering):
             _check_labels(self.clusters.labels_, federation)
-        else:
-            numbers["clusters"] = self.clusters
-        for name, value in numbers.items():
-            if value != "auto" and (not isinstance(value, int | np.integer) or value < 1):
-                raise FederationError(f"{name} must be 'auto' or a number from 1, got {value!r}")
-        if not isinstance(self.refine, int | np.integer) or self.refine < 0:
-            raise FederationError(f"refine must be a number of rounds from 0, got {self.refine!r}")
-        number = isinstance(self.validation, float | int | np.number)
-        if not number or not 0 <= self.validation < 1:
-            raise FederationError(
-                f"validation must be a share of rows from 0 to below 1, got {self.validation!r}"
-            )
-        for name, word, known in (
-            ("weights", self.weights, ("cooccurrence", "sizes", "em")),
-            ("shared_leaves", self.shared_leaves, ("divided", "cluster", "pooled")),
-            ("on_lost", self.on_lost, ("stop", "continue")),
-            ("share_clusters", self.share_clusters, ("auto", True, False)),
-        ):
-            if word not in known:
-                expected = ", ".join(map(str, known))
-                raise FederationError(f"{name} must be one of {expected}, got {word!r}")
-        if isinstance(self.learner, Mapping):
-            absent = [n for n in federation.names if n not in self.learner]
-            if absent:
-                raise FederationError(
-                    f"learner has none for {absent[0]!r}: give one for each party"
-                )
+        check_one_each("learner", self.learner, federation)
         if self.target is not None:
             federation.schema.index(self.target)
-        require_summation("summation", self.summation)
         if self.refine and federation.kind == "horizontal":
             self.summation.members(federation.names)  # an error where they cannot add up so
         elif isinstance(self.summation, Secret) and federation.kind != "horizontal":
             self._check_secret(self.summation, federation)
+        return federation
 
     def _check_secret(self, summation: Secret, federation: Federation) -> None:
         """What parties with other columns can do on shares."""
@@ -253,37 +209,6 @@ class FedPC(Model):
                 "on secret sums cannot: take shared_leaves='divided', or summation=Hub()"
             )
 
-    # ------------------------------------------------------------------ questions
-
-    @property
-    def _distribution(self) -> FederatedDistribution:  # type: ignore[override]
-        self._check_fitted()
-        ready = self.__dict__.get("_ready")
-        if ready is None or ready.views is not self.views_:
-            ready = FederatedDistribution(self.joint_, self.views_, self._run, self.queries_)
-            self.__dict__["_ready"] = ready
-        found: FederatedDistribution = ready
-        return found
-
-    def collect(self) -> CircuitModel:
-        """The whole circuit in one place, if every party has allowed it."""
-        self._check_fitted()
-        refuse_to_collect({n: v.allow_collect for n, v in self.views_.items()})
-        inner = {n: c for v in self.views_.values() for n, c in v.parameters.circuits.items()}
-        weights = self.joint_.parameters.values
-        return CircuitModel(self.circuit_, Parameters(weights, inner), self.target)
-
-    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
-        """The picture of the collected circuit, if every party has allowed it."""
-        return self.collect().plot(given, columns)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """The collected circuit as one .fc file, if every party has allowed it."""
-        self.collect().save(path)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_state"}
-
 
 def _at_one_party(plan: Plan) -> Plan:
     return replace(plan, summation=plan.summation.for_party())
@@ -298,10 +223,3 @@ def _check_labels(labels: Mapping[str, Labels], federation: Federation) -> None:
                 f"clusters must have a label for each of {party.name}'s {len(party.table):,} rows, "
                 f"got {found}: fit the mixture on the same federation"
             )
-
-
-def _missed(federation: Federation, lost: str) -> str:
-    """What a circuit cannot be without: variables that only the lost party holds."""
-    others = {n for p in federation for n in p.table.names if p.name != lost}
-    alone = [n for n in federation[lost].table.names if n not in others]
-    return f"nobody else holds {', '.join(map(repr, alone[:4]))}" if alone else ""

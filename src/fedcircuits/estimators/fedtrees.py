@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,27 +13,25 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from fedcircuits.arguments import COLUMN, FLAG, SEED, Choice, Declared, Real, Whole
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import questions, trees_file
-from fedcircuits.estimators.model import Rows
-from fedcircuits.estimators.progress import Bar
-from fedcircuits.estimators.task import Task, for_task
-from fedcircuits.estimators.training import (
-    Run,
-    State,
-    answered,
+from fedcircuits.estimators.federated import (
+    ON_LOST,
+    SUMMATION,
+    FederatedEstimator,
+    FederatedRun,
+    TrainingState,
+    check_one_each,
     refuse_to_collect,
-    require_federation,
-    require_summation,
-    run_training,
 )
+from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.task import Task, for_task
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
@@ -156,7 +153,7 @@ class CollectedTrees(Predictions):
         return fused(self.bag, vectors)
 
 
-class FedTrees(Predictions):
+class FedTrees(FederatedEstimator[Result], Predictions):
     """Predictions of one column by decision trees of all parties; trees stay where they grew.
 
     ``grow``          "auto": a party whose columns nobody else holds boosts its trees, others bag
@@ -193,10 +190,20 @@ class FedTrees(Predictions):
 
     views_: dict[str, Bag]
     placement_: Placement
-    ledger_: Ledger  # of training
-    queries_: Ledger  # of questions since
-    notes_: tuple[str, ...]
-    kind_: str
+
+    allowed: ClassVar[Declared] = {
+        "grow": Choice(*get_args(Grow)),
+        "trees": Whole(1, or_=("auto",)),
+        "columns": Real(above=0, most=1, what="a share", or_=("auto",)),
+        "target": COLUMN,
+        "share_target": FLAG,
+        "weights": Choice(*get_args(Weights)),
+        "fuse": Choice(*get_args(Join)),
+        "threshold": Real(above=0, below=1, what="a probability", or_=("macro-f1",)),
+        "summation": replace(SUMMATION, or_=(None,)),
+        "on_lost": ON_LOST,
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -231,93 +238,17 @@ class FedTrees(Predictions):
 
     # ------------------------------------------------------------------ training
 
-    def fit(
-        self,
-        X: Federation,
-        y: object = None,
-        *,
-        engine: str | Engine = "memory",
-        resume: bool = False,
-    ) -> Self:
-        """Learn from a federation. ``resume`` takes up the work of a run that has failed."""
-        federation = for_task(require_federation(X, "FedTrees"), self.target, self.task)
-        target = self._checked(federation)
-        self._state = state = State.of(self, resume)
-        missed = self._missed if self.on_lost == "continue" else None
-        with Bar("FedTrees"):
-            run = run_training(
-                federation, lambda f: self._programs(f, target, state), engine, state, missed
-            )
-        self._keep(run)
-        return self
-
-    def _programs(
-        self, federation: Federation, target: str, state: State
-    ) -> dict[str, Program[Result]]:
-        seed = state.seed if self.random_state is None else self.random_state
-        plan = Plan(
-            target, self.share_target, self.trees, self.columns, self.weights, self.fuse, seed,
-            self.grow if self.leaf is None else "bagged", self.threshold == "macro-f1",
-            Hub() if self.summation is None else self.summation,
-        )  # fmt: skip
-        told: dict[str, object] = {"members": federation.names, "plan": plan}
-        programs: dict[str, Program[Result]] = {COORDINATOR: Program(bagging.coordinator, told)}
-        for party in federation:
-            kept = replace(plan, summation=plan.summation.for_party())
-            own = {"party": party, "plan": kept, "leaf": self._leaf(party.name)}
-            programs[party.name] = Program(bagging.client, {**own, "secret": state.secret})
-        return programs
-
-    def _leaf(self, party: str) -> Predictor:
-        if isinstance(self.leaf, Mapping):
-            return self.leaf[party]
-        return DecisionTreeLeaf() if self.leaf is None else self.leaf
-
-    def _missed(self, federation: Federation, lost: str) -> str:
-        """What trees cannot be without: the target."""
-        held = any(self.target in p.table.schema for p in federation if p.name != lost)
-        return "" if held else f"nobody else holds {self.target!r}"
-
-    def _keep(self, run: Run[Result]) -> None:
-        trained = run.results[COORDINATOR]
-        assert isinstance(trained, Trained)
-        clients = {n: v for n, v in run.results.items() if isinstance(v, Bag)}
-        view = trained.view
-        if isinstance(self.threshold, int | float):
-            view = replace(view, threshold=float(self.threshold))
-        self.views_, self.threshold_ = {COORDINATOR: view, **clients}, view.threshold
-        self.notes_, self.schema_ = trained.notes, trained.schema
-        self.circuit_, self.placement_ = view.circuit, view.placement
-        self.ledger_, self.queries_ = run.ledger, Ledger()
-        self.kind_, self._run = run.federation.kind, run.engine
-        self.__dict__.pop("_state", None)
-        for note in self.notes_:
-            warnings.warn(note, UserWarning, stacklevel=3)
-
-    def _checked(self, federation: Federation) -> str:
-        self._check_numbers()
-        for name, word, known in (
-            ("grow", self.grow, ("auto", "bagged", "together")),
-            ("weights", self.weights, ("rows", "equal")),
-            ("fuse", self.fuse, ("auto", "mean")),
-            ("on_lost", self.on_lost, ("stop", "continue")),
-        ):
-            if word not in known:
-                raise FederationError(f"{name} must be one of {', '.join(known)}, got {word!r}")
+    def _check_federation(self, federation: Federation) -> Federation:
+        federation = for_task(federation, self.target, self.task)
         if self.leaf is not None and self.grow == "together":
             raise FederationError("leaf grows bagged trees; with grow='together' leave it out")
-        if self.summation is not None:
-            require_summation("summation", self.summation)
         if self.summation is not None and not self.summation.exact:
             raise FederationError(
                 f"{type(self.summation).__name__} adds up within a tolerance, and parties could "
                 "grow different trees: add up with Hub() or Tree(…)"
             )
-        if isinstance(self.leaf, Mapping):
-            absent = [n for n in federation.names if n not in self.leaf]
-            if absent:
-                raise FederationError(f"leaf has none for {absent[0]!r}: give one for each party")
-        if not isinstance(self.target, str):
+        check_one_each("leaf", self.leaf, federation)
+        if self.target is None:
             raise FederationError("name the column to predict: FedTrees(target='…')")
         federation.schema.index(self.target)
         tables = [p.table for p in federation if self.target in p.table.schema]
@@ -325,19 +256,44 @@ class FedTrees(Predictions):
             raise FederationError(bagging.NOBODY.format(self.target))
         if self.grow == "together":
             refuse_to_collect({p.name: p.allow_collect for p in federation})
-        return self.target
+        return federation
 
-    def _check_numbers(self) -> None:
-        trees, share, threshold = self.trees, self.columns, self.threshold
-        if trees != "auto" and (not isinstance(trees, int | np.integer) or trees < 1):
-            raise FederationError(f"trees must be 'auto' or a whole number from 1, got {trees!r}")
-        if share != "auto" and not (isinstance(share, int | float) and 0 < share <= 1):
-            raise FederationError(f"columns must be 'auto' or a share up to 1, got {share!r}")
-        known = isinstance(threshold, int | float) and 0 < threshold < 1
-        if threshold != "macro-f1" and not known:
-            raise FederationError(
-                f"threshold must be 'macro-f1' or a probability, got {threshold!r}"
-            )
+    def _programs(self, federation: Federation, state: TrainingState) -> dict[str, Program[Result]]:
+        plan = Plan(
+            str(self.target), self.share_target, self.trees, self.columns, self.weights, self.fuse,
+            state.seed, self.grow if self.leaf is None else "bagged", self.threshold == "macro-f1",
+            Hub() if self.summation is None else self.summation,
+        )  # fmt: skip
+        programs: dict[str, Program[Result]] = {
+            COORDINATOR: Program(bagging.coordinator, {"members": federation.names, "plan": plan})
+        }
+        for party in federation:
+            arguments: dict[str, object] = {
+                "party": party, "leaf": self._leaf(party.name), "secret": state.secret,
+                "plan": replace(plan, summation=plan.summation.for_party()),
+            }  # fmt: skip
+            programs[party.name] = Program(bagging.client, arguments)
+        return programs
+
+    def _leaf(self, party: str) -> Predictor:
+        if isinstance(self.leaf, Mapping):
+            return self.leaf[party]
+        return DecisionTreeLeaf() if self.leaf is None else self.leaf
+
+    def _missing_without(self, federation: Federation, lost: str) -> str:
+        held = any(self.target in p.table.schema for p in federation if p.name != lost)
+        return "" if held else f"nobody else holds {self.target!r}"
+
+    def _keep(self, run: FederatedRun[Result]) -> None:
+        trained = run.results[COORDINATOR]
+        assert isinstance(trained, Trained)
+        clients = {n: v for n, v in run.results.items() if isinstance(v, Bag)}
+        view = trained.view
+        if self.threshold != "macro-f1":
+            view = replace(view, threshold=float(self.threshold))
+        self.views_, self.threshold_ = {COORDINATOR: view, **clients}, view.threshold
+        self.notes_, self.schema_ = trained.notes, trained.schema
+        self.circuit_, self.placement_ = view.circuit, view.placement
 
     # ------------------------------------------------------------------ questions
 
@@ -348,25 +304,17 @@ class FedTrees(Predictions):
         }
         for party in bagging.involved(view, x):
             programs[party] = Program(bagging.respond, {"view": self.views_[party]})
-        return answered(self._run, programs, self.queries_)  # type: ignore[return-value]
+        return self._ask(programs)[COORDINATOR]  # type: ignore[return-value]
 
     def collect(self) -> CollectedTrees:
         """All trees in one place, if every party has allowed it."""
-        self._target(None)
-        refuse_to_collect({n: v.allow_collect for n, v in self.views_.items()})
+        self._check_collect()
         values = {n: a for v in self.views_.values() for n, a in v.parameters.values.items()}
         trees = {n: t for v in self.views_.values() for n, t in v.predictors.items()}
         whole = replace(self.views_[COORDINATOR], parameters=Parameters(values), predictors=trees)
         return CollectedTrees(whole, self.schema_)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """The collected trees as one .fc file, if every party has allowed it."""
-        self.collect().save(path)
-
     @staticmethod
     def load(path: str | os.PathLike[str]) -> CollectedTrees:
         """Trees that were saved, collected: they give the same answers."""
         return CollectedTrees.load(path)
-
-    def __getstate__(self) -> dict[str, object]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_state"}

@@ -350,7 +350,7 @@ def test_in_processes() -> None:
         ("columns", {"refine": 1}, "at least 3 parties, got 2"),
         ("uneven", {"refine": 1, "shared_leaves": "pooled"}, "take shared_leaves='divided'"),
         ("columns", {"summation": fc.Secret("all")}, "take threshold='majority'"),
-        ("columns", {"share_clusters": "no"}, "share_clusters must be one of auto, True, False"),
+        ("columns", {"share_clusters": "no"}, "share_clusters must be one of 'auto', True, False"),
     ],
 )
 def test_refused_before_anything_is_shared(name: str, how: dict[str, Any], said: str) -> None:

@@ -1,0 +1,199 @@
+"""What arguments may be, declared once and checked in one form of words.
+
+A class declares its arguments by name and checks itself where it begins to work:
+
+    class Sketch:
+        allowed = {
+            "clusters": Whole(1, or_=("auto",)),
+            "validation": Real(least=0, below=1),
+            "on_lost": Choice("stop", "continue"),
+            "share_target": FLAG,
+        }
+
+    check_arguments(sketch, FederationError)
+    # FederationError: clusters must be 'auto' or a whole number from 1, got -1
+
+Numbers of numpy are numbers like those of Python. True and False are no numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from fedcircuits.errors import FedcircuitsError, ParameterError
+
+
+class Allowed(ABC):
+    """The values that one argument may have; ``or_`` holds single values beside the others."""
+
+    or_: tuple[object, ...] = ()
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """The values in words, such as "a whole number from 1"."""
+
+    @abstractmethod
+    def fits(self, value: object) -> bool:
+        """Whether it is one of these values, apart from ``or_``."""
+
+    def check(self, name: str, value: object, error: type[FedcircuitsError]) -> None:
+        """Raise ``error`` unless the value is allowed."""
+        if _among(value, self.or_) or self.fits(value):
+            return
+        expected = [*map(repr, self.or_), self.expected]
+        got = f"the class {value.__name__}" if isinstance(value, type) else _shown(value)
+        raise error(f"{name} must be {' or '.join(expected)}, got {got}")
+
+
+Declared: TypeAlias = Mapping[str, Allowed]
+
+
+def check_arguments(
+    thing: object, error: type[FedcircuitsError] = ParameterError, only: tuple[str, ...] = ()
+) -> None:
+    """Raise ``error`` unless every argument of an object is as its class declares in ``allowed``.
+
+    ``only`` names the arguments to check, by default all of them.
+    """
+    declared: Declared = type(thing).allowed  # type: ignore[attr-defined]
+    for name in only or declared:
+        declared[name].check(name, getattr(thing, name), error)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Allowed):
+    """A whole number from ``least``, and up to ``most`` if that is given."""
+
+    least: int = 0
+    most: float = math.inf
+    or_: tuple[object, ...] = field(default=(), kw_only=True)
+
+    @property
+    def expected(self) -> str:
+        end = "" if self.most > 2**53 else f" to {self.most:g}"
+        return f"a whole number from {self.least}{end}"
+
+    def fits(self, value: object) -> bool:
+        return _is(value, int | np.integer) and self.least <= value <= self.most  # type: ignore[operator]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Real(Allowed):
+    """A finite number: from ``least`` or above ``above``, to ``most`` or below ``below``."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    below: float | None = None
+    what: str = "a number"
+    or_: tuple[object, ...] = ()
+
+    @property
+    def expected(self) -> str:
+        words = [self.what]
+        if self.least is not None:
+            words.append(f"from {self.least:g}")
+        if self.above is not None:
+            words.append(f"above {self.above:g}")
+        if self.most is not None:
+            words.append(f"to {self.most:g}" if self.above is None else f"and up to {self.most:g}")
+        if self.below is not None:
+            words.append(
+                f"to below {self.below:g}" if self.above is None else f"and below {self.below:g}"
+            )
+        return " ".join(words)
+
+    def fits(self, value: object) -> bool:
+        if not _is(value, int | float | np.integer | np.floating):
+            return False
+        try:
+            number = float(value)  # type: ignore[arg-type]
+        except OverflowError:
+            return False
+        return (
+            math.isfinite(number)
+            and (self.least is None or number >= self.least)
+            and (self.above is None or number > self.above)
+            and (self.most is None or number <= self.most)
+            and (self.below is None or number < self.below)
+        )
+
+
+class Choice(Allowed):
+    """One of a few values: words mostly, True, False or None."""
+
+    def __init__(self, *values: object) -> None:
+        self.values = values
+
+    @property
+    def expected(self) -> str:
+        return f"one of {', '.join(map(repr, self.values))}"
+
+    def fits(self, value: object) -> bool:
+        return _among(value, self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance(Allowed):
+    """An object of a class, or of one of several; ``what`` says in words what is expected."""
+
+    kinds: type | tuple[type, ...]
+    what: str
+    or_: tuple[object, ...] = field(default=(), kw_only=True)
+
+    @property
+    def expected(self) -> str:
+        return self.what
+
+    def fits(self, value: object) -> bool:
+        return isinstance(value, self.kinds) and not isinstance(value, type)
+
+
+@dataclass(frozen=True, slots=True)
+class OrElse(Allowed):
+    """Either of two declarations: ``OrElse(Whole(1), Instance(Clustering, "…"))``."""
+
+    first: Allowed
+    second: Allowed
+
+    @property
+    def expected(self) -> str:
+        words = [*map(repr, (*self.first.or_, *self.second.or_))]
+        return " or ".join([*words, self.first.expected, self.second.expected])
+
+    def fits(self, value: object) -> bool:
+        return any(_among(value, a.or_) or a.fits(value) for a in (self.first, self.second))
+
+
+FLAG = Choice(True, False)
+SEED = Whole(0, 2**63 - 1, or_=(None,))
+ROWS_HELD_BACK = Real(least=0, below=1, what="a share of rows")  # a ``validation`` argument
+COLUMN = Instance(str, "the name of a column", or_=(None,))
+
+
+def is_whole(value: object, least: int = 1) -> bool:
+    """Whether it is a whole number from ``least``."""
+    return Whole(least).fits(value)
+
+
+def _is(value: object, kinds: object) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)  # type: ignore[arg-type]
+
+
+def _among(value: object, known: tuple[object, ...]) -> bool:
+    """Whether it is one of a few plain values; arrays and frames never are."""
+    if isinstance(value, np.bool_):
+        value = bool(value)
+    return any(value is k or (isinstance(value, str) and value == k) for k in known)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
