@@ -43,7 +43,7 @@ class DirectStep(LeafStep):
         return LeafValues(parts, nothing, nothing)
 
     def upward(self, p: LeafValues, state: BatchState) -> None:
-        self.evaluate(p, state.inputs, self.own(state.values), state.maximum)
+        self.evaluate(p, state.inputs, self.own(state.values), state.arithmetic.maximises)
 
     def evaluate(self, p: LeafValues, inputs: Inputs, out: Tensor, maximum: bool = False) -> None:
         """Log-values into out (folds, units, batch)."""

@@ -76,7 +76,7 @@ class JointStep(Step[JointValues, JointCounts]):
         return bounded(x[:, list(self.variables)], dtype)
 
     def upward(self, p: JointValues, state: BatchState) -> None:
-        self.evaluate(p, state.inputs, self.own(state.values), state.maximum)
+        self.evaluate(p, state.inputs, self.own(state.values), state.arithmetic.maximises)
 
     def evaluate(self, p: JointValues, inputs: Inputs, out: Tensor, maximum: bool = False) -> None:
         """Log-values into out (1, units, batch)."""

@@ -192,7 +192,7 @@ class LinearStep(LeafStep):
 
     def upward(self, p: LeafValues, state: BatchState) -> None:
         inputs = state.inputs
-        rows, owner, coefficients = self._operand(p, inputs, state.maximum)
+        rows, owner, coefficients = self._operand(p, inputs, state.arithmetic.maximises)
         shaped = self.own(state.values)
         if self.block[0]:
             width = len(rows) // self.folds

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed, finite
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState, Choice
@@ -69,7 +70,7 @@ class UpperCircuit:
         chosen, roots = [], []
         numbers = [self.program.layout.number[leaf.name] for leaf in self.circuit.leaves()]
         for part in self._parts(given):
-            state = self._upward(part, packed, maximum=rng is None)
+            state = self._upward(part, packed, MAX_PRODUCT if rng is None else LOG_SPACE)
             slots = len(self.program.layout.number) + 1
             picked = torch.full((slots, part.shape[1]), -1, dtype=torch.int32)
             picked[self.program.layout.number[self.circuit.root.name]] = 0
@@ -87,12 +88,14 @@ class UpperCircuit:
         size = self.program.batch
         return [whole[:, a : a + size] for a in range(0, max(1, given.shape[1]), size)]
 
-    def _upward(self, given: Tensor, packed: Packed, maximum: bool = False) -> BatchState:
+    def _upward(
+        self, given: Tensor, packed: Packed, arithmetic: Arithmetic = LOG_SPACE
+    ) -> BatchState:
         rows = given.shape[1]
         nothing = torch.full((rows, len(self.circuit.schema)), torch.nan)
         blank = torch.zeros(0, rows, dtype=self.program.dtype)
         inputs = Inputs(nothing, blank, None, 0, len(self.circuit.schema), given)
-        return self.program.upward(inputs, packed, maximum)
+        return self.program.upward(inputs, packed, arithmetic)
 
     def _given(self, matrix: Tensor) -> Tensor:
         rows = [

@@ -1,6 +1,6 @@
 """A circuit as a short list of batched steps, and the passes over it.
 
-upward    leaves to root: log-values; sums add, or take the maximum
+upward    leaves to root: log-values; what sums do is an argument (arithmetic.py)
 downward  root to leaves: posteriors of all units, with the additive statistics of EM on the way
 choices   root to leaves: one unit of every node a row reaches, drawn or the best; fills NaN
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation import flat
+from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
 from fedcircuits.circuits.evaluation.direct import DirectStep
 from fedcircuits.circuits.evaluation.flat import Flat
 from fedcircuits.circuits.evaluation.given import GivenStep
@@ -183,10 +184,12 @@ class CircuitProgram:
     def read(self, x: Tensor, packed: Packed) -> Inputs:
         return self.columns.read(x, packed.frames, self.dtype)
 
-    def upward(self, inputs: Inputs, packed: Packed, maximum: bool = False) -> BatchState:
+    def upward(
+        self, inputs: Inputs, packed: Packed, arithmetic: Arithmetic = LOG_SPACE
+    ) -> BatchState:
         values = torch.empty(self.layout.rows, len(inputs.x), dtype=self.dtype)
         values[0] = 0
-        state = BatchState(inputs, values, maximum)
+        state = BatchState(inputs, values, arithmetic)
         for step, own in zip(self.steps, packed.values, strict=True):
             step.upward(own, state)
         return state
@@ -310,9 +313,10 @@ class CircuitProgram:
         if len(x) == 0:
             return x.double().numpy(), torch.empty(0, dtype=self.dtype)
         filled, roots = [], []
+        arithmetic = MAX_PRODUCT if rng is None else LOG_SPACE
         for a in range(0, len(x), self.batch):  # on any number of threads: draws repeat
             rows = x[a : a + self.batch]
-            state = self.upward(self.read(rows, packed), packed, maximum=rng is None)
+            state = self.upward(self.read(rows, packed), packed, arithmetic)
             chosen = torch.full((len(self.layout.number) + 1, len(rows)), -1, dtype=torch.int32)
             chosen[self.layout.number[self.circuit.root.name]] = 0
             choice = Choice(chosen, rows.double().numpy().copy(), rng)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, Arithmetic
 from fedcircuits.circuits.evaluation.statistics import Frame, Inputs
 from fedcircuits.circuits.graph.family import AnyFamily, Array, Arrays, Family, Region
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -33,7 +34,7 @@ class BatchState:
 
     inputs: Inputs
     values: Tensor  # (rows, batch)
-    maximum: bool = False  # sums take the maximum, NaN is maximised out
+    arithmetic: Arithmetic = LOG_SPACE
 
 
 @dataclass(frozen=True, slots=True)

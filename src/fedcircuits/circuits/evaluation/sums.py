@@ -1,7 +1,4 @@
-"""Steps of sum nodes: matrix products in linear space after subtracting the maximum.
-
-With E = exp(children − max) a sum is log(W E) + max. Weights of zero on the largest child can make
-W E underflow; then, and only then, the same is computed in log space, exactly.
+"""Steps of sum nodes. What adding up means on the way up is an argument (arithmetic.py).
 
 The downward pass takes d objective / d log-value and gives W's share of it: for an objective of
 summed log-likelihoods, W · dW are the expected counts of EM, and the gradient of a child's rows is
@@ -17,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation.arithmetic import tiny
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.rows import ValueRows, chunks
 from fedcircuits.circuits.evaluation.step import BatchState, Choice, Frames, Rules, Step
@@ -56,19 +54,7 @@ class _SumStep(Step[Tensor, Tensor]):
         return {name: {WEIGHT: _normalised(p[i, :, :n])} for i, (name, n) in enumerate(used)}
 
     def upward(self, p: Tensor, state: BatchState) -> None:
-        values, out = state.values, self.own(state.values)
-        size = values.shape[1] * self.inputs * (self.units if state.maximum else 1)
-        for a, b in chunks(self.folds, size):
-            if state.maximum:
-                below = self.log_children(values, a, b)
-                torch.amax(log_of(p[a:b])[..., None] + below[:, None], 2, out=out[a:b])
-                continue
-            scaled, top = self.scaled_children(values, a, b)
-            mixed = _mix(p[a:b], scaled)
-            torch.add(mixed.log(), top, out=out[a:b])
-            if float(mixed.min()) < _tiny(mixed):
-                exact = _log_space(p[a:b], self.log_children(values, a, b))
-                out[a:b] = torch.where(mixed < _tiny(mixed), exact, out[a:b])
+        state.arithmetic.mix(self, p, state.values)
 
     def downward(self, p: Tensor, state: BatchState, gradient: Tensor) -> Tensor:
         values, out, own = state.values, self.own(state.values), self.own(gradient)
@@ -96,22 +82,6 @@ class _SumStep(Step[Tensor, Tensor]):
         return torch.where(total > 0, counts / total, p).to(p.dtype)
 
 
-def _mix(weight: Tensor, scaled: Tensor) -> Tensor:
-    """W E, (folds, units, batch)."""
-    if weight.shape[1] == 1 and weight.shape[2] < 32:
-        return torch.sum(weight[:, 0, :, None] * scaled, 1, keepdim=True)
-    return torch.bmm(weight, scaled)
-
-
-def _tiny(values: Tensor) -> float:
-    return 1e-30 if values.dtype == torch.float32 else 1e-290
-
-
-def _log_space(weight: Tensor, children: Tensor) -> Tensor:
-    joint = log_of(weight)[..., None] + children[:, None]  # (folds, units, inputs, batch)
-    return torch.logsumexp(joint, 2).clamp_min(IMPOSSIBLE)
-
-
 def _log_space_shares(
     weight: Tensor, children: Tensor, out: Tensor, own: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -121,7 +91,7 @@ def _log_space_shares(
     posterior = torch.where(possible[:, :, None], torch.exp(logs.clamp_max(0.0)), 0.0)
     pulled = posterior * own[:, :, None]  # (folds, units, inputs, batch)
     share, total = pulled.sum(1), pulled.sum(3)
-    return torch.where(weight > 0, total / weight.clamp_min(_tiny(weight)), 0.0), share
+    return torch.where(weight > 0, total / weight.clamp_min(tiny(weight)), 0.0), share
 
 
 def _normalised(weight: Tensor) -> Array:
