@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,30 +14,14 @@ from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.engines.choice import engine_of
-from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
+from tests.methods.watched import keyed
 
 EVENT = "age > 40 and colour = 'red' or smoker = True and visits < 4"
 ROWS = fc.Table(mixed_table().schema, gaps())
-KEY = bytes(range(32))
-
-
-def keyed(engine: str) -> Engine:
-    """The engine, with one key in all runs: the order of rows in EM depends on it, and so do the
-    last bits."""
-
-    def run(programs: Mapping[str, Program[Any]], kept: Kept | None = None) -> Outcome[Any]:
-        alike = {n: p.arguments for n, p in programs.items()}
-        alike = {n: a | {"secret": KEY} if "secret" in a else a for n, a in alike.items()}
-        same = {n: Program(p.function, alike[n]) for n, p in programs.items()}
-        return engine_of(engine)(same, kept)
-
-    return run
 
 
 @functools.cache

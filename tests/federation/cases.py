@@ -75,6 +75,11 @@ def federation(name: str, *, allow_collect: bool = True) -> fc.Federation:
     return fc.split(mixed_table(), allow_collect=allow_collect, seed=1, **SPLITS[name])
 
 
+def three_columns() -> fc.Federation:
+    """Three parties with different columns."""
+    return fc.split(mixed_table(), ["north", "south", "west"], by="columns", seed=1)
+
+
 FEDERATIONS = (*SPLITS, "uneven")
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from fedcircuits.engines import memory
-from fedcircuits.engines.outcome import Kept, Outcome
+from fedcircuits.engines.choice import engine_of
+from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.federation.flow import Flow, Program, Send
 from fedcircuits.federation.messages import encode_fields, fields_of
 from fedcircuits.federation.replay import Envelope, Record, recording
 from fedcircuits.federation.wire import Encoded, Payload, decode, encode
+
+KEY = bytes(range(32))  # of row tokens
 
 
 class Watched:
@@ -68,3 +73,42 @@ def _changed(data: bytes, change: Callable[[Any], Any]) -> Payload:
     if data[:1] == b"R" and isinstance(changed, dict):
         return Encoded(b"R" + encode_fields(changed))
     return changed  # type: ignore[no-any-return]
+
+
+def dying(program: Program[Any], tag: str, after: int) -> Flow[Any]:
+    """Fails when it has sent so many messages under a tag and would send another."""
+    flow, reply, sent = program.start(), None, 0
+    while True:
+        try:
+            effect = flow.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Send) and effect.tag == tag:
+            if sent == after:
+                raise RuntimeError("killed")
+            sent += 1
+        reply = yield effect
+
+
+def flipped(at: int, bit: int) -> Callable[[Any], Any]:
+    """A change of one bit in a message of shares."""
+
+    def change(fields: Any) -> Any:
+        data = np.array(fields["data"])
+        data.reshape(-1)[at] ^= 1 << bit
+        return {"data": data}
+
+    return change
+
+
+def keyed(engine: str) -> Engine:
+    """The engine, with one key in all runs: the order of rows in EM depends on it, and so do the
+    last bits."""
+
+    def run(programs: Mapping[str, Program[Any]], kept: Kept | None = None) -> Outcome[Any]:
+        alike = {n: p.arguments for n, p in programs.items()}
+        alike = {n: a | {"secret": KEY} if "secret" in a else a for n, a in alike.items()}
+        same = {n: Program(p.function, alike[n]) for n, p in programs.items()}
+        return engine_of(engine)(same, kept)
+
+    return run

@@ -35,7 +35,6 @@ from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc import training as one_pass
 from fedcircuits.methods.fedpc.planning import HUB, Plan, Rule, Shared
 from fedcircuits.methods.fedpc.training import Learner, Trained
-from fedcircuits.privacy.secure_sum import Secret
 
 Result = View | Trained
 
@@ -143,7 +142,7 @@ class FedPC(FederatedCircuit[Result]):
         clusters, ensemble, found = self.clusters, self.ensemble, None
         share = self.share_clusters
         if share == "auto":
-            share = not isinstance(summation, Secret)
+            share = not summation.hides
         if isinstance(clusters, Clustering):  # one circuit of clusters that all have
             found, clusters, share = clusters.labels_, "auto", False
             ensemble = 1 if ensemble == "auto" else ensemble
@@ -189,20 +188,14 @@ class FedPC(FederatedCircuit[Result]):
             federation.schema.index(self.target)
         if self.refine and federation.kind == "horizontal":
             self.summation.members(federation.names)  # an error where they cannot add up so
-        elif isinstance(self.summation, Secret) and federation.kind != "horizontal":
-            self._check_secret(self.summation, federation)
+        elif federation.kind != "horizontal":
+            self.summation.require_counts("summation")
+            if self.summation.hides and (self.refine or self.weights == "em"):
+                self._check_em_by_sums(federation)
         return federation
 
-    def _check_secret(self, summation: Secret, federation: Federation) -> None:
-        """What parties with other columns can do on shares."""
-        if summation.threshold != "majority":
-            raise FederationError(
-                f"summation=Secret(threshold={summation.threshold!r}) cannot count where clusters "
-                "meet, which multiplies shares: take threshold='majority'"
-            )
-        if not self.refine and self.weights != "em":
-            return
-        summation.members(federation.names)  # an error of fewer than three
+    def _check_em_by_sums(self, federation: Federation) -> None:
+        self.summation.members(federation.names)  # an error of fewer than three
         if self.shared_leaves != "divided" and federation.kind == "hybrid":
             raise FederationError(
                 f"shared_leaves={self.shared_leaves!r} mixes leaves of several parties, which EM "

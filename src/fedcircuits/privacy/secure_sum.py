@@ -36,6 +36,7 @@ from fedcircuits.federation.sums.collectives import (
 from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
+from fedcircuits.privacy.secret_counts import SecretCounts
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
 from fedcircuits.privacy.sharing.shares import threshold
@@ -84,6 +85,16 @@ class Secret(Summation):
 
     def for_party(self) -> Secret:
         return replace(self, key=fresh_key())
+
+    def counts(self, me: str, parties: Sequence[str]) -> SecretCounts:
+        return SecretCounts(me, tuple(parties), self.key)
+
+    def require_counts(self, name: str) -> None:
+        if self.threshold != "majority":
+            raise FederationError(
+                f"{name}=Secret(threshold={self.threshold!r}) cannot count where clusters meet, "
+                "which multiplies shares: take threshold='majority'"
+            )
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
         threshold(len(parties))

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.engines.threads import as_one_of
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.ledger import Entry
@@ -158,8 +159,9 @@ def test_every_role_sends_the_same_bytes_again(question: str) -> None:
     entries, engine = asked(QUESTIONS[question])
     assert entries and sum(e.bytes for e in entries) == sum(len(m.data) for _, m in engine.messages)
     for programs, records in zip(engine.programs, engine.records, strict=True):
-        for role, program in programs.items():
-            assert replay(program, records[role].inbox) == records[role].sent, role
+        with as_one_of(len(programs)):
+            for role, program in programs.items():
+                assert replay(program, records[role].inbox) == records[role].sent, role
 
 
 def test_what_is_revealed_is_said() -> None:

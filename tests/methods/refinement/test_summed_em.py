@@ -20,7 +20,7 @@ from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.testing import check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table
-from tests.methods.fedpc.test_secret_counts import three
+from tests.federation.cases import three_columns as three
 from tests.methods.private_forest.test_query import dying, flipped
 from tests.methods.refinement.test_network_em import views
 from tests.methods.watched import Watched

@@ -7,6 +7,9 @@ knowing which one it is:
 
     total = yield from collective.sum("em/terms/3", terms, "terms of rows", then=normalised)
     stop = yield from collective.agree("em/stop/3", decision)
+
+Its ``counts`` gives one end of counting in how many rows labels of different parties meet
+(counting.py).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, broadcast, receive, recv_payload, send, send_payload
 from fedcircuits.federation.messages import AnyNumbers, Message, Reals, require, require_shape
+from fedcircuits.federation.sums.counting import Counting, PlainCounts
 from fedcircuits.federation.sums.topology import Topology
 from fedcircuits.federation.wire import Encoded, Payload, encode
 
@@ -108,6 +112,13 @@ class Summation(ABC):
     def topology(self, parties: Sequence[str]) -> Topology | None:
         """The graph along whose links parties talk, if there is one."""
         return None
+
+    def counts(self, me: str, parties: Sequence[str]) -> Counting:
+        """One end of counting how often labels of the parties meet in a row."""
+        return PlainCounts(me, tuple(parties))
+
+    def require_counts(self, name: str) -> None:  # noqa: B027  (most can)
+        """An error if labels cannot be counted with what a user gave as the argument ``name``."""
 
     def prepare(self, name: str) -> None:  # noqa: B027  (most have nothing to check)
         """Check what a user gave as the argument ``name``, before parties start."""

@@ -14,11 +14,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, expect, send_payload
-from fedcircuits.federation.sums.collectives import gather_payloads
-from fedcircuits.federation.tokens import Labels, patterns
-from fedcircuits.federation.wire import AnyArray
-from fedcircuits.methods.fedpc import secret_counts
+from fedcircuits.federation.flow import Flow
+from fedcircuits.federation.sums.counting import Combinations, Contingency
+from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc.assembly import (
     Assembly,
     Children,
@@ -27,10 +25,7 @@ from fedcircuits.methods.fedpc.assembly import (
     by_sizes,
 )
 from fedcircuits.methods.fedpc.divisions import Division
-from fedcircuits.methods.fedpc.exchange import compact
 from fedcircuits.methods.fedpc.planning import Plan
-from fedcircuits.methods.fedpc.secret_counts import Met
-from fedcircuits.privacy.secure_sum import Secret
 
 Told = Mapping[str, Mapping[str, Sequence[int]]]  # by party and division: rows of every cluster
 
@@ -39,43 +34,33 @@ def client(
     me: str, members: Sequence[str], order: Labels, labels: Mapping[int, Labels], plan: Plan
 ) -> Flow[None]:
     """``order``: of its rows by tokens."""
-    listed = {d: own[order] for d, own in labels.items()}
-    if isinstance(plan.summation, Secret):
-        if plan.weights != "sizes":
-            yield from secret_counts.client(me, members, plan.summation.key, listed)
-        return
-    told: dict[str, AnyArray] = {str(d): compact(own) for d, own in listed.items()}
-    reveals = "clusters of rows that it cannot name (sealed tokens)"
-    yield from send_payload(COORDINATOR, "count/clusters", told, reveals)
+    if plan.weights != "sizes":
+        counts = plan.summation.counts(me, members)
+        yield from counts.contribute({d: own[order] for d, own in labels.items()})
 
 
 def coordinator(
     members: Sequence[str], divisions: Sequence[Division], where: Labels, sizes: Told, plan: Plan
-) -> Flow[Mapping[int, Met]]:
+) -> Flow[Mapping[int, Combinations]]:
     """By division: combinations of its parties' clusters, and how many rows have each."""
-    if isinstance(plan.summation, Secret):
-        if plan.weights == "sizes":
-            return {}
-        key = plan.summation.key
-        return (yield from secret_counts.coordinator(members, divisions, where, sizes, key))
-    found = yield from gather_payloads(members, "count/clusters")
-    told = {p: expect(found[p], dict, p, "count/clusters") for p in members}
-    met = {}
-    for number, division in enumerate(divisions):
-        at = where[:, [members.index(p) for p in division.parties]]
-        own = np.full(at.shape, -1, dtype=np.int64)
-        for i, party in enumerate(division.parties):
-            held = at[:, i] >= 0
-            own[held, i] = told[party][str(number)][at[held, i]]
-        met[number] = patterns(own)
-    return met
+    if plan.weights == "sizes":
+        return {}
+    tables = {
+        i: Contingency(
+            d.parties,
+            tuple(len(sizes[p][str(i)]) for p in d.parties),
+            tuple(s.holders for s in d.spaces),
+        )
+        for i, d in enumerate(divisions)
+    }
+    return (yield from plan.summation.counts(COORDINATOR, members).collect(tables, where))
 
 
 def children(
     number: int,
     division: Division,
     sizes: Mapping[str, list[int]],
-    met: Mapping[int, Met],
+    met: Mapping[int, Combinations],
     plan: Plan,
     rng: np.random.Generator,
 ) -> tuple[Assembly, Children]:

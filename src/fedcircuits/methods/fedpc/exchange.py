@@ -24,6 +24,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
 from fedcircuits.federation.sums.collectives import gather_payloads
+from fedcircuits.federation.sums.counting import compact
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.federation.wire import AnyArray
 from fedcircuits.methods.fedpc.clusters import clusters_by_others, clusters_of
@@ -47,12 +48,6 @@ class Piece:
     def mark(self) -> str:
         """What kept work goes by."""
         return f"circuit {self.number}, {zlib.crc32(str(self.columns).encode()):08x}"
-
-
-def compact(labels: Labels) -> AnyArray:
-    """The same numbers in the fewest bytes."""
-    least = np.min_scalar_type(-1 - int(labels.max(initial=0)))
-    return labels.astype(least)
 
 
 def client(

@@ -14,7 +14,6 @@ from fedcircuits.federation.wire import Json
 from fedcircuits.methods.fedpc.divisions import Division, by_rows_held, numbered
 from fedcircuits.methods.fedpc.exchange import Piece
 from fedcircuits.methods.meeting.hello import Told
-from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
@@ -46,7 +45,7 @@ class Plan:
     refine: int = 0  # rounds of EM over weights and leaves, across the parties
     validation: float = 0.0  # the share of its rows that they hold back to stop by
     seed: int = 0
-    summation: Summation = field(default=HUB, repr=False)  # Secret: counts are on shares, too
+    summation: Summation = field(default=HUB, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ def way_of_em(
         return ("rows", ()) if allowed else ("", (STAY,))
     if shared is None or not len(shared):
         return "", ("no row is held by all parties: EM across them was left out",)
-    return ("sums" if isinstance(plan.summation, Secret) else "network"), ()
+    return ("sums" if plan.summation.hides else "network"), ()
 
 
 def work_of(party: str, divisions: Sequence[Division], split: Split, plan: Plan) -> dict[str, Json]:

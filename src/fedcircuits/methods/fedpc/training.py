@@ -57,6 +57,7 @@ from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, subsp
 from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
 from fedcircuits.federation.placement import Joint, View, leaves_at
 from fedcircuits.federation.sums.collectives import gather_payloads
+from fedcircuits.federation.sums.counting import Combinations
 from fedcircuits.federation.tokens import Labels, matched, tokens
 from fedcircuits.federation.wire import Json
 from fedcircuits.methods.fedpc import cooccurrence, exchange
@@ -72,7 +73,6 @@ from fedcircuits.methods.fedpc.planning import (
     way_of_em,
     work_of,
 )
-from fedcircuits.methods.fedpc.secret_counts import Met
 from fedcircuits.methods.meeting import hello as agreement
 from fedcircuits.methods.refinement import network_em, row_em, summed_em
 from fedcircuits.methods.refinement.stopping import Refined, holding
@@ -291,7 +291,7 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
             yield from exchange.coordinator(told, members, where)
     found = yield from gather_payloads(members, "count/sizes")
     sizes = {p: expect(found[p], dict, p, "count/sizes") for p in members}
-    met: Mapping[int, Met] = {}
+    met: Mapping[int, Combinations] = {}
     if where is not None:
         met = yield from cooccurrence.coordinator(members, divisions, where, sizes, plan)
     rng = np.random.default_rng([plan.seed, 0])

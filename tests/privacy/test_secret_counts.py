@@ -9,26 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.federation import COORDINATOR, Subspace
-from fedcircuits.federation.flow import Program
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.tokens import Labels, patterns
-from fedcircuits.federation.wire import decode
-from fedcircuits.methods.fedpc import secret_counts
-from fedcircuits.methods.fedpc.divisions import Division
-from fedcircuits.methods.fedpc.secret_counts import COUNTS, OCCUR, RING, inner
+from fedcircuits.privacy.secret_counts import (
+    COUNTS,
+    LONGEST,
+    RING,
+    OccurringCombinations,
+    SecretCounts,
+    inner,
+)
+from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.privacy.sharing.shares import reconstruct
-from fedcircuits.testing import check_protocol
-from tests.estimators.test_fedpc import keyed
-from tests.federation.cases import QUICK, federation, gaps, mixed_table
-from tests.methods.private_forest.test_query import dying, flipped
-from tests.methods.watched import Watched, saying
+from fedcircuits.testing import check_messages, check_protocol
+from tests.methods.watched import dying, flipped, read, saying
 from tests.privacy.parties import key, messages, names
 
-ROWS = fc.Table(mixed_table().schema, gaps())
+FEW = 100  # numbers of a block: rows are counted in several
 
 
 def clusters(count: int, rows: int, most: int, seed: int = 0, held: float = 1.0) -> Labels:
@@ -43,26 +45,29 @@ def clusters(count: int, rows: int, most: int, seed: int = 0, held: float = 1.0)
     return found
 
 
-def programs(labels: Labels, spaces: Any = None, most: int | None = None) -> dict[str, Any]:
+def party(me: str, labels: Labels, **counting: Any) -> Flow[None]:
+    return (yield from SecretCounts(me, key=key(me), **counting).contribute({0: labels}))
+
+
+def coordinator(table: Contingency, where: Labels, **counting: Any) -> Flow[Any]:
+    counts = SecretCounts(COORDINATOR, key=key(COORDINATOR), **counting)
+    return (yield from counts.collect({0: table}, where))
+
+
+def programs(
+    labels: Labels, groups: Any = None, most: int | None = None, **counting: Any
+) -> dict[str, Any]:
     """Parties that list their own rows in their order, and hold a group of variables each."""
     parties = names(labels.shape[1])
-    division = Division(tuple(spaces or (Subspace((p,), (p,)) for p in parties)))
-    where, own = np.full(labels.shape, -1), {}
-    for i, party in enumerate(parties):
+    number = most or int(labels.max()) + 1
+    table = Contingency(parties, (number,) * len(parties), groups or tuple((p,) for p in parties))
+    where, made = np.full(labels.shape, -1), {}
+    counting = {"parties": parties, **counting}
+    for i, me in enumerate(parties):
         at = np.flatnonzero(labels[:, i] >= 0)
         where[at, i] = np.arange(len(at))
-        own[party] = labels[at, i]
-    number = most or int(labels.max()) + 1
-    sizes = {p: {"0": np.bincount(own[p], minlength=number).tolist()} for p in parties}
-    told = {"parties": parties, "divisions": [division], "where": where, "sizes": sizes}
-    made: dict[str, Any] = {
-        p: Program(
-            secret_counts.client,
-            {"me": p, "parties": parties, "key": key(p), "labels": {0: own[p]}},
-        )
-        for p in parties
-    }
-    made[COORDINATOR] = Program(secret_counts.coordinator, told | {"key": key(COORDINATOR)})
+        made[me] = Program(party, {"me": me, "labels": labels[at, i], **counting})
+    made[COORDINATOR] = Program(coordinator, {"table": table, "where": where, **counting})
     return made
 
 
@@ -90,26 +95,21 @@ def test_they_are_the_plain_ones(count: int, rows: int, most: int, seed: int) ->
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 7])
-def test_only_combinations_that_occur(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+def test_only_combinations_that_occur(count: int) -> None:
     """Where there could be many, and in blocks of few rows."""
-    monkeypatch.setattr(secret_counts, "ROOM", 100)
     labels = clusters(count, 70, 4, count)
-    assert_counts(counted(labels)[0], labels)
+    assert_counts(counted(labels, room=FEW)[0], labels)
 
 
 def test_rows_that_not_all_hold() -> None:
     """Sets of holders that have all variables count, those that lack some do not."""
     labels = clusters(4, 120, 3, held=0.7)
     p = names(4)
-    spaces = [
-        Subspace((p[0], p[1]), ("x",)),
-        Subspace((p[1], p[2]), ("y",)),
-        Subspace((p[3],), ("z",)),
-    ]
+    groups = ((p[0], p[1]), (p[1], p[2]), (p[3],))
     held = labels >= 0
     whole = (held[:, 0] | held[:, 1]) & (held[:, 1] | held[:, 2]) & held[:, 3]
     assert 0 < whole.sum() < 120
-    assert_counts(counted(labels, spaces=spaces)[0], labels[whole])
+    assert_counts(counted(labels, groups=groups)[0], labels[whole])
 
 
 def test_no_row_that_all_hold() -> None:
@@ -131,8 +131,8 @@ def test_sums_of_products(a: int, b: int, rows: int, seed: int) -> None:
 
 def test_sums_of_products_of_the_most_rows() -> None:
     """At the edge of what float64 holds."""
-    x = np.full((1, secret_counts.LONGEST), RING.modulus - 1, np.uint64)
-    assert int(inner(x, x)[0, 0]) == secret_counts.LONGEST % RING.modulus  # (−1)² each
+    x = np.full((1, LONGEST), RING.modulus - 1, np.uint64)
+    assert int(inner(x, x)[0, 0]) == LONGEST % RING.modulus  # (−1)² each
 
 
 # ---------------------------------------------------------------------- what crosses
@@ -143,7 +143,7 @@ def test_who_learns_what(count: int, members: int) -> None:
     """Parties: shares, and which of their rows others hold. The coordinator: counts."""
     made = programs(clusters(count, 40, 3))
     ledger = memory.run(made).ledger
-    assert len(secret_counts.members_of(names(count))) == members
+    assert len(SecretCounts("party0", names(count)).members) == members
     to_parties = {e.reveals for e in ledger if e.receiver != COORDINATOR}
     assert to_parties == {
         SHARE,
@@ -154,10 +154,10 @@ def test_who_learns_what(count: int, members: int) -> None:
     assert to_it == ({COUNTS, SHARE} if count == 2 else {COUNTS})
 
 
-def test_which_occur_is_told_where_there_could_be_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret_counts, "ROOM", 100)
-    ledger = memory.run(programs(clusters(3, 40, 3))).ledger
-    assert {e.receiver for e in ledger if e.reveals == OCCUR} == set(names(3))
+def test_which_occur_is_told_where_there_could_be_many() -> None:
+    ledger = memory.run(programs(clusters(3, 40, 3), room=FEW)).ledger
+    occur = OccurringCombinations.reveals
+    assert {e.receiver for e in ledger if e.reveals == occur} == set(names(3))
 
 
 def test_messages_do_not_depend_on_clusters() -> None:
@@ -176,8 +176,8 @@ def test_the_coordinator_has_shares_of_counts_only() -> None:
     assert {m.tag for own in to_it.values() for m in own} == {"count/0/table"}
     shares = []
     for own in to_it.values():
-        payload: Any = decode(own[0].data)
-        shares.append(RING.unpacked(payload.reshape(-1), payload.shape[:-1]))
+        data = read(own[0].data)["data"]
+        shares.append(RING.unpacked(data.reshape(-1), data.shape[:-1]))
     found = reconstruct(RING, np.stack(shares), 1, names(3))[..., 0]  # (one party, two parties)
     assert found.size == 27 and found.sum() == 60
     counts = patterns(labels)[1]
@@ -185,8 +185,8 @@ def test_the_coordinator_has_shares_of_counts_only() -> None:
 
 
 def bits_of(data: Any) -> Any:
-    payload: Any = decode(data)
-    return RING.unpacked(payload.reshape(-1), payload.shape[:-1])[..., 0].ravel()
+    shares = read(data)["data"]
+    return RING.unpacked(shares.reshape(-1), shares.shape[:-1])[..., 0].ravel()
 
 
 def test_shares_of_one_cluster_and_of_another_look_the_same() -> None:
@@ -206,6 +206,11 @@ def test_shares_of_one_cluster_and_of_another_look_the_same() -> None:
 
 
 # ---------------------------------------------------------------------- losses and wrong shares
+
+
+@pytest.mark.parametrize(("count", "room"), [(2, 1 << 22), (3, FEW)])
+def test_malformed_messages_blame_their_sender(count: int, room: int) -> None:
+    assert check_messages(lambda: programs(clusters(count, 20, 3), room=room)) > 100
 
 
 @pytest.mark.parametrize(
@@ -237,122 +242,33 @@ def test_a_flipped_share_is_caught(tag: str) -> None:
 def test_clusters_that_are_none_are_noticed() -> None:
     """A party that deals two clusters of a row, or none: counts do not add up to the rows."""
     made = programs(clusters(3, 30, 3))
-    made["party2"].arguments["labels"] = {0: np.full(30, 7)}
+    made["party2"].arguments["labels"] = np.full(30, 7)
     outcome = memory.run(made)
     assert "counts of 30 rows of party0, party1, party2 do not add up" in str(
         outcome.lost[COORDINATOR]
     )
 
 
-def test_combinations_that_there_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret_counts, "ROOM", 100)
-    made = programs(clusters(3, 30, 3))
-    told = {
-        "program": made[COORDINATOR],
-        "tag": "count/0/0/occur",
-        "change": lambda _: np.array([99]),
-    }
+def test_combinations_that_there_are_not() -> None:
+    made = programs(clusters(3, 30, 3), room=FEW)
+    wrong = {"combinations": np.array([99])}
+    told = {"program": made[COORDINATOR], "tag": "count/0/0/occur", "change": lambda _: wrong}
     outcome = memory.run({**made, COORDINATOR: Program(saying, told)})
-    assert "coordinator sent no combinations under 'count/0/0/occur'" in str(outcome.lost["party0"])
+    text = "coordinator sent 'count/0/0/occur' that does not fit, field 'combinations': expected"
+    assert text in str(outcome.lost["party0"])
 
 
-def test_too_many_combinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret_counts, "ROOM", 100)
-    monkeypatch.setattr(secret_counts, "MOST", 100)
-    outcome = memory.run(programs(clusters(3, 30, 3)))
+def test_too_many_combinations() -> None:
+    outcome = memory.run(programs(clusters(3, 30, 3), room=FEW, products=100))
     assert "too many to be counted on shares: take fewer clusters" in str(outcome.lost[COORDINATOR])
+
+
+def test_shares_of_all_but_one_cannot_be_multiplied() -> None:
+    Secret().require_counts("summation")
+    with pytest.raises(FederationError, match="take threshold='majority'"):
+        Secret("all").require_counts("summation")
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_laws_of_protocols(count: int) -> None:
     check_protocol(programs(clusters(count, 12, 2)), without=["processes"] if count == 3 else [])
-
-
-# ---------------------------------------------------------------------- within training
-
-
-def three() -> fc.Federation:
-    return fc.split(mixed_table(), ["north", "south", "west"], by="columns", seed=1)
-
-
-def trained(parties: fc.Federation, **how: Any) -> tuple[fc.FedPC, Watched]:
-    engine = Watched()
-    usual: dict[str, Any] = {"learner": QUICK, "clusters": 3, "ensemble": 1, "random_state": 0}
-    return fc.FedPC(**usual | how).fit(parties, engine=engine), engine
-
-
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        ("columns", {}),
-        ("three", {"target": "risk"}),
-        ("uneven", {}),
-        ("uneven", {"shared_leaves": "cluster"}),
-        ("both", {"shared_leaves": "pooled", "products": 3}),
-    ],
-)
-def test_one_argument_and_the_same_model(name: str, how: dict[str, Any]) -> None:
-    parties = three() if name == "three" else federation(name)
-    plain, _ = trained(parties, share_clusters=False, **how)
-    secret, engine = trained(parties, summation=fc.Secret(), **how)
-    assert secret.joint_.circuit == plain.joint_.circuit
-    assert secret.joint_.parameters == plain.joint_.parameters
-    assert np.array_equal(secret.score_samples(ROWS), plain.score_samples(ROWS))
-    phases = {e.phase for e in secret.ledger_}
-    assert "clusters" not in phases and "count/clusters" not in {m.tag for _, m in engine.messages}
-    told = set(secret.ledger_.revealed(COORDINATOR)["what"])
-    assert COUNTS in told and not any(w.startswith("clusters of rows") for w in told)
-
-
-def test_clusters_of_rows_never_cross() -> None:
-    """In no order and in no width, while plainly they do."""
-    parties = three()
-    for how, crosses in (({"share_clusters": False}, True), ({"summation": fc.Secret()}, False)):
-        _, engine = trained(parties, **how)
-        kept = [(p, v) for (p, step), v in engine.kept.items() if step.startswith("clustering its")]
-        assert len(kept) == 3
-        found = []
-        for party, own in kept:
-            labels = np.asarray(own)
-            sent = [m.data for s, m in engine.messages if s == party]
-            counts = sorted(np.bincount(labels).tolist())
-            found.append(any(_has(data, counts, len(labels)) for data in sent))
-        assert found == [crosses] * 3
-
-
-def _has(data: bytes, counts: list[int], rows: int) -> bool:
-    """Whether a message holds a number for every row, as many of each as the clusters have."""
-    payload: Any = decode(data)
-    arrays = payload.values() if isinstance(payload, dict) else [payload]
-    for array in arrays:
-        if isinstance(array, np.ndarray) and array.dtype.kind in "iuf" and array.size >= rows:
-            for lines in array.reshape(-1, rows) if array.size % rows == 0 else ():
-                if sorted(np.unique(lines, return_counts=True)[1].tolist()) == counts:
-                    return True
-    return False
-
-
-def test_in_processes() -> None:
-    """Counting, and EM on sums after it: each in two engines with the same keys of rows."""
-    usual: dict[str, Any] = {"clusters": 2, "ensemble": 1, "weights": "em", "random_state": 0}
-    there, here = (
-        fc.FedPC(QUICK, summation=fc.Secret(), **usual).fit(three(), engine=keyed(engine))
-        for engine in ("process", "memory")
-    )
-    assert there.joint_.circuit == here.joint_.circuit and there.history_ == here.history_
-    assert there.joint_.parameters == here.joint_.parameters
-
-
-@pytest.mark.parametrize(
-    ("name", "how", "said"),
-    [
-        ("columns", {"weights": "em"}, "at least 3 parties, got 2"),
-        ("columns", {"refine": 1}, "at least 3 parties, got 2"),
-        ("uneven", {"refine": 1, "shared_leaves": "pooled"}, "take shared_leaves='divided'"),
-        ("columns", {"summation": fc.Secret("all")}, "take threshold='majority'"),
-        ("columns", {"share_clusters": "no"}, "share_clusters must be one of 'auto', True, False"),
-    ],
-)
-def test_refused_before_anything_is_shared(name: str, how: dict[str, Any], said: str) -> None:
-    with pytest.raises(FederationError, match=said):
-        trained(federation(name), **{"summation": fc.Secret(), **how})

@@ -1,0 +1,114 @@
+"""Counting how often labels of different parties meet in a row, for the coordinator.
+
+Every party has a label for each of its rows, such as its cluster, and has listed the rows in an
+order of its own; the coordinator knows which places in the lists are the same row. A method asks
+``summation.counts`` for its end and does not know how the counts are made. That is decided by the
+summation, and with it who learns what:
+
+    PlainCounts    the coordinator reads the labels of rows that it cannot name, and counts
+    SecretCounts   labels stay on shares, the coordinator learns the counts (privacy/secret_counts)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeAlias
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, gather, send
+from fedcircuits.federation.messages import IntegerVector, Message, require, require_shape
+from fedcircuits.federation.tokens import Labels, patterns
+
+Combinations: TypeAlias = tuple[Labels, Array]  # (combinations, parties), −1: not held; their rows
+
+
+@dataclass(frozen=True, slots=True)
+class Contingency:
+    """A table to count: in how many rows do which labels of these parties meet?"""
+
+    parties: tuple[str, ...]
+    labels: tuple[int, ...]  # how many labels each party has
+    groups: tuple[tuple[str, ...], ...]  # a row is complete if a party of every group holds it
+
+    def completed_by(self, holders: tuple[str, ...]) -> bool:
+        return all(set(holders).intersection(group) for group in self.groups)
+
+
+class Counting(Protocol):
+    """One end of counting."""
+
+    def contribute(self, labels: Mapping[int, Labels]) -> Flow[None]:
+        """At a party: by table the label of each of its rows, in the order of its list."""
+        ...
+
+    def collect(
+        self, tables: Mapping[int, Contingency], where: Labels
+    ) -> Flow[dict[int, Combinations]]:
+        """At the coordinator: by table the combinations of labels, sorted, and their rows.
+
+        ``where`` (rows, all parties): the place of a row in each party's list, −1 where the party
+        does not hold it. Combinations of rows that are not complete may be left out.
+        """
+        ...
+
+
+class RowLabels(Message, frozen=True):
+    """The labels of a party's rows in the order of its list, by table."""
+
+    tag: ClassVar[str] = "count/clusters"
+    reveals: ClassVar[str] = "clusters of rows that it cannot name (sealed tokens)"
+
+    labels: dict[int, IntegerVector]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainCounts:
+    """The coordinator reads the labels of all rows."""
+
+    me: str
+    parties: tuple[str, ...]
+
+    def contribute(self, labels: Mapping[int, Labels]) -> Flow[None]:
+        short = {table: compact(own) for table, own in labels.items()}
+        yield from send(COORDINATOR, RowLabels(short))
+
+    def collect(
+        self, tables: Mapping[int, Contingency], where: Labels
+    ) -> Flow[dict[int, Combinations]]:
+        sent = yield from gather(self.parties, RowLabels)
+        for party, message in sent.items():
+            listed = int((where[:, self.parties.index(party)] >= 0).sum())
+            _check_labels(party, message, tables, listed)
+        counts = {}
+        for number, table in tables.items():
+            at = where[:, [self.parties.index(p) for p in table.parties]]
+            labels = np.full(at.shape, -1, dtype=np.int64)
+            for i, party in enumerate(table.parties):
+                held = at[:, i] >= 0
+                labels[held, i] = sent[party].labels[number][at[held, i]]
+            counts[number] = patterns(labels)
+        return counts
+
+
+def _check_labels(
+    party: str, message: RowLabels, tables: Mapping[int, Contingency], listed: int
+) -> None:
+    wanted = {n: t.labels[t.parties.index(party)] for n, t in tables.items() if party in t.parties}
+    fits = set(message.labels) == set(wanted)
+    problem = f"expected labels for tables {sorted(wanted)}, got {sorted(message.labels)}"
+    require(fits, party, RowLabels, "labels", problem)
+    for number, size in wanted.items():
+        labels = message.labels[number]
+        require_shape(labels, (listed,), party, RowLabels, "labels")
+        fits = not listed or (labels.min() >= 0 and labels.max() < size)
+        require(fits, party, RowLabels, "labels", f"expected labels from 0 to {size - 1}")
+
+
+def compact(labels: Labels) -> Labels:
+    """The same numbers in the fewest bytes."""
+    least = np.min_scalar_type(-1 - int(labels.max(initial=0)))
+    return labels.astype(least)

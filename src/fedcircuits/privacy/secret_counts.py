@@ -1,0 +1,343 @@
+"""How often labels of different parties meet in a row, counted on secret shares: the coordinator
+learns the counts, and nobody learns a label of another party's row.
+
+The label of a row is a list of zeros with a one in it. Each party deals shares of its lists; the
+number of rows in a combination is a sum of products of them. The last product is summed over rows
+before it is opened, so that counting two parties sends no product of single rows at all.
+
+    count/tasks       coordinator → party: which parties' labels are counted, over how many rows
+    count/rows        coordinator → party: which of its rows they are, where it holds them
+    …/clusters/p      party p → member: shares of its rows' labels (labels, rows)
+    …/occur           coordinator → member: which combinations of some of the parties occur; only
+                      with three parties or more, and where all possible combinations are more than
+                      ``room`` numbers
+    …/meet            member → member: shares of products, row by row, for those combinations
+    …/sums, …/table   member → member, then member → coordinator: shares of the counts
+
+Members are the parties, and with only two parties the coordinator as well. Any t of N members,
+t = ⌊(N − 1)/2⌋, learn nothing together but what is said here: of two parties and the coordinator,
+one party and the coordinator together would learn the other's labels. What the coordinator sees of
+some of the parties' combinations follows from the counts that it sees in the end. A party learns
+which of its rows the others hold, and nothing of their labels but what ``occur`` says.
+
+Shares are in the field of 2^31 − 1, which holds all counts: 4 bytes per number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Meta
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import FederationError, ProtocolError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, broadcast, receive, send
+from fedcircuits.federation.messages import IntegerVector, Message, require, require_shape
+from fedcircuits.federation.sums.counting import Combinations, Contingency
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.privacy.arithmetic.field import Ring
+from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.operations.products import reduced
+from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.randomness import fresh_key
+from fedcircuits.privacy.sharing.sharing import opened_to, shared
+
+RING = Ring(31)
+LONGEST = 1 << 20  # rows at a time, for which sums of products are exact (``inner``)
+MOST_LABELS = 1 << 20
+COUNTS = "how many rows fall into which combination of clusters"
+Words = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class CountTask:
+    """Labels of some parties to be counted over the rows that exactly these hold."""
+
+    table: int
+    parties: tuple[str, ...]
+    labels: tuple[Annotated[int, Meta(ge=1, le=MOST_LABELS)], ...]  # how many each party has
+    rows: Annotated[int, Meta(ge=1, le=RING.modulus - 1)]
+
+
+class CountTasks(Message, frozen=True):
+    """What is counted, the same for all parties."""
+
+    tag: ClassVar[str] = "count/tasks"
+    reveals: ClassVar[str] = (
+        "whose clusters are counted over how many rows, and of which of its own"
+    )
+
+    tasks: tuple[CountTask, ...]
+
+
+class CountedRows(Message, frozen=True):
+    """By task: which of a party's rows are counted, as places in its list."""
+
+    tag: ClassVar[str] = "count/rows"
+    reveals: ClassVar[str] = "which of its rows other parties hold"
+
+    rows: dict[int, IntegerVector]
+
+
+class OccurringCombinations(Message, frozen=True):
+    """The numbers of those combinations that occur."""
+
+    reveals: ClassVar[str] = (
+        "which combinations of some parties' clusters occur, not how often nor in which rows"
+    )
+
+    combinations: IntegerVector
+
+
+# ---------------------------------------------------------------------- roles
+
+
+@dataclass(frozen=True, slots=True)
+class SecretCounts:
+    """One end of counting on shares."""
+
+    me: str
+    parties: tuple[str, ...]
+    key: bytes | None = field(default=None, repr=False)
+    room: int = 1 << 22  # numbers in a block of rows, and before asking which occur
+    products: int = 1 << 30  # products that a member makes
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Who holds shares: the parties, and with only two parties the coordinator as well."""
+        return self.parties if len(self.parties) > 2 else (*self.parties, COORDINATOR)
+
+    def contribute(self, labels: Mapping[int, Labels]) -> Flow[None]:
+        tasks = (yield from receive(COORDINATOR, CountTasks)).tasks
+        rows = (yield from receive(COORDINATOR, CountedRows)).rows
+        mine = [number for number, task in enumerate(tasks) if self.me in task.parties]
+        _require_tasks(tasks, self.parties, {n: len(own) for n, own in labels.items()}, mine)
+        _require_rows(rows, {n: (tasks[n].rows, len(labels[tasks[n].table])) for n in mine})
+        for number, task in enumerate(tasks):
+            secret = None
+            if number in rows:
+                label = labels[task.table][rows[number]]
+                size = task.labels[task.parties.index(self.me)]
+                secret = RING.elements((label == np.arange(size)[:, None]).astype(np.uint64))
+            yield from self._task(number, task).counted(secret)
+
+    def collect(
+        self, tables: Mapping[int, Contingency], where: Labels
+    ) -> Flow[dict[int, Combinations]]:
+        """As ``PlainCounts``, for tables of several parties and rows that are complete."""
+        tasks, rows = _tasks(self.parties, tables, where)
+        yield from broadcast(self.parties, CountTasks(tuple(tasks)))
+        for party in self.parties:
+            of_party = {
+                i: rows[i][:, t.parties.index(party)]
+                for i, t in enumerate(tasks) if party in t.parties
+            }  # fmt: skip
+            yield from send(party, CountedRows(of_party))
+        found: dict[int, list[Combinations]] = {}
+        for number, task in enumerate(tasks):
+            counts = yield from self._task(number, task).counted(None)
+            assert counts is not None, "the coordinator learns the counts"
+            parties = tables[task.table].parties
+            wide = np.full((len(counts[0]), len(parties)), -1, dtype=np.int64)
+            wide[:, [parties.index(p) for p in task.parties]] = counts[0]
+            found.setdefault(task.table, []).append((wide, counts[1]))
+        return {table: _sorted(parts) for table, parts in found.items()}
+
+    def _task(self, number: int, task: CountTask) -> _Tally:
+        """Every task has different shares."""
+        key, label = self.key or fresh_key(), f"clusters that meet, {number}"
+        group = Group.of(self.me, self.members, key, label).over(RING)
+        return _Tally(group, f"count/{number}", task, self.room, self.products)
+
+
+def _require_tasks(
+    tasks: Sequence[CountTask], parties: Sequence[str], listed: Mapping[int, int], mine: list[int]
+) -> None:
+    for task in tasks:
+        fits = len(task.parties) == len(task.labels) == len(set(task.parties) & set(parties))
+        problem = "expected a number of labels for each of several parties"
+        require(fits and len(task.parties) > 0, COORDINATOR, CountTasks, "tasks", problem)
+    known = all(tasks[number].table in listed for number in mine)
+    require(known, COORDINATOR, CountTasks, "tasks", f"expected tables {sorted(listed)}")
+
+
+def _require_rows(rows: Mapping[int, Labels], sizes: Mapping[int, tuple[int, int]]) -> None:
+    fits = set(rows) == set(sizes)
+    problem = f"expected rows for tasks {sorted(sizes)}, got {sorted(rows)}"
+    require(fits, COORDINATOR, CountedRows, "rows", problem)
+    for number, (counted, listed) in sizes.items():
+        require_shape(rows[number], (counted,), COORDINATOR, CountedRows, "rows")
+        fits = not counted or 0 <= rows[number].min() <= rows[number].max() < listed
+        require(fits, COORDINATOR, CountedRows, "rows", f"expected places from 0 to {listed - 1}")
+
+
+def _tasks(
+    parties: Sequence[str], tables: Mapping[int, Contingency], where: Labels
+) -> tuple[list[CountTask], list[Labels]]:
+    """Tasks, and where each of their parties lists the rows (rows, parties)."""
+    tasks, rows = [], []
+    for number, table in tables.items():
+        at = where[:, [parties.index(p) for p in table.parties]]
+        sets, which = np.unique(at >= 0, axis=0, return_inverse=True)
+        for i, held in enumerate(sets):
+            holders = tuple(p for p, has in zip(table.parties, held, strict=True) if has)
+            if len(table.parties) > 1 and table.completed_by(holders):
+                labels = tuple(table.labels[table.parties.index(p)] for p in holders)
+                rows.append(at[which.reshape(-1) == i][:, held])
+                tasks.append(CountTask(number, holders, labels, len(rows[-1])))
+    return tasks, rows
+
+
+def _sorted(parts: Sequence[Combinations]) -> Combinations:
+    cells, rows = (np.concatenate(own) for own in zip(*parts, strict=True))
+    order = np.lexsort(cells.T[::-1])
+    return cells[order], rows[order]
+
+
+# ---------------------------------------------------------------------- counting one task
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """Combinations of some of a task's parties: those that one has dealt, or of two such parts."""
+
+    places: tuple[int, ...]  # of its parties in the task
+    cells: Labels  # (combinations, parties)
+    dealt: Elements | None = None  # a member's shares (labels, rows, limbs)
+    below: tuple[_Met, _Met] | None = None
+    at: tuple[Labels, Labels] | None = None  # the place of each combination in the two parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """One task, at one member or at the coordinator."""
+
+    group: Group
+    tag: str
+    task: CountTask
+    room: int
+    products: int
+
+    def counted(self, secret: Elements | None) -> Flow[Combinations | None]:
+        """At the coordinator the combinations of the task's parties that occur, and their rows."""
+        parts = yield from self._dealt(secret)
+        step, rows = 0, self.task.rows
+        while len(parts) > 2:  # those with the fewest combinations first
+            parts.sort(key=lambda part: (len(part.cells), part.places))
+            joint = yield from self._joined(f"{self.tag}/{step}", parts[0], parts[1])
+            parts, step = [joint, *parts[2:]], step + 1
+        table = yield from self._table(self.tag, parts)
+        if table is None:
+            return None
+        if (table > rows).any() or table.sum() != rows:
+            raise ProtocolError(
+                f"counts of {rows:,} rows of {', '.join(self.task.parties)} do not add up to them: "
+                "one of the members has dealt wrong shares; start again without it"
+            )
+        at = np.nonzero(table)
+        cells = np.concatenate([p.cells[i] for p, i in zip(parts, at, strict=True)], axis=1)
+        order = np.argsort([place for part in parts for place in part.places])
+        return cells[:, order], table[at].astype(np.float64)
+
+    def _dealt(self, secret: Elements | None) -> Flow[list[_Met]]:
+        """Every party deals before it waits for others: one round."""
+        group, task = self.group, self.task
+        found: dict[str, _Met] = {}
+        for dealer in sorted(task.parties, key=lambda p: p != group.me):
+            place = task.parties.index(dealer)
+            shape = (task.labels[place], task.rows)
+            mine = secret if dealer == group.me else None
+            tag = f"{self.tag}/clusters/{dealer}"
+            dealt = yield from shared(group, tag, mine, shape, dealers=[dealer])
+            cells = np.arange(shape[0])[:, None]
+            found[dealer] = _Met((place,), cells, dealt[0] if group.inside else None)
+        return [found[p] for p in task.parties]
+
+    def _table(self, tag: str, parts: Sequence[_Met]) -> Flow[Labels | None]:
+        """At the coordinator rows by combination of one part, or of two (combinations of each)."""
+        shape = tuple(len(part.cells) for part in parts)
+        total: Elements | None = None
+        if self.group.inside:
+            total, size = RING.zeros(shape), min(LONGEST, max(1, self.room // sum(shape)))
+            for start in range(0, self.task.rows, size):
+                block = slice(start, start + size)
+                found = []
+                for part in parts:
+                    found.append((yield from self._shares(tag, part, block)))
+                total = RING.add(total, _sums(found))
+            if len(parts) > 1:  # of degree 2t
+                total = yield from reduced(self.group, f"{tag}/sums", total)
+        table = yield from opened_to(self.group, f"{tag}/table", COORDINATOR, total, shape, COUNTS)
+        return None if table is None else table[..., 0].astype(np.int64)
+
+    def _shares(self, tag: str, part: _Met, rows: slice) -> Flow[Elements]:
+        """A member's shares of which rows are in which combination, (combinations, rows, limbs)."""
+        if part.below is None or part.at is None:
+            assert part.dealt is not None, "a member has shares of all labels"
+            return part.dealt[:, rows]
+        found = []
+        for below, at in zip(part.below, part.at, strict=True):
+            found.append((yield from self._shares(tag, below, rows))[at])
+        return (yield from reduced(self.group, f"{tag}/meet", RING.multiply(*found)))
+
+    def _joined(self, tag: str, a: _Met, b: _Met) -> Flow[_Met]:
+        """Combinations of both; where many are possible, only those that occur."""
+        cells = np.arange(len(a.cells) * len(b.cells))
+        if self.task.rows * len(cells) > self.room:
+            cells = yield from self._occurring(tag, a, b)
+        i, j = np.divmod(cells, len(b.cells))
+        both = np.concatenate([a.cells[i], b.cells[j]], axis=1)
+        return _Met((*a.places, *b.places), both, below=(a, b), at=(i, j))
+
+    def _occurring(self, tag: str, a: _Met, b: _Met) -> Flow[Labels]:
+        """The coordinator sees how often, the others hear which."""
+        table = yield from self._table(tag, (a, b))
+        rows, tag = self.task.rows, f"{tag}/occur"
+        if self.group.me != COORDINATOR:
+            message = yield from receive(COORDINATOR, OccurringCombinations, tag)
+            cells, possible = message.combinations, len(a.cells) * len(b.cells)
+            fits = bool((cells >= 0).all() and (cells < possible).all())
+            problem = f"expected combinations from 0 to {possible - 1}"
+            require(fits, COORDINATOR, tag, "combinations", problem)
+            return cells.astype(np.int64)
+        assert table is not None, "the coordinator learns the counts"
+        cells = np.flatnonzero(table)
+        if rows * len(cells) > self.products:
+            raise FederationError(
+                f"{len(cells):,} combinations of clusters over {rows:,} rows are too many to be "
+                "counted on shares: take fewer clusters, or weights='sizes'"
+            )
+        others = [m for m in self.group.members if m != COORDINATOR]
+        yield from broadcast(others, OccurringCombinations(cells), tag)
+        return cells
+
+
+# ---------------------------------------------------------------------- matrices of the field
+
+
+def _sums(shares: Sequence[Elements]) -> Elements:
+    if len(shares) == 1:
+        return RING.sum(np.moveaxis(shares[0], 1, 0))
+    return inner(shares[0][..., 0], shares[1][..., 0])[..., None]
+
+
+def inner(a: Words, b: Words) -> Words:
+    """Σ_r a[i, r] b[j, r] in the field: (i, j), of numbers below 2^31 − 1 and at most 2^20 rows.
+
+    Halves of 16 bits are multiplied as matrices of float64, which is exact for so many rows: with
+    x = 2^16 h + l, and 2^32 = 2 in the field, a sum of products is 2 hh + 2^16 (hl + lh) + ll.
+    """
+    p, (ah, al), (bh, bl) = np.uint64(RING.modulus), _halves(a), _halves(b)
+    parts = (ah @ bh.T, ah @ bl.T + al @ bh.T, al @ bl.T)
+    hh, middle, ll = (part.astype(np.uint64) % p for part in parts)
+    return np.asarray((np.uint64(2) * hh + (middle << np.uint64(16)) + ll) % p, np.uint64)
+
+
+def _halves(words: Words) -> tuple[Array, Array]:
+    high, low = words >> np.uint64(16), words & np.uint64(0xFFFF)
+    return high.astype(np.float64), low.astype(np.float64)
