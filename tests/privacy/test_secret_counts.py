@@ -208,9 +208,9 @@ def test_shares_of_one_cluster_and_of_another_look_the_same() -> None:
 # ---------------------------------------------------------------------- losses and wrong shares
 
 
-@pytest.mark.parametrize(("count", "room"), [(2, 1 << 22), (3, FEW)])
-def test_malformed_messages_blame_their_sender(count: int, room: int) -> None:
-    assert check_messages(lambda: programs(clusters(count, 20, 3), room=room)) > 100
+@pytest.mark.parametrize("room", [1 << 22, FEW])
+def test_malformed_messages_blame_their_sender(room: int) -> None:
+    assert check_messages(lambda: programs(clusters(3, 20, 3), room=room)) > 100
 
 
 @pytest.mark.parametrize(
@@ -251,10 +251,10 @@ def test_clusters_that_are_none_are_noticed() -> None:
 
 def test_combinations_that_there_are_not() -> None:
     made = programs(clusters(3, 30, 3), room=FEW)
-    wrong = {"combinations": np.array([99])}
+    wrong = {"occurs": np.ones((3, 4), bool)}
     told = {"program": made[COORDINATOR], "tag": "count/0/0/occur", "change": lambda _: wrong}
     outcome = memory.run({**made, COORDINATOR: Program(saying, told)})
-    text = "coordinator sent 'count/0/0/occur' that does not fit, field 'combinations': expected"
+    text = "coordinator sent 'count/0/0/occur' that does not fit, field 'occurs': expected"
     assert text in str(outcome.lost["party0"])
 
 

@@ -37,7 +37,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, broadcast, receive, send
-from fedcircuits.federation.messages import IntegerVector, Message, require, require_shape
+from fedcircuits.federation.messages import Booleans, IntegerVector, Message, require, require_shape
 from fedcircuits.federation.sums.counting import Combinations, Contingency
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.privacy.arithmetic.field import Ring
@@ -85,13 +85,13 @@ class CountedRows(Message, frozen=True):
 
 
 class OccurringCombinations(Message, frozen=True):
-    """The numbers of those combinations that occur."""
+    """Which combinations of two parts occur."""
 
     reveals: ClassVar[str] = (
         "which combinations of some parties' clusters occur, not how often nor in which rows"
     )
 
-    combinations: IntegerVector
+    occurs: Booleans  # (combinations of the first part, of the second)
 
 
 # ---------------------------------------------------------------------- roles
@@ -168,7 +168,7 @@ def _require_tasks(
 
 def _require_rows(rows: Mapping[int, Labels], sizes: Mapping[int, tuple[int, int]]) -> None:
     fits = set(rows) == set(sizes)
-    problem = f"expected rows for tasks {sorted(sizes)}, got {sorted(rows)}"
+    problem = f"{CountTasks.tag!r} asks for rows of tasks {sorted(sizes)}, got {sorted(rows)}"
     require(fits, COORDINATOR, CountedRows, "rows", problem)
     for number, (counted, listed) in sizes.items():
         require_shape(rows[number], (counted,), COORDINATOR, CountedRows, "rows")
@@ -299,12 +299,9 @@ class _Tally:
         table = yield from self._table(tag, (a, b))
         rows, tag = self.task.rows, f"{tag}/occur"
         if self.group.me != COORDINATOR:
-            message = yield from receive(COORDINATOR, OccurringCombinations, tag)
-            cells, possible = message.combinations, len(a.cells) * len(b.cells)
-            fits = bool((cells >= 0).all() and (cells < possible).all())
-            problem = f"expected combinations from 0 to {possible - 1}"
-            require(fits, COORDINATOR, tag, "combinations", problem)
-            return cells.astype(np.int64)
+            occurs = (yield from receive(COORDINATOR, OccurringCombinations, tag)).occurs
+            require_shape(occurs, (len(a.cells), len(b.cells)), COORDINATOR, tag, "occurs")
+            return np.flatnonzero(occurs)
         assert table is not None, "the coordinator learns the counts"
         cells = np.flatnonzero(table)
         if rows * len(cells) > self.products:
@@ -313,7 +310,7 @@ class _Tally:
                 "counted on shares: take fewer clusters, or weights='sizes'"
             )
         others = [m for m in self.group.members if m != COORDINATOR]
-        yield from broadcast(others, OccurringCombinations(cells), tag)
+        yield from broadcast(others, OccurringCombinations(table > 0), tag)
         return cells
 
 

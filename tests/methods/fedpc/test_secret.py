@@ -10,10 +10,9 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.wire import decode
 from fedcircuits.privacy.secret_counts import COUNTS
 from tests.federation.cases import QUICK, federation, gaps, mixed_table, three_columns
-from tests.methods.watched import Watched, keyed
+from tests.methods.watched import Watched, keyed, read
 
 ROWS = fc.Table(mixed_table().schema, gaps())
 
@@ -65,14 +64,20 @@ def test_clusters_of_rows_never_cross() -> None:
 
 def _has(data: bytes, counts: list[int], rows: int) -> bool:
     """Whether a message holds a number for every row, as many of each as the clusters have."""
-    payload: Any = decode(data)
-    arrays = payload.values() if isinstance(payload, dict) else [payload]
-    for array in arrays:
-        if isinstance(array, np.ndarray) and array.dtype.kind in "iuf" and array.size >= rows:
+    for array in _arrays(read(data)):
+        if array.dtype.kind in "iuf" and array.size >= rows:
             for lines in array.reshape(-1, rows) if array.size % rows == 0 else ():
                 if sorted(np.unique(lines, return_counts=True)[1].tolist()) == counts:
                     return True
     return False
+
+
+def _arrays(payload: Any) -> list[Any]:
+    if isinstance(payload, dict):
+        payload = list(payload.values())
+    if isinstance(payload, list):
+        return [array for part in payload for array in _arrays(part)]
+    return [payload] if isinstance(payload, np.ndarray) else []
 
 
 def test_in_processes() -> None:
