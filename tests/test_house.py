@@ -17,12 +17,15 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = [fc.datasets, fc.errors, fc.structures, fc.testing]
 
 
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 def functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def parsed(paths: list[Path]) -> dict[str, ast.Module]:
+    """Syntax trees by the path in the repository."""
+    return {
+        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in paths
+    }
 
 
 def unsafe(node: ast.AST) -> str | None:
@@ -38,27 +41,41 @@ def unsafe(node: ast.AST) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_rooms_are_small(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 400, "a file has at most 400 lines"
-    long = [f.name for f in functions(ast.parse(text)) if (f.end_lineno or 0) - f.lineno >= 60]
-    assert not long, "a function has at most 60 lines"
+def test_rooms_are_small() -> None:
+    """A file has at most 400 lines, a function at most 60."""
+    long = {str(p): n for p in FILES if (n := len(p.read_text("utf-8").splitlines())) > 400}
+    for name, tree in parsed(FILES).items():
+        sizes = {f.name: (f.end_lineno or 0) - f.lineno + 1 for f in functions(tree)}
+        long |= {f"{name}: {function}": n for function, n in sizes.items() if n > 60}
+    assert not long
 
 
-@pytest.mark.parametrize("path", SOURCE, ids=named)
-def test_files_say_what_they_hold(path: Path) -> None:
-    words = {*path.parent.parts, path.stem}
+def test_files_say_what_they_hold() -> None:
+    """By their name, and by the theory they open with."""
     vague = {"utils", "util", "common", "helpers", "helper", "misc"}
-    assert not words & vague and not path.stem.startswith("base_")
-    text = path.read_text(encoding="utf-8")
-    assert ast.get_docstring(ast.parse(text)) or not text.strip(), "a file opens with its theory"
+    odd = [p for p in SOURCE if {*p.parent.parts, p.stem} & vague or p.stem.startswith("base_")]
+    trees = parsed(SOURCE)
+    assert not odd + [name for name, t in trees.items() if t.body and not ast.get_docstring(t)]
 
 
-@pytest.mark.parametrize("path", SOURCE, ids=named)
-def test_nothing_is_pickled(path: Path) -> None:
-    found = [unsafe(node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-    assert not list(filter(None, found))
+def test_every_class_has_a_name_of_its_own() -> None:
+    """Each name stands for one thing in the whole package."""
+    homes: dict[str, list[str]] = {}
+    for path, tree in parsed(SOURCE).items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), []).append(path)
+    assert not {name: paths for name, paths in homes.items() if len(paths) > 1}
+
+
+def test_nothing_is_pickled() -> None:
+    found = {
+        name: unsafe(node)
+        for name, tree in parsed(SOURCE).items()
+        for node in ast.walk(tree)
+        if unsafe(node)
+    }
+    assert not found
 
 
 @pytest.mark.parametrize(
@@ -66,6 +83,29 @@ def test_nothing_is_pickled(path: Path) -> None:
 )
 def test_the_search_for_pickle_finds_it(code: str) -> None:
     assert any(unsafe(node) for node in ast.walk(ast.parse(code)))
+
+
+def test_tests_do_not_import_tests() -> None:
+    """What several tests need stands in a module that has none itself."""
+    found = [
+        f"{name}: {node.module}"
+        for name, tree in parsed(FILES).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and re.search(r"(^|\.)test_\w+$", str(node.module))
+    ]
+    assert not found
+
+
+def test_secret_sums_are_behind_their_collective() -> None:
+    """No method and no estimator asks which summation it was given."""
+    rooms = [p for p in SOURCE if {"methods", "estimators"} & set(p.parts)]
+    found = [
+        name
+        for name, tree in parsed(rooms).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and "Secret" in {alias.name for alias in node.names}
+    ]
+    assert not found
 
 
 def documented() -> dict[str, object]:
@@ -79,17 +119,16 @@ def documented() -> dict[str, object]:
     return {k: v for k, v in found.items() if isinstance(v, type | FunctionType | ModuleType)}
 
 
-@pytest.mark.parametrize("name", documented())
-def test_public_names_are_documented(name: str) -> None:
-    thing = documented()[name]
-    text = inspect.getdoc(thing)
-    assert text, f"{name} has no docstring"
-    assert not text.startswith(f"{name.rpartition('.')[2]}("), f"{name}: dataclass wrote it"
+def test_public_names_are_documented() -> None:
+    """By somebody: a dataclass without a docstring gets its signature."""
+    texts = {name: inspect.getdoc(thing) or "" for name, thing in documented().items()}
+    short = {name: name.rpartition(".")[2] for name in texts}
+    assert not [n for n, text in texts.items() if not text or text.startswith(f"{short[n]}(")]
 
 
-@pytest.mark.parametrize("name", fc.__all__)
-def test_public_names_have_an_example_that_runs(name: str) -> None:
+def test_public_names_have_an_example_that_runs() -> None:
     pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", pages, re.MULTILINE | re.DOTALL))
-    own = inspect.getdoc(getattr(fc, name)) or ""
-    assert re.search(rf"\bfc\.{name}\b", code) or ">>>" in own
+    shown = [n for n in fc.__all__ if re.search(rf"\bfc\.{n}\b", code)]
+    own = [n for n in fc.__all__ if ">>>" in (inspect.getdoc(getattr(fc, n)) or "")]
+    assert not set(fc.__all__) - {*shown, *own}
