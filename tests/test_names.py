@@ -18,7 +18,8 @@ def typed() -> dict[str, str]:
     found: dict[str, str] = {}
     for node in ast.walk(ast.parse(SOURCE.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fedcircuits"):
-            found |= {alias.name: str(node.module) for alias in node.names}
+            names = [alias.name for alias in node.names if alias.name != "__version__"]
+            found |= {name: str(node.module) for name in names}
     return found
 
 

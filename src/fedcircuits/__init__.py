@@ -7,6 +7,8 @@ torch and scikit-learn.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from fedcircuits.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from fedcircuits import datasets, errors, testing
     from fedcircuits.circuits.graph import structures
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from fedcircuits.tables.schema import Schema, Variable
     from fedcircuits.tables.table import Table
 
-__version__ = "0.1.0"
 __all__ = [
     "Chebyshev",
     "ChowLiuTree",

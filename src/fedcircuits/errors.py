@@ -59,6 +59,14 @@ class MessageError(ProtocolError):
         return type(self), (self.sender, self.tag, self.field, self.problem)
 
 
+class VersionError(MessageError):
+    """A party that runs another version of the library or of a method than whoever reads it."""
+
+    def __init__(self, sender: str, tag: str, field: str, problem: str) -> None:
+        super().__init__(sender, tag, field, problem)
+        self.args = (f"{sender} runs {problem}: install the same fedcircuits at all parties",)
+
+
 class PartyLostError(FedcircuitsError, RuntimeError):
     """A party that failed, died or no longer answers while others still need it."""
 

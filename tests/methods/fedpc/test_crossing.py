@@ -105,7 +105,7 @@ def test_tokens_say_nothing_of_the_order_of_rows() -> None:
 def test_rows_are_split_without_tokens() -> None:
     model, engine = trained(federation("rows"))
     assert {m.tag for _, m in engine.messages} == {
-        "agree/schema", "agree/plan", "count/sizes", "graph/leaves"
+        "agree/hello", "agree/plan", "count/sizes", "graph/leaves"
     }  # fmt: skip
     assert set(model.ledger_.summary().reset_index()["phase"]) == {"agree", "count", "graph"}
 

@@ -14,10 +14,13 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import ExtraMissingError
 from fedcircuits.federation.alignment import align
 from fedcircuits.federation.federation import Federation, Party
-from fedcircuits.federation.flow import Flow, Program, send_payload
+from fedcircuits.federation.flow import Flow, Program, send
+from fedcircuits.federation.messages import Message
 from fedcircuits.federation.replay import Record, recording, replay
-from fedcircuits.federation.wire import decode
 from fedcircuits.methods.meeting import intersection
+from fedcircuits.methods.meeting.intersection import SealedIds, SealedTwice, SharedIds
+from fedcircuits.testing import check_messages
+from tests.methods.watched import read
 
 try:
     intersection.openmined()
@@ -79,7 +82,7 @@ def test_what_crosses() -> None:
         assert clear == (shared if message.tag == "psi/shared" else set())
     for name, own in zip(("p1", "p2"), held[1:], strict=True):
         (answer,) = found[name].sent
-        parts: Any = decode(answer.data)
+        parts = read(answer.data)
         assert abs(len(parts["setup"]) - POINT * len(own)) < 10  # the size is all it shows
         assert len(parts["response"]) == POINT * len(held[0])
         assert set(parts) == {"setup", "response"}
@@ -89,11 +92,10 @@ def test_points_depend_on_the_key_and_not_on_rows_order() -> None:
     ids = [f"id {i}" for i in range(20)]
     key, other = intersection.new_key(), intersection.new_key()
     assert len(key) == 32 and key != other
-    setup = intersection._setup(ids, key).tobytes()
-    assert setup == intersection._setup(ids[::-1], key).tobytes()  # points are sorted
-    assert setup != intersection._setup(ids, other).tobytes()
-    request = intersection._request(ids, key)
-    assert not np.array_equal(request, intersection._request(ids, other))
+    setup = intersection._setup(ids, key)
+    assert setup == intersection._setup(ids[::-1], key)  # points are sorted
+    assert setup != intersection._setup(ids, other)
+    assert intersection._request(ids, key) != intersection._request(ids, other)
 
 
 def test_a_flow_replayed_sends_the_same_bytes() -> None:
@@ -117,52 +119,60 @@ def test_the_ledger_says_who_learned_what() -> None:
 # ---------------------------------------------------------------------- parties that do otherwise
 
 
-def speak(to: str, messages: list[tuple[str, Any]]) -> Flow[None]:
-    for tag, payload in messages:
-        yield from send_payload(to, tag, payload)
+def test_malformed_messages_blame_their_sender() -> None:
+    flows = programs(federation([["a", "b", "c"], ["c", "b"], ["b", "x"]]))
+    assert check_messages(flows) > 30
 
 
-@pytest.mark.parametrize("payload", [np.arange(9, dtype=np.uint8), np.zeros(0, np.uint8), 3])
-def test_a_request_that_is_none(payload: Any) -> None:
+def speak(to: str, messages: list[Message]) -> Flow[None]:
+    for message in messages:
+        yield from send(to, message)
+
+
+NONE = "that does not fit, field {!r}: it is no message of private set intersection"
+
+
+@pytest.mark.parametrize("points", [bytes(range(9)), b""])
+def test_a_request_that_is_none(points: bytes) -> None:
     own = {"party": party(["a"]), "first": "p0", "key": intersection.new_key()}
-    asks = {"to": "p1", "messages": [("psi/request", payload)]}
+    asks = {"to": "p1", "messages": [SealedIds(points)]}
     outcome = memory.run({"p0": Program(speak, asks), "p1": Program(intersection.other, own)})
-    text = "what p0 sent under 'psi/request' is no message of private set intersection"
-    assert text in str(outcome.lost["p1"])
+    assert f"p0 sent 'psi/request' {NONE.format('points')}" in str(outcome.lost["p1"])
 
 
-@pytest.mark.parametrize("name", ["setup", "response"])
-def test_an_answer_that_is_none(name: str) -> None:
+@pytest.mark.parametrize("field", ["setup", "response"])
+def test_an_answer_that_is_none(field: str) -> None:
     own = {"party": party(["a"]), "others": ["p1"], "key": intersection.new_key()}
     key = intersection.new_key()
     request, setup = intersection._request(["a"], key), intersection._setup(["a"], key)
-    sound = {"setup": setup, "response": intersection._response(key, request, "p0")}
-    for wrong in (np.arange(9, dtype=np.uint8), np.zeros(3)):
-        says = {"to": "p0", "messages": [("psi/answer", {**sound, name: wrong})]}
-        flows = {"p0": Program(intersection.first, own), "p1": Program(speak, says)}
-        text = str(memory.run(flows).lost["p0"])
-        assert "what p1 sent under 'psi/answer' is no message of private set intersection" in text
+    sound = {"setup": setup, "response": intersection._response(key, SealedIds(request), "p0")}
+    says = {"to": "p0", "messages": [SealedTwice(**sound | {field: bytes(range(9))})]}
+    flows = {"p0": Program(intersection.first, own), "p1": Program(speak, says)}
+    assert f"p1 sent 'psi/answer' {NONE.format(field)}" in str(memory.run(flows).lost["p0"])
 
 
-def test_an_answer_with_too_many_points() -> None:
+@pytest.mark.parametrize("ids", [["a", "b"], []])
+def test_an_answer_with_points_that_nobody_sent(ids: list[str]) -> None:
+    """One too many, or none where one was sent."""
     key, other = intersection.new_key(), intersection.new_key()
-    request = intersection._request(["a", "b"], key)
-    answer = {
-        "setup": intersection._setup(["a", "b"], other),
-        "response": intersection._response(other, request, "p0"),
-    }
+    request = SealedIds(intersection._request(ids, key))
+    setup = intersection._setup(["a", "b"], other)
+    answer = SealedTwice(setup, intersection._response(other, request, "p0"))
     own = {"party": party(["a"]), "others": ["p1"], "key": key}
-    says = {"to": "p0", "messages": [("psi/answer", answer)]}
+    says = {"to": "p0", "messages": [answer]}
     outcome = memory.run({"p0": Program(intersection.first, own), "p1": Program(speak, says)})
-    assert "is no message of private set intersection" in str(outcome.lost["p0"])
+    lost = outcome.lost["p0"]
+    assert lost.party == "p1" and "'psi/answer' that does not fit, field 'response'" in str(lost)
 
 
-def test_a_first_party_that_invents_ids() -> None:
+@pytest.mark.parametrize("ids", [["b"], ["a", "a"]])
+def test_a_first_party_that_invents_ids(ids: list[str]) -> None:
     own = {"party": party(["a"]), "first": "p0", "key": intersection.new_key()}
-    request = intersection._request(["a"], intersection.new_key())
-    asks = {"to": "p1", "messages": [("psi/request", request), ("psi/shared", ["b"])]}
+    request = SealedIds(intersection._request(["a"], intersection.new_key()))
+    asks = {"to": "p1", "messages": [request, SharedIds(ids)]}
     outcome = memory.run({"p0": Program(speak, asks), "p1": Program(intersection.other, own)})
-    assert "p0 says that p1 holds row ids that it does not" in str(outcome.lost["p1"])
+    text = "p0 sent 'psi/shared' that does not fit, field 'ids': expected different ids"
+    assert text in str(outcome.lost["p1"])
 
 
 def party(ids: list[str]) -> Party:

@@ -10,12 +10,12 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR, Federation
-from fedcircuits.federation.flow import Flow, Program, send_payload
+from fedcircuits.federation.flow import Program
 from fedcircuits.federation.replay import Envelope, Record, recording, replay
 from fedcircuits.federation.tokens import tokens
-from fedcircuits.federation.wire import decode
 from fedcircuits.methods.trees import training as bagging
 from fedcircuits.methods.trees.training import Plan
+from tests.methods.watched import read, saying
 
 SECRET = b"s" * 32
 
@@ -46,7 +46,7 @@ def payload(record: Record, party: str, tag: str) -> Any:
     (found,) = [
         m for m in record.inbox if isinstance(m, Envelope) and (m.party, m.tag) == (party, tag)
     ]
-    return decode(found.data)
+    return read(found.data)
 
 
 @pytest.mark.parametrize("by", ["rows", "columns", "both"])
@@ -91,7 +91,7 @@ def test_the_coordinator_hears_counts_and_columns() -> None:
         shares = payload(found[party.name], COORDINATOR, "count/overall")
         assert np.allclose(shares, np.bincount(table().values[:, 4].astype(int)) / 60)
     assert {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Envelope)} == {
-        "agree/schema", "count/target", "learn/scopes",
+        "agree/hello", "count/target", "learn/scopes",
     }  # fmt: skip
 
 
@@ -126,13 +126,12 @@ def test_evidence_goes_where_it_is_read() -> None:
 
 
 def test_other_versions_are_refused() -> None:
-    parties = fc.split(table(), 2, target="risk")
-    flows = programs(parties, Plan("risk"))
-    flows["party 2"] = Program(_old, {})
+    flows = programs(fc.split(table(), 2, target="risk"), Plan("risk"))
+    old = {
+        "program": flows["party 2"],
+        "tag": "agree/hello",
+        "change": lambda h: h | {"version": 0},
+    }
+    flows["party 2"] = Program(saying, old)
     text = str(memory.run(flows).lost[COORDINATOR])
-    assert "party 2 speaks version 0 of this protocol" in text
-
-
-def _old() -> Flow[None]:
-    hello = {"version": 0, "schema": table().schema.to_json(), "rows": 3, "ids": True}
-    yield from send_payload(COORDINATOR, "agree/schema", hello)  # type: ignore[arg-type]
+    assert "party 2 runs fedcircuits" in text and "0, expected" in text

@@ -1,102 +1,297 @@
-"""How every run begins: parties say what their columns mean, and share what matches their rows.
+"""How every run begins: each party says what it runs and what it holds, and hears what to do.
 
-agree    client → coordinator: names, kinds, categories and units of its columns, its number of
-         rows, whether rows have ids. coordinator → client: what the protocol asks of it.
-key      first client → other clients, not the coordinator: a key for row tokens.
-labels   holders of the target → clients without it: row tokens and the target's values, in the
-         order of tokens. Whoever has the key can try out ids of rows that it does not hold.
+Under a leader, which is the coordinator, or the first party where there is none:
+
+    agree/hello       party → leader: the versions of fedcircuits and of the method; names, kinds,
+                      categories and units of its columns, its number of rows, whether rows have ids
+    agree/plan        leader → party: what the method asks of it. Plans of methods with a
+                      coordinator begin with the fields of ``Assignment``
+
+Among peers, each of whom hears all others and decides for itself:
+
+    agree/plan        party → party: versions, settings and columns
+    agree/structure   party → party: a digest of what all have drawn from the same seed
+
+A leader learns who holds which columns and how many rows; peers learn each other's columns and
+settings. Nothing of rows or parameters crosses here, and nobody goes on after different versions,
+different settings, or columns of one name that mean two things. rows.py matches rows.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
 
-import numpy as np
+import msgspec
 
-from fedcircuits.circuits.graph.family import Array
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, VersionError
+from fedcircuits.federation.agreement import agree, in_agreed
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Flow, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import broadcast_payload, gather_payloads
-from fedcircuits.federation.tokens import matched, tokens
-from fedcircuits.federation.wire import AnyArray, Json
-from fedcircuits.tables.schema import Schema
+from fedcircuits.federation.flow import Flow, broadcast, expect, gather, receive, recv_payload, send
+from fedcircuits.federation.messages import Count, Message, blaming, require
+from fedcircuits.federation.wire import Json
+from fedcircuits.methods.meeting.tokens import key_of as key_of
+from fedcircuits.methods.meeting.tokens import target_of as target_of
+from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
+from fedcircuits.version import __version__
 
-Told: TypeAlias = dict[str, Any]  # JSON that the coordinator has made
-VERSION = 1  # of the protocols: parties with another one are refused
-
-
-def introduced(party: Party) -> Flow[Told]:
-    """A client says what it holds, and hears what is asked of it."""
-    hello: Json = {
-        "version": VERSION,
-        "schema": cast(Json, party.table.schema.to_json()),
-        "rows": len(party.table),
-        "ids": party.table.row_ids is not None,
-    }
-    told = "names, kinds and categories of its columns; number of rows"
-    yield from send_payload(COORDINATOR, "agree/schema", hello, told)
-    return expect(
-        (yield from recv_payload(COORDINATOR, "agree/plan")), dict, COORDINATOR, "agree/plan"
-    )
+RowCount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 
 
-def schemas_of(members: Sequence[str]) -> Flow[tuple[dict[str, Schema], bool]]:
-    """The coordinator hears what everybody holds, and whether all rows have ids."""
-    found = yield from gather_payloads(members, "agree/schema")
-    told = {p: expect(found[p], dict, p, "agree/schema") for p in members}
-    for party, hello in told.items():
-        if hello.get("version") != VERSION:
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What the parties of a run are about to do: ``METHOD = Method("fedpc", 1)``.
+
+    The version is raised whenever messages of the method change their meaning.
+    """
+
+    name: str
+    version: int
+
+
+class Introduction(Message, frozen=True):
+    """What a party runs, and the variables it holds; compared before anything else is read."""
+
+    library: str
+    method: str
+    version: Count
+    variables: tuple[Variable, ...]
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(self.variables)
+
+
+class Hello(Introduction, frozen=True):
+    """What a party tells the leader of a run."""
+
+    tag: ClassVar[str] = "agree/hello"
+    reveals: ClassVar[str] = "names, kinds and categories of its columns; number of rows"
+
+    rows: RowCount
+    ids: bool  # whether its rows have ids
+
+    @classmethod
+    def of(cls, table: Table, method: Method) -> Hello:
+        facts = (table.schema.variables, len(table), table.row_ids is not None)
+        return cls(__version__, method.name, method.version, *facts)
+
+
+class PeerHello(Introduction, frozen=True):
+    """What peers tell each other: it does not say how many rows a party holds."""
+
+    tag: ClassVar[str] = "agree/plan"
+    reveals: ClassVar[str] = "settings; names, kinds and categories of its columns"
+
+    settings: dict[str, str]  # each as JSON
+
+
+class Assignment(Message, frozen=True):
+    """What the coordinator asks of a client. A method adds fields of its own."""
+
+    tag: ClassVar[str] = "agree/plan"
+    reveals: ClassVar[str] = "who takes part"
+
+    members: tuple[str, ...]
+    variables: tuple[Variable, ...]  # of this client, in the kinds and categories of all
+    tokens: bool  # whether rows are matched by tokens
+    receivers: tuple[str, ...]  # of the target's values, if this client holds it
+    senders: tuple[str, ...]  # of the target's values, if it does not
+
+
+A = TypeVar("A", bound=Assignment)
+
+
+# ---------------------------------------------------------------------- under a leader
+
+
+def introduce(party: Party, method: Method, kind: type[A]) -> Flow[tuple[A, Table]]:
+    """A client says hello; its assignment, and its table in the kinds and codes of all."""
+    yield from send(COORDINATOR, Hello.of(party.table, method))
+    assignment = yield from receive(COORDINATOR, kind)
+    _check_assignment(party, assignment)
+    with blaming(COORDINATOR, kind, "variables"):
+        return assignment, in_agreed(party.table, Schema(assignment.variables))
+
+
+def _check_assignment(party: Party, assignment: Assignment) -> None:
+    members, names = assignment.members, {v.name for v in assignment.variables}
+    others = set(members) - {party.name}
+    tells, hears = assignment.receivers, assignment.senders
+    for field, holds, problem in (
+        ("members", party.name in members, f"{party.name} is not among them"),
+        ("members", len(set(members)) == len(members), "a party is named twice"),
+        ("variables", names == set(party.table.names), "expected those of the party's table"),
+        ("receivers", set(tells) <= others, "expected other members"),
+        ("senders", set(hears) <= others, "expected other members"),
+        ("tokens", assignment.tokens or not (tells or hears), "labels are told by token"),
+        ("tokens", not assignment.tokens or party.table.row_ids is not None, "rows have no ids"),
+    ):
+        require(holds, COORDINATOR, assignment.tag, field, problem)
+
+
+def hellos_of(members: Sequence[str], method: Method) -> Flow[dict[str, Hello]]:
+    """At the leader: what every other member holds, in the order of members."""
+    hellos = yield from gather(members, Hello)
+    for party, hello in hellos.items():
+        check_versions(party, hello, method)
+        check_rows(party, hello.rows)
+    return hellos
+
+
+def meet(
+    me: str, parties: Sequence[str], leader: str, party: Party | None, method: Method
+) -> Flow[dict[str, Hello]]:
+    """Where the leader may be a party: at the leader every party's hello, elsewhere one's own."""
+    own = {} if party is None else {me: Hello.of(party.table, method)}
+    if me != leader:
+        yield from send(leader, own[me])
+        return own
+    hellos = own | (yield from hellos_of([p for p in parties if p != me], method))
+    check_rows(me, hellos[me].rows if me in hellos else 1)
+    return {p: hellos[p] for p in parties}
+
+
+def leader_of(members: Sequence[str]) -> str:
+    return COORDINATOR if COORDINATOR in members else members[0]
+
+
+def check_versions(party: str, hello: Introduction, method: Method) -> None:
+    """VersionError that names both versions unless the party runs the same; checks its columns."""
+    runs, own = (hello.library, hello.method, hello.version), (__version__, *_fields(method))
+    if runs != own:
+        problem = "fedcircuits {} with {} {}, expected {} with {} {}".format(*runs, *own)
+        raise VersionError(party, hello.tag, "version", problem)
+    with blaming(party, hello.tag, "variables"):
+        Schema(hello.variables)
+
+
+def _fields(method: Method) -> tuple[str, int]:
+    return method.name, method.version
+
+
+def check_rows(party: str, rows: int, least: int = 1) -> None:
+    if rows < least:
+        problem = f"{rows} rows, expected {least} or more" if least > 1 else "no rows to learn from"
+        raise FederationError(f"{party} has {problem}")
+
+
+def target_routes(
+    schemas: Mapping[str, Schema], target: str | None
+) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """By party: whom it tells the target's values, and who tells it. Without a target nobody."""
+    if target is None:
+        return dict.fromkeys(schemas, ((), ()))
+    holders = tuple(p for p, s in schemas.items() if target in s)
+    others = tuple(p for p in schemas if p not in holders)
+    return {p: (others, ()) if p in holders else ((), holders) for p in schemas}
+
+
+# ---------------------------------------------------------------------- among peers
+
+
+def agreed_table(
+    party: Party,
+    members: Sequence[str],
+    method: Method,
+    settings: Mapping[str, object],
+    model: str,
+    least: int = 1,
+) -> Flow[Table]:
+    """Everybody tells everybody what it is about to do, and goes on only if all say the same.
+
+    The result is the party's table in the codes that all mean, with columns in one order for all.
+    ``model`` is what they learn, in the words of errors; ``least`` the rows a party needs.
+    """
+    check_rows(party.name, len(party.table), least)
+    own = {name: json.dumps(value, sort_keys=True) for name, value in settings.items()}
+    variables = party.table.schema.variables
+    others = [m for m in members if m != party.name]
+    hello = PeerHello(__version__, *_fields(method), variables, own)
+    yield from broadcast(others, hello)
+    hellos = yield from gather(others, PeerHello)
+    for other, theirs in hellos.items():
+        check_versions(other, theirs, method)
+        _check_settings(party.name, own, other, theirs.settings)
+    schemas = {m: party.table.schema if m == party.name else hellos[m].schema for m in members}
+    return in_agreed(party.table, same_variables(schemas, model)).select(schemas[members[0]].names)
+
+
+def _check_settings(me: str, own: Mapping[str, str], other: str, theirs: Mapping[str, str]) -> None:
+    if own.keys() != theirs.keys():
+        raise FederationError(f"{other} has other settings than {me}: give all the same plan")
+    for name, value in own.items():
+        if theirs[name] != value:
             raise FederationError(
-                f"{party} speaks version {hello.get('version')} of this protocol, expected "
-                f"{VERSION}: install the same fedcircuits at all parties"
+                f"{other} has {name} = {theirs[name]}, {me} has {value}: all parties must have "
+                "the same settings"
             )
-        if not hello["rows"]:
-            raise FederationError(f"{party} has no rows to learn from")
-    schemas = {p: Schema.from_json(hello["schema"]) for p, hello in told.items()}
-    return schemas, all(hello["ids"] for hello in told.values())
+
+
+def same_variables(schemas: Mapping[str, Schema], model: str) -> Schema:
+    """What all mean by their columns, or FederationError: categories that every party holds."""
+    agreed = agree(schemas)
+    for party, schema in schemas.items():
+        if absent := [n for n in agreed.names if n not in schema]:
+            raise FederationError(
+                f"{party} has no column {absent[0]!r}, which others have: a {model} is for "
+                "parties with different rows of the same columns"
+            )
+    for variable in agreed:
+        if not variable.size:
+            raise FederationError(
+                f"{variable.name!r} is a {variable.kind}: a {model} is of categories and "
+                "booleans; cut numbers into categories"
+            )
+    return agreed
+
+
+class StructureDigest(Message, frozen=True):
+    """What all must have drawn alike, in a few letters."""
+
+    tag: ClassVar[str] = "agree/structure"
+    reveals: ClassVar[str] = "a digest of public structures"
+
+    digest: str
+
+
+def same_structures(me: str, members: Sequence[str], digest: str) -> Flow[None]:
+    """FederationError unless all have drawn the same."""
+    others = [m for m in members if m != me]
+    yield from broadcast(others, StructureDigest(digest))
+    for other, theirs in (yield from gather(others, StructureDigest)).items():
+        if theirs.digest != digest:
+            raise FederationError(
+                f"{other} has drawn other structures than {me} from the same seed: install the "
+                "same versions of fedcircuits and numpy at all parties"
+            )
+
+
+# ---------------------------------------------------------------------- until all have adopted it
+
+Told: TypeAlias = dict[str, Any]
+VERSION = 1
+UNNAMED = Method("method", 1)
+
+
+def introduced(party: Party, method: Method = UNNAMED) -> Flow[Told]:
+    yield from send(COORDINATOR, Hello.of(party.table, method))
+    plan = yield from recv_payload(COORDINATOR, "agree/plan")
+    return expect(plan, dict, COORDINATOR, "agree/plan")
+
+
+def schemas_of(
+    members: Sequence[str], method: Method = UNNAMED
+) -> Flow[tuple[dict[str, Schema], bool]]:
+    hellos = yield from hellos_of(members, method)
+    return {p: h.schema for p, h in hellos.items()}, all(h.ids for h in hellos.values())
 
 
 def asked(
     party: str, members: Sequence[str], schemas: Mapping[str, Schema], agreed: Schema
 ) -> dict[str, Json]:
-    """What every plan says: who takes part, and what the party's columns mean."""
     own = agreed.select(schemas[party].names)
     return {"members": list(members), "schema": cast(Json, own.to_json())}
-
-
-def key_of(me: str, members: Sequence[str], secret: bytes) -> Flow[bytes]:
-    """The key that the first client has drawn."""
-    first, others = members[0], members[1:]
-    if me != first:
-        found = expect((yield from recv_payload(first, "key/tokens")), str, first, "key/tokens")
-        return bytes.fromhex(found)
-    yield from broadcast_payload(others, "key/tokens", secret.hex(), "a key that hides row ids")
-    return secret
-
-
-def target_of(
-    table: Table, target: str, key: bytes | None, receivers: Sequence[str], senders: Sequence[str]
-) -> Flow[Array]:
-    """The target of every row (rows,): held here, or told by those who hold it; else NaN."""
-    own = np.zeros(0, np.uint64)
-    if key is not None and table.row_ids is not None and (receivers or senders):
-        own = tokens(table.row_ids, key)
-    if target in table.schema:
-        y = table.values[:, table.schema.index(target)]
-        if receivers:
-            order = np.argsort(own)
-            told: dict[str, AnyArray] = {"tokens": own[order], "values": y[order]}
-            yield from broadcast_payload(receivers, "labels/target", told, f"{target} of its rows")
-        return y
-    y = np.full(len(table), np.nan)
-    for sender in senders:
-        heard = expect(
-            (yield from recv_payload(sender, "labels/target")), dict, sender, "labels/target"
-        )
-        where = matched([own, np.asarray(heard["tokens"], np.uint64)])
-        both = where[(where >= 0).all(axis=1)]
-        y[both[:, 0]] = heard["values"][both[:, 1]]
-    return y

@@ -5,7 +5,7 @@ runs the Diffie–Hellman protocol on an elliptic curve of openmined.psi: a row 
 point, and both raise it to secret powers a and b; the points of two ids are equal where the ids
 are. Lists of points are sent whole, not as a filter, so that no row is matched by mistake.
 
-    psi/request   first → other: the points of its ids, to the power a (35 bytes an id)
+    psi/request   first → other: the points of its ids, to the power a (35 bytes per id)
     psi/answer    other → first: these to the power b, in the same order; and the points of its own
                   ids to the power b, sorted
     psi/shared    first → other: the ids that all parties hold, in the clear
@@ -21,25 +21,49 @@ A lost party ends the run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from fedcircuits.errors import ExtraMissingError, ProtocolError
+from fedcircuits.errors import ExtraMissingError, MessageError
 from fedcircuits.federation.alignment import common, id_texts, positions
 from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import broadcast_payload
+from fedcircuits.federation.flow import Flow, broadcast, compute, receive, send
+from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.federation.wire import AnyArray, Json
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-Message = npt.NDArray[np.uint8]  # bytes of the library's own messages
+T = TypeVar("T")
+
+
+class SealedIds(Message, frozen=True):
+    """The first party's ids as points; what the library calls a request."""
+
+    tag: ClassVar[str] = "psi/request"
+    reveals: ClassVar[str] = "how many rows it holds"
+
+    points: bytes
+
+
+class SealedTwice(Message, frozen=True):
+    """Another party's ids as points, and the first party's points sealed once more."""
+
+    tag: ClassVar[str] = "psi/answer"
+    reveals: ClassVar[str] = "how many rows it holds, and which of the reader's it holds as well"
+
+    setup: bytes
+    response: bytes
+
+
+class SharedIds(Message, frozen=True):
+    """The ids that all parties hold, in the common order."""
+
+    tag: ClassVar[str] = "psi/shared"
+    reveals: ClassVar[str] = "row ids that all parties hold"
+
+    ids: list[str]
 
 
 def openmined() -> ModuleType:
@@ -50,8 +74,8 @@ def openmined() -> ModuleType:
         raise ExtraMissingError(
             "private set intersection needs openmined.psi: pip install 'fedcircuits[psi]'"
         ) from None
-    found: ModuleType = psi
-    return found
+    module: ModuleType = psi
+    return module
 
 
 def new_key() -> bytes:
@@ -64,43 +88,35 @@ def new_key() -> bytes:
 
 def first(party: Party, others: Sequence[str], key: bytes) -> Flow[Labels]:
     """Where its rows are that all parties hold, in the common order."""
-    own = id_texts(party)
-    request = yield from compute("sealing its row ids", partial(_request, own, key))
-    yield from broadcast_payload(others, "psi/request", request, "how many rows it holds")
-    both = [own]
+    ids = id_texts(party)
+    request = yield from compute("sealing its row ids", partial(_request, ids, key))
+    yield from broadcast(others, SealedIds(request))
+    held = [ids]
     for other in others:
-        answer = expect((yield from recv_payload(other, "psi/answer")), dict, other, "psi/answer")
-        setup, response = (
-            _message(answer.get(part), other, "psi/answer") for part in ("setup", "response")
-        )
-        work = partial(_intersection, key, setup, response, other, len(own))
-        found = yield from compute(f"comparing its row ids with those of {other}", work)
-        both.append([own[i] for i in found])
-    shared = common(both)
-    told: Json = list(shared)
-    yield from broadcast_payload(others, "psi/shared", told, "row ids that all parties hold")
-    return positions(own, shared)
+        answer = yield from receive(other, SealedTwice)
+        work = partial(_intersection, key, answer, other, len(ids))
+        rows = yield from compute(f"comparing its row ids with those of {other}", work)
+        held.append([ids[i] for i in rows])
+    shared = common(held)
+    yield from broadcast(others, SharedIds(shared))
+    return positions(ids, shared)
 
 
-def _request(ids: Sequence[str], key: bytes) -> Message:
-    made = openmined().client.CreateFromKey(key, True).CreateRequest(list(ids))
-    return _bytes(made.SerializeToString())
+def _request(ids: Sequence[str], key: bytes) -> bytes:
+    request = openmined().client.CreateFromKey(key, True).CreateRequest(list(ids))
+    return bytes(request.SerializeToString())
 
 
-def _intersection(
-    key: bytes, setup: Message, response: Message, other: str, rows: int
-) -> list[int]:
+def _intersection(key: bytes, answer: SealedTwice, other: str, rows: int) -> list[int]:
     """Which of the own rows the other party holds as well."""
     psi = openmined()
-    try:
-        points = psi.ServerSetup.FromString(setup.tobytes())
-        answer = psi.Response.FromString(response.tobytes())
-        found = psi.client.CreateFromKey(key, True).GetIntersection(points, answer)
-    except Exception as error:  # the library raises a kind of its own, and RuntimeError
-        raise _unreadable(other, "psi/answer") from error
-    if any(not 0 <= i < rows for i in found):
-        raise _unreadable(other, "psi/answer")
-    return sorted(set(map(int, found)))
+    setup = _read(lambda: psi.ServerSetup.FromString(answer.setup), other, answer, "setup")
+    response = _read(lambda: psi.Response.FromString(answer.response), other, answer, "response")
+    client = psi.client.CreateFromKey(key, True)
+    shared = _read(lambda: client.GetIntersection(setup, response), other, answer, "response")
+    same = len(response.encrypted_elements) == rows and all(0 <= i < rows for i in shared)
+    require(same, other, SealedTwice, "response", f"expected {rows} points, as many as were sent")
+    return sorted(set(map(int, shared)))
 
 
 # ---------------------------------------------------------------------- every other one
@@ -108,52 +124,38 @@ def _intersection(
 
 def other(party: Party, first: str, key: bytes) -> Flow[Labels]:
     """Where its rows are that all parties hold, in the common order."""
-    own, tag = id_texts(party), "psi/request"
-    setup = yield from compute("sealing its row ids", partial(_setup, own, key))
-    request = _message((yield from recv_payload(first, tag)), first, tag)
+    ids = id_texts(party)
+    setup = yield from compute("sealing its row ids", partial(_setup, ids, key))
+    request = yield from receive(first, SealedIds)
     work = partial(_response, key, request, first)
     response = yield from compute(f"sealing the row ids of {first}", work)
-    answer: dict[str, AnyArray] = {"setup": setup, "response": response}
-    told = "how many rows it holds, and which of the reader's it holds as well"
-    yield from send_payload(first, "psi/answer", answer, told)
-    shared = expect((yield from recv_payload(first, "psi/shared")), list, first, "psi/shared")
-    if not set(shared) <= set(own):
-        raise ProtocolError(
-            f"{first} says that {party.name} holds row ids that it does not: it runs another "
-            "protocol, or others' messages"
-        )
-    return positions(own, shared)
+    yield from send(first, SealedTwice(setup, response))
+    shared = (yield from receive(first, SharedIds)).ids
+    sound = set(shared) <= set(ids) and shared == common([shared])
+    problem = f"expected different ids of rows that {party.name} holds, in their order"
+    require(sound, first, SharedIds, "ids", problem)
+    return positions(ids, shared)
 
 
-def _setup(ids: Sequence[str], key: bytes) -> Message:
+def _setup(ids: Sequence[str], key: bytes) -> bytes:
     psi = openmined()
     server = psi.server.CreateFromKey(key, True)
     points = server.CreateSetupMessage(0.0, len(ids), list(ids), psi.DataStructure.RAW)
-    return _bytes(points.SerializeToString())
+    return bytes(points.SerializeToString())
 
 
-def _response(key: bytes, request: Message, first: str) -> Message:
+def _response(key: bytes, request: SealedIds, first: str) -> bytes:
     psi = openmined()
+    server = psi.server.CreateFromKey(key, True)
+    points = _read(lambda: psi.Request.FromString(request.points), first, request, "points")
+    response = _read(lambda: server.ProcessRequest(points), first, request, "points")
+    return bytes(response.SerializeToString())
+
+
+def _read(work: Callable[[], T], sender: str, message: Message, field: str) -> T:
+    """What the library makes of bytes that were sent; errors of its own kinds blame the sender."""
     try:
-        asked = psi.Request.FromString(request.tobytes())
-        found = psi.server.CreateFromKey(key, True).ProcessRequest(asked)
+        return work()
     except Exception as error:
-        raise _unreadable(first, "psi/request") from error
-    return _bytes(found.SerializeToString())
-
-
-def _bytes(data: bytes) -> Message:
-    return np.frombuffer(data, np.uint8)
-
-
-def _message(found: object, sender: str, tag: str) -> Message:
-    if isinstance(found, np.ndarray) and found.dtype == np.uint8:
-        return found
-    raise _unreadable(sender, tag)
-
-
-def _unreadable(sender: str, tag: str) -> ProtocolError:
-    return ProtocolError(
-        f"what {sender} sent under {tag!r} is no message of private set intersection: it runs "
-        "another protocol or another version"
-    )
+        problem = "it is no message of private set intersection"
+        raise MessageError(sender, message.tag, field, problem) from error

@@ -119,7 +119,7 @@ def _problem(change: Change, outcome: Outcome[Any]) -> str:
     for party, lost in outcome.lost.items():
         cause = lost.__cause__
         if isinstance(cause, MessageError):
-            named = change.tag in str(cause) and (
+            named = change.tag in f"{cause.tag} {cause}" and (
                 change.field.split("[")[0] in cause.field or not change.form
             )
             blamed = cause.sender == change.sender == lost.party

@@ -1,0 +1,259 @@
+"""The rows of parties that hold different columns, brought into one order.
+
+After ``hello.meet``, under a leader: the coordinator, or the first party where there is none.
+
+    agree/plan      leader → party: whether rows are matched by ids
+    key/tokens      first party → other parties: a key for row tokens (tokens.py). With ids only
+    rows/tokens     party → leader: tokens of its rows; weights of rows if there are any
+    rows/places     leader → party: how many rows all parties hold together, where its own are among
+                    them, all rows' weights if there are any
+    rows/weights    first party → coordinator, where rows have no ids: weights of rows, if any
+
+The common order is that of tokens: nobody's. A coordinator learns which parties hold the same rows,
+and not which rows these are. Among peers the first party has the key, too: it learns which of its
+own rows each other party holds, and could try out ids. The others learn how many rows there are
+that they do not hold. Without ids parties must hold equally many rows, which are taken to be in the
+same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.federation import Party
+from fedcircuits.federation.flow import Flow, broadcast, gather, receive, send
+from fedcircuits.federation.messages import (
+    FiniteVector,
+    IntegerVector,
+    Message,
+    require,
+    require_shape,
+)
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.meeting.hello import Hello, RowCount
+from fedcircuits.methods.meeting.tokens import (
+    RowTokens,
+    agreed_values,
+    key_of,
+    listed_rows,
+    match_messages,
+    send_tokens,
+)
+from fedcircuits.tables.schema import Schema
+
+BY_POSITION = (
+    "parties have no row ids: their rows are taken to be in the same order; give row ids, "
+    "Federation(…, row_id='…'), if they are not"
+)
+NOTHING: Labels = np.zeros(0, np.int64)
+
+
+class RowPlaces(Message, frozen=True):
+    """Where a party's rows are among all."""
+
+    tag: ClassVar[str] = "rows/places"
+    reveals: ClassVar[str] = "where its rows are among all rows, which it cannot name"
+
+    total: RowCount
+    at: IntegerVector  # (rows of the party,), rising
+    weights: FiniteVector | None  # (total,)
+
+
+class RowWeights(Message, frozen=True):
+    """Weights of rows that are matched by their position."""
+
+    tag: ClassVar[str] = "rows/weights"
+
+    weights: FiniteVector | None  # (rows,)
+
+
+class MatchByIds(Message, frozen=True):
+    """The leader's decision."""
+
+    tag: ClassVar[str] = "agree/plan"
+
+    ids: bool
+
+
+# ---------------------------------------------------------------------- one order for all
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatchedRows:
+    """One member's rows among all rows, in the common order."""
+
+    total: int  # rows that all parties hold together
+    weight: Array  # (total,)
+    order: Labels  # (own rows,): the member's rows in the common order
+    at: Labels  # (own rows,): where they are in it, rising
+    schemas: Mapping[str, Schema] = field(default_factory=dict)  # by party; at the leader only
+    notes: tuple[str, ...] = ()  # at the leader only
+
+    @property
+    def complete(self) -> bool:
+        """Whether this member holds all rows."""
+        return len(self.at) == self.total
+
+    def shuffled(self, rng: np.random.Generator) -> MatchedRows:
+        """The same in another common order."""
+        place = np.argsort(rng.permutation(self.total))  # of every row in the new order
+        new = np.argsort(place[self.at])
+        weight = np.empty(self.total)
+        weight[place] = self.weight
+        return replace(self, weight=weight, order=self.order[new], at=place[self.at][new])
+
+
+def match_rows(
+    me: str,
+    parties: Sequence[str],
+    leader: str,
+    party: Party | None,
+    weight: Array | None,
+    secret: bytes,
+    hellos: Mapping[str, Hello],
+) -> Flow[MatchedRows]:
+    """All parties' rows in one order, after ``hello.meet``; the leader may be a party.
+
+    ``weight``: of the party's own rows; None at all parties or at none.
+    """
+    ids = yield from _matched_by_ids(me, parties, leader, hellos)
+    if not ids:
+        rows = yield from _by_position(me, parties, leader, party, weight, hellos)
+    else:
+        own, order = None, NOTHING
+        if party is not None:
+            key = yield from key_of(me, parties, secret)
+            if me != leader:
+                order = yield from send_tokens(party.table, key, weight, leader)
+                return (yield from _placed(leader, order, weight))
+            own, order = listed_rows(party.table, key, weight)
+        rows = replace((yield from _matching(me, hellos, own)), order=order)
+    if me != leader:
+        return rows
+    return replace(rows, schemas={p: h.schema for p, h in hellos.items()})
+
+
+def check_matchable(hellos: Mapping[str, Hello]) -> None:
+    """FederationError unless all parties have row ids, or none and equally many rows."""
+    without = [p for p, h in hellos.items() if not h.ids]
+    sizes = {h.rows for h in hellos.values()}
+    if without and (len(without) < len(hellos) or len(sizes) > 1):
+        rows = ", ".join(f"{p} {h.rows:,}" for p, h in list(hellos.items())[:4])
+        raise FederationError(
+            f"rows cannot be matched: {without[0]} has no row ids (rows: {rows}); give row ids at "
+            "all parties, Federation(…, row_id='…')"
+        )
+
+
+def _matched_by_ids(
+    me: str, parties: Sequence[str], leader: str, hellos: Mapping[str, Hello]
+) -> Flow[bool]:
+    if me != leader:
+        ids = (yield from receive(leader, MatchByIds)).ids
+        problem = "rows are matched by ids at all parties or at none"
+        require(ids == hellos[me].ids, leader, MatchByIds, "ids", problem)
+        return ids
+    check_matchable(hellos)
+    ids = all(h.ids for h in hellos.values())
+    yield from broadcast([p for p in parties if p != me], MatchByIds(ids))
+    return ids
+
+
+def _by_position(
+    me: str,
+    parties: Sequence[str],
+    leader: str,
+    party: Party | None,
+    weight: Array | None,
+    hellos: Mapping[str, Hello],
+) -> Flow[MatchedRows]:
+    """All parties hold all rows, in one order; a coordinator is told the weights."""
+    first = parties[0]
+    if leader not in parties and me == first:
+        reveals = "" if weight is None else "weights of rows"
+        yield from send(leader, RowWeights(weight), reveals=reveals)
+    if party is not None:
+        total = len(party.table)
+        rows = np.arange(total)
+    else:
+        total, rows = hellos[first].rows, NOTHING
+        heard = yield from receive(first, RowWeights)
+        weight = _checked_weights(heard.weights, total, first, RowWeights)
+    notes = (BY_POSITION,) if me == leader and len(parties) > 1 else ()
+    return MatchedRows(total, _weights(weight, total), rows, rows, notes=notes)
+
+
+def _placed(leader: str, order: Labels, weight: Array | None) -> Flow[MatchedRows]:
+    """Where this party's rows are, as the leader says."""
+    places = yield from receive(leader, RowPlaces)
+    require_shape(places.at, order.shape, leader, RowPlaces, "at")
+    at = np.asarray(places.at, np.int64)
+    fits = (at[1:] > at[:-1]).all() and (at >= 0).all() and (at < places.total).all()
+    problem = f"expected different places below {places.total} in rising order"
+    require(bool(fits), leader, RowPlaces, "at", problem)
+    same = (places.weights is None) == (weight is None)
+    require(same, leader, RowPlaces, "weights", "rows have weights at all parties or at none")
+    weights = _checked_weights(places.weights, places.total, leader, RowPlaces)
+    return MatchedRows(places.total, _weights(weights, places.total), order, at)
+
+
+def _matching(me: str, hellos: Mapping[str, Hello], own: RowTokens | None) -> Flow[MatchedRows]:
+    """At the leader: everybody's tokens, and where everybody's rows are."""
+    others = [p for p in hellos if p != me]
+    heard = yield from gather(others, RowTokens)
+    listed = {p: own if own is not None and p == me else heard[p] for p in hellos}
+    where = match_messages(listed, {p: h.rows for p, h in hellos.items()})
+    weight = _merged_weights(listed, where)
+    places = {p: np.flatnonzero(where[:, i] >= 0) for i, p in enumerate(hellos)}
+    for party in others:
+        yield from send(party, RowPlaces(len(where), places[party], weight))
+    at = places.get(me, NOTHING)
+    notes = _alone(tuple(hellos), where)
+    return MatchedRows(len(where), _weights(weight, len(where)), NOTHING, at, notes=notes)
+
+
+def _alone(parties: Sequence[str], where: Labels) -> tuple[str, ...]:
+    """Parties that share rows with nobody: nothing says how their columns depend on others'."""
+    shared = (where >= 0).sum(axis=1) > 1
+    return tuple(
+        f"{party} has no row in common with another party: its columns say nothing about the "
+        "others'; are row ids written alike?"
+        for i, party in enumerate(parties)
+        if len(parties) > 1 and not (shared & (where[:, i] >= 0)).any()
+    )
+
+
+# ---------------------------------------------------------------------- weights
+
+
+def _merged_weights(listed: Mapping[str, RowTokens], where: Labels) -> Array | None:
+    """(rows,) weights that the parties agree on."""
+    given = next(iter(listed.values())).weights is not None
+    weights: list[Array] = []
+    for party, message in listed.items():
+        same = (message.weights is not None) == given
+        problem = "rows have weights at all parties or at none"
+        require(same, party, RowTokens, "weights", problem)
+        found = _checked_weights(message.weights, len(message.tokens), party, RowTokens)
+        weights += [] if found is None else [found]
+    return agreed_values(where, weights, tuple(listed), "weight") if given else None
+
+
+def _checked_weights(
+    weights: Array | None, rows: int, sender: str, kind: type[Message]
+) -> Array | None:
+    if weights is None:
+        return None
+    require_shape(weights, (rows,), sender, kind, "weights")
+    require(bool((weights >= 0).all()), sender, kind, "weights", "expected numbers from 0")
+    return np.asarray(weights, np.float64)
+
+
+def _weights(given: Array | None, total: int) -> Array:
+    return np.ones(total) if given is None else given
