@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -13,7 +15,7 @@ import torch
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.flow import Flow, compute, recv_payload, send_payload
+from fedcircuits.federation.flow import Batch, Flow, compute, recv_payload, send_payload
 from fedcircuits.federation.wire import Payload
 from fedcircuits.tables.table import Table
 
@@ -119,3 +121,24 @@ def likelihood(table: Array) -> Flow[Array]:
         "asking", partial(Distribution(circuit, parameters).log_likelihood, table)
     )
     return found
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """Work that several parties may have done at once."""
+
+    number: int
+
+    def __call__(self) -> tuple[int, int]:
+        if self.number < 0:
+            raise ValueError("negative")
+        return 2 * self.number, 1
+
+
+def doubled(works: Sequence[Doubling]) -> list[tuple[int, int]]:
+    """Of all parties at once: with the number of parties."""
+    return [(work()[0], len(works)) for work in works]
+
+
+def work(job: Doubling, batch: Batch | None) -> Flow[tuple[int, int]]:
+    return (yield from compute("doubling", job, batch))

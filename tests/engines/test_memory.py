@@ -44,6 +44,26 @@ def test_everybody_waits() -> None:
     assert not outcome.lost and outcome.results["b"][0].startswith("a|b waits for 'x/b' from a")
 
 
+def test_equal_work_of_several_parties_is_done_at_once() -> None:
+    programs = {f"p{i}": Program(flows.work, {"job": flows.Doubling(i), "batch": flows.doubled})
+                for i in range(3)}  # fmt: skip
+    alone = {"q": Program(flows.work, {"job": flows.Doubling(5), "batch": None})}
+    outcome = memory.run({**programs, **alone})
+    assert outcome.results == {"p0": (0, 3), "p1": (2, 3), "p2": (4, 3), "q": (10, 1)}
+    assert outcome.kept["p1", "doubling"] == (2, 3)
+    again = memory.run(programs, {("p0", "doubling"): (7, 7)})  # kept work is not done again
+    assert again.results == {"p0": (7, 7), "p1": (2, 2), "p2": (4, 2)}
+    assert process.run(programs).results == {"p0": (0, 1), "p1": (2, 1), "p2": (4, 1)}
+
+
+def test_whoever_fails_at_common_work_is_blamed_alone() -> None:
+    programs = {f"p{i}": Program(flows.work, {"job": flows.Doubling(i - 1), "batch": flows.doubled})
+                for i in range(3)}  # fmt: skip
+    outcome = memory.run(programs)
+    assert outcome.results == {"p1": (0, 1), "p2": (2, 1)}
+    assert str(outcome.lost["p0"]) == "p0 failed while doubling: ValueError"
+
+
 def test_a_sender_that_is_no_party() -> None:
     programs = {"a": Program(flows.hear, {"sender": "nobody", "tags": ["x/y"]})}
     for run in (memory.run, process.run):

@@ -18,6 +18,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, QueryError, TableError
 from fedcircuits.estimators.feature_fusion import FeatureFusion
+from fedcircuits.federation.flow import Compute, Flow, Program
 from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
 
 ROWS, STEPS = 160, 4
@@ -50,8 +51,21 @@ def fitted() -> FeatureFusion:
 
 
 def one_by_one(programs: Any, kept: Any = None) -> Any:
-    """The memory engine under another name: nobody is trained beforehand."""
-    return memory.run(programs, kept)
+    """The memory engine, where nobody is trained together with others."""
+    alone = {name: Program(unbatched, {"program": program}) for name, program in programs.items()}
+    return memory.run(alone, kept)
+
+
+def unbatched(program: Program[Any]) -> Flow[Any]:
+    flow, answer = program.start(), None
+    while True:
+        try:
+            effect = flow.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Compute):
+            effect = Compute(effect.step, effect.work)
+        answer = yield effect
 
 
 # ---------------------------------------------------------------------- answers

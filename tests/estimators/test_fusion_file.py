@@ -336,7 +336,7 @@ def test_another_graph(change: Callable[[Any], object]) -> None:
 )
 def test_other_ways_to_add_up(settings: Any, expected: str) -> None:
     with pytest.raises(FileError) as caught:
-        summation_of(Fields("it", {"summation": settings}), ("zoo", "art", "inn"))
+        summation_of(Fields("it", {"summing": settings}), ("zoo", "art", "inn"))
     assert expected in str(caught.value)
 
 
@@ -346,14 +346,14 @@ def test_other_ways_to_add_up(settings: Any, expected: str) -> None:
      fc.Metropolis("cycle", rounds=9)],
 )  # fmt: skip
 def test_ways_to_add_up(summation: Any) -> None:
-    said = json.loads(json.dumps({"summation": summation_stored(summation)}))
+    said = json.loads(json.dumps({"summing": summation_stored(summation)}))
     assert summation_of(Fields("it", said), ("zoo", "art", "inn")) == summation
 
 
 def test_sums_of_a_fusion_that_needs_more() -> None:
     data, given, _ = whole()
     metadata = part(data, files.ABOUT)["metadata"]
-    metadata["learned"]["summation"] = {"kind": "Hub", "dtype": "float64"}
+    metadata["learned"]["summing"] = {"kind": "Hub", "dtype": "float64"}
     Path("sums.fc").write_bytes(changed(data, metadata))
     with pytest.raises(FileError, match=r"sums\.fc is damaged: .*without alignment"):
         FeatureFusion.load("sums.fc", given)

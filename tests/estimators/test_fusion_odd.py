@@ -12,8 +12,8 @@ from sklearn.decomposition import PCA
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.estimators import fusion_setup
 from fedcircuits.estimators.feature_fusion import FeatureFusion
+from fedcircuits.learning.encoders import apart
 
 ROWS = 80
 IDS = np.arange(ROWS)
@@ -143,7 +143,7 @@ def test_a_resumed_run_trains_nobody_again(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(fc.FedcircuitsError, match=r"Moody.encode\(table\) failed"):
         found.fit(owners())
     Moody.works, trained = True, []
-    monkeypatch.setattr(fusion_setup, "fit_all", lambda jobs, report: trained.extend(jobs) or [])
+    monkeypatch.setattr(apart, "learn", lambda *given: trained.append(given))
     found.fit(owners(), resume=True)
     assert not trained
     monkeypatch.undo()

@@ -3,6 +3,10 @@
 Messages are encoded as on a real wire, so that bytes are exact and no party can change what
 another one holds. A party whose flow raises is lost: whoever waits for it gets PartyLostError at
 that point, and goes on if its protocol knows how.
+
+Parties that come to equal work with a ``batch`` function (``Compute``) wait there until nobody else
+can move. Their work is then done at once, on all threads, since everybody else waits. Where that
+fails, each does its own, so that whoever is at fault is blamed.
 """
 
 from __future__ import annotations
@@ -19,9 +23,9 @@ from fedcircuits.engines.outcome import (
     failure,
     waits,
 )
-from fedcircuits.engines.threads import as_one_of
+from fedcircuits.engines.threads import as_one_of, threads_each, with_threads
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send
+from fedcircuits.federation.flow import Batch, Compute, Effect, Flow, Program, Recv, Send
 from fedcircuits.federation.ledger import Entry
 from fedcircuits.federation.wire import decode, encode
 
@@ -34,10 +38,11 @@ def run(programs: Mapping[str, Program[T]], kept: Kept | None = None) -> Outcome
     outcome: Outcome[T] = Outcome(kept=dict(kept or {}))
     post = _Post(frozenset(programs), outcome)
     parties = {name: _Party(name, program, post) for name, program in programs.items()}
+    threads = threads_each(1)
     with as_one_of(len(programs)):
         while any(not p.over for p in parties.values()):
             moved = [p.step() for p in parties.values() if not p.over]
-            if not any(moved):
+            if not any(moved) and not _compute_at_once(parties, threads):
                 _break_the_wait(parties)
     return outcome
 
@@ -59,7 +64,7 @@ class _Party:
     def __init__(self, name: str, program: Program[Any], post: _Post) -> None:
         self.name, self.program, self.post = name, program, post
         self.flow: Flow[Any] | None = None
-        self.waiting: Recv | None = None
+        self.waiting: Recv | Compute[object] | None = None
         self.over = False
         self.at = "its first step"
 
@@ -68,6 +73,8 @@ class _Party:
         if self.waiting is None:
             self._advance(None)
             return True
+        if isinstance(self.waiting, Compute):
+            return False
         box = self.post.mail[self.waiting.sender, self.name, self.waiting.tag]
         if box:
             self._advance(decode(box.popleft()))
@@ -78,28 +85,43 @@ class _Party:
         return False
 
     def lose(self, party: str, why: str = "") -> None:
-        assert self.waiting is not None
+        assert isinstance(self.waiting, Recv)
         reason = why or f"{party} is lost ({self.post.outcome.lost[party]})"
         self._advance(None, PartyLostError(party, waits(self.name, self.waiting, reason)))
 
-    def _advance(self, answer: object, trouble: Exception | None = None) -> None:
+    def compute(self) -> None:
+        """Go on with what the batch has found out, or do its work alone."""
+        effect, self.waiting = self.waiting, None
+        self._advance(None, effect=effect)
+
+    def _advance(
+        self, answer: object, trouble: Exception | None = None, effect: Effect | None = None
+    ) -> None:
         self.waiting = None
         try:
             flow = self.flow = self.flow or self.program.start()
             while True:
-                effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-                answer = trouble = None
-                if isinstance(effect, Recv):
-                    self.at = f"waiting for {effect.tag!r} from {effect.sender}"
-                    check_other_party(self.name, effect, self.post.members)
-                    self.waiting = effect
-                    return
-                answer = self._do(effect)
+                if effect is None:
+                    effect = flow.send(answer) if trouble is None else flow.throw(trouble)
+                    answer = trouble = None
+                    if self._waits(effect):
+                        return
+                answer, effect = self._do(effect), None
         except StopIteration as stop:
             self.over, self.post.outcome.results[self.name] = True, stop.value
         except Exception as error:
             self.over = True
             self.post.outcome.lost[self.name] = failure(self.name, self.at, error)
+
+    def _waits(self, effect: Effect) -> bool:
+        if isinstance(effect, Recv):
+            self.at = f"waiting for {effect.tag!r} from {effect.sender}"
+            check_other_party(self.name, effect, self.post.members)
+            self.waiting = effect
+        elif isinstance(effect, Compute) and effect.batch is not None:
+            if (self.name, effect.step) not in self.post.outcome.kept:
+                self.waiting = effect
+        return self.waiting is not None
 
     def _do(self, effect: Effect) -> object:
         if isinstance(effect, Send):
@@ -113,12 +135,28 @@ class _Party:
         return self.post.outcome.kept[key]
 
 
+def _compute_at_once(parties: Mapping[str, _Party], threads: int) -> bool:
+    """Do the work that parties wait at, of one batch function at once; whether there is any."""
+    groups: dict[Batch, list[tuple[_Party, Compute[object]]]] = {}
+    for party in parties.values():
+        if isinstance(effect := party.waiting, Compute) and effect.batch is not None:
+            groups.setdefault(effect.batch, []).append((party, effect))
+    for batch, group in groups.items():
+        try:
+            with with_threads(threads):
+                results = batch([effect.work for _, effect in group])
+        except Exception:  # of one of them: each does its own, and fails if it has to
+            results = []
+        for (party, effect), result in zip(group, results, strict=False):
+            party.post.outcome.kept[party.name, effect.step] = result
+        for party, _ in group:
+            party.compute()
+    return bool(groups)
+
+
 def _break_the_wait(parties: Mapping[str, _Party]) -> None:
     """Nobody can go on: the first one hears that what it waits for will never come."""
-    stuck = [p for p in parties.values() if not p.over and p.waiting is not None]
-    waits = "; ".join(
-        f"{p.name} for {p.waiting.tag!r} from {p.waiting.sender}" for p in stuck if p.waiting
-    )
-    first = stuck[0]
-    assert first.waiting is not None
-    first.lose(first.waiting.sender, f"everybody waits and nobody sends: {waits}")
+    stuck = [(p, p.waiting) for p in parties.values() if isinstance(p.waiting, Recv)]
+    waits = "; ".join(f"{p.name} for {w.tag!r} from {w.sender}" for p, w in stuck)
+    first, waiting = stuck[0]
+    first.lose(waiting.sender, f"everybody waits and nobody sends: {waits}")

@@ -7,7 +7,7 @@ as many as it has where all parties compute at once, and results are the same to
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
 import torch
@@ -24,13 +24,17 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-@contextmanager
-def as_one_of(parties: int) -> Iterator[None]:
+def as_one_of(parties: int) -> AbstractContextManager[None]:
     """Computes as one of so many parties."""
-    before, own = torch.get_num_threads(), threads_each(parties)
-    torch.set_num_threads(own)
+    return with_threads(threads_each(parties))
+
+
+@contextmanager
+def with_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
-        with _libraries().limit(limits=own):
+        with _libraries().limit(limits=count):
             yield
     finally:
         torch.set_num_threads(before)

@@ -28,6 +28,7 @@ from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.encoders.apart import reporting_to
 from fedcircuits.methods.fusion import query as fusion_query
 from fedcircuits.methods.fusion import training as fusion
 from fedcircuits.methods.fusion.consensus_graph import Reference
@@ -172,10 +173,7 @@ class FeatureFusion(BaseEstimator):  # type: ignore[misc]
         self._state = state = State.of(self, resume)
         seed = state.seed if self.random_state is None else self.random_state
         missed = self._missed(name) if self.on_lost == "continue" else None
-        with Bar("FeatureFusion"):
-            if fusion_setup.in_one_process(engine) and self.training in ("apart", "joint"):
-                plan = fusion_setup.plan_of(self, name, seed, federation)
-                state.kept = {**fusion_setup.trained_at_once(self, federation, plan), **state.kept}
+        with Bar("FeatureFusion") as bar, reporting_to(bar.tell):
             began = federation.names
             run = run_training(
                 federation, lambda f: self._programs(f, began, name, state), engine, state, missed

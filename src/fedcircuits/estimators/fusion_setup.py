@@ -1,10 +1,4 @@
-"""What FeatureFusion checks and prepares: arguments, encoders of owners, rows of questions.
-
-Owners that are simulated in one process are trained at once: ``trained_at_once`` makes the jobs
-that the owners' flows make, trains those of one shape in one batched computation, and hands the
-results to the engine as work that is done already (as a resumed run does). The flows are the same
-with and without it.
-"""
+"""What FeatureFusion checks and prepares: arguments, encoders of owners, rows of questions."""
 
 from __future__ import annotations
 
@@ -17,28 +11,22 @@ import numpy.typing as npt
 import pandas as pd
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.engines import memory
-from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import FedcircuitsError, FederationError, ParameterError, QueryError
+from fedcircuits.errors import FederationError, ParameterError, QueryError, TableError
 from fedcircuits.estimators import fusion_checks
-from fedcircuits.estimators.progress import current
-from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.alignment import id_texts
 from fedcircuits.federation.federation import Federation, Party
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.encoders.encoders import (
     Encoder,
-    Job,
     NetworkEncoder,
     SequenceEncoder,
     TabularEncoder,
     encoder_of,
-    fit_all,
     nothing_to_read,
 )
 from fedcircuits.methods.fusion.consensus_graph import given
 from fedcircuits.methods.fusion.fitting import FusionSettings, GraphName
-from fedcircuits.methods.fusion.training import Plan, ids_of, job_of, step_of
+from fedcircuits.methods.fusion.training import Plan
 from fedcircuits.methods.fusion.votes import VOTES
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
@@ -85,8 +73,10 @@ def _check_encoders(model: FeatureFusion, federation: Federation, target: str) -
     for party in owners:
         try:
             own = encoder_for(model.encoder, party)
-        except ParameterError as error:
-            raise ParameterError(f"{party.name}: {error}") from None
+            if isinstance(own, NetworkEncoder):
+                own.check(party.table, target)
+        except (ParameterError, TableError) as error:
+            raise type(error)(f"{party.name}: {error}") from None
         if isinstance(own, NetworkEncoder):
             epochs.setdefault(own.epochs, party.name)
     if model.training in ("tied", "averaged") and len(epochs) > 1:
@@ -162,72 +152,6 @@ def encoder_for(encoder: object, party: Party) -> Encoder:
     if own is None:
         own = SequenceEncoder() if party.table.series else TabularEncoder()
     return encoder_of(own)
-
-
-# ---------------------------------------------------------------------- owners in one process
-
-
-def in_one_process(engine: str | Engine) -> bool:
-    return engine == "memory" or engine is memory.run
-
-
-def trained_at_once(
-    model: FeatureFusion, federation: Federation, plan: Plan
-) -> dict[tuple[str, str], object]:
-    """By owner and step: the encoders that owners would train one after the other.
-
-    Without those that an earlier run has left. Where owners may be lost, an owner's error is left
-    to its flow, which then trains without the others.
-    """
-    jobs: dict[tuple[str, str], Job] = {}
-    for party in federation:
-        encoder = encoder_for(model.encoder, party)
-        if isinstance(encoder, NetworkEncoder):
-            target = federation.schema[plan.target]
-            table = in_agreed(party.table, federation.schema)
-            y = _labels(federation, party, target, plan)
-            job = job_of(party, table, target, y, encoder, plan)
-            jobs[party.name, step_of(job, plan)] = job
-    left = model._state.kept
-    jobs = {step: job for step, job in jobs.items() if step not in left}
-    bar = current()
-
-    def report(done: int, total: int) -> None:
-        if bar is not None:
-            bar.tell(done, total, f"{len(jobs)} owners, epoch {done} of at most {total}")
-
-    try:
-        learned = fit_all(list(jobs.values()), report)
-    except FedcircuitsError:
-        if model.on_lost == "stop":
-            raise
-        return {}
-    if bar is not None:
-        bar.tell(0, 0, "learning the fusion")
-    return dict(zip(jobs, learned, strict=True))
-
-
-def _labels(federation: Federation, party: Party, target: Variable, plan: Plan) -> Array:
-    """What the owner holds or, with share_target, is told."""
-    if target.name in party.table.schema or not plan.share_target:
-        holders = [party]
-    else:
-        holders = [p for p in federation if target.name in p.table.schema]
-    told = _told(holders, federation, target)
-    ids = map(str, ids_of(party.table, party).tolist())
-    return np.array([told.get(i, np.nan) for i in ids])
-
-
-def _told(holders: list[Party], federation: Federation, target: Variable) -> dict[str, float]:
-    """By row id; of two that tell one row, the later one counts, as in the flow."""
-    found: dict[str, float] = {}
-    for party in holders:
-        table = in_agreed(party.table, federation.schema)
-        if target.name in table.schema:
-            values = table.values[:, table.schema.index(target.name)]
-            ids = map(str, ids_of(party.table, party).tolist())
-            found |= dict(zip(ids, values.tolist(), strict=True))
-    return found
 
 
 # ---------------------------------------------------------------------- questions

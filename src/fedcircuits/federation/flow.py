@@ -2,12 +2,14 @@
 
     yield Send(receiver, tag, payload, reveals)   a message; ``reveals`` says what its reader learns
     answer = yield Recv(sender, tag)              the next message of that sender under that tag
-    result = yield Compute(step, work)            a long computation of the party's own
+    result = yield Compute(step, work, batch)     a long computation of the party's own
 
 A flow knows no socket, process, clock or global randomness, so an engine may run it anywhere, and
 the same messages make it send the same bytes again: a flow is resumed by replaying its inbox.
 ``Compute`` names a step. Its result is kept when a run fails, so that a resumed run need not
-compute it again, and an engine may do it wherever it does not hold up others.
+compute it again, and an engine may do it wherever it does not hold up others. Where equal work of
+several parties takes less time at once, ``batch`` says how: ``batch([work, …])`` is the list of
+their results, up to rounding. An engine that has such parties in one place may use it.
 
 Tags read "phase/what", and in loops "phase/what/round"; messages of one sender under one tag
 arrive in the order they were sent.
@@ -17,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from fedcircuits.errors import MessageError, ProtocolError
 from fedcircuits.federation.messages import M, Message, decode_message
 from fedcircuits.federation.wire import Encoded, Payload, encode
 
 T = TypeVar("T")
+Batch: TypeAlias = Callable[[Sequence[Any]], Sequence[object]]  # works of parties to their results
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Recv:
 class Compute(Generic[T]):
     step: str
     work: Callable[[], T]
+    batch: Batch | None = None
 
 
 Effect: TypeAlias = Send | Recv | Compute[object]
@@ -72,8 +76,8 @@ def recv_payload(sender: str, tag: str) -> Flow[Payload]:
     return (yield Recv(sender, tag))  # type: ignore[return-value]
 
 
-def compute(step: str, work: Callable[[], T]) -> Flow[T]:
-    return (yield Compute(step, work))  # type: ignore[return-value]
+def compute(step: str, work: Callable[[], T], batch: Batch | None = None) -> Flow[T]:
+    return (yield Compute(step, work, batch))  # type: ignore[return-value]
 
 
 # ---------------------------------------------------------------------- typed messages

@@ -47,6 +47,8 @@ def recording(program: Program[T]) -> Flow[tuple[T, Record]]:
         answer = trouble = None
         if isinstance(effect, Send):
             record.sent.append(_sent(effect))
+        elif isinstance(effect, Compute):  # alone, as a replay computes it
+            effect = Compute(effect.step, effect.work)
         try:
             answer = yield effect
         except PartyLostError as lost:

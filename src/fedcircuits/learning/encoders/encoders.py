@@ -31,9 +31,9 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError, TableError
 from fedcircuits.learning.arguments import as_number, is_size, require_seed
 from fedcircuits.learning.encoders import apart
-from fedcircuits.learning.encoders.apart import Goal, Learned, Lesson, Report, Schedule
+from fedcircuits.learning.encoders.apart import Goal, Learned, Lesson, Schedule
 from fedcircuits.learning.encoders.foreign import ForeignEncoder, is_module
-from fedcircuits.learning.encoders.inputs import Reading
+from fedcircuits.learning.encoders.inputs import Reading, require_inputs
 from fedcircuits.learning.encoders.networks import Cell, Network, Perceptron, Recurrent, Shapes
 from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
@@ -53,14 +53,20 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One owner's training: its encoder, its rows, which of them to stop by."""
+    """One owner's training: its encoder, its rows, which of them to stop by.
+
+    ``job()`` is a learned copy of the encoder, ``fit_all([job, …])`` those of many owners.
+    """
 
     encoder: Encoder
     table: Table  # with the target, where it is known
     target: str | None
     held: Held
     seed: tuple[int, ...]
-    owner: str = ""  # for errors
+
+    def __call__(self) -> Encoder:
+        (learned,) = fit_all([self])
+        return learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +131,11 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
             return found * self._scale[1] + self._scale[0]
         likely = np.exp(found - found.max(axis=1, keepdims=True))
         return np.asarray(likely / likely.sum(axis=1, keepdims=True))
+
+    def check(self, table: Table, target: str | None) -> None:
+        """An error unless its settings are in range and the table has what it reads."""
+        self._schedule()
+        require_inputs(table, target, isinstance(self, SequenceEncoder))
 
     def _asked(self, X: Table, which: Literal[0, 1]) -> Array:
         x, known = self._fitted().reading_.read(X)
@@ -262,15 +273,13 @@ def _labels(job: Job) -> tuple[Array, Variable | None]:
     return y, None if np.isnan(y).all() else job.table.schema[job.target]
 
 
-def _run(
-    ready: Sequence[_Ready], schedule: Schedule, report: Report | None = None
-) -> list[Learned]:
+def _run(ready: Sequence[_Ready], schedule: Schedule) -> list[Learned]:
     first = ready[0]
     lessons = [r.lesson for r in ready]
-    return apart.learn(first.network, first.goal, first.outputs, lessons, schedule, report)
+    return apart.learn(first.network, first.goal, first.outputs, lessons, schedule)
 
 
-def fit_all(jobs: Sequence[Job], report: Report | None = None) -> list[Encoder]:
+def fit_all(jobs: Sequence[Job]) -> list[Encoder]:
     """A learned copy of every owner's encoder; owners of one shape learn in one computation."""
     found: dict[int, Encoder] = {}
     groups: dict[tuple[object, ...], list[tuple[int, Job, NetworkEncoder, _Ready]]] = {}
@@ -280,24 +289,17 @@ def fit_all(jobs: Sequence[Job], report: Report | None = None) -> list[Encoder]:
             found[i] = Silent()
         elif isinstance(own, NetworkEncoder):
             own = clone(own)
-            ready = _ready(own, job)
+            ready = own._ready(job)
             shapes = ready.lesson.x.shape, ready.lesson.y.shape, int(ready.lesson.held.sum())
             key = (ready.network, ready.goal, ready.outputs, own._schedule(), *shapes)
             groups.setdefault(key, []).append((i, job, own, ready))
         else:
             found[i] = own if isinstance(own, Frozen | Silent) else _taught(own, job)
     for members in groups.values():
-        learned = _run([r for *_, r in members], members[0][2]._schedule(), report)
+        learned = _run([r for *_, r in members], members[0][2]._schedule())
         for (i, job, own, ready), result in zip(members, learned, strict=True):
             found[i] = own._keep(job, ready, result)
     return [found[i] for i in range(len(jobs))]
-
-
-def _ready(own: NetworkEncoder, job: Job) -> _Ready:
-    try:
-        return own._ready(job)
-    except TableError as error:
-        raise TableError(f"{job.owner}: {error}" if job.owner else str(error)) from error
 
 
 # ---------------------------------------------------------------------- the open door

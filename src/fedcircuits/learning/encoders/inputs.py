@@ -43,14 +43,8 @@ class Reading:
     @classmethod
     def of(cls, table: Table, target: str | None, in_steps: bool) -> Reading:
         """As the rows of a table suggest; the target is not read."""
+        require_inputs(table, target, in_steps)
         names = [n for n in table.names if n != target]
-        if in_steps and not table.series:
-            raise TableError(
-                "SequenceEncoder reads series, this table has none: Table.from_series, or "
-                "TabularEncoder for ordinary columns"
-            )
-        if not names and not table.series:
-            raise TableError("there is nothing to encode: the table has no column but the target")
         shapes = {n: (a.shape[1], a.shape[2]) for n, a in table.series.items()}
         raw = cls(table.schema.select(names), shapes, *_nothing(), in_steps)
         x = raw._raw(table)
@@ -135,6 +129,17 @@ class Reading:
         for variable in self.schema:
             _refuse_new(table, variable)
         return Table.of(table, schema=self.schema)
+
+
+def require_inputs(table: Table, target: str | None, in_steps: bool) -> None:
+    """TableError unless the table has what an encoder reads."""
+    if in_steps and not table.series:
+        raise TableError(
+            "SequenceEncoder reads series, this table has none: Table.from_series, or "
+            "TabularEncoder for ordinary columns"
+        )
+    if not table.series and all(name == target for name in table.names):
+        raise TableError("there is nothing to encode: the table has no column but the target")
 
 
 def _refuse_new(table: Table, variable: Variable) -> None:

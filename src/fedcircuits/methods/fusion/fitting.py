@@ -16,7 +16,7 @@ in owners, they are left out of a whole batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.encoders.apart import Goal, losses
+from fedcircuits.learning.encoders.apart import Goal, losses, report_epoch
 from fedcircuits.methods.fusion import heads
 from fedcircuits.methods.fusion.consensus_graph import (
     EDGE,
@@ -171,14 +171,12 @@ def fuse(
     settings: FusionSettings,
     seed: int,
     given: Array | None = None,
-    report: Callable[[int, int], None] | None = None,
 ) -> Fusion:
     """Learn to predict y (rows,) codes, or (rows, 1) numbers, stopping by the rows held back."""
     scale = Scale.of(rows.rows(~held)) if settings.standardises else None
     run = FusionTraining(rows, y, held, goal, outputs, settings, seed, given, scale)
     for epoch in range(settings.epochs):
-        if report is not None:
-            report(epoch, settings.epochs)
+        report_epoch("the fusion", epoch, settings.epochs)
         run.epoch()
         if len(run.history["held back"]) - run.best >= settings.patience:
             break

@@ -58,7 +58,7 @@ class Session:
     def with_weights(self, weights: npt.NDArray[np.floating]) -> Self:
         if weights.shape != self.weights.shape:
             raise ParameterError(
-                f"{self.job.owner or 'an owner'} has {len(self.weights)} weights and another one "
+                f"an owner has {len(self.weights)} weights and another one "
                 f"{len(weights)}: encoders that are trained together must have one shape"
             )
         with torch.no_grad():

@@ -144,7 +144,7 @@ def _encoder(party: Party, plan: Plan, task: Task, job: Job, own: Tokens) -> Flo
         return (yield from fusion_together.tie(party.name, task.members, job, every))
     learned = None
     if plan.training != "scratch":
-        learned = yield from compute(step_of(job, plan), lambda: fit_all([job])[0])
+        learned = yield from compute(_step_of(job, plan), job, fit_all)
     if plan.training in ("joint", "scratch"):
         labels = _own_labels(task)
         learned = yield from fusion_together.join(job, own, labels, learned)
@@ -174,10 +174,10 @@ def job_of(
     whole = Table(schema, np.column_stack([plain.values, y]), plain.row_ids, plain.series)
     held = held_back(ids_of(table, party), plan.validation, plan.seed)
     seed = (int(plan.seed), zlib.crc32(party.name.encode()))
-    return Job(encoder, whole, target.name, held, seed, party.name)
+    return Job(encoder, whole, target.name, held, seed)
 
 
-def step_of(job: Job, plan: Plan) -> str:
+def _step_of(job: Job, plan: Plan) -> str:
     """The name of an owner's training, by which its result is kept."""
     text = json.dumps(
         [repr(job.encoder), list(job.seed), plan.validation, job.table.schema.to_json()]
