@@ -23,11 +23,11 @@ from benchmarks.data import density_set
 from benchmarks.runner import Json, write_json
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.methods.private_forest.forests import (
-    Shape,
+from fedcircuits.methods.private_forest.structures import (
+    ForestShape,
     joined,
     joined_parameters,
-    learned,
+    learned_alone,
     random_start,
     structure,
     structure_weights,
@@ -40,7 +40,7 @@ RULES: dict[str, dict[str, object]] = {
     "concatenate": {"combine": "concatenate"},
     "em": {"combine": "em"},
 }
-SHAPE = Shape(3, units=33)  # 99 weights, as the paper's 100
+SHAPE = ForestShape(3, units=33)  # 99 weights, as the paper's 100
 LEAST = 50  # rows of a party, else shares are drawn again
 
 
@@ -72,7 +72,7 @@ def _drawn(cluster: np.ndarray, parties: int, beta: float, rng: np.random.Genera
             return owner
 
 
-def central(train: fc.Table, test: fc.Table, shape: Shape, seed: int) -> float:
+def central(train: fc.Table, test: fc.Table, shape: ForestShape, seed: int) -> float:
     """The same forest from all rows in one place."""
     order = np.random.default_rng(seed).permutation(len(train))
     held, rows = np.split(train.values[order], [len(train) // 10])
@@ -80,14 +80,22 @@ def central(train: fc.Table, test: fc.Table, shape: Shape, seed: int) -> float:
     circuits = [structure(train.schema, shape, rng) for rng in draws]
     starts = [random_start(c, rng) for c, rng in zip(circuits, draws, strict=True)]
     schedule = EMSchedule(epochs=150)
-    found = [learned(c, s, rows, held, schedule) for c, s in zip(circuits, starts, strict=True)]
+    found = [
+        learned_alone(c, s, rows, held, schedule) for c, s in zip(circuits, starts, strict=True)
+    ]
     weights = structure_weights(np.array([judged for _, judged in found]), "rank")
     parameters = joined_parameters(circuits, [p for p, _ in found], weights)
     return fc.CircuitModel(joined(circuits), parameters).score(test)
 
 
 def scores(
-    rule: str, train: fc.Table, test: fc.Table, shape: Shape, parties: int, split: str, seeds: int
+    rule: str,
+    train: fc.Table,
+    test: fc.Table,
+    shape: ForestShape,
+    parties: int,
+    split: str,
+    seeds: int,
 ) -> tuple[list[float], int]:
     """Test log-likelihoods by seed, and sum weights."""
     if rule == "central":
@@ -108,7 +116,7 @@ def run(
     splits: Sequence[str] = SPLITS,
     parties: Sequence[int] = (3, 5),
     rules: Sequence[str] = ("central", *RULES),
-    shape: Shape = SHAPE,
+    shape: ForestShape = SHAPE,
     seeds: int = 2,
 ) -> list[Json]:
     lines: list[Json] = []
@@ -148,7 +156,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
-    shape = Shape(chosen.structures, units=chosen.units)
+    shape = ForestShape(chosen.structures, units=chosen.units)
     lines = run(chosen.sets, chosen.splits, chosen.parties, chosen.rules, shape, chosen.seeds)
     if chosen.out is not None:
         write_json(chosen.out, {"section": "private", "results": lines})

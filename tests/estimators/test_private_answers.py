@@ -12,9 +12,9 @@ import fedcircuits as fc
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.federation.wire import decode
-from fedcircuits.methods.private_forest.points import one_hot
+from fedcircuits.methods.private_forest.query import one_hot
 from fedcircuits.privacy.arithmetic.field import FIELD
-from tests.estimators.test_private_forest import CLOSE, TABLE
+from tests.estimators.tables import CLOSE, TABLE
 from tests.methods.watched import Watched
 
 ROWS = TABLE.rows(np.arange(12))

@@ -12,29 +12,12 @@ from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
 from fedcircuits.engines import memory
-from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import FederationError, PartyLostError, QueryError, StructureError
 from fedcircuits.estimators.private_forest import PrivateForest
-from fedcircuits.federation.flow import Program
-from fedcircuits.methods.private_forest.forests import sum_weights
-from tests.methods.watched import saying
+from fedcircuits.methods.private_forest.structures import sum_weights
+from tests.estimators.tables import CLOSE, TABLE, table
+from tests.methods.watched import breaking
 
-CLOSE = 2e-5  # nats
-
-
-def table(rows: int = 240, seed: int = 0) -> fc.Table:
-    """Three kinds of rows: four booleans, a category of three, a label."""
-    rng = np.random.default_rng(seed)
-    kind = rng.integers(3, size=rows)
-    chance = np.random.default_rng(9).uniform(0.1, 0.9, (3, 4))
-    columns: dict[str, Any] = {f"v{i}": rng.random(rows) < chance[kind, i] for i in range(4)}
-    shifted = (kind + (rng.random(rows) < 0.2)) % 3
-    columns["colour"] = np.array(["red", "green", "blue"])[shifted]
-    columns["ill"] = np.where(kind == 2, "yes", "no")
-    return fc.Table.of(columns)
-
-
-TABLE = table()
 ROWS = TABLE.rows(np.arange(25))
 
 
@@ -279,26 +262,13 @@ def test_in_processes() -> None:
     np.testing.assert_allclose(there.score_samples(ROWS), here.score_samples(ROWS), atol=2 * CLOSE)
 
 
-def dying(party: str, tag: str) -> Engine:
-    """An engine in which a party breaks down before it sends that."""
-
-    def broken(payload: object) -> Any:
-        raise RuntimeError("the patient is called Quixote")
-
-    def run(programs: Any, kept: Kept | None = None) -> Outcome[Any]:
-        told = {"program": programs[party], "tag": tag, "change": broken}
-        return memory.run({**programs, party: Program(saying, told)}, kept)
-
-    return run
-
-
 @pytest.mark.parametrize("tag", ["agree/structure", "average/counts"])
 def test_a_lost_party_ends_it(tag: str) -> None:
     """And what others have learned is kept for another run, which deals anew."""
     model = PrivateForest(2, units=3, max_iter=5, random_state=1)
     federation = fc.split(TABLE, 3, seed=2)
     with pytest.raises(PartyLostError, match="party 2 failed") as lost:
-        model.fit(federation, engine=dying("party 2", tag))
+        model.fit(federation, engine=breaking("party 2", tag))
     assert ("resume=True" in str(lost.value)) == (tag == "average/counts")  # some work is kept
     model.fit(federation, resume=True)
     other = clone(model).fit(federation)

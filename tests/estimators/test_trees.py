@@ -14,24 +14,8 @@ from sklearn.base import clone
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.estimators.trees import TWO
-from tests.estimators.test_private_forest import dying
-
-
-def table(rows: int = 120, seed: int = 0, missing: float = 0.0) -> fc.Table:
-    """Booleans and categories of three that hang together, with gaps."""
-    rng = np.random.default_rng(seed)
-    kind = rng.integers(3, size=rows)
-    columns: dict[str, Any] = {
-        "colour": np.array(["red", "green", "blue"])[(kind + (rng.random(rows) < 0.2)) % 3],
-        "v0": rng.random(rows) < 0.2 + 0.3 * kind,
-        "v1": rng.random(rows) < 0.8 - 0.3 * kind,
-        "size": np.array(["s", "m", "l"])[(kind + (rng.random(rows) < 0.4)) % 3],
-        "v2": rng.random(rows) < 0.5,
-    }
-    found = fc.Table.of(columns)
-    values = found.values.copy()
-    values[rng.random(values.shape) < missing] = np.nan
-    return fc.Table(found.schema, values)
+from tests.estimators.tables import related as table
+from tests.methods.watched import breaking
 
 
 def assert_same(found: fc.ChowLiuTree, whole: fc.ChowLiuTree) -> None:
@@ -149,7 +133,7 @@ def test_a_lost_party_ends_it() -> None:
     model = fc.ChowLiuTree(summation=fc.Secret())
     parties = fc.split(table(), 3)
     with pytest.raises(PartyLostError, match=r"party 2 failed.*resume=True"):
-        model.fit(parties, engine=dying("party 2", "count/pairs/total"))
+        model.fit(parties, engine=breaking("party 2", "count/pairs/total"))
     assert "_state" not in vars(pickle.loads(pickle.dumps(model)))  # nor parties' counts with it
     assert_same(model.fit(parties, resume=True), fc.ChowLiuTree().fit(table()))
 

@@ -112,3 +112,16 @@ def keyed(engine: str) -> Engine:
         return engine_of(engine)(same, kept)
 
     return run
+
+
+def breaking(party: str, tag: str) -> Engine:
+    """An engine in which a party breaks down before it sends that."""
+
+    def broken(payload: object) -> Any:
+        raise RuntimeError("the patient is called Quixote")
+
+    def run(programs: Any, kept: Kept | None = None) -> Outcome[Any]:
+        told = {"program": programs[party], "tag": tag, "change": broken}
+        return memory.run({**programs, party: Program(saying, told)}, kept)
+
+    return run

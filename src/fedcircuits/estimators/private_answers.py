@@ -19,9 +19,9 @@ from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.methods.private_forest import query as private_query
-from fedcircuits.methods.private_forest.masks import Prepared, prepare
-from fedcircuits.methods.private_forest.model import Forest, Shares
-from fedcircuits.methods.private_forest.points import one_hot
+from fedcircuits.methods.private_forest.masks import MaskStore, prepare
+from fedcircuits.methods.private_forest.model import Forest, ModelShares
+from fedcircuits.methods.private_forest.query import one_hot
 from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.privacy.channels.sealing import sealed
@@ -36,10 +36,15 @@ class Holders:
     """The parties that hold a private forest: their shares, their masks, and how they are run."""
 
     def __init__(
-        self, forest: Forest, views: Mapping[str, Shares], run: Engine, seal: bool, ledger: Ledger
+        self,
+        forest: Forest,
+        views: Mapping[str, ModelShares],
+        run: Engine,
+        seal: bool,
+        ledger: Ledger,
     ) -> None:
         self.forest, self.views, self.run, self.ledger = forest, views, run, ledger
-        self.masks: dict[str, Prepared] = {name: Prepared([]) for name in views}
+        self.masks: dict[str, MaskStore] = {name: MaskStore([]) for name in views}
         self.asked: Counter[str] = Counter()  # rows by asker
         self.identities = {name: Identity.fresh() for name in views} if seal else None
         self.members = next(iter(views.values())).members

@@ -22,13 +22,19 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.methods.private_forest import training as private_forest
 from fedcircuits.methods.private_forest.agreement import same_variables
-from fedcircuits.methods.private_forest.forests import LeafChoice, Shape, Weighting, sum_weights
-from fedcircuits.methods.private_forest.model import Forest, Shares
-from fedcircuits.methods.private_forest.opening import opening
-from fedcircuits.methods.private_forest.training import Combine, Plan, Trained
+from fedcircuits.methods.private_forest.model import Forest, ModelShares
+from fedcircuits.methods.private_forest.parameters import opening
+from fedcircuits.methods.private_forest.structures import (
+    ForestShape,
+    LeafChoice,
+    Weighting,
+    sum_weights,
+)
+from fedcircuits.methods.private_forest.training import Combine, ForestPlan, TrainedForest
 from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.privacy.operations.truncation import MASKED
+from fedcircuits.privacy.secure_sum import secret_sums
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.privacy.sharing.randomness import fresh_key
 
@@ -73,7 +79,7 @@ class PrivateForest(Model):
     """
 
     forest_: Forest  # the public graph
-    views_: dict[str, Shares]  # what every party holds
+    views_: dict[str, ModelShares]  # what every party holds
     ledger_: Ledger  # of training
     queries_: Ledger  # of questions since
     total_: int | None  # number of all rows, where parties know it
@@ -145,11 +151,11 @@ class PrivateForest(Model):
         self._keep(run)
         return self
 
-    def _plan(self, state: State) -> Plan:
+    def _plan(self, state: State) -> ForestPlan:
         self._check_numbers()
-        shape = Shape(self.structures, self.depth, self.repetitions, self.units, self.leaf)
+        shape = ForestShape(self.structures, self.depth, self.repetitions, self.units, self.leaf)
         seed = state.seed if self.random_state is None else self.random_state
-        return Plan(
+        return ForestPlan(
             shape, self.combine, self.weighting, self.threshold, bool(self.public_total),
             int(self.together), float(self.validation), int(self.max_iter), float(self.tol),
             bool(self.marginals), int(seed), secrets.token_hex(8),
@@ -171,16 +177,21 @@ class PrivateForest(Model):
             if not isinstance(part, int | float | np.number) or not part >= 0:
                 raise FederationError(f"{expected}, got {part!r}")
 
-    def _programs(self, federation: Federation, plan: Plan) -> Mapping[str, Program[Trained]]:
+    def _programs(
+        self, federation: Federation, plan: ForestPlan
+    ) -> Mapping[str, Program[TrainedForest]]:
         told = {"members": federation.names, "plan": plan}
-        programs: dict[str, Program[Trained]] = {
-            p.name: Program(private_forest.member, {"party": p, **told, "key": fresh_key()})
+        programs: dict[str, Program[TrainedForest]] = {
+            p.name: Program(
+                private_forest.member,
+                {"party": p, **told, "summation": secret_sums(fresh_key()), "key": fresh_key()},
+            )
             for p in federation
         }
         fresh = {name: Identity.fresh() for name in programs} if self.sealed else None
         return covered(programs, fresh)
 
-    def _keep(self, run: Run[Trained]) -> None:
+    def _keep(self, run: Run[TrainedForest]) -> None:
         first = run.results[run.federation.names[0]]
         self.forest_, self.circuit_ = first.forest, first.forest.circuit
         self.views_ = {n: run.results[n].shares for n in run.federation.names}

@@ -12,7 +12,6 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.wire import decode
 from fedcircuits.learning.spn.independence import OneHot, pair_tables
 from fedcircuits.methods.chow_liu import training as summed_counts
 from fedcircuits.privacy.arithmetic.field import FIELD
@@ -21,9 +20,8 @@ from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_protocol
-from tests.estimators.test_trees import table
-from tests.methods.private_forest.test_query import dying, flipped
-from tests.methods.watched import saying
+from tests.estimators.tables import related as table
+from tests.methods.watched import dying, flipped, read, saying
 from tests.privacy.parties import key, messages, names
 
 
@@ -55,7 +53,7 @@ def test_opened_is_the_sum_and_nothing_else(count: int) -> None:
     shares = []
     for me in names(count):
         [data, *_] = [m.data for m in sent[me] if m.tag == "count/pairs/total"]
-        payload: Any = decode(data)
+        payload = read(data)["data"]
         shares.append(FIELD.unpacked(payload.reshape(-1), payload.shape[:-1]))
     found = reconstruct(FIELD, np.stack(shares), (count - 1) // 2, names(count))
     expected = sum(counts(table(30 + 7 * i, seed=i)) for i in range(count))

@@ -16,9 +16,9 @@ from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.methods.private_forest.dealing import bounded, dealt
-from fedcircuits.methods.private_forest.masks import Batch, Prepared, prepare
-from fedcircuits.methods.private_forest.model import Forest, Shares
+from fedcircuits.methods.private_forest.masks import MaskBatch, MaskStore, prepare
+from fedcircuits.methods.private_forest.model import Forest, ModelShares, bounded
+from fedcircuits.methods.private_forest.parameters import dealt, encoded
 from fedcircuits.methods.private_forest.query import outsider, party
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.tables.schema import Schema, Variable
@@ -120,7 +120,7 @@ def exact(forest: Forest, learned: Parameters, x: Array) -> Array:
 
 def deals(
     me: str, members: tuple[str, ...], key: bytes, forest: Forest, owners: Any, own: Any
-) -> Flow[Shares]:
+) -> Flow[ModelShares]:
     group = Group.of(me, members, key, "deal")
     return (yield from dealt(group, "deal/model", forest, RUN, owners, own))
 
@@ -144,7 +144,7 @@ def dealing(forest: Forest, learned: Parameters, count: int) -> Programs:
     }
 
 
-def preparing(forest: Forest, count: int, rows: int, label: str = "") -> Programs:
+def preparing(forest: Forest, count: int, rows: int, label: str = "", **chosen: int) -> Programs:
     members = names(count)
     return {
         me: Program(
@@ -156,6 +156,7 @@ def preparing(forest: Forest, count: int, rows: int, label: str = "") -> Program
                 "run": RUN,
                 "rows": rows,
                 "key": key(f"{me} prepares {label}"),
+                **chosen,
             },
         )
         for me in members
@@ -164,8 +165,8 @@ def preparing(forest: Forest, count: int, rows: int, label: str = "") -> Program
 
 def asking(
     forest: Forest,
-    shares: Mapping[str, Shares],
-    batches: Mapping[str, Batch],
+    shares: Mapping[str, ModelShares],
+    batches: Mapping[str, MaskBatch],
     x: Array,
     asker: str = ASKER,
     label: str = "",
@@ -197,15 +198,22 @@ def run(programs: Programs) -> Outcome[Any]:
     return outcome
 
 
-def held(forest: Forest, learned: Parameters, count: int) -> dict[str, Shares]:
+def held(forest: Forest, learned: Parameters, count: int) -> dict[str, ModelShares]:
     return run(dealing(forest, learned, count)).results
 
 
-def stores(forest: Forest, count: int, rows: int, label: str = "") -> dict[str, Prepared]:
-    return run(preparing(forest, count, rows, label)).results
+def known(forest: Forest, learned: Parameters, me: str, members: tuple[str, ...]) -> ModelShares:
+    """Shares of parameters that all parties know: polynomials of degree 0."""
+    return ModelShares(RUN, me, members, encoded(forest, learned, len(members)))
 
 
-def taken(prepared: Mapping[str, Prepared], rows: int) -> dict[str, Batch]:
+def stores(
+    forest: Forest, count: int, rows: int, label: str = "", **chosen: int
+) -> dict[str, MaskStore]:
+    return run(preparing(forest, count, rows, label, **chosen)).results
+
+
+def taken(prepared: Mapping[str, MaskStore], rows: int) -> dict[str, MaskBatch]:
     return {me: own.take(rows) for me, own in prepared.items()}
 
 

@@ -13,12 +13,12 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.wire import decode, encode
-from fedcircuits.methods.private_forest.forests import Shape
-from fedcircuits.methods.private_forest.training import Plan, Site
+from fedcircuits.methods.private_forest.structures import ForestShape
+from fedcircuits.methods.private_forest.training import ForestPlan, LocalTraining
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 from tests.methods.private_forest.asking import mixed
-from tests.methods.private_forest.forests import (
+from tests.methods.private_forest.learning import (
     SCHEMA,
     SMALL,
     parties,
@@ -37,9 +37,15 @@ def refused(made: dict[str, Program[Any]], said: str) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"shape": Shape(2, units=4)}, "shape"), ({"combine": "em"}, "combine"), ({"seed": 4}, "seed"),
-     ({"marginals": True}, "marginals"), ({"tol": 0.1}, "tol"), ({"run": "s"}, "run")],
-)  # fmt: skip
+    [
+        ({"shape": ForestShape(2, units=4)}, "shape"),
+        ({"combine": "em"}, "combine"),
+        ({"seed": 4}, "seed"),
+        ({"marginals": True}, "marginals"),
+        ({"tol": 0.1}, "tol"),
+        ({"run": "s"}, "run"),
+    ],
+)
 def test_other_settings(change: dict[str, Any], said: str) -> None:
     refused(programs(SMALL, party1=replace(SMALL, **change)), f"has {said} = ")
 
@@ -58,13 +64,13 @@ def test_other_versions(change: dict[str, Any], said: str) -> None:
 
 
 def test_other_structures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with another numpy, that draws other numbers from the same seed."""
-    made = Site.of
+    """As with a different numpy, which draws different numbers from the same seed."""
+    made = LocalTraining.of
 
-    def drawn(table: Table, plan: Plan, place: int, count: int) -> Site:
+    def drawn(table: Table, plan: ForestPlan, place: int, count: int) -> LocalTraining:
         return made(table, replace(plan, seed=plan.seed + (place == 1)), place, count)
 
-    monkeypatch.setattr(Site, "of", drawn)
+    monkeypatch.setattr(LocalTraining, "of", drawn)
     refused(programs(SMALL), "drawn other structures")
 
 
@@ -137,16 +143,17 @@ def test_thresholds_that_hold() -> None:
     replace(SMALL, threshold=1).check(5)
 
 
-def test_too_many_rows_for_a_secret_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedcircuits.methods.private_forest.average.ROWS", 7)
-    outcome = memory.run(programs(replace(SMALL, public_total=False)))
+def test_too_many_rows_for_a_secret_number() -> None:
+    outcome = memory.run(programs(replace(SMALL, public_total=False, row_bits=7)))
     assert "at most 42 at each of 3 parties" in str(next(iter(outcome.lost.values())))
     assert {e.phase for e in outcome.ledger} == {"agree"}
 
 
 def test_part_too_small_to_concatenate() -> None:
     """66 units of a party that has one of 2,000 rows: none could weigh 2^−16."""
-    made = programs(replace(SMALL, combine="concatenate", shape=Shape(3, units=66), max_iter=1))
+    made = programs(
+        replace(SMALL, combine="concatenate", shape=ForestShape(3, units=66), max_iter=1)
+    )
     every = parties(3, rows=1000)
     for party in every[1:]:
         made[party.name].arguments["party"] = party

@@ -15,34 +15,34 @@ from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.federation.flow import Program
-from fedcircuits.methods.private_forest.forests import Shape
 from fedcircuits.methods.private_forest.masks import prepare
 from fedcircuits.methods.private_forest.model import Forest
-from fedcircuits.methods.private_forest.opening import opening
-from fedcircuits.methods.private_forest.training import Plan
+from fedcircuits.methods.private_forest.parameters import opening
+from fedcircuits.methods.private_forest.structures import ForestShape
+from fedcircuits.methods.private_forest.training import ForestPlan
 from fedcircuits.tables.table import Table
 from tests.methods.private_forest.asking import RUN, booleans
-from tests.methods.private_forest.forests import (
+from tests.methods.private_forest.learning import (
     SMALL,
+    alone,
     close,
+    mean_by_use,
     opened,
     parameters,
     parties,
     programs,
     trained,
 )
-from tests.methods.private_forest.test_query import dying, flipped
-from tests.methods.private_forest.test_training import alone, mean_by_use
-from tests.methods.watched import saying
+from tests.methods.watched import dying, flipped, saying
 from tests.privacy.parties import key, messages, names
 
-TINY = replace(SMALL, shape=Shape(1, units=2), max_iter=1, validation=0.0)
-PLANS: dict[str, Plan] = {
+TINY = replace(SMALL, shape=ForestShape(1, units=2), max_iter=1, validation=0.0)
+PLANS: dict[str, ForestPlan] = {
     "average": TINY,
-    "average, deeper": replace(TINY, shape=Shape(1, depth=1, units=2)),
+    "average, deeper": replace(TINY, shape=ForestShape(1, depth=1, units=2)),
     "average, total secret": replace(TINY, public_total=False),  # more steps of logarithms
     "average, together": replace(TINY, together=1),
-    "concatenate": replace(TINY, shape=Shape(4, units=2), combine="concatenate"),
+    "concatenate": replace(TINY, shape=ForestShape(4, units=2), combine="concatenate"),
     "em": replace(TINY, combine="em"),
 }
 
@@ -148,7 +148,7 @@ def test_a_wrong_bit_is_caught_for_odd_numbers(what: str) -> None:
 def test_components_that_no_row_uses(value: float, public: bool) -> None:
     """All rows the same: use of a component may be nothing at every party, and is then divided by
     no zero."""
-    plan = replace(SMALL, shape=Shape(1, units=6), public_total=public, max_iter=30)
+    plan = replace(SMALL, shape=ForestShape(1, units=6), public_total=public, max_iter=30)
     every = programs(plan)
     for program in every.values():
         own = program.arguments["party"]

@@ -12,9 +12,8 @@ from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.engines import memory
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.wire import encode
-from fedcircuits.methods.private_forest import masks as private_masks
 from fedcircuits.methods.private_forest.model import Forest
-from fedcircuits.privacy.sharing.group import SHARE
+from fedcircuits.privacy.sharing.group import SHARE, Shares
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.testing import check_protocol
 from tests.methods.private_forest.asking import (
@@ -63,16 +62,15 @@ def test_what_is_taken_is_gone() -> None:
         prepared.take(1)
 
 
-def test_several_preparations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_preparations() -> None:
     """Rows made in groups, and more of them later; a query takes from one and the next."""
-    monkeypatch.setattr(private_masks, "ROOM", 700)  # two rows at a time
     learned, x = parameters(FOREST), points(booleans(3), 6)
-    outcome = run(preparing(FOREST, 3, 7))
+    outcome = run(preparing(FOREST, 3, 7, room=700))  # two rows at a time
     assert {e.tag for e in outcome.ledger if "masks" in e.tag} == {
         f"prepare/masks/{k}" for k in range(4)
     }
     prepared = outcome.results
-    for me, more in stores(FOREST, 3, 4, "more").items():
+    for me, more in stores(FOREST, 3, 4, "more", room=700).items():
         prepared[me].add(more)
         prepared[me].take(3)
     assert len(prepared["party1"]) == 8 and len(taken(prepared, 1)["party1"].spans) == 1
@@ -112,7 +110,7 @@ def test_what_crosses(count: int, levels: int) -> None:
     assert tags == {"prepare/masks/0": (most + 1) * (count - 1), **powers}
     each = rows * 2 * (16 + size) + 2 * rows * size + 16
     assert {e.bytes for e in outcome.ledger if e.tag == "prepare/masks/0"} == {
-        len(encode(np.zeros(each, np.uint8)))
+        len(encode(Shares(np.zeros(each, np.uint8))))
     }
     assert {e.reveals for e in outcome.ledger} == {SHARE}
 

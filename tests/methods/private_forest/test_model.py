@@ -1,4 +1,4 @@
-"""Public graphs, bounds that owners keep to, and shares of parameters."""
+"""Public graphs, and bounds that owners keep to."""
 
 from __future__ import annotations
 
@@ -14,31 +14,23 @@ from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import factorised, mixture_of_products
-from fedcircuits.engines import memory
 from fedcircuits.errors import ParameterError, StructureError
-from fedcircuits.federation.flow import Program
-from fedcircuits.methods.private_forest.dealing import bounded, check_bounds, known, table
-from fedcircuits.methods.private_forest.model import Forest
-from fedcircuits.privacy.arithmetic.field import FIELD
-from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
-from fedcircuits.privacy.sharing.group import SHARE
-from fedcircuits.privacy.sharing.shares import reconstruct
+from fedcircuits.methods.private_forest.model import (
+    Forest,
+    bounded,
+    check_bounds,
+    probabilities,
+)
 from fedcircuits.tables.schema import Schema
-from fedcircuits.testing import check_protocol
 from tests.methods.private_forest.asking import (
-    RUN,
     booleans,
     circuits,
-    dealing,
-    deals,
     held,
+    known,
     mixed,
     mixture,
     parameters,
-    run,
-    side_by_side,
 )
-from tests.privacy.parties import key, messages, names
 
 
 def test_regions_of_flat_forests() -> None:
@@ -114,19 +106,19 @@ def test_bounded_parameters_keep_to_the_bounds(seed: int, name: str, least: floa
         for k, p in own.items():
             assert np.allclose(again[n][k], p, rtol=1e-9, atol=0)
     for leaf in forest.circuit.leaves():
-        assert table(leaf, found).min() >= least * (1 - 1e-12)
+        assert probabilities(leaf, found).min() >= least * (1 - 1e-12)
 
 
 def test_what_is_beyond_the_bounds_is_not_shared() -> None:
     forest = Forest(mixture_of_products(booleans(4), 2))
     low = mixture(forest, np.full((2, 4), 1e-6), np.array([0.5, 0.5]))
     with pytest.raises(ParameterError, match=r"likelihood of 'component' is below 2\^−38"):
-        known(forest, low, RUN, "a", ("a", "b", "c"))
+        known(forest, low, "a", ("a", "b", "c"))
     rare = mixture(forest, np.full((2, 4), 0.5), np.array([1e-6, 1 - 1e-6]))
     with pytest.raises(ParameterError, match=r"a weight of 'root' is below 2\^−16"):
-        known(forest, rare, RUN, "a", ("a", "b", "c"))
+        known(forest, rare, "a", ("a", "b", "c"))
     for wrong in (low, rare):
-        known(forest, bounded(forest, wrong), RUN, "a", ("a", "b", "c"))
+        known(forest, bounded(forest, wrong), "a", ("a", "b", "c"))
 
 
 def test_smoothing_is_as_little_as_needed() -> None:
@@ -136,62 +128,6 @@ def test_smoothing_is_as_little_as_needed() -> None:
     assert np.array_equal(found[0], p[0])  # 33 bits, the bound is 38
     depth = -np.log2(np.minimum(found[1], 1 - found[1])).sum()
     assert 38 - 1e-6 < depth <= 38
-
-
-# ---------------------------------------------------------------------- dealing
-
-
-@pytest.mark.parametrize("name", ["flat", "depth 2"])
-@pytest.mark.parametrize("count", [3, 4])
-def test_dealt_parameters(name: str, count: int) -> None:
-    forest = Forest(circuits()[name])
-    learned = parameters(forest)
-    shares = held(forest, learned, count)
-    for node, secret in forest.secrets(count).items():
-        rows = np.stack([own.arrays[node] for own in shares.values()])
-        opened = reconstruct(secret.ring, rows, (count - 1) // 2, names(count))
-        found = FixedPoint(secret.fraction, 20, secret.ring).decode(opened)
-        own = forest.circuit[node]
-        plain = table(own, learned) if isinstance(own, Leaf) else learned[node]["weight"]
-        expected = np.log2(plain) if secret.log else plain
-        assert np.abs(found - expected).max() < 2.0**-secret.fraction
-
-
-def test_owners_deal_their_own_components() -> None:
-    """The sharing of one party's part does not depend on what it thinks of the others'."""
-    forest = Forest(side_by_side(booleans(3), (2, 1, 2)))
-    members, learned = names(3), parameters(Forest(side_by_side(booleans(3), (2, 1, 2))))
-    owners = {leaf.name: members[i] for i, leaf in enumerate(forest.circuit.leaves())}
-    made = {}
-    for i, me in enumerate(members):
-        name = f"{i}/component"
-        weight = np.full((1, 5), np.nan)
-        start = (0, 2, 3)[i]
-        stop = start + forest.circuit.units[name]
-        weight[:, start:stop] = learned["root"]["weight"][:, start:stop]
-        own = Parameters({name: learned[name], "root": {"weight": weight}})
-        given_ = {"me": me, "members": members, "key": key(me), "forest": forest}
-        made[me] = Program(deals, {**given_, "owners": owners, "own": own})
-    outcome = run(made)
-    rows = np.stack([own.arrays["root"] for own in outcome.results.values()])
-    opened = FixedPoint(36, 20).decode(reconstruct(FIELD, rows, 1, members))
-    assert np.allclose(opened, np.log2(learned["root"]["weight"]), atol=1e-10)
-    assert len(outcome.ledger) == 6 and {e.reveals for e in outcome.ledger} == {SHARE}
-    check_protocol(made, run=memory.run)
-
-
-def test_plain_parameters_never_cross() -> None:
-    forest = Forest(mixture_of_products(booleans(6), 3))
-    learned = parameters(forest)
-    _, sent = messages(dealing(forest, learned, 3))
-    data = b"".join(m.data for own in sent.values() for m in own)
-    assert len(sent["party0"]) == 2
-    for secret in known(forest, learned, RUN, "party0", names(3)).arrays.values():
-        for element in secret.reshape(-1, 2):
-            assert FIELD.packed(element[None]).tobytes()[:8] not in data
-    for own in learned.values.values():
-        for values in own.values():
-            assert all(v.tobytes() not in data for v in np.concatenate([values, np.log2(values)]))
 
 
 def test_shares_of_another_model_are_refused() -> None:

@@ -16,9 +16,8 @@ from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import QueryError
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.methods.private_forest import points as private_points
 from fedcircuits.methods.private_forest.model import Forest
-from fedcircuits.methods.private_forest.points import one_hot
+from fedcircuits.methods.private_forest.query import commitment, one_hot, point_parts
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.group import Group, Lot, exchange
@@ -84,7 +83,7 @@ def cheats(
 ) -> Flow[Any]:
     """Deals what it likes, and waits for the answer."""
     group = Group.of(ASKER, members, key, "query")
-    parts = change(private_points._parts(group, bits))
+    parts = change(point_parts(group, bits))
     lots = [Lot(FIELD, own.shape[:-1]) for own in parts[members[0]]]
     yield from exchange(group, "query/points", parts, (), lots)
     ring = forest.ring(len(members))
@@ -114,7 +113,7 @@ def honest(forest: Forest, rows: int = 3) -> Elements:
 
 def committed(parts: Parts) -> Parts:
     """With commitments to what is dealt."""
-    each = [private_points._commitment(i, p[0], p[1]) for i, p in enumerate(parts.values())]
+    each = [commitment(i, p[0], p[1]) for i, p in enumerate(parts.values())]
     return {me: [bits, hidden, np.stack(each)] for me, (bits, hidden, _) in parts.items()}
 
 
@@ -186,7 +185,9 @@ def test_other_shares_than_committed_to() -> None:
         return parts
 
     outcome = refused(FOREST, 3, honest(FOREST), change)
-    assert f"{ASKER} has committed to other shares than party1" in str(outcome.lost["party1"])
+    assert "field 'commitments': they are not to the shares that party1 got" in str(
+        outcome.lost["party1"]
+    )
 
 
 def test_two_lists_of_commitments() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +14,15 @@ from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.engines import memory
 from fedcircuits.errors import QueryError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, Program, Send
-from fedcircuits.federation.wire import decode, encode
-from fedcircuits.methods.private_forest.dealing import bounded, known
-from fedcircuits.methods.private_forest.model import Forest, Shares
-from fedcircuits.methods.private_forest.points import CHECK
-from fedcircuits.methods.private_forest.query import LIKELIHOOD, joint_points, posterior
+from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.federation.wire import encode
+from fedcircuits.methods.private_forest.model import Forest, ModelShares, bounded
+from fedcircuits.methods.private_forest.query import CHECK, LIKELIHOOD, joint_points, posterior
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.operations.secure_log import Logarithm, logs_of
 from fedcircuits.privacy.operations.truncation import MASKED
-from fedcircuits.privacy.sharing.group import SHARE, Group
+from fedcircuits.privacy.sharing.group import SHARE, Group, Shares
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.privacy.sharing.sharing import summed
 from fedcircuits.testing import check_protocol
@@ -39,6 +36,7 @@ from tests.methods.private_forest.asking import (
     circuits,
     exact,
     held,
+    known,
     mixed,
     mixture,
     parameters,
@@ -48,7 +46,7 @@ from tests.methods.private_forest.asking import (
     stores,
     taken,
 )
-from tests.methods.watched import saying
+from tests.methods.watched import dying, flipped, read, saying
 from tests.privacy.parties import answers, key, messages, names
 
 FOREST = Forest(mixture_of_products(booleans(4), 3))
@@ -149,20 +147,20 @@ def test_posterior_of_a_class() -> None:
 def test_parameters_that_all_know() -> None:
     """Each party's share is the parameter itself; points are hidden all the same."""
     learned, x = parameters(FOREST), points(booleans(4), 3)
-    shares = {me: known(FOREST, learned, RUN, me, names(3)) for me in names(3)}
+    shares = {me: known(FOREST, learned, me, names(3)) for me in names(3)}
     made = asking(FOREST, shares, taken(stores(FOREST, 3, 3), 3), x)
     assert np.abs(run(made).results[ASKER] - exact(FOREST, learned, x)).max() < CLOSE
 
 
 def averages(me: str, members: tuple[str, ...], key: bytes, own: Any, forest: Forest) -> Flow[Any]:
-    """Shares of logarithms of the parties' mean parameters."""
+    """ModelShares of logarithms of the parties' mean parameters."""
     logarithm = Logarithm(len(members), 16)
     group = Group.of(me, members, key, "average").over(logarithm.ring)
     point, arrays = FixedPoint(logarithm.precision, 1, logarithm.ring), {}
     for name, plain in own.items():
         mean = yield from summed(group, f"mean/{name}", point.encode(plain / len(members)))
         arrays[name] = yield from logs_of(group, f"log/{name}", mean, logarithm)
-    found = Shares(RUN, me, members, arrays)
+    found = ModelShares(RUN, me, members, arrays)
     found.check(forest)
     return found
 
@@ -202,7 +200,7 @@ def test_rounds_messages_and_bytes(count: int, asker: str) -> None:
         "query/root": (others, (rows, size)),
     }
     assert found == {
-        tag: [len(encode(np.zeros(shape, np.uint8)))] * number
+        tag: [len(encode(Shares(np.zeros(shape, np.uint8))))] * number
         for tag, (number, shape) in shapes.items()
     }
 
@@ -229,7 +227,7 @@ def opened(made: dict[str, Any], tag: str, ring: Any, degree: int) -> list[int]:
     rows = []
     for me in names(3):
         [data, *_] = [m.data for m in sent[me] if m.tag == tag]
-        payload: Any = decode(data)
+        payload = read(data)["data"]
         rows.append(ring.unpacked(payload.reshape(-1), payload.shape[:-1]))
     return [
         int(v) for v in ring.integers(reconstruct(ring, np.stack(rows), degree, names(3))).ravel()
@@ -264,21 +262,6 @@ def test_components_cannot_be_read_in_the_answer() -> None:
 # ---------------------------------------------------------------------- losses and wrong shares
 
 
-def dying(program: Program[Any], tag: str, after: int) -> Flow[Any]:
-    """Fails when it has sent so many messages under a tag and would send another."""
-    flow, reply, sent = program.start(), None, 0
-    while True:
-        try:
-            effect = flow.send(reply)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(effect, Send) and effect.tag == tag:
-            if sent == after:
-                raise RuntimeError("killed")
-            sent += 1
-        reply = yield effect
-
-
 @pytest.mark.parametrize("tag", TAGS)
 @pytest.mark.parametrize("count", [3, 4])
 def test_a_party_killed_in_every_round(tag: str, count: int) -> None:
@@ -300,15 +283,6 @@ def test_a_party_killed_in_every_round(tag: str, count: int) -> None:
                 assert blamed == victim, f"{me}: {error}"
 
 
-def flipped(at: int, bit: int) -> Callable[[Any], Any]:
-    def change(payload: Any) -> Any:
-        changed = np.array(payload)
-        changed.reshape(-1)[at] ^= 1 << bit
-        return changed
-
-    return change
-
-
 @pytest.mark.parametrize(("tag", "who"), [("query/exponents", "party0"), ("query/root", ASKER)])
 @pytest.mark.parametrize("at", [0, 8, 15])
 def test_a_flipped_share_is_caught_for_even_numbers(tag: str, who: str, at: int) -> None:
@@ -327,7 +301,7 @@ def test_numbers_that_are_no_likelihood(tag: str) -> None:
     size = (4, FOREST.ring(3).bytes) if tag == "query/root" else (4, 3, 16)
     noise = np.random.default_rng(0).integers(0, 256, size, np.uint8)
     noise[..., -1] = 0
-    told = {"program": made["party1"], "tag": tag, "change": lambda _: noise}
+    told = {"program": made["party1"], "tag": tag, "change": lambda _: {"data": noise}}
     outcome = memory.run({**made, "party1": Program(saying, told)})
     assert ASKER not in outcome.results
     assert "is no likelihood" in str(outcome.lost[ASKER])
@@ -367,7 +341,7 @@ def test_another_number_of_points_is_refused() -> None:
     made = ready(FOREST, parameters(FOREST), 3, points(booleans(4), 3))
     made[ASKER].arguments["points"] = points(booleans(4), 2)
     outcome = memory.run(made)
-    assert not outcome.results and "expected bytes of shares" in str(outcome.lost["party0"])
+    assert not outcome.results and f"{ASKER} sent 'query/points'" in str(outcome.lost["party0"])
 
 
 def test_laws_of_protocols() -> None:

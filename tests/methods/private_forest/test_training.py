@@ -8,35 +8,32 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
-from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.engines import memory
-from fedcircuits.engines.outcome import Outcome
 from fedcircuits.learning.batches import InMemory
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood
-from fedcircuits.methods.private_forest.average import LEAF, USED, logarithm
-from fedcircuits.methods.private_forest.dealing import bounded, table
-from fedcircuits.methods.private_forest.forests import (
+from fedcircuits.methods.private_forest.parameters import bounded, logarithm
+from fedcircuits.methods.private_forest.structures import (
     RULES,
-    Shape,
+    ForestShape,
     joined,
     joined_parameters,
-    learned,
+    learned_alone,
     structure_weights,
-    usage,
 )
-from fedcircuits.methods.private_forest.training import Plan, Site, Trained
+from fedcircuits.methods.private_forest.training import ForestPlan, LocalTraining, TrainedForest
 from fedcircuits.privacy.operations.truncation import MASKED
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_protocol
-from tests.methods.private_forest.forests import (
+from tests.methods.private_forest.learning import (
     DEEP,
     FLAT,
     OPEN,
     SMALL,
+    alone,
     close,
+    mean_by_use,
     parameters,
     parties,
     programs,
@@ -47,51 +44,11 @@ from tests.privacy.parties import by_round, key, messages
 # ---------------------------------------------------------------------- the same as in the clear
 
 
-def alone(
-    plan: Plan, count: int, starts: list[Parameters] | None = None
-) -> list[tuple[Site, Parameters]]:
-    """What every party learns on its own."""
-    found = []
-    for i, party in enumerate(parties(count)):
-        site = Site.of(party.table, plan, i, count)
-        own = [
-            learned(c, s, site.rows, site.held, plan.schedule)
-            for c, s in zip(site.circuits, starts or site.starts, strict=True)
-        ]
-        weights = structure_weights(np.array([v for _, v in own]), plan.weighting)
-        found.append((site, joined_parameters(site.circuits, [p for p, _ in own], weights)))
-    return found
-
-
-def mean_by_use(outcome: Outcome[Trained], every: list[tuple[Site, Parameters]]) -> Parameters:
-    """Parameters averaged by how often parties use them, by hand."""
-    forest = outcome.results["party0"].forest
-    own = [(s.size, bounded(forest, p, 2.0**-LEAF)) for s, p in every]
-    values: dict[str, dict[str, Any]] = {}
-    for node in forest.circuit.nodes:
-        if not isinstance(node, Leaf | Sum):
-            continue
-        above, below = 0.0, 0.0
-        for rows, p in own:
-            used = rows * np.maximum(usage(forest.circuit, p)[node.name], 2.0**-USED)
-            plain = table(node, p) if isinstance(node, Leaf) else p[node.name][WEIGHT]
-            above = above + (used * plain.T).T
-            below = below + used
-        mean = (above.T / below).T
-        if isinstance(node, Sum):
-            values[node.name] = {WEIGHT: mean}
-        else:
-            values[node.name] = {
-                "probability": mean[..., 1] if node.family == "bernoulli" else mean
-            }
-    return Parameters(values)
-
-
 @pytest.mark.parametrize(
     ("count", "shape", "public"),
     [(3, FLAT, False), (4, DEEP, True), (5, FLAT, True)],
 )
-def test_average_is_the_mean_by_use(count: int, shape: Shape, public: bool) -> None:
+def test_average_is_the_mean_by_use(count: int, shape: ForestShape, public: bool) -> None:
     plan = replace(SMALL, shape=shape, public_total=public)
     outcome = trained(plan, count)
     found = parameters(outcome)
@@ -102,7 +59,7 @@ def test_average_is_the_mean_by_use(count: int, shape: Shape, public: bool) -> N
 
 
 @pytest.mark.parametrize("shape", [FLAT, DEEP])
-def test_concatenate_is_the_mixture_of_parties(shape: Shape) -> None:
+def test_concatenate_is_the_mixture_of_parties(shape: ForestShape) -> None:
     """Each with its part of all rows; 6 weights or fewer in all, as the forest would have."""
     plan = replace(SMALL, shape=shape, combine="concatenate")
     outcome = trained(plan)
@@ -111,8 +68,10 @@ def test_concatenate_is_the_mixture_of_parties(shape: Shape) -> None:
     x = np.concatenate([p.table.values for p in parties(3)])
     expected, total = np.full(len(x), -np.inf), len(x)
     for i, party in enumerate(parties(3)):
-        site = Site.of(party.table, plan, i, 3)
-        own, _ = learned(site.circuits[i], site.starts[i], site.rows, site.held, plan.schedule)
+        site = LocalTraining.of(party.table, plan, i, 3)
+        own, _ = learned_alone(
+            site.circuits[i], site.starts[i], site.rows, site.held, plan.schedule
+        )
         share = np.log(len(party.table) / total)
         likelihood = Distribution(site.circuits[i], own).log_likelihood(x)
         expected = np.logaddexp(expected, share + likelihood)
@@ -120,13 +79,13 @@ def test_concatenate_is_the_mixture_of_parties(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("shape", [FLAT, DEEP])
-def test_em_is_that_of_all_rows(shape: Shape) -> None:
+def test_em_is_that_of_all_rows(shape: ForestShape) -> None:
     plan = replace(SMALL, shape=shape, combine="em", validation=0.0, max_iter=4, tol=-1e9)
     outcome = trained(plan)
     forest = outcome.results["party0"].forest
     every = parties(3)
     rows = np.concatenate([p.table.values for p in every])
-    site = Site.of(every[0].table, plan, 0, 3)
+    site = LocalTraining.of(every[0].table, plan, 0, 3)
     schedule = EMSchedule(epochs=4, tolerance=-1e9)
     own = [
         maximise_likelihood(c, s, InMemory(rows), schedule=schedule, rules=RULES)
@@ -173,15 +132,15 @@ def test_same_start_makes_components_alike() -> None:
 @pytest.mark.parametrize(
     ("count", "shape", "more"), [(3, FLAT, 1), (3, DEEP, 1 + 4 + 1), (5, FLAT, 2)]
 )
-def test_rounds_of_average(count: int, shape: Shape, more: int) -> None:
+def test_rounds_of_average(count: int, shape: ForestShape, more: int) -> None:
     """As the head of the protocol says, with more = ⌈log2(t + 1)⌉ where flat; a tag is a round."""
     outcome = trained(replace(SMALL, shape=shape, max_iter=1), count)
-    logs = logarithm(outcome.results["party0"].forest, count, 1).rounds
+    logs = logarithm(outcome.results["party0"].forest, count, 0).rounds
     assert len(by_round(outcome)) == 2 + 2 + 1 + logs + 2 + more
 
 
 def test_rounds() -> None:
-    def rounds(plan: Plan) -> int:
+    def rounds(plan: ForestPlan) -> int:
         return len(by_round(trained(plan)))
 
     assert rounds(replace(SMALL, combine="concatenate", max_iter=1)) == 5
@@ -202,7 +161,7 @@ def test_what_parties_learn() -> None:
     """Of parameters nothing but where all learn together; numbers of rows by their sum alone."""
     total = "the sum of numbers of rows"
 
-    def told(plan: Plan) -> set[str]:
+    def told(plan: ForestPlan) -> set[str]:
         return {e.reveals for e in trained(replace(plan, max_iter=1)).ledger} - {SHARE, MASKED}
 
     assert told(SMALL) == told(replace(SMALL, combine="concatenate")) == {*OPEN, total}
@@ -226,7 +185,7 @@ def test_views_are_shares(combine: Any) -> None:
         other = second.results[me].shares
         for name, shares in own.shares.arrays.items():
             assert (shares != other.arrays[name]).any(axis=-1).all()
-            sizes = own.forest.secrets(3)[name].ring.integers(shares)
+            sizes = own.forest.layouts(3)[name].ring.integers(shares)
             assert max(map(int, sizes.reshape(-1))).bit_length() > 115  # none is a parameter
 
 
@@ -246,7 +205,7 @@ def test_other_rows_same_messages() -> None:
 # ---------------------------------------------------------------------- the contract
 
 
-def same(a: Trained, b: Trained) -> bool:
+def same(a: TrainedForest, b: TrainedForest) -> bool:
     arrays = b.shares.arrays
     return (a.forest, a.total, a.history) == (b.forest, b.total, b.history) and all(
         np.array_equal(own, arrays[n]) for n, own in a.shares.arrays.items()
@@ -261,6 +220,6 @@ def same(a: Trained, b: Trained) -> bool:
         replace(SMALL, combine="em", max_iter=2),
     ],
 )
-def test_contract(plan: Plan) -> None:
+def test_contract(plan: ForestPlan) -> None:
     """Processes, replay, kept work, losses at first, middle and last message."""
     check_protocol(lambda: programs(plan), equal=same)

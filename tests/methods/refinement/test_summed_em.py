@@ -21,9 +21,8 @@ from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.testing import check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table
 from tests.federation.cases import three_columns as three
-from tests.methods.private_forest.test_query import dying, flipped
 from tests.methods.refinement.test_network_em import views
-from tests.methods.watched import Watched
+from tests.methods.watched import Watched, dying, flipped
 from tests.privacy.parties import key
 
 ROWS = fc.Table(mixed_table().schema, gaps())

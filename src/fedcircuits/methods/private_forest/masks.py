@@ -1,4 +1,4 @@
-"""What private inference needs and no data goes into: made ahead, used once.
+"""Masks for private inference, which no data goes into: made ahead, used once.
 
 For every row and every exponent of a forest a mask r and shares of 2^(−r) (masked_powers.py); for
 every row a factor R = 2^shift + ρ and an addend that drown the root's lower bits, in which single
@@ -7,7 +7,7 @@ components could be read. Each of the first t + 1 parties contributes to all of 
     prepare/masks/k      contributor → party: shares of its masks, powers, noise; its part of a name
     prepare/powers/k/…   party → party: shares of products of powers, ⌈log2(t + 1)⌉ rounds
 
-Any t parties learn nothing. Rows are made in groups of a size that memory holds.
+Any t parties learn nothing. Rows are made in groups of a size that fits into memory.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Flow
-from fedcircuits.methods.private_forest.model import Forest, Scale
+from fedcircuits.methods.private_forest.model import Forest, ValueScale
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.masked_powers import (
@@ -33,12 +34,13 @@ from fedcircuits.privacy.operations.masked_powers import (
 from fedcircuits.privacy.sharing.group import Group, Lot
 
 ROOM = 1 << 26  # bytes that a contributor deals at once
+ARRAYS = ("covers", "inverses", "factors", "floods")
 Span = tuple[str, int, int]  # the name of a preparation, and which of its rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Masks of some rows, for one query: ``prepared.take(10)``."""
+class MaskBatch:
+    """Masks of some rows, for one query: ``store.take(10)``."""
 
     run: str
     spans: tuple[Span, ...]
@@ -56,6 +58,15 @@ class Batch:
         """The same at all parties that hold masks of the same rows."""
         return sha256(repr((self.run, self.spans)).encode()).digest()
 
+    def check(self, forest: Forest, run: str, members: int) -> None:
+        """ProtocolError unless these masks were made for this model."""
+        expected = (len(self), forest.exponents, forest.ring(members).limbs)
+        if self.run != run or self.inverses.shape != expected:
+            raise ProtocolError(
+                f"masks {self.inverses.shape} were made for the model of {self.run!r}, that of "
+                f"{run!r} takes {expected}: prepare for this model"
+            )
+
     def spend(self, query: bytes) -> None:
         """ProtocolError if another query has had these masks: the difference would show."""
         if self.used.setdefault("by", query) != query:
@@ -64,107 +75,102 @@ class Batch:
                 "take others from what is prepared"
             )
 
-    def rows(self, start: int, stop: int) -> Batch:
-        """Some of them; of one preparation only."""
+    def rows(self, start: int, stop: int) -> MaskBatch:
+        """Some of its rows; the batch must come from one preparation."""
         [(name, first, _)] = self.spans
-        own = slice(start, stop)
-        return Batch(
-            self.run,
-            ((name, first + start, first + stop),),
-            self.covers[own],
-            self.inverses[own],
-            self.factors[own],
-            self.floods[own],
-        )
+        arrays = {a: getattr(self, a)[start:stop] for a in ARRAYS}
+        return MaskBatch(self.run, ((name, first + start, first + stop),), **arrays)
+
+    @classmethod
+    def joined(cls, batches: Sequence[MaskBatch]) -> MaskBatch:
+        spans = tuple(span for b in batches for span in b.spans)
+        arrays: dict[str, Any] = {
+            a: np.concatenate([getattr(b, a) for b in batches]) for a in ARRAYS
+        }
+        return cls(batches[0].run, spans, **arrays)
 
 
 @dataclass(slots=True, eq=False)
-class Prepared:
-    """A party's store of masks; those that are taken are gone, whatever becomes of the query."""
+class MaskStore:
+    """A party's masks; those that are taken are gone, whatever becomes of the query."""
 
-    lots: list[Batch]
+    lots: list[MaskBatch]
     taken: int = field(default=0, compare=False)  # of the first lot
 
     def __len__(self) -> int:
-        """Rows that are left."""
+        """How many rows are left."""
         return sum(map(len, self.lots)) - self.taken
 
-    def add(self, more: Prepared) -> None:
-        """What was prepared later, behind this."""
+    def add(self, more: MaskStore) -> None:
+        """Append what was prepared later."""
         self.lots += more.lots
         more.lots = []
 
-    def take(self, rows: int) -> Batch:
+    def take(self, rows: int) -> MaskBatch:
         """Masks for one query; all parties must take as many, in the same order."""
         if not 0 < rows <= len(self):
             raise ProtocolError(
                 f"masks for {rows:,} rows are asked for and {len(self):,} are left: prepare more "
                 "of them, none is used twice"
             )
-        found: list[Batch] = []
+        batches: list[MaskBatch] = []
         while rows:
             lot = self.lots[0]
             stop = min(self.taken + rows, len(lot))
-            found.append(lot.rows(self.taken, stop))
+            batches.append(lot.rows(self.taken, stop))
             rows, self.taken = rows - (stop - self.taken), stop
             if stop == len(lot):
                 self.lots, self.taken = self.lots[1:], 0
-        return _joined(found)
-
-
-def _joined(batches: Sequence[Batch]) -> Batch:
-    spans = tuple(span for b in batches for span in b.spans)
-    return Batch(
-        batches[0].run,
-        spans,
-        np.concatenate([b.covers for b in batches]),
-        np.concatenate([b.inverses for b in batches]),
-        np.concatenate([b.factors for b in batches]),
-        np.concatenate([b.floods for b in batches]),
-    )
+        return MaskBatch.joined(batches)
 
 
 # ---------------------------------------------------------------------- making them
 
 
 def prepare(
-    me: str, members: tuple[str, ...], forest: Forest, run: str, rows: int, key: bytes
-) -> Flow[Prepared]:
-    """Masks for so many rows of the model of a run; ``key``: fresh, of this party for this call."""
+    me: str,
+    members: tuple[str, ...],
+    forest: Forest,
+    run: str,
+    rows: int,
+    key: bytes,
+    room: int = ROOM,
+) -> Flow[MaskStore]:
+    """Masks for so many rows of the model of a run.
+
+    key    fresh, of this party for this call
+    room   bytes that a contributor deals at once
+    """
     group = Group.of(me, members, key, f"prepare/{run}")
     scale = forest.scale(len(members))
-    size = forest.exponents * scale.ring.limbs * 8 * len(members)
-    step = max(1, ROOM // size)
+    step = max(1, room // (forest.exponents * scale.ring.limbs * 8 * len(members)))
     lots = []
     for k, start in enumerate(range(0, rows, step)):
         count = min(step, rows - start)
-        lots.append((yield from _made(group, str(k), forest, scale, run, count)))
-    return Prepared(lots)
+        lots.append((yield from _batch(group, str(k), forest, scale, run, count)))
+    return MaskStore(lots)
 
 
-def _made(group: Group, tag: str, forest: Forest, scale: Scale, run: str, rows: int) -> Flow[Batch]:
+def _batch(
+    group: Group, tag: str, forest: Forest, scale: ValueScale, run: str, rows: int
+) -> Flow[MaskBatch]:
     ring = scale.ring
-    dealt = power_masks(group, ring, (rows, forest.exponents))
-    dealt += _noise(group, scale, rows)
-    found = yield from contributed(group, f"prepare/masks/{tag}", dealt)
-    covers, powers, noise, floods, names = found
+    parts = [*power_masks(group, ring, (rows, forest.exponents)), *_noise(group, scale, rows)]
+    shares = yield from contributed(group, f"prepare/masks/{tag}", parts)
+    covers, powers, noise, floods, names = shares
     inverses = yield from multiplied(group.over(ring), f"prepare/powers/{tag}", powers)
     factors = ring.add(ring.sum(noise), ring.elements(1 << scale.shift))
-    name = f"{int(FIELD.integers(FIELD.sum(names))[0]):032x}"
-    return Batch(run, ((name, 0, rows),), FIELD.sum(covers), inverses, factors, ring.sum(floods))
+    span = (f"{int(FIELD.integers(FIELD.sum(names))[0]):032x}", 0, rows)
+    return MaskBatch(run, (span,), FIELD.sum(covers), inverses, factors, ring.sum(floods))
 
 
-def _noise(group: Group, scale: Scale, rows: int) -> list[Dealt]:
+def _noise(group: Group, scale: ValueScale, rows: int) -> list[Dealt]:
     """ρ_i at degree t, the addend at 2t, and a public random number: parts of a name, degree 0."""
     ring, level = scale.ring, group.threshold
-    drawn: dict[str, Elements] = {}
+    factor = flood = name = None
     if group.me in contributors(group):
-        drawn["factor"] = ring.reduced(group.stream.bits((rows,), scale.noise))
-        drawn["flood"] = ring.reduced(group.stream.bits((rows,), scale.flood))
-        drawn["name"] = group.stream.elements(FIELD, (1,))
-    each = Lot(ring, (rows,))
-    return [
-        (each, level, drawn.get("factor")),
-        (each, 2 * level, drawn.get("flood")),
-        (Lot(FIELD, (1,)), 0, drawn.get("name")),
-    ]
+        factor = ring.reduced(group.stream.bits((rows,), scale.noise))
+        flood = ring.reduced(group.stream.bits((rows,), scale.flood))
+        name = group.stream.elements(FIELD, (1,))
+    per_row = Lot(ring, (rows,))
+    return [(per_row, level, factor), (per_row, 2 * level, flood), (Lot(FIELD, (1,)), 0, name)]

@@ -9,15 +9,15 @@ products. In a *flat* forest every child of the root is a region. Secret are
     the root, if flat   log2 of its weights (1, inputs), over the field with 36 fractional bits
     any other sum       its weights (units, inputs), over ``forest.ring(parties)`` with 40
 
-as shares of degree t = ⌊(N − 1)/2⌋. How far a log-value may go down is public and follows from the
-numbers of variables and codes alone; owners keep to it before anything is shared:
+as shares of degree t = ⌊(N − 1)/2⌋. How small a value may be is public and follows from the numbers
+of variables and codes alone; owners keep to it before anything is shared (``bounded``):
 
-    region   Σ_v min log2 p_v ≥ −``bound``: 9.5 bits a variable, log2(codes) + 5 if that is more
+    region   Σ_v min log2 p_v ≥ −``bound``: 9.5 bits per variable, log2(codes) + 5 if that is more
     weight   log2 w ≥ −16
 
-log and min are concave, so averages of parameters that keep to it do so too. Then values on shares
-never vanish and never overflow: a node of the circuit is a whole number below 2^scale, and the root
-at least 2^(scale − low) (``Scale``).
+log and min are concave, so averages of parameters that keep to the bounds do so too. Then values on
+shares never vanish and never overflow: the value of a node is a whole number below 2^scale, and the
+root is at least 2^(scale − low) (``ValueScale``).
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ from math import ceil, log2
 import numpy as np
 
 from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Product, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import ParameterError, StructureError
+from fedcircuits.leaves.bernoulli import LEAST
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_prime
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.exponents import FRACTION, MANTISSA
@@ -38,16 +41,19 @@ from fedcircuits.privacy.operations.truncation import HIDING
 from fedcircuits.privacy.sharing.shares import threshold
 
 FAMILIES = ("bernoulli", "categorical")
+PROBABILITY = "probability"  # the parameter of both families
 VARIABLE_BITS, CODE_BITS = 9.5, 5  # a variable's part of a bound; beyond log2 of its codes
 LEAST_WEIGHT = 16  # bits below 1
 WEIGHT_FRACTION = 40  # bits of a weight below the point
 NOISE = 16  # relative bits of a likelihood that the asker sees undisturbed
 SPARE = 40  # empty bits above the largest value: a wrong share most likely sets some
+HALVINGS = 60  # of the interval in which the smoothing is sought
+SLACK = 1e-6  # bits: rounding of parameters that lie at a bound
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """Leaves of the same units under no sum of their own; ``first`` among all exponents."""
+class ForestRegion:
+    """Leaves of the same units with no sum between them; ``first`` among all exponents."""
 
     name: str
     leaves: tuple[str, ...]
@@ -57,8 +63,8 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Secret:
-    """What is shared of one node: (*shape, limbs) over the ring, ``log``: log2 of the numbers."""
+class ShareLayout:
+    """How one node is shared: (*shape, limbs) over the ring; ``log``: log2 of the numbers."""
 
     shape: tuple[int, ...]
     ring: Ring
@@ -70,33 +76,37 @@ class Secret:
 class Forest:
     """The public part: ``Forest(mixture_of_products(schema, 100))``.
 
-    marginals   whether an asker may leave values out. Likelihoods of single variables give their
-                parameters away more quickly than those of whole points do, so it is for the
-                parties to allow it.
+    Parameters
+    ----------
+    circuit : Circuit
+        A root sum of one unit over sums, products, Bernoulli and categorical leaves.
+    marginals : bool, default=False
+        Whether an asker may leave values out. Likelihoods of single variables give parameters
+        away more quickly than those of complete points do, so the parties must allow it.
     """
 
     circuit: Circuit
     marginals: bool = False
-    regions: tuple[Region, ...] = field(init=False, repr=False, compare=False)
+    regions: tuple[ForestRegion, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check(self.circuit)
+        _check_graph(self.circuit)
         object.__setattr__(self, "regions", _regions(self.circuit))
 
     @property
     def flat(self) -> bool:
-        """Whether the root is the only sum: weights then add to the exponents."""
+        """Whether the root is the only sum: its weights are then added to the exponents."""
         names = {region.name for region in self.regions}
         return all(child in names for child in self.circuit.root.children)
 
     @property
     def exponents(self) -> int:
-        """Powers of two that a row takes."""
+        """How many powers of two are taken per row."""
         return sum(region.units for region in self.regions)
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """Of every variable: what the asker deals of a row are that many zeros and ones each."""
+        """Of every variable: the asker deals as many zeros and ones for it per row."""
         return tuple(variable.size for variable in self.circuit.schema)
 
     def scope(self, leaf: str) -> tuple[str, ...]:
@@ -105,30 +115,30 @@ class Forest:
         assert isinstance(node, Leaf), "regions are made of leaves"
         return node.scope
 
-    def scale(self, members: int) -> Scale:
+    def scale(self, members: int) -> ValueScale:
         return _scale(self, threshold(members))
 
     def ring(self, members: int) -> Ring:
-        """Where values of the circuit live, and weights below or beside others."""
+        """Where values of the circuit live, and the weights of deeper forests."""
         return self.scale(members).ring
 
-    def secrets(self, members: int) -> dict[str, Secret]:
+    def layouts(self, members: int) -> dict[str, ShareLayout]:
         """Of every leaf and sum by name, in the order of the circuit."""
         log = (FIELD, FRACTION, True)
         weights = log if self.flat else (self.ring(members), WEIGHT_FRACTION, False)
-        found: dict[str, Secret] = {}
+        layouts: dict[str, ShareLayout] = {}
         for node in self.circuit.nodes:
             if isinstance(node, Leaf):
                 codes = self.circuit.schema[node.scope[0]].size
-                found[node.name] = Secret((node.units, len(node.scope), codes), *log)
+                layouts[node.name] = ShareLayout((node.units, len(node.scope), codes), *log)
             elif isinstance(node, Sum):
-                found[node.name] = Secret((node.units, self.circuit.inputs(node)), *weights)
-        return found
+                layouts[node.name] = ShareLayout((node.units, self.circuit.inputs(node)), *weights)
+        return layouts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shares:
-    """What a party holds of a model: shares (*shape, limbs) by node, as ``Forest.secrets`` says.
+class ModelShares:
+    """What a party holds of a model: shares (*shape, limbs) by node, as ``Forest.layouts`` says.
 
     ``run``: a name of the training that no other training of these parties has.
     """
@@ -139,19 +149,19 @@ class Shares:
     arrays: Mapping[str, Elements] = field(repr=False)
 
     def check(self, forest: Forest) -> None:
-        """ParameterError unless there is a share of everything that is secret."""
-        secrets = forest.secrets(len(self.members))
-        if self.arrays.keys() != secrets.keys():
+        """ParameterError unless there is a share of every parameter."""
+        layouts = forest.layouts(len(self.members))
+        if self.arrays.keys() != layouts.keys():
             raise ParameterError(
                 f"{self.me} holds shares of {len(self.arrays)} nodes, the forest has "
-                f"{len(secrets)} leaves and sums: the model is another one"
+                f"{len(layouts)} leaves and sums: it is a different model"
             )
-        for name, secret in secrets.items():
-            expected, found = (*secret.shape, secret.ring.limbs), self.arrays[name]
-            if found.shape != expected or found.dtype != np.uint64:
+        for name, layout in layouts.items():
+            expected, shares = (*layout.shape, layout.ring.limbs), self.arrays[name]
+            if shares.shape != expected or shares.dtype != np.uint64:
                 raise ParameterError(
-                    f"{self.me} holds {found.dtype} {found.shape} of {name!r}, expected uint64 "
-                    f"{expected}: the model is another one, or shared among other parties"
+                    f"{self.me} holds {shares.dtype} {shares.shape} of {name!r}, expected uint64 "
+                    f"{expected}: it is a different model, or shared among different parties"
                 )
 
 
@@ -159,7 +169,7 @@ class Shares:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ValueScale:
     """Bits of the numbers on shares, from public figures.
 
     nodes   by name: values are whole numbers up to 2^nodes[name]
@@ -190,7 +200,7 @@ class Scale:
 
     @property
     def flood(self) -> int:
-        """Bits of what is added to hide whose multiple the result is."""
+        """Bits of the number added to hide of what the result is a multiple."""
         return self.root + HIDING
 
     @property
@@ -203,7 +213,7 @@ class Scale:
         return Ring(next_prime(self.top + SPARE))
 
 
-def _scale(forest: Forest, most: int) -> Scale:
+def _scale(forest: Forest, most: int) -> ValueScale:
     weight = LEAST_WEIGHT if forest.flat else 0
     low = {r.name: r.bound + weight for r in forest.regions}
     offset = {name: bits + most + 2 for name, bits in low.items()}
@@ -219,13 +229,13 @@ def _scale(forest: Forest, most: int) -> Scale:
             nodes[node.name] = sum(nodes[c] for c in node.children)
             low[node.name] = sum(low[c] for c in node.children)
     root = forest.circuit.root.name
-    return Scale(nodes, offset, nodes[root], low[root], most + 1)
+    return ValueScale(nodes, offset, nodes[root], low[root], most + 1)
 
 
 # ---------------------------------------------------------------------- the public graph
 
 
-def _check(circuit: Circuit) -> None:
+def _check_graph(circuit: Circuit) -> None:
     root = circuit.root
     if not isinstance(root, Sum) or root.units != 1:
         raise StructureError(
@@ -234,9 +244,9 @@ def _check(circuit: Circuit) -> None:
         )
     for node in circuit.nodes:
         if isinstance(node, Fuse) or (isinstance(node, Leaf) and node.family not in FAMILIES):
-            what = node.family if isinstance(node, Leaf) else "fuse"
+            kind = node.family if isinstance(node, Leaf) else "fuse"
             raise StructureError(
-                f"{node.name!r} is of kind {what!r}: a private forest has sums, products and "
+                f"{node.name!r} is of kind {kind!r}: a private forest has sums, products and "
                 f"leaves of the families {' and '.join(FAMILIES)}; cut numbers into categories"
             )
         if isinstance(node, Sum) and len(set(node.children)) < len(node.children):
@@ -245,31 +255,126 @@ def _check(circuit: Circuit) -> None:
             raise StructureError(f"product {node.name!r} has one child: leave the product out")
 
 
-def _regions(circuit: Circuit) -> tuple[Region, ...]:
+def _regions(circuit: Circuit) -> tuple[ForestRegion, ...]:
     leaves: dict[str, tuple[str, ...]] = {}  # below every node without a sum
     for node in circuit.nodes:
         if isinstance(node, Leaf):
             leaves[node.name] = (node.name,)
-        elif _joins(node) and all(child in leaves for child in node.children):
+        elif isinstance(node, Product) and not node.outer and leaves.keys() >= set(node.children):
             leaves[node.name] = tuple(leaf for c in node.children for leaf in leaves[c])
     read = {c for node in circuit.nodes if node.name not in leaves for c in node.children}
-    found: list[Region] = []
-    for name in (node.name for node in circuit.nodes if node.name in leaves):
-        if name in read:
-            first = found[-1].first + found[-1].units if found else 0
-            bound = _bound(circuit, circuit.scopes[name])
-            found.append(Region(name, leaves[name], circuit.units[name], bound, first))
-    return tuple(found)
-
-
-def _joins(node: Node) -> bool:
-    return isinstance(node, Product) and not node.outer
-
-
-def _bound(circuit: Circuit, scope: frozenset[str]) -> int:
-    return ceil(sum(variable_bits(circuit.schema[name].size) for name in sorted(scope)))
+    regions: list[ForestRegion] = []
+    for name in (node.name for node in circuit.nodes if node.name in leaves and node.name in read):
+        first = regions[-1].first + regions[-1].units if regions else 0
+        scope = sorted(circuit.scopes[name])
+        bound = ceil(sum(variable_bits(circuit.schema[v].size) for v in scope))
+        regions.append(ForestRegion(name, leaves[name], circuit.units[name], bound, first))
+    return tuple(regions)
 
 
 def variable_bits(codes: int) -> float:
-    """What a variable of so many codes adds to the bound of its region."""
+    """How many bits a variable of so many codes adds to the bound of its region."""
     return max(VARIABLE_BITS, log2(codes) + CODE_BITS)
+
+
+# ---------------------------------------------------------------------- bounds of parameters
+
+
+def bounded(forest: Forest, parameters: Parameters, least: float = 0.0) -> Parameters:
+    """The nearest parameters that keep to the bounds: distributions mixed with uniform ones.
+
+    They are changed as little as needed, and not at all where they keep to the bounds. ``least``:
+    of every probability of a leaf, for ``logs_of``. Nodes without parameters are left out.
+    """
+    values: dict[str, Arrays] = {}
+    tables = {}
+    for node in forest.circuit.nodes:
+        if node.name not in parameters:
+            continue
+        if isinstance(node, Sum):
+            weight = _raised(parameters[node.name][WEIGHT], 2.0**-LEAST_WEIGHT)
+            values[node.name] = {WEIGHT: weight}
+        elif isinstance(node, Leaf):
+            tables[node.name] = _raised(probabilities(node, parameters), least)
+    for region in forest.regions:
+        if region.leaves[0] in tables:
+            _smooth(region, tables)
+    for name, table in tables.items():
+        values[name] = as_leaf(forest.circuit[name], table)
+    return Parameters(values)
+
+
+def probabilities(leaf: Leaf, parameters: Parameters) -> Array:
+    """Probabilities of a leaf's codes, (units, variables, codes)."""
+    stored = parameters[leaf.name][PROBABILITY]
+    if leaf.family != "bernoulli":
+        return stored
+    one = np.clip(stored, LEAST, 1 - LEAST)
+    return np.stack([1 - one, one], -1)
+
+
+def as_leaf(leaf: object, table: Array) -> Arrays:
+    """A leaf's parameters, from the probabilities of its codes."""
+    bernoulli = isinstance(leaf, Leaf) and leaf.family == "bernoulli"
+    return {PROBABILITY: table[..., 1] if bernoulli else table}
+
+
+def _raised(p: Array, least: float) -> Array:
+    """Every distribution (last axis) mixed with the uniform one until no number is below least."""
+    even, lowest = 1 / p.shape[-1], p.min(-1, keepdims=True)
+    if least > even:
+        raise ParameterError(
+            f"{p.shape[-1]} numbers that add up to 1 cannot all be {least:.3g} or more: take fewer "
+            "categories or components"
+        )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = np.where(lowest < least, (least - lowest) / (even - lowest), 0.0)
+    return np.asarray((1 - part) * p + part * even)
+
+
+def _smooth(region: ForestRegion, tables: dict[str, Array]) -> None:
+    """In each unit beyond the bound, all leaves are mixed with uniform ones by the same part."""
+    leaves = [tables[name] for name in region.leaves]
+    low, high = np.zeros(region.units), np.ones(region.units)
+    far = _depth(leaves, low) > region.bound
+    if not far.any():
+        return
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        beyond = _depth(leaves, middle) > region.bound
+        low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
+    for name, p in zip(region.leaves, leaves, strict=True):
+        tables[name] = _mixed(p, np.where(far, high, 0.0))
+
+
+def _depth(leaves: list[Array], part: Array) -> Array:
+    """How many bits below 0 the least log2-likelihood of each unit is."""
+    with np.errstate(divide="ignore"):
+        return -sum((np.log2(_mixed(p, part).min(-1)).sum(1) for p in leaves), np.zeros(len(part)))
+
+
+def _mixed(p: Array, part: Array) -> Array:
+    share = part[:, None, None]
+    return np.asarray((1 - share) * p + share / p.shape[-1])
+
+
+def check_bounds(forest: Forest, parameters: Parameters) -> None:
+    """ParameterError where parameters go beyond what the forest has room for."""
+    for node in forest.circuit.nodes:
+        if isinstance(node, Sum) and node.name in parameters:
+            lowest = parameters[node.name][WEIGHT].min()
+            if not lowest >= 2.0 ** -(LEAST_WEIGHT + SLACK):
+                raise _beyond(f"a weight of {node.name!r}", LEAST_WEIGHT)
+    leaves = {leaf.name: leaf for leaf in forest.circuit.leaves() if leaf.name in parameters}
+    for region in forest.regions:
+        known = [leaves[name] for name in region.leaves if name in leaves]
+        depth = _depth([probabilities(leaf, parameters) for leaf in known], np.zeros(region.units))
+        if not (depth <= region.bound + SLACK).all():
+            raise _beyond(f"the least likelihood of {region.name!r}", region.bound)
+
+
+def _beyond(what: str, bits: int) -> ParameterError:
+    return ParameterError(
+        f"{what} is below 2^−{bits}, for which shares have no room: smooth the parameters with "
+        "bounded(forest, parameters)"
+    )

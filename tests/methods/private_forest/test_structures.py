@@ -12,12 +12,12 @@ from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.methods.private_forest.forests import (
+from fedcircuits.methods.private_forest.structures import (
     RULES,
-    Shape,
+    ForestShape,
     joined,
     joined_parameters,
-    learned,
+    learned_alone,
     random_start,
     structure,
     structure_weights,
@@ -33,7 +33,12 @@ SCHEMA = Schema(
         Variable("b", "category", tuple("wxyz")),
     )
 )
-SHAPES = [Shape(2, units=3), Shape(2, 1, 2, 2), Shape(2, 2, 1, 2), Shape(2, repetitions=2, units=2)]
+SHAPES = [
+    ForestShape(2, units=3),
+    ForestShape(2, 1, 2, 2),
+    ForestShape(2, 2, 1, 2),
+    ForestShape(2, repetitions=2, units=2),
+]
 
 
 def rows(count: int, seed: int = 0) -> np.ndarray:
@@ -46,7 +51,7 @@ def rows(count: int, seed: int = 0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_forest_is_the_weighted_sum(shape: Shape) -> None:
+def test_forest_is_the_weighted_sum(shape: ForestShape) -> None:
     rng = np.random.default_rng(3)
     circuits = [structure(SCHEMA, shape, rng) for _ in range(3)]
     starts = [random_start(c, rng) for c in circuits]
@@ -61,7 +66,7 @@ def test_forest_is_the_weighted_sum(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_usage_is_what_em_expects(shape: Shape) -> None:
+def test_usage_is_what_em_expects(shape: ForestShape) -> None:
     """After a step of EM: the counts of that step, a row."""
     rng = np.random.default_rng(4)
     names = SCHEMA.names[:5]
@@ -82,19 +87,19 @@ def test_usage_is_what_em_expects(shape: Shape) -> None:
 
 def test_budget_is_divided() -> None:
     """As many weights as before at most, one structure a party."""
-    assert Shape(3, units=33).divided(SCHEMA, 3) == Shape(1, units=33)
-    assert Shape(3, units=33).divided(SCHEMA, 5) == Shape(1, units=19)
+    assert ForestShape(3, units=33).divided(SCHEMA, 3) == ForestShape(1, units=33)
+    assert ForestShape(3, units=33).divided(SCHEMA, 5) == ForestShape(1, units=19)
     rng = np.random.default_rng(0)
-    for shape in (Shape(3, 1, 2, 4), Shape(3, 2, 1, 3)):
+    for shape in (ForestShape(3, 1, 2, 4), ForestShape(3, 2, 1, 3)):
         budget = 3 * sum_weights(structure(SCHEMA, shape, rng))
         one = shape.divided(SCHEMA, 5)
         assert 5 * sum_weights(structure(SCHEMA, one, rng)) <= budget
-        more = Shape(1, one.depth, one.repetitions, one.units + 1)
+        more = ForestShape(1, one.depth, one.repetitions, one.units + 1)
         assert 5 * sum_weights(structure(SCHEMA, more, rng)) > budget
     with pytest.raises(fc.FedcircuitsError, match="divided between 9 parties"):
-        Shape(2, units=3).divided(SCHEMA, 9)
+        ForestShape(2, units=3).divided(SCHEMA, 9)
     with pytest.raises(fc.FedcircuitsError, match="divided between 9 parties"):
-        Shape(1, 1, 2, 2).divided(SCHEMA, 9)
+        ForestShape(1, 1, 2, 2).divided(SCHEMA, 9)
 
 
 def test_weights_of_structures() -> None:
@@ -108,11 +113,11 @@ def test_weights_of_structures() -> None:
 
 
 def test_learning_stops_by_rows_held_back() -> None:
-    circuit = structure(SCHEMA, Shape(1, units=20), np.random.default_rng(0))
+    circuit = structure(SCHEMA, ForestShape(1, units=20), np.random.default_rng(0))
     start = random_start(circuit, np.random.default_rng(1))
-    found, judged = learned(circuit, start, rows(60), rows(60, 1), EMSchedule(epochs=200))
+    found, judged = learned_alone(circuit, start, rows(60), rows(60, 1), EMSchedule(epochs=200))
     assert judged == pytest.approx(Distribution(circuit, found).log_likelihood(rows(60, 1)).mean())
-    long, _ = learned(circuit, start, rows(60), rows(0), EMSchedule(epochs=200, tolerance=0))
+    long, _ = learned_alone(circuit, start, rows(60), rows(0), EMSchedule(epochs=200, tolerance=0))
     assert judged > Distribution(circuit, long).log_likelihood(rows(60, 1)).mean()
     assert found["root"][WEIGHT].shape == (1, 20)
 
@@ -124,9 +129,9 @@ def test_learning_stops_by_rows_held_back() -> None:
 )  # fmt: skip
 def test_shapes_that_are_none(change: dict[str, object], said: str) -> None:
     with pytest.raises(fc.FedcircuitsError, match=said):
-        Shape(**change)  # type: ignore[arg-type]
+        ForestShape(**change)  # type: ignore[arg-type]
 
 
 def test_leaves_of_one_family() -> None:
-    found = structure(SCHEMA, Shape(1, units=2, leaf="categorical"), np.random.default_rng(0))
+    found = structure(SCHEMA, ForestShape(1, units=2, leaf="categorical"), np.random.default_rng(0))
     assert {leaf.family for leaf in found.leaves()} == {"categorical"}

@@ -10,7 +10,7 @@ import pytest
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.structures import poon_domingos, random_binary
 from fedcircuits.engines import memory
-from fedcircuits.methods.private_forest.circuit import (
+from fedcircuits.methods.private_forest.evaluation import (
     Mix,
     MixLeft,
     Multiply,

@@ -1,0 +1,273 @@
+"""A forest evaluated on shares: powers of two of its regions, and the circuit above them.
+
+Masked-exponent opening: the log2 of a region, l, is an inner product of shares of parameters and of
+the point. Parties open c = l + r with a mask r that nobody knows, and 2^c·[2^(−r)] is a share of
+2^l without another round. The root of a flat forest is a sum of them. A deeper one is evaluated
+above them, in exact whole numbers.
+
+A node's values have a public scale, so nothing is cut off: products add the bits of their factors,
+sums those of their weights, and children of a sum are rotated to the same scale. Every product of
+shares takes a round in which parties deal theirs anew (products.py); nodes that are ready at the
+same time share it.
+
+A sum over outer products that nothing else reads first mixes the left factors and then multiplies
+by the right ones, so that (units of the sum × right units) numbers cross instead of (left × right):
+Σ_j (Σ_i w_kij a_i) b_j. Other products are made, elementwise ones by a tree, before they are mixed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.nodes import Product, Sum
+from fedcircuits.federation.flow import Flow
+from fedcircuits.methods.private_forest.masks import MaskBatch
+from fedcircuits.methods.private_forest.model import Forest, ForestRegion, ModelShares, ValueScale
+from fedcircuits.privacy.arithmetic.field import FIELD, Ring
+from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.operations.exponents import FRACTION, weighted_powers
+from fedcircuits.privacy.operations.masked_powers import power
+from fedcircuits.privacy.operations.products import reduced
+from fedcircuits.privacy.operations.truncation import MASKED
+from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.sharing import opened
+
+Values = Mapping[str, Elements]  # (rows, units, limbs) by node or intermediate product
+Weights = Mapping[str, Elements]  # (units, inputs, limbs) by sum
+
+
+def drowned_root(
+    group: Group, forest: Forest, shares: ModelShares, batch: MaskBatch, bits: Elements
+) -> Flow[Elements]:
+    """Shares of the root under noise (rows, limbs), of degree 2t; ``bits``: of the points."""
+    scale = forest.scale(len(group.members))
+    ring, level = scale.ring, 2 * group.threshold
+    hidden = FIELD.add(_exponents(forest, scale, shares, bits), batch.covers)
+    seen = yield from opened(group, "query/exponents", hidden, MASKED, level)
+    if forest.flat:
+        root = weighted_powers(ring, seen, batch.inverses)
+    else:
+        powers = power(ring, seen, batch.inverses)
+        values = {r.name: powers[:, r.first : r.first + r.units] for r in forest.regions}
+        rounds = rounds_of(forest, len(group.members))
+        root = yield from _root(group.over(ring), "query/level", rounds, values, shares.arrays)
+    return ring.add(ring.multiply(root, batch.factors), batch.floods)
+
+
+# ---------------------------------------------------------------------- regions
+
+
+def _exponents(forest: Forest, scale: ValueScale, shares: ModelShares, bits: Elements) -> Elements:
+    """Shares of l + offset (rows, exponents, 2), of degree 2t."""
+    by_region = [
+        FIELD.add(
+            FIELD.inner(bits[:, _columns(forest, region)], _parameters(region, shares)),
+            FIELD.elements(scale.offset[region.name] << FRACTION),
+        )
+        for region in forest.regions
+    ]
+    exponents = np.concatenate(by_region, axis=1)
+    return FIELD.add(exponents, _log_weights(forest, shares)) if forest.flat else exponents
+
+
+def _columns(forest: Forest, region: ForestRegion) -> list[int]:
+    """Which of the points' numbers a region reads, in the order of its parameters."""
+    codes, schema = forest.codes, forest.circuit.schema
+    starts = np.cumsum([0, *codes])
+    at = [schema.index(v) for name in region.leaves for v in forest.scope(name)]
+    return [int(starts[v]) + k for v in at for k in range(codes[v])]
+
+
+def _parameters(region: ForestRegion, shares: ModelShares) -> Elements:
+    """(units, numbers, 2)."""
+    leaves = [shares.arrays[name] for name in region.leaves]
+    return np.concatenate([a.reshape(region.units, -1, FIELD.limbs) for a in leaves], axis=1)
+
+
+def _log_weights(forest: Forest, shares: ModelShares) -> Elements:
+    """In the order of the exponents, (exponents, 2)."""
+    root = forest.circuit.root
+    first = {r.name: r.first for r in forest.regions}
+    order = [
+        first[child] + k for child in root.children for k in range(forest.circuit.units[child])
+    ]
+    weights = FIELD.zeros((forest.exponents,))
+    weights[order] = shares.arrays[root.name][0]
+    return weights
+
+
+# ---------------------------------------------------------------------- steps above regions
+
+
+class ProductStep(Protocol):
+    """Products of shares that take one round."""
+
+    @property
+    def name(self) -> str: ...
+    def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
+        """Shares of degree 2t, (rows, units, limbs)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    name: str
+    left: str
+    right: str
+    outer: bool
+
+    def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
+        a, b = values[self.left], values[self.right]
+        if not self.outer:
+            return ring.multiply(a, b)
+        return ring.multiply(a[:, :, None], b[:, None]).reshape(len(a), -1, ring.limbs)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A sum over values that are there; ``turns`` rotate each child to the same scale."""
+
+    name: str
+    children: tuple[str, ...]
+    turns: tuple[int, ...]
+
+    def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
+        turned = [ring.rotate(values[c], k) for c, k in zip(self.children, self.turns, strict=True)]
+        return ring.inner(np.concatenate(turned, axis=1), weights[self.name])
+
+
+@dataclass(frozen=True, slots=True)
+class MixLeft:
+    """Σ_i w_kij a_i for one outer product below a sum: (rows, units · right units)."""
+
+    name: str
+    above: str
+    left: str
+    first: int  # of its inputs among those of the sum
+    right_units: int
+    turn: int
+
+    def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
+        a, weight = ring.rotate(values[self.left], self.turn), weights[self.above]
+        inputs = slice(self.first, self.first + a.shape[1] * self.right_units)
+        pairs = weight[:, inputs].reshape(len(weight), a.shape[1], self.right_units, ring.limbs)
+        return ring.inner(a, pairs.swapaxes(1, 2).reshape(-1, a.shape[1], ring.limbs))
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyRight:
+    """Σ_j u_kj b_j, over all outer products below a sum."""
+
+    name: str
+    pairs: tuple[tuple[str, str], ...]
+    units: int
+
+    def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
+        terms = []
+        for mixed, right in self.pairs:
+            u, b = values[mixed], values[right]
+            shape = (len(u), self.units, b.shape[1], ring.limbs)
+            term = ring.multiply(u.reshape(shape), b[:, None])  # (rows, units, right units, limbs)
+            terms.append(np.moveaxis(term, 2, 0))
+        return ring.sum(np.concatenate(terms))
+
+
+Rounds = tuple[tuple[ProductStep, ...], ...]
+
+
+def _root(
+    group: Group, tag: str, rounds: Rounds, regions: Values, weights: Weights
+) -> Flow[Elements]:
+    """Shares of the root (rows, limbs), of degree t; ``group`` is over the forest's ring."""
+    values, ring = dict(regions), group.ring
+    for k, steps in enumerate(rounds):
+        products = [step.products(ring, values, weights) for step in steps]
+        flat = np.concatenate([p.reshape(-1, ring.limbs) for p in products])
+        fresh = yield from reduced(group, f"{tag}/{k}", flat)
+        ends = np.cumsum([p.size // ring.limbs for p in products])[:-1]
+        for step, product, shares in zip(steps, products, np.split(fresh, ends), strict=True):
+            values[step.name] = shares.reshape(product.shape)
+    root: Elements = values[rounds[-1][-1].name][:, 0]
+    return root
+
+
+# ---------------------------------------------------------------------- which steps in which round
+
+
+def rounds_of(forest: Forest, members: int) -> Rounds:
+    """What is done in each round, from the regions to the root."""
+    planner = _RoundPlanner(forest, forest.scale(members).nodes)
+    for node in forest.circuit.nodes:
+        known = planner.ready.keys() | planner.mixed
+        if node.name not in planner.ready and all(c in known for c in node.children):
+            planner.add(node)
+    return tuple(tuple(planner.steps[k]) for k in sorted(planner.steps))
+
+
+class _RoundPlanner:
+    def __init__(self, forest: Forest, scale: Mapping[str, int]) -> None:
+        self.circuit, self.scale = forest.circuit, scale
+        self.ready = {region.name: 0 for region in forest.regions}  # after how many rounds
+        self.steps: dict[int, list[ProductStep]] = {}
+        self.mixed = _mixed_first(forest.circuit, self.ready)
+
+    def add(self, node: object) -> None:
+        if isinstance(node, Product) and node.name not in self.mixed:
+            self._multiply(node)
+        elif isinstance(node, Sum) and node.children[0] in self.mixed:
+            self._mix_left(node)
+        elif isinstance(node, Sum):
+            self._do(Mix(node.name, node.children, self._turns(node)), *node.children)
+
+    def _do(self, step: ProductStep, *reads: str) -> None:
+        at = max(self.ready[name] for name in reads)
+        self.steps.setdefault(at, []).append(step)
+        self.ready[step.name] = at + 1
+
+    def _multiply(self, node: Product) -> None:
+        """A tree; the last product takes the node's name."""
+        left, count = list(node.children), 0
+        while len(left) > 2:
+            left.sort(key=lambda name: self.ready[name])
+            name = f"{node.name}*{count}"
+            self._do(Multiply(name, left[0], left[1], False), *left[:2])
+            left, count = [*left[2:], name], count + 1
+        self._do(Multiply(node.name, left[0], left[1], node.outer), *left)
+
+    def _mix_left(self, node: Sum) -> None:
+        first, pairs = 0, []
+        for child, turn in zip(node.children, self._turns(node), strict=True):
+            left, right = self.circuit[child].children
+            name = f"{node.name}<{child}"
+            width = self.circuit.units[right]
+            self._do(MixLeft(name, node.name, left, first, width, turn), left)
+            pairs.append((name, right))
+            first += self.circuit.units[child]
+        reads = [name for pair in pairs for name in pair]
+        self._do(MultiplyRight(node.name, tuple(pairs), node.units), *reads)
+
+    def _turns(self, node: Sum) -> tuple[int, ...]:
+        most = max(self.scale[c] for c in node.children)
+        return tuple(most - self.scale[c] for c in node.children)
+
+
+def _mixed_first(circuit: Circuit, regions: Mapping[str, int]) -> set[str]:
+    """Outer products that are not made, because a single sum of few units reads them."""
+    reads = Counter(child for node in circuit.nodes for child in node.children)
+    mixed: set[str] = set()
+    for node in circuit.nodes:
+        if isinstance(node, Sum) and all(
+            isinstance(p, Product)
+            and p.outer
+            and reads[p.name] == 1
+            and node.units <= circuit.units[p.children[0]]
+            for p in map(circuit.__getitem__, node.children)
+        ):
+            mixed.update(node.children)
+    return mixed - regions.keys()

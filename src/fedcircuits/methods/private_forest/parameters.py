@@ -1,0 +1,297 @@
+"""Parameters of a forest on shares: dealt by whoever knows them, averaged by all, opened by all.
+
+    deal/model          owner → party: shares of the parameters of its leaves, and of the weights
+                        of sums on them
+    average/counts      party → party: shares of u_i p_i and u_i, all numbers in one message
+    average/log/k/…     party → party: shares of logarithms of 8,192 numbers, under masks
+    average/weights/…   party → party: the same for powers, in deeper forests only
+    open/model          party → party: its shares of all parameters
+
+**Dealt.** Who deals a leaf deals the weights on it, of every sum above. So parties that put their
+components under one root each deal their own, and nobody sees those of the others.
+
+**Averaged.** Every party has learned the same forest from the same start. A unit is averaged by how
+often parties use it, which is far better than a plain mean where splits are uneven: with u_i the
+expected count of a unit at party i (``usage``) and p_i a probability of it,
+
+    p = Σ_i u_i p_i / Σ_i u_i,    log2 p = log2 Σ_i u_i p_i − log2 Σ_i u_i
+
+Both sums are added up on shares, their logarithms are taken once (secure_log.py), and quotients are
+differences: there is no division. Weights of deeper forests come back from their logarithms by one
+power (secure_power.py). Weights of structures are in the counts: a party's root has them. Nothing
+is opened but under masks: any t parties learn nothing, not even those who learned the parameters.
+Sums are scaled by the number of all rows where that is public, else by 2^``row_bits``, and u_i is
+at least 2^−13 of a party's rows, so that they lie in a public range. A party whose numbers lie
+outside it ends the run before it shares anything.
+
+**Opened.** Afterwards everybody has the parameters, for good. A party that does not allow it ends
+it before it has sent anything. Shares that do not fit together are found, as N − t − 1 of them are
+to spare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.errors import FederationError, ParameterError
+from fedcircuits.federation.flow import Flow
+from fedcircuits.methods.private_forest.model import (
+    LEAST_WEIGHT,
+    WEIGHT_FRACTION,
+    Forest,
+    ModelShares,
+    ShareLayout,
+    as_leaf,
+    bounded,
+    check_bounds,
+    probabilities,
+)
+from fedcircuits.methods.private_forest.structures import usage
+from fedcircuits.privacy.arithmetic.field import FIELD
+from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
+from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.operations.secure_log import Logarithm, logs_of
+from fedcircuits.privacy.operations.secure_power import Power, powers_of
+from fedcircuits.privacy.sharing.group import Group, Lot, exchange
+from fedcircuits.privacy.sharing.shares import deal, reconstruct
+from fedcircuits.privacy.sharing.sharing import summed
+
+USED = 13  # bits below 1: the least use of a unit
+LEAF = 12  # bits below 1: the least probability of a code
+BATCH = 1 << 13  # numbers whose logarithms are taken at once
+ALL = "its share of every parameter: all of the forest"
+Owners = str | Mapping[str, str]  # of all leaves, or by leaf
+Piece = tuple[str, int, int]  # a node, and which part of its last axis
+Pair = tuple[Array, Array]  # numerators (units, …) and denominators (units,)
+
+
+# ---------------------------------------------------------------------- dealt
+
+
+def dealt(
+    group: Group,
+    tag: str,
+    forest: Forest,
+    run: str,
+    owners: Owners,
+    parameters: Parameters | None = None,
+) -> Flow[ModelShares]:
+    """A member's shares, one round after owners know theirs.
+
+    owners       who deals each leaf; weights are dealt by whoever deals the first leaf below
+    parameters   of an owner: of its leaves, and of every sum on them. Numbers that belong to
+                 children of other owners are not read.
+    """
+    pieces = _pieces(forest, owners)
+    layouts = forest.layouts(len(group.members))
+    secrets: dict[str, Elements] = {}
+    if group.me in pieces.values():
+        if parameters is None:
+            raise ParameterError(f"{group.me} deals parameters of the forest and was given none")
+        secrets = encoded(forest, _part_of(group.me, parameters, pieces), len(group.members))
+    arrays = {n: layout.ring.zeros(layout.shape) for n, layout in layouts.items()}
+    for dealer in sorted(set(pieces.values()), key=lambda name: name != group.me):  # mine go first
+        of_dealer = [piece for piece, owner in pieces.items() if owner == dealer]
+        yield from _from_one(group, tag, dealer, of_dealer, layouts, secrets, arrays)
+    return ModelShares(run, group.me, group.members, arrays)
+
+
+def _from_one(
+    group: Group,
+    tag: str,
+    dealer: str,
+    pieces: list[Piece],
+    layouts: Mapping[str, ShareLayout],
+    secrets: Mapping[str, Elements],
+    arrays: Mapping[str, Elements],
+) -> Flow[None]:
+    """Shares of what one owner deals, written where they belong."""
+    lots = [Lot(layouts[n].ring, (*layouts[n].shape[:-1], b - a)) for n, a, b in pieces]
+    parts: dict[str, list[Elements]] = {}
+    if group.me == dealer:
+        count = len(group.members)
+        rows = [
+            deal(lot.ring, secrets[name][..., a:b, :], group.threshold, count, group.stream)
+            for lot, (name, a, b) in zip(lots, pieces, strict=True)
+        ]
+        parts = {m: [r[i] for r in rows] for i, m in enumerate(group.members)}
+    senders = (dealer,) if group.inside else ()
+    received = yield from exchange(group, tag, parts, senders, lots)
+    for (name, a, b), shares in zip(pieces, received, strict=True):
+        if group.inside:
+            arrays[name][..., a:b, :] = shares[0]
+
+
+def _part_of(me: str, parameters: Parameters, pieces: Mapping[Piece, str]) -> Parameters:
+    """Without the leaves of others, and with weights of 1 on them."""
+    values: dict[str, Arrays] = {}
+    for (name, start, stop), owner in pieces.items():
+        if owner == me and WEIGHT in parameters[name]:
+            ones = {WEIGHT: np.ones_like(parameters[name][WEIGHT])}
+            part = values.setdefault(name, ones)[WEIGHT]
+            part[:, start:stop] = parameters[name][WEIGHT][:, start:stop]
+        elif owner == me:
+            values[name] = dict(parameters[name])
+    return Parameters(values)
+
+
+def _pieces(forest: Forest, owners: Owners) -> dict[Piece, str]:
+    """Who deals what: all of a leaf, weights by child."""
+    pieces: dict[Piece, str] = {}
+    owner: dict[str, str] = {}
+    for node in forest.circuit.nodes:
+        if isinstance(node, Leaf):
+            owner[node.name] = owners if isinstance(owners, str) else owners[node.name]
+            pieces[node.name, 0, forest.circuit.schema[node.scope[0]].size] = owner[node.name]
+            continue
+        owner[node.name] = owner[node.children[0]]
+        if isinstance(node, Sum):
+            start = 0
+            for child in node.children:
+                stop = start + forest.circuit.units[child]
+                pieces[node.name, start, stop] = owner[child]
+                start = stop
+    return pieces
+
+
+def encoded(forest: Forest, parameters: Parameters, members: int) -> dict[str, Elements]:
+    """The secrets of all nodes that have parameters, as elements to deal."""
+    check_bounds(forest, parameters)
+    secrets = {}
+    for name, layout in forest.layouts(members).items():
+        if name in parameters:
+            node = forest.circuit[name]
+            if isinstance(node, Leaf):
+                plain = probabilities(node, parameters)
+            else:
+                plain = parameters[name][WEIGHT]
+            if plain.shape != layout.shape:
+                raise ParameterError(f"{name!r} has {plain.shape} numbers, expected {layout.shape}")
+            numbers = np.log2(plain) if layout.log else plain
+            point = FixedPoint(layout.fraction, 20, layout.ring)
+            secrets[name] = point.encode(numbers, f"parameters of {name!r}")
+    return secrets
+
+
+# ---------------------------------------------------------------------- averaged
+
+
+def averaged(
+    group: Group,
+    forest: Forest,
+    run: str,
+    parameters: Parameters,
+    rows: int,
+    total: int | None,
+    row_bits: int,
+) -> Flow[ModelShares]:
+    """A party's shares of the mean of all forests.
+
+    rows       of this party
+    total      of all parties, None where it is secret
+    row_bits   so many rows all parties may have together where their number is secret, 2^row_bits
+    """
+    rule = logarithm(forest, len(group.members), 0 if total is not None else row_bits)
+    pairs = counts_of(forest, bounded(forest, parameters, 2.0**-LEAF))
+    flat = np.concatenate([a.reshape(-1) for pair in pairs.values() for a in pair])
+    if total is None:
+        most = (1 << row_bits) // len(group.members)
+        if rows > most:
+            raise ParameterError(
+                f"a secret number of rows needs at most {most:,} at each of {len(group.members)} "
+                f"parties, {group.me} has more: take public_total=True, or fewer rows"
+            )
+        rule.check(flat * 2.0**-row_bits)
+    else:
+        rule.check(flat)
+    share = rows / (1 << row_bits if total is None else total)
+    secret = FixedPoint(rule.precision, 1, rule.ring).encode(flat * share, "expected counts")
+    wide = group.over(rule.ring)
+    sums = yield from summed(wide, "average/counts", secret)
+    logs = []
+    for k, start in enumerate(range(0, len(sums), BATCH)):
+        part = sums[start : start + BATCH]
+        logs.append((yield from logs_of(wide, f"average/log/{k}", part, rule)))
+    arrays = _quotients(pairs, np.concatenate(logs))
+    if not forest.flat:
+        arrays.update((yield from _weights(group, forest, arrays)))
+    return ModelShares(run, group.me, group.members, arrays)
+
+
+def logarithm(forest: Forest, members: int, row_bits: int) -> Logarithm:
+    """How logarithms are taken of a forest's sums; ``row_bits``: 0 if their number is public."""
+    least = USED + (LEAF if forest.flat else LEAST_WEIGHT) + 1  # a bit for rounding
+    return Logarithm(members, least + row_bits)
+
+
+def counts_of(forest: Forest, parameters: Parameters) -> dict[str, Pair]:
+    """What one row of a party adds: u_i p_i and u_i of every leaf and sum by name."""
+    uses = usage(forest.circuit, parameters)
+    counts: dict[str, Pair] = {}
+    for node in forest.circuit.nodes:
+        used = np.maximum(uses[node.name], 2.0**-USED)
+        if isinstance(node, Leaf):
+            counts[node.name] = (used[:, None, None] * probabilities(node, parameters), used)
+        elif isinstance(node, Sum):
+            counts[node.name] = (used[:, None] * parameters[node.name][WEIGHT], used)
+    return {name: (np.minimum(a, 1.0), np.minimum(b, 1.0)) for name, (a, b) in counts.items()}
+
+
+def _quotients(pairs: Mapping[str, Pair], logs: Elements) -> dict[str, Elements]:
+    """Shares of log2 of every parameter, from the logarithms of all sums end to end."""
+    quotients: dict[str, Elements] = {}
+    start = 0
+    for name, (above, below) in pairs.items():
+        middle, stop = start + above.size, start + above.size + below.size
+        numerators = logs[start:middle].reshape(*above.shape, FIELD.limbs)
+        per_unit = (len(below), *[1] * (above.ndim - 1), FIELD.limbs)
+        quotients[name] = FIELD.subtract(numerators, logs[middle:stop].reshape(per_unit))
+        start = stop
+    return quotients
+
+
+def _weights(
+    group: Group, forest: Forest, logs: Mapping[str, Elements]
+) -> Flow[dict[str, Elements]]:
+    """Weights of all sums, over the ring of the circuit, from their logarithms."""
+    names = [n.name for n in forest.circuit.nodes if isinstance(n, Sum)]
+    rule = Power(len(group.members), LEAST_WEIGHT, WEIGHT_FRACTION, forest.ring(len(group.members)))
+    flat = np.concatenate([logs[n].reshape(-1, FIELD.limbs) for n in names])
+    values = yield from powers_of(group, "average/weights", flat, rule)
+    ends = np.cumsum([logs[n].size // FIELD.limbs for n in names])[:-1]
+    parts = zip(names, np.split(values, ends), strict=True)
+    return {n: part.reshape(*logs[n].shape[:-1], rule.landing.limbs) for n, part in parts}
+
+
+# ---------------------------------------------------------------------- opened
+
+
+def opening(
+    me: str, forest: Forest, shares: ModelShares, allow: bool, key: bytes
+) -> Flow[Parameters]:
+    """A party's side, one round. ``key``: fresh, as for every group."""
+    shares.check(forest)
+    if not allow:
+        raise FederationError(
+            f"{me} does not allow the parameters to be opened: Federation(…, allow_collect=True)"
+        )
+    group = Group.of(me, shares.members, key, f"open/{shares.run}")
+    layouts = forest.layouts(len(shares.members))
+    lots = [Lot(layout.ring, layout.shape) for layout in layouts.values()]
+    everything = [shares.arrays[name] for name in layouts]
+    parts = dict.fromkeys(shares.members, everything)
+    received = yield from exchange(group, "open/model", parts, shares.members, lots, ALL)
+    values: dict[str, Arrays] = {}
+    for (name, layout), rows in zip(layouts.items(), received, strict=True):
+        opened = reconstruct(layout.ring, rows, group.threshold, shares.members)
+        plain = FixedPoint(layout.fraction, 20, layout.ring).decode(opened)
+        numbers = np.exp2(plain) if layout.log else plain
+        even = numbers / numbers.sum(axis=-1, keepdims=True)  # rounding left some off 1
+        node = forest.circuit[name]
+        values[name] = as_leaf(node, even) if isinstance(node, Leaf) else {WEIGHT: even}
+    return Parameters(values)

@@ -1,0 +1,293 @@
+"""Forests of random structures, and how one is learned: alone, or by all parties together.
+
+Parties that never see each other's rows can have the same structures. One is a mixture of
+``repetitions · units`` products (depth 0) or a random binary circuit (RAT, circuits/structures.py).
+A forest joins structures under one root: the root of each is folded into it, its weights times
+that of the structure. Structures and the start of EM follow from a public seed, so component j of
+one party is component j of another.
+
+usage      how often a draw from the circuit passes through each unit. Where the weights are
+           normalised counts, as after every step of EM on a tree, it is the expected count per row.
+weighting  of structures by the likelihood of rows that were held back: "rank" (1 for the worst),
+           "uniform", "loglik" 1/|LL|, "loglik2" 1/LL²
+
+Learned together, expected counts are added up on shares, as if all rows were in one place:
+
+    em/counts/t/…   party → party: shares of the expected counts of every unit of every structure,
+                    of the log-likelihoods of its rows and of those held back, and of their
+                    numbers; then shares of the totals
+
+One iteration of EM is two rounds of messages. All parties learn the totals, and so the parameters
+of every iteration; N − 1 of them together know the counts of the last one, fewer than half nothing
+but the totals. A structure that no longer gains on the rows held back stops and takes no more part.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from fedcircuits.circuits.evaluation.program import Counts, Packed, CircuitProgram
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights, renamed
+from fedcircuits.circuits.graph.structures import by_kind, mixture_of_products, random_binary
+from fedcircuits.errors import StructureError
+from fedcircuits.federation.flow import Flow, compute
+from fedcircuits.federation.sums.collectives import Collective
+from fedcircuits.learning.batches import InMemory
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood, mean_log_likelihood
+from fedcircuits.leaves.bernoulli import Bernoulli
+from fedcircuits.leaves.categorical import Categorical
+from fedcircuits.methods.private_forest.model import PROBABILITY
+from fedcircuits.tables.schema import Schema, Variable
+
+LeafChoice = Literal["auto", "categorical"]
+Weighting = Literal["rank", "uniform", "loglik", "loglik2"]
+RULES = {"bernoulli": Bernoulli(0.1), "categorical": Categorical(0.1)}  # pseudo-counts of a code
+ROOT = "root"
+COUNTS = "expected counts of all units, and log-likelihoods of rows held back"
+JUDGED = 4  # numbers beside the counts: log-likelihood and number of rows, seen and held back
+
+
+@dataclass(frozen=True, slots=True)
+class ForestShape:
+    """Of the structures of a forest: ``ForestShape(3, units=33)`` has 99 weights."""
+
+    structures: int = 3
+    depth: int = 0
+    repetitions: int = 1
+    units: int = 33
+    leaf: LeafChoice = "auto"
+
+    def __post_init__(self) -> None:
+        for name, least in (("structures", 1), ("depth", 0), ("repetitions", 1), ("units", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+                raise StructureError(f"{name} must be a whole number from {least}, got {value!r}")
+        if self.leaf not in get_args(LeafChoice):
+            raise StructureError(f"leaf must be 'auto' or 'categorical', got {self.leaf!r}")
+
+    def divided(self, schema: Schema, parties: int) -> ForestShape:
+        """One structure for each party; all together have at most as many weights as these."""
+        one, budget = replace(self, structures=1), self.structures * _weights(self, schema)
+        if not self.depth:
+            units = budget // (parties * self.repetitions)
+        else:
+            units = 1
+            while parties * _weights(replace(one, units=units + 1), schema) <= budget:
+                units += 1
+        if not units or parties * _weights(replace(one, units=units), schema) > budget:
+            raise StructureError(
+                f"{budget} weights cannot be divided between {parties} parties: take more units or "
+                "structures, or fewer repetitions"
+            )
+        return replace(one, units=units)
+
+
+def _weights(shape: ForestShape, schema: Schema) -> int:
+    return sum_weights(structure(schema, shape, np.random.default_rng(0)))
+
+
+def structure(schema: Schema, shape: ForestShape, rng: np.random.Generator) -> Circuit:
+    """One random structure."""
+    rule = _categorical if shape.leaf == "categorical" else by_kind
+    if shape.depth == 0:
+        return mixture_of_products(schema, shape.repetitions * shape.units, leaf_family=rule)
+    return random_binary(
+        schema,
+        depth=shape.depth,
+        repetitions=shape.repetitions,
+        units=shape.units,
+        rng=rng,
+        leaf_family=rule,
+    )
+
+
+def _categorical(variable: Variable) -> str:
+    return "categorical" if variable.size else by_kind(variable)
+
+
+def sum_weights(circuit: Circuit) -> int:
+    """How many weights the sums have."""
+    return sum(n.units * circuit.inputs(n) for n in circuit.nodes if isinstance(n, Sum))
+
+
+def random_start(circuit: Circuit, rng: np.random.Generator) -> Parameters:
+    """Where EM begins; it depends on no row."""
+    values: dict[str, Arrays] = random_weights(circuit, rng, 10.0)
+    for leaf in circuit.leaves():
+        shape, size = (leaf.units, len(leaf.scope)), circuit.schema[leaf.scope[0]].size
+        if leaf.family == "bernoulli":
+            values[leaf.name] = {PROBABILITY: rng.uniform(0.25, 0.75, shape)}
+        else:
+            values[leaf.name] = {PROBABILITY: rng.dirichlet(np.full(size, 5.0), shape)}
+    return Parameters(values)
+
+
+# ---------------------------------------------------------------------- under one root
+
+
+def joined(circuits: Sequence[Circuit]) -> Circuit:
+    """A forest: structure i's nodes as ``i/…``, and one root over the children of their roots."""
+    nodes: list[Node] = []
+    tops: list[str] = []
+    for i, circuit in enumerate(circuits):
+        names = {n.name: f"{i}/{n.name}" for n in circuit.nodes}
+        nodes += [renamed(n, names) for n in circuit.nodes[:-1]]
+        tops += [names[child] for child in circuit.root.children]
+    return Circuit((*nodes, Sum(ROOT, tuple(tops))), circuits[0].schema)
+
+
+def joined_parameters(
+    circuits: Sequence[Circuit], learned: Sequence[Parameters], weights: Array
+) -> Parameters:
+    """Of ``joined(circuits)``, where structure i has the weight ``weights[i]``."""
+    values: dict[str, Arrays] = {}
+    roots = []
+    for i, (circuit, parameters) in enumerate(zip(circuits, learned, strict=True)):
+        root = circuit.root.name
+        values.update({f"{i}/{name}": parameters[name] for name in parameters if name != root})
+        roots.append(weights[i] * parameters[root][WEIGHT])
+    values[ROOT] = {WEIGHT: np.concatenate(roots, axis=1)}
+    return Parameters(values)
+
+
+def structure_weights(likelihoods: Array, rule: Weighting) -> Array:
+    """(structures,) from mean log-likelihoods of rows held back; they add up to 1."""
+    if rule == "rank":
+        weights = np.argsort(np.argsort(likelihoods, kind="stable"), kind="stable") + 1.0
+    elif rule == "uniform":
+        weights = np.ones(len(likelihoods))
+    else:
+        size = np.maximum(np.abs(likelihoods), 1e-6)
+        weights = size ** (-1.0 if rule == "loglik" else -2.0)
+    return np.asarray(weights / weights.sum())
+
+
+def usage(circuit: Circuit, parameters: Parameters) -> dict[str, Array]:
+    """How often a draw passes through the units of every node, (units,) by name."""
+    uses = {n.name: np.zeros(circuit.units[n.name]) for n in circuit.nodes}
+    uses[circuit.root.name] += 1
+    for node in reversed(circuit.nodes):
+        here = uses[node.name]
+        if isinstance(node, Sum):
+            below, start = here @ parameters[node.name][WEIGHT], 0
+            for child in node.children:
+                stop = start + len(uses[child])
+                uses[child] += below[start:stop]
+                start = stop
+        elif isinstance(node, Product) and node.outer:
+            left, right = node.children
+            pairs = here.reshape(len(uses[left]), len(uses[right]))
+            uses[left] += pairs.sum(1)
+            uses[right] += pairs.sum(0)
+        elif not isinstance(node, Leaf):
+            for child in node.children:
+                uses[child] += here
+    return uses
+
+
+# ---------------------------------------------------------------------- learned alone
+
+
+def learned_alone(
+    circuit: Circuit, start: Parameters, rows: Array, held: Array, schedule: EMSchedule
+) -> tuple[Parameters, float]:
+    """EM from a start, stopped by rows held back; and their mean log-likelihood, or that of the
+    rows themselves where none are held back."""
+    validation = InMemory(held) if len(held) else None
+    fitted = maximise_likelihood(
+        circuit, start, InMemory(rows), schedule=schedule, validation=validation, rules=RULES
+    )
+    program = CircuitProgram(circuit, torch.float64)
+    packed, judges = program.pack(fitted.parameters), validation or InMemory(rows)
+    return fitted.parameters, mean_log_likelihood(program, packed, judges)
+
+
+# ---------------------------------------------------------------------- learned together
+
+
+@dataclass(slots=True)
+class StructureFit:
+    """One structure while it is learned together; the same at all parties."""
+
+    program: CircuitProgram
+    packed: Packed
+    template: Counts
+    best: Packed
+    history: list[float] = field(default_factory=list)  # mean over the rows held back
+    finished: bool = False
+
+    @classmethod
+    def of(cls, circuit: Circuit, start: Parameters, rows: Array) -> StructureFit:
+        program = CircuitProgram(circuit)
+        packed = program.pack(start)
+        template = program.counts(torch.from_numpy(rows[:1].copy()), packed)
+        return cls(program, packed, template, packed)
+
+    @property
+    def width(self) -> int:
+        return len(self.template.flat()) + JUDGED
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.program.unpack(self.best)
+
+    def expected(self, rows: Array, held: Array) -> Array:
+        """This party's addend, (width,)."""
+        counts = self.program.counts(torch.from_numpy(rows), self.packed)
+        judged = 0.0
+        if len(held):
+            judged = float(self.program.log_values(torch.from_numpy(held), self.packed).sum())
+        ends = [counts.log_likelihood, counts.weight, judged, float(len(held))]
+        return np.append(counts.flat(), ends)
+
+    def update(self, total: Array, schedule: EMSchedule | None, last: bool) -> None:
+        """One M-step from the totals of all parties; without a schedule nothing stops it."""
+        seen, rows, judged, held = total[-JUDGED:]
+        self.history.append(float(judged / held if held else seen / rows))
+        if schedule is None or self.history[-1] >= max(self.history):
+            self.best = self.packed
+        if schedule is not None:
+            patience = schedule.patience
+            recent, before = self.history[-patience:], self.history[:-patience]
+            stuck = bool(before) and max(recent) < max(before) + schedule.tolerance
+            self.finished = last or stuck
+        if not self.finished:
+            counts = self.template.like(total[:-JUDGED])
+            self.packed = self.program.maximise(counts, self.packed, RULES)
+            if schedule is None:
+                self.best = self.packed
+
+
+def learned_together(
+    collective: Collective,
+    structures: Sequence[StructureFit],
+    rows: Array,
+    held: Array,
+    rounds: int,
+    schedule: EMSchedule | None,
+) -> Flow[None]:
+    """At most so many iterations of EM on all structures at once. With a schedule the parameters
+    that are best on the rows held back are kept, and one more round judges the last ones."""
+    stamp = zlib.crc32(held.tobytes(), zlib.crc32(rows.tobytes()))
+    for t in range(rounds + (schedule is not None)):
+        active = [s for s in structures if not s.finished]
+        if not active:
+            break
+        addend = yield from compute(
+            f"counting what is expected, round {t} ({stamp:08x})",
+            lambda active=active: np.concatenate([s.expected(rows, held) for s in active]),  # type: ignore[misc]
+        )
+        total = yield from collective.sum(f"em/counts/{t}", addend, COUNTS)
+        stamp = zlib.crc32(total.tobytes(), stamp)
+        parts = np.split(total, np.cumsum([s.width for s in active])[:-1])
+        for structure, part in zip(active, parts, strict=True):
+            structure.update(part, schedule, last=t == rounds)
