@@ -11,11 +11,10 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.private_forest import PrivateForest
-from fedcircuits.federation.wire import decode
 from fedcircuits.methods.private_forest.query import one_hot
 from fedcircuits.privacy.arithmetic.field import FIELD
 from tests.estimators.tables import CLOSE, TABLE
-from tests.methods.watched import Watched
+from tests.methods.watched import Watched, read
 
 ROWS = TABLE.rows(np.arange(12))
 
@@ -133,7 +132,9 @@ def points_seen(engine: Watched, model: PrivateForest, cut: int) -> Any:
             m.data for run in engine.records[-1:] for m in run["clinic"].sent
             if (m.party, m.tag) == (party, "query/points")
         ]  # fmt: skip
-        payload = np.asarray(decode(data)).reshape(-1)[cut : cut + 16 * width].copy()
+        fields = read(data)
+        body = fields["data"] if "data" in fields else np.frombuffer(fields["body"], np.uint8)
+        payload = body.reshape(-1)[cut : cut + 16 * width].copy()
         payload[15::16] &= 0x7F  # below 2^127
         shares.append(FIELD.unpacked(payload, (width,)))
     return FIELD.mix([[2, -1]], np.stack(shares[:2]))[0]
