@@ -32,7 +32,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.program import Counts, Packed, CircuitProgram
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
