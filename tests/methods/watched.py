@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from fedcircuits.engines import memory
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
-from fedcircuits.federation.flow import Flow, Program, Send
+from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
 from fedcircuits.federation.messages import encode_fields, fields_of
 from fedcircuits.federation.replay import Envelope, Record, recording
 from fedcircuits.federation.wire import Encoded, Payload, decode, encode
@@ -50,16 +51,13 @@ class Watched:
 
 def saying(program: Program[Any], tag: str, change: Callable[[Any], Payload]) -> Flow[Any]:
     """The same flow, but what it sends under a tag is changed; of a record its fields, a dict."""
-    flow, answer = program.start(), None
-    while True:
-        try:
-            effect = flow.send(answer)
-        except StopIteration as stop:
-            return stop.value
+
+    def say(effect: Effect) -> Flow[object]:
         if isinstance(effect, Send) and effect.tag == tag:
-            data = encode(effect.payload)
-            effect = Send(effect.receiver, tag, _changed(data, change), effect.reveals)
-        answer = yield effect
+            effect = replace(effect, payload=_changed(encode(effect.payload), change))
+        return (yield effect)
+
+    return (yield from through(program.start(), say))
 
 
 def read(data: bytes | memoryview) -> Any:

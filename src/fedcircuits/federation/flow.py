@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from fedcircuits.errors import MessageError, ProtocolError
+from fedcircuits.errors import MessageError, PartyLostError, ProtocolError
 from fedcircuits.federation.messages import M, Message, decode_message
 from fedcircuits.federation.wire import Encoded, Payload, encode
 
@@ -78,6 +78,25 @@ def recv_payload(sender: str, tag: str) -> Flow[Payload]:
 
 def compute(step: str, work: Callable[[], T], batch: Batch | None = None) -> Flow[T]:
     return (yield Compute(step, work, batch))  # type: ignore[return-value]
+
+
+def through(flow: Flow[T], handle: Callable[[Effect], Flow[object]]) -> Flow[T]:
+    """The same flow, each effect of which is answered by ``handle``: to record, seal or change it.
+
+    A party that is lost while an effect is answered is lost for the flow.
+    """
+    answer: object = None
+    trouble: PartyLostError | None = None
+    while True:
+        try:
+            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        answer = trouble = None
+        try:
+            answer = yield from handle(effect)
+        except PartyLostError as lost:
+            trouble = lost
 
 
 # ---------------------------------------------------------------------- typed messages

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedcircuits.errors import PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Compute, Flow, Program, Recv, Send
+from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send, through
 from fedcircuits.federation.wire import Payload, decode, encode
 
 T = TypeVar("T")
@@ -36,15 +36,9 @@ class Record:
 
 def recording(program: Program[T]) -> Flow[tuple[T, Record]]:
     """The same flow, whose result has its record: ``Program(recording, {"program": program})``."""
-    record, flow = Record(), program.start()
-    answer: object = None
-    trouble: PartyLostError | None = None
-    while True:
-        try:
-            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-        except StopIteration as stop:
-            return stop.value, record
-        answer = trouble = None
+    record = Record()
+
+    def note(effect: Effect) -> Flow[object]:
         if isinstance(effect, Send):
             record.sent.append(_sent(effect))
         elif isinstance(effect, Compute):  # alone, as a replay computes it
@@ -52,46 +46,41 @@ def recording(program: Program[T]) -> Flow[tuple[T, Record]]:
         try:
             answer = yield effect
         except PartyLostError as lost:
-            trouble = lost
             record.inbox.append(lost)
-        else:
-            if isinstance(effect, Recv):
-                data = encode(answer)  # type: ignore[arg-type]
-                record.inbox.append(Envelope(effect.sender, effect.tag, data))
+            raise
+        if isinstance(effect, Recv):
+            data = encode(answer)  # type: ignore[arg-type]
+            record.inbox.append(Envelope(effect.sender, effect.tag, data))
+        return answer
+
+    result = yield from through(program.start(), note)
+    return result, record
 
 
 def replay(program: Program[T], inbox: Iterable[Received]) -> list[Envelope]:
     """What the program sends when it hears that, in that order; its result is left aside."""
-    flow, left = program.start(), iter(inbox)
-    sent: list[Envelope] = []
-    answer: object = None
-    trouble: PartyLostError | None = None
-    while True:
-        try:
-            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-        except StopIteration:
-            return sent
-        answer = trouble = None
+    left, sent = iter(inbox), list[Envelope]()
+
+    def answer(effect: Effect) -> Flow[object]:
+        yield from ()
         if isinstance(effect, Send):
             sent.append(_sent(effect))
-        elif isinstance(effect, Compute):
-            answer = effect.work()
-        else:
-            news = _next(left, effect)
-            if isinstance(news, PartyLostError):
-                trouble = news
-            else:
-                answer = news
+            return None
+        return effect.work() if isinstance(effect, Compute) else _next(left, effect)
+
+    for effect in through(program.start(), answer):
+        raise AssertionError(f"nobody is there to answer {effect}")
+    return sent
 
 
 def _sent(effect: Send) -> Envelope:
     return Envelope(effect.receiver, effect.tag, encode(effect.payload))
 
 
-def _next(left: Iterator[Received], wanted: Recv) -> Payload | PartyLostError:
+def _next(left: Iterator[Received], wanted: Recv) -> Payload:
     news = next(left, None)
     if isinstance(news, PartyLostError):
-        return news
+        raise news
     if news is None or (news.party, news.tag) != (wanted.sender, wanted.tag):
         found = f"{news.tag!r} from {news.party}" if news else "nothing more"
         raise ProtocolError(

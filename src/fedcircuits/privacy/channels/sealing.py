@@ -14,10 +14,21 @@ was sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeVar
 
 from fedcircuits.errors import FederationError, PartyLostError
-from fedcircuits.federation.flow import Effect, Flow, Program, Recv, Send, broadcast, receive, send
+from fedcircuits.federation.flow import (
+    Effect,
+    Flow,
+    Program,
+    Recv,
+    Send,
+    broadcast,
+    receive,
+    send,
+    through,
+)
 from fedcircuits.federation.wire import decode, encode
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.privacy.channels.sessions import Handshake, RunKey, Sealed, Session
@@ -51,27 +62,11 @@ def sealed(
             sessions[party] = hands.session(party, (yield from receive(party, RunKey)))
         except PartyLostError as error:  # the program hears it where it waits for the party
             lost[party] = error
-    return (yield from _carried(program.start(), me, sessions, lost))
+    ends = partial(_sealed, me=me, sessions=sessions, lost=lost)
+    return (yield from through(program.start(), ends))
 
 
-def _carried(
-    flow: Flow[T], me: str, sessions: Mapping[str, Session], lost: Mapping[str, PartyLostError]
-) -> Flow[T]:
-    answer: object = None
-    trouble: PartyLostError | None = None
-    while True:
-        try:
-            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        answer = trouble = None
-        try:
-            answer = yield from _through(effect, me, sessions, lost)
-        except PartyLostError as error:
-            trouble = error
-
-
-def _through(
+def _sealed(
     effect: Effect, me: str, sessions: Mapping[str, Session], lost: Mapping[str, PartyLostError]
 ) -> Flow[object]:
     if not isinstance(effect, Send | Recv):

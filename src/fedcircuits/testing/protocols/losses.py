@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from itertools import count
 from typing import TypeVar
 
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Compute, Flow, Program
+from fedcircuits.federation.flow import Compute, Effect, Flow, Program, through
 from fedcircuits.federation.replay import Envelope, Record
 from fedcircuits.testing.protocols.trial import Programs, Trial
 
@@ -45,24 +46,18 @@ def _with_failure(
 
 
 def _failing(program: Program[T], at: int | None, most: int) -> Flow[T]:
-    flow, answer, count = program.start(), None, 0
-    trouble: PartyLostError | None = None
-    while True:
-        try:
-            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        answer = trouble = None
+    messages = count()
+
+    def fail(effect: Effect) -> Flow[object]:
         if not isinstance(effect, Compute):
-            if count == at:
+            number = next(messages)
+            if number == at:
                 raise RuntimeError("a failure on purpose")
-            if count == most:
+            if number == most:
                 raise ProtocolError(f"it still goes on after {most} messages")
-            count += 1
-        try:
-            answer = yield effect
-        except PartyLostError as lost:
-            trouble = lost
+        return (yield effect)
+
+    return (yield from through(program.start(), fail))
 
 
 def _problems(trial: Trial[T], party: str, at: int, outcome: Outcome[T]) -> Iterator[str]:

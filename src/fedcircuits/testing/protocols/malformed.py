@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy as np
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import FedcircuitsError, MessageError, PartyLostError
-from fedcircuits.federation.flow import Flow, Program, Send
+from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
 from fedcircuits.federation.messages import encode_fields, fields_of
 from fedcircuits.federation.wire import Encoded
 from fedcircuits.testing.protocols.trial import Programs, recorded
@@ -44,6 +45,9 @@ class Change:
     what: str
     fields: Mapping[str, object]
     form: bool  # whether the form is wrong, so that it must be refused
+
+    def concerns(self, effect: Send) -> bool:
+        return (effect.receiver, effect.tag) == (self.receiver, self.tag)
 
     def __str__(self) -> str:
         return f"{self.tag!r} from {self.sender} to {self.receiver}, {self.field!r} {self.what}"
@@ -93,26 +97,14 @@ def check_messages(
 
 def changing(program: Program[T], change: Change) -> Flow[T]:
     """The same flow, but one of its messages is another one."""
-    flow, answer, count = program.start(), None, 0
-    trouble: PartyLostError | None = None
-    while True:
-        try:
-            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
-        answer = trouble = None
-        if isinstance(effect, Send) and (effect.receiver, effect.tag) == (
-            change.receiver,
-            change.tag,
-        ):
-            if count == change.number:
-                data = b"R" + encode_fields(change.fields)
-                effect = Send(effect.receiver, effect.tag, Encoded(data), effect.reveals)
-            count += 1
-        try:
-            answer = yield effect
-        except PartyLostError as lost:
-            trouble = lost
+    numbers = count()
+
+    def spoil(effect: Effect) -> Flow[object]:
+        if isinstance(effect, Send) and change.concerns(effect) and next(numbers) == change.number:
+            effect = replace(effect, payload=Encoded(b"R" + encode_fields(change.fields)))
+        return (yield effect)
+
+    return (yield from through(program.start(), spoil))
 
 
 def _problem(change: Change, outcome: Outcome[Any]) -> str:
