@@ -122,7 +122,7 @@ def test_constants_are_learned_as_such() -> None:
 
 @pytest.mark.parametrize("components", [0, -1, 1.5, "8", None])
 def test_components_that_are_no_number(components: object) -> None:
-    with pytest.raises(StructureError, match="components must be a whole number of at least 1"):
+    with pytest.raises(StructureError, match="components must be a whole number from 1"):
         fc.MixtureOfProducts(components).fit(blobs())  # type: ignore[arg-type]
 
 

@@ -1,19 +1,21 @@
 """Einsum networks: many units on a given structure, learned by EM over batches or by gradients.
 
-Columns of a table differ in scale, so bounds of variances are relative to each column's own. Pixels
-share one: with ``image`` the bounds are in the units of the pixels, and EM begins with clusters
-of every part of the image. Gaussian leaves learned on grey levels k/255 become masses, for bits
-per dimension, by giving the leaves the family "gaussian_mass" with the same parameters.
+Columns of a table differ in scale, so bounds on variances are relative to each column's own
+variance. Pixels share one scale: with ``image`` the bounds are in the units of the pixels, and EM
+begins with clusters of every part of the image. Gaussian leaves that were learned on grey levels
+k/255 become masses, for bits per dimension, if the leaves are given the family "gaussian_mass"
+with the same parameters.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.arguments import Choice, Declared, Real
 from fedcircuits.circuits.evaluation.gradient import Differentiable
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.evaluation.step import Rules
@@ -28,9 +30,9 @@ from fedcircuits.circuits.graph.structures import (
     random_binary,
 )
 from fedcircuits.errors import StructureError
-from fedcircuits.estimators.learner import Learner, hold_back, progress
+from fedcircuits.estimators.learner import BY_BATCHES, Learner, hold_back, progress
 from fedcircuits.learning.batches import InMemory, Source
-from fedcircuits.learning.em import EMSchedule, Fitted, maximise_likelihood, mean_log_likelihood
+from fedcircuits.learning.em import EMSchedule, Fitted, mean_log_likelihood
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from, start_from_regions
 from fedcircuits.leaves import Gaussian, GaussianMass
 from fedcircuits.tables.schema import Schema
@@ -39,22 +41,64 @@ LEAST = 1e-4  # variance of a leaf, where the user gives no bound
 
 
 class EinsumNetwork(Learner):
-    """``units`` distributions on every region of a random binary or Poon–Domingos structure.
+    """Many units on every region of a random binary or a Poon–Domingos structure.
 
-    ``image=(height, width)`` or ``(height, width, channels)`` takes rectangles of an image, cut at
-    multiples of ``step_size`` pixels or into ``pieces`` a side; otherwise variables are halved at
-    random, ``depth`` times, ``repetitions`` times over. With ``target`` the circuit is
-    P(target) · P(rest | target).
+    Parameters
+    ----------
+    units : int, default=16
+        The number of distributions on every region.
+    depth : int or None, default=None
+        How many times the variables are halved at random. None: by their number, at most 4.
+    repetitions : int, default=8
+        The number of such random divisions.
+    image : tuple of int or None, default=None
+        ``(height, width)`` or ``(height, width, channels)``: regions are then rectangles of an
+        image, and ``depth`` and ``repetitions`` are not used.
+    step_size : int, default=7
+        Images are cut at multiples of so many pixels.
+    pieces : int or None, default=None
+        Images are cut into so many pieces per side instead.
+    target : str or None, default=None
+        The column to predict, the last one of the table. The circuit is then
+        P(target) · P(rest | target).
+    training : {"em", "gradient"}, default="em"
+        Stepwise EM over batches, or Adam on the mean log-likelihood.
+    epochs : int, default=30
+        The largest number of passes over the rows.
+    batch_size : int, default=256
+        The number of rows per update.
+    step, last_step : float, default=0.3 and 0.01
+        How far an update of EM goes in the first and in the last epoch; 1 forgets what was before.
+    learning_rate : float, default=0.01
+        The learning rate of Adam.
+    minimum_variance : float or None, default=None
+        The least variance of Gaussian leaves. None: 1e-4 of a column's variance (of all pixels
+        together, for an image).
+    maximum_variance : float, default=inf
+        The largest variance of Gaussian leaves.
+    validation : float, default=0.1
+        The share of rows held back, on which the best epoch is chosen.
+    tol : float, default=1e-4
+        The least gain per row and epoch that counts.
+    patience : int, default=5
+        Learning stops after so many epochs without a gain on the rows held back.
+    leaf_family : callable, default=by_kind
+        Gives the family of a variable's leaves.
+    random_state : int or None, default=None
+        The seed of all random draws; None draws one.
 
-    Without ``minimum_variance`` EM keeps Gaussians above 1e-4 of a column's variance (of all pixels
-    together, for an image).
-
+    Examples
+    --------
     >>> from fedcircuits import Table
     >>> rows = np.random.default_rng(0).normal(size=(200, 4))
     >>> model = EinsumNetwork(units=4, epochs=3, random_state=0).fit(rows)
     >>> model.score_samples(rows).shape
     (200,)
     """
+
+    allowed: ClassVar[Declared] = {
+        "training": Choice("em", "gradient"), "learning_rate": Real(above=0), **BY_BATCHES,
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -111,11 +155,16 @@ class EinsumNetwork(Learner):
         pixels = len(schema) - (self.target is not None)
         scale = None if self.image is None else _scale(x[:, :pixels])
         start = self._start(circuit, x, scale, rng)
-        learn = self._climb if self.training == "em" else self._descend
-        found = learn(circuit, start, kept, held, scale, rng)
-        self.circuit_, self.parameters_ = circuit, found.parameters
-        self.history_, self.validation_history_ = found.history, found.validation
-        self.converged_ = found.converged
+        if self.training == "gradient":
+            self._keep_fitted(circuit, self._descend(circuit, start, kept, held, rng))
+            return
+        schedule = EMSchedule(
+            self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
+        )
+        self._em(
+            circuit, start, kept, schedule, rng, validation=held, dtype=torch.float32,
+            rules=self._bounds(scale, scale or 1.0), scale=scale,
+        )  # fmt: skip
 
     def _start(
         self, circuit: Circuit, x: Array, scale: float | None, rng: np.random.Generator
@@ -125,7 +174,7 @@ class EinsumNetwork(Learner):
         return start_from_regions(circuit, x, rng, self._bounds(scale, 1.0))
 
     def _bounds(self, scale: float | None, unit: float) -> Rules:
-        """The rules of normal leaves where data are seen in multiples of ``unit``."""
+        """Bounds on variances of Gaussian leaves, where data are in multiples of ``unit``."""
         most = self.maximum_variance
         least = self.minimum_variance
         if least is None:
@@ -155,35 +204,15 @@ class EinsumNetwork(Learner):
             leaf_family=self.leaf_family,
         )  # fmt: skip
 
-    def _climb(
-        self,
-        circuit: Circuit,
-        start: Parameters,
-        rows: Source,
-        held: InMemory | None,
-        scale: float | None,
-        rng: np.random.Generator,
-    ) -> Fitted:
-        """Stepwise EM over batches."""
-        plan = EMSchedule(
-            self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
-        )
-        return maximise_likelihood(
-            circuit, start, rows, schedule=plan, validation=held, dtype=torch.float32, rng=rng,
-            rules=self._bounds(scale, scale or 1.0), scale=scale,
-            report=progress(type(self).__name__, self.epochs),
-        )  # fmt: skip
-
     def _descend(
         self,
         circuit: Circuit,
         start: Parameters,
         rows: Source,
         held: InMemory | None,
-        scale: float | None,
         rng: np.random.Generator,
     ) -> Fitted:
-        """Adam on the mean log-likelihood of batches, by the weights of their rows."""
+        """Adam on the mean weighted log-likelihood of batches."""
         program = CircuitProgram(circuit, torch.float32)
         model = Differentiable(program, start)
         optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
@@ -212,12 +241,12 @@ class EinsumNetwork(Learner):
 
 
 def _loss(values: Tensor, weight: Array | None, mean: float) -> Tensor:
-    """Weights are in multiples of their mean over all rows, so that a heavy batch counts more."""
+    """Weights are divided by their mean over all rows, so that a heavy batch counts more."""
     if weight is None:
         return -values.mean()
     return -(values * torch.from_numpy(weight / mean).to(values.dtype)).mean()
 
 
 def _scale(pixels: Array) -> float:
-    """What all pixels share; 1 if they are all alike."""
+    """The standard deviation of all pixels; 1 if they are all equal."""
     return float(np.nanstd(pixels)) or 1.0

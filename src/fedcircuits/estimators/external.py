@@ -1,14 +1,15 @@
-"""The open door: an estimator of another library as a learner, with the face of our models."""
+"""Density estimators of other libraries as learners, with the API of our models."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from sklearn.exceptions import NotFittedError
 
+from fedcircuits.arguments import COLUMN, SEED, Declared
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.estimators.learner import Learner, in_memory
 from fedcircuits.estimators.model import CircuitModel, Given
@@ -21,13 +22,25 @@ if TYPE_CHECKING:
 
 
 class External(Learner):
-    """Any object with ``fit``, ``score_samples`` and ``sample`` as a learner of real columns.
+    """A density estimator of another library as a learner of real columns.
 
-    A fitted ``GaussianMixture`` becomes a circuit that says exactly the same, so that every
-    question can be asked. Any other object, a ``KernelDensity`` or a normalising flow, gives
-    likelihoods of complete rows and samples; what it cannot answer it says. The object is copied
-    before it learns; the copy is ``learner_``.
+    A fitted ``GaussianMixture`` becomes a circuit that gives exactly the same densities, so that
+    every question can be asked. Any other object, such as a ``KernelDensity`` or a normalising
+    flow, gives likelihoods of complete rows and samples; other questions are refused with an
+    explanation.
 
+    Parameters
+    ----------
+    learner : object
+        An object with ``fit``, ``score_samples`` and ``sample``. It is copied before it learns;
+        the fitted copy is ``learner_``.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless it is told another.
+    random_state : int or None, default=None
+        The seed given to the copy, if it takes one; None leaves it as it is.
+
+    Examples
+    --------
     >>> from sklearn.mixture import GaussianMixture
     >>> rows = np.random.default_rng(0).normal(size=(200, 2))
     >>> model = External(GaussianMixture(3), random_state=0).fit(rows)
@@ -37,6 +50,7 @@ class External(Learner):
     True
     """
 
+    allowed: ClassVar[Declared] = {"target": COLUMN, "random_state": SEED}
     learner_: DensityEstimator
 
     def __init__(
@@ -52,9 +66,8 @@ class External(Learner):
         for name in ("circuit_", "parameters_", "_ready"):
             self.__dict__.pop(name, None)
         self.learner_, self._schema = fitted, schema
-        found = to_circuit(fitted, schema)
-        if found is not None:
-            self.circuit_, self.parameters_ = found
+        if (circuit := to_circuit(fitted, schema)) is not None:
+            self.circuit_, self.parameters_ = circuit
 
     def to_circuit(self) -> CircuitModel:
         """The circuit alone, without the object it was learned by."""

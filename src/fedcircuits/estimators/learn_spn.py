@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 
+from fedcircuits.arguments import COLUMN, ROWS_HELD_BACK, SEED, Declared, Whole
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
-from fedcircuits.learning.em import EMSchedule, maximise_likelihood
+from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
 from fedcircuits.learning.spn.pruning import prune
 from fedcircuits.tables.schema import Schema
@@ -22,18 +23,50 @@ CONTEXT = 5_000  # rows that stand for a whole table
 
 
 class LearnSPN(Learner):
-    """Rows are clustered and columns tested for independence in turn, down to ``min_rows`` (by
-    default a twelfth of the rows, between 30 and 200).
+    """A tree of sums and products that follows the data.
 
-    ``trees`` puts Chow–Liu trees where parts of discrete columns are not split further;
-    ``ensemble`` mixes several circuits that began from other seeds. Sums of sums and products of
-    products become one (the distribution stays the same); ``refine`` is a number of EM
-    iterations over weights and leaves afterwards, stopped by rows held back.
+    Columns that depend on each other are kept together and independent ones split; where no split
+    is found, rows are clustered, until parts are small. Sums of sums and products of products
+    become one afterwards, which leaves the distribution as it is.
 
+    Parameters
+    ----------
+    min_rows : int or None, default=None
+        Parts with fewer rows are not split further. None: a twelfth of the rows, between 30 and
+        200.
+    clusters : int, default=3
+        The number of clusters that rows are divided into.
+    test : {"auto", "g", "rdc"}, default="auto"
+        The test of independence: the G test, the randomised dependence coefficient, or the first
+        between discrete columns and the second otherwise.
+    threshold : float or None, default=None
+        Columns whose test gives more than this are dependent. None: a default for each test.
+    trees : bool, default=True
+        Whether parts of discrete columns that are not split further become Chow–Liu trees.
+    smoothing : float, default=0.5
+        The number of pseudo-rows added to each category.
+    ensemble : int, default=1
+        The number of circuits that are mixed, each from different random draws.
+    refine : int, default=0
+        The largest number of iterations of EM over weights and leaves afterwards.
+    validation : float, default=0.1
+        The share of rows held back that EM stops by, if there is any.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless it is told another.
+    random_state : int or None, default=None
+        The seed of all random draws; None draws one.
+
+    Examples
+    --------
     >>> rows = np.random.default_rng(0).normal(size=(300, 3))
     >>> LearnSPN(random_state=0).fit(rows).score_samples(rows).shape
     (300,)
     """
+
+    allowed: ClassVar[Declared] = {
+        **SPNSettings.allowed, "ensemble": Whole(1), "refine": Whole(0),
+        "validation": ROWS_HELD_BACK, "target": COLUMN, "random_state": SEED,
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -63,8 +96,8 @@ class LearnSPN(Learner):
         self.random_state = random_state
 
     def fit_part(self, part: Table, whole: Table) -> Self:
-        """Learn from some rows of a table; bins, least variances and what unseen categories are
-        likely to be come from the whole of it."""
+        """Learn from some rows of a table. Bins, least variances and the probabilities of unseen
+        categories come from all of its rows."""
         self._context = _spread(whole.values)
         try:
             return self.fit(part)
@@ -84,18 +117,14 @@ class LearnSPN(Learner):
             for _ in range(self.ensemble)
         ]
         circuit, parameters = prune(*(members[0] if len(members) == 1 else mixed(schema, members)))
-        if self.refine:
-            plan = EMSchedule(epochs=self.refine, patience=2)
-            found = maximise_likelihood(
-                circuit, parameters, kept, schedule=plan, validation=held, rng=rng
-            )
-            parameters = found.parameters
-            self.history_, self.validation_history_ = found.history, found.validation
         self.circuit_, self.parameters_ = circuit, parameters
+        if self.refine:
+            schedule = EMSchedule(epochs=self.refine, patience=2)
+            self._em(circuit, parameters, kept, schedule, rng, validation=held)
 
 
 def _spread(values: Array) -> Array:
-    """About ``CONTEXT`` rows that stand for all: every so many, and those with the extremes."""
+    """About ``CONTEXT`` rows that stand for all: evenly spaced ones, and those with extremes."""
     step = max(1, len(values) // CONTEXT)
     if step == 1:
         return values

@@ -1,15 +1,24 @@
-"""What all learners share: reading rows, holding some back, going through EM, showing progress."""
+"""What all learners share: reading rows, holding some back, running EM, showing progress."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedcircuits.arguments import (
+    COLUMN,
+    ROWS_HELD_BACK,
+    SEED,
+    Declared,
+    Real,
+    Whole,
+    check_arguments,
+)
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
@@ -18,7 +27,7 @@ from fedcircuits.errors import TableError
 from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.estimators.progress import Bar, current
 from fedcircuits.learning.batches import PIECE, InMemory, ParquetRows, Source
-from fedcircuits.learning.em import EMSchedule, maximise_likelihood
+from fedcircuits.learning.em import EMSchedule, Fitted, maximise_likelihood
 from fedcircuits.tables.readers import suffix_of
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.series import refuse_series
@@ -27,19 +36,43 @@ from fedcircuits.tables.table import Table
 Training = Rows | ParquetRows | str | os.PathLike[str]
 Weights = npt.ArrayLike | None
 BACKDROP = 100  # rows that stand for a whole table behind a part of it
+BY_BATCHES: Declared = {  # arguments of learners that run EM over batches
+    "target": COLUMN,
+    "epochs": Whole(1),
+    "batch_size": Whole(1),
+    "step": Real(above=0, most=1),
+    "last_step": Real(above=0, most=1),
+    "validation": ROWS_HELD_BACK,
+    "tol": Real(least=0),
+    "patience": Whole(1),
+    "random_state": SEED,
+}
 
 
 class Learner(Model):
-    """A model that is learned from one table. Subclasses say how, in ``_learn``."""
+    """A model that is learned from one table.
 
+    Subclasses declare in ``allowed`` what their arguments may be, and say in ``_learn`` how they
+    learn.
+    """
+
+    allowed: ClassVar[Declared] = {}
     random_state: int | None
 
     def fit(self, X: Training, y: object = None, sample_weight: Weights = None) -> Self:
-        """Learn from a DataFrame, Table or array, or from a file by its path.
+        """Learn from one table.
 
-        A parquet file, or ``ParquetRows``, is read piece by piece by learners that go by EM, and
-        whole by the others. A learner that takes more than two seconds shows it on a terminal.
+        Parameters
+        ----------
+        X : DataFrame, Table, array, ParquetRows, str or path
+            The rows, or a file of them. A parquet file is read piece by piece by learners that run
+            EM over batches, and as a whole by the others.
+        y : None
+            Ignored; here for compatibility with scikit-learn.
+        sample_weight : array-like of shape (rows,) or None, default=None
+            The weights of rows in memory.
         """
+        check_arguments(self)
         rng = np.random.default_rng(self.random_state)
         given = _opened(X)
         if isinstance(given, Table) and given.series:
@@ -77,15 +110,20 @@ class Learner(Model):
         validation: InMemory | None = None,
         dtype: torch.dtype = torch.float64,
         rules: Rules | None = None,
+        scale: float | None = None,
     ) -> None:
-        """Go through EM and keep what it found, with its history."""
-        found = maximise_likelihood(
+        """Run EM and keep what it learned, with its history."""
+        report = progress(type(self).__name__, schedule.epochs)
+        fitted = maximise_likelihood(
             circuit, start, rows, schedule=schedule, validation=validation, rules=rules,
-            dtype=dtype, rng=rng, report=progress(type(self).__name__, schedule.epochs),
+            scale=scale, dtype=dtype, rng=rng, report=report,
         )  # fmt: skip
-        self.circuit_, self.parameters_ = circuit, found.parameters
-        self.history_, self.converged_ = found.history, found.converged
-        self.validation_history_ = found.validation
+        self._keep_fitted(circuit, fitted)
+
+    def _keep_fitted(self, circuit: Circuit, fitted: Fitted) -> None:
+        self.circuit_, self.parameters_ = circuit, fitted.parameters
+        self.history_, self.converged_ = fitted.history, fitted.converged
+        self.validation_history_ = fitted.validation
 
 
 def _opened(given: Training) -> Table | ParquetRows:
@@ -133,8 +171,6 @@ def hold_back(
     rows: Source, share: float, rng: np.random.Generator
 ) -> tuple[Source, InMemory | None]:
     """Rows to learn from, and rows to stop by: a share of those in memory, or a drawn sample."""
-    if not 0 <= share < 1:
-        raise TableError(f"validation must be a share from 0 to below 1, got {share}")
     held = round(share * len(rows))
     if held < 1:
         return rows, None

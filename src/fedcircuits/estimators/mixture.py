@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
+from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.estimators.learner import Learner
 from fedcircuits.learning.batches import Source
@@ -15,12 +18,31 @@ from fedcircuits.tables.schema import Schema
 class MixtureOfProducts(Learner):
     """Components that each model every column on its own, learned by EM from k-means clusters.
 
+    Parameters
+    ----------
+    components : int, default=8
+        The number of components.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless it is told another.
+    max_iter : int, default=200
+        The largest number of iterations of EM.
+    tol : float, default=1e-4
+        EM stops when the mean log-likelihood per row gains less than this in an iteration.
+    random_state : int or None, default=None
+        The seed of the clusters; None draws one.
+
+    Examples
+    --------
     >>> from fedcircuits import Table
     >>> table = Table.of({"age": [31, 47, 52, 28], "sex": ["f", "m", "f", "m"]})
     >>> model = MixtureOfProducts(components=2, random_state=0).fit(table)
     >>> model.predict_proba(table, "sex").shape
     (4, 2)
     """
+
+    allowed: ClassVar[Declared] = {
+        "target": COLUMN, "max_iter": Whole(1), "tol": Real(least=0), "random_state": SEED,
+    }  # fmt: skip
 
     def __init__(
         self,

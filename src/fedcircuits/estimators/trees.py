@@ -1,20 +1,27 @@
-"""Trees over the variables: Chow–Liu, mixtures of them, and with a hidden state beside each."""
+"""Trees over the variables: Chow–Liu trees, mixtures of them, and trees of hidden states."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
 
+from fedcircuits.arguments import COLUMN, ROWS_HELD_BACK, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, latent_tree
 from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import FederationError, ParameterError, StructureError
+from fedcircuits.errors import FederationError, StructureError
+from fedcircuits.estimators.federated import (
+    SUMMATION,
+    FederatedEstimator,
+    FederatedRun,
+    TrainingState,
+)
 from fedcircuits.estimators.learner import (
+    BY_BATCHES,
     Learner,
     Training,
     Weights,
@@ -22,16 +29,8 @@ from fedcircuits.estimators.learner import (
     in_memory,
     progress,
 )
-from fedcircuits.estimators.progress import Bar
-from fedcircuits.estimators.training import (
-    State,
-    require_federation,
-    require_summation,
-    run_training,
-)
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.learning.batches import InMemory, Source
@@ -49,22 +48,37 @@ TWO = "of two parties each works out the other's counts: it takes its own off th
 Learned = tuple[Circuit, Parameters]
 
 
-class ChowLiuTree(Learner):
-    """The best tree-shaped Bayesian network over categories and booleans; deterministic, so that
-    its most probable explanations are exact.
+class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
+    """The best tree-shaped Bayesian network over categories and booleans.
 
-    It is learned from one table, or from a federation of parties that hold other rows of the same
-    columns: their pairwise counts are added up, and the tree is that of all rows in one place.
-    ``summation`` says who adds up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with which nobody
-    sees one party's counts. All parties see the sum and the tree; ``ledger_`` has what crossed.
+    It is deterministic, so that its most probable explanations are exact. It is learned from one
+    table, or from a federation of parties that hold different rows of the same columns: their
+    pairwise counts are added up, and the tree is the one that all rows in one place would give.
+    All parties see the sum and the tree; ``ledger_`` lists what crossed.
 
+    Parameters
+    ----------
+    smoothing : float, default=0.1
+        The number of pseudo-rows added to each combination of categories.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless it is told another.
+    summation : Summation, default=Hub()
+        How parties add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with which nobody sees the
+        counts of a single party.
+    random_state : int or None, default=None
+        Not used, as nothing is drawn; here for compatibility with the other learners.
+
+    Examples
+    --------
     >>> from fedcircuits import Table
     >>> table = Table.of({"rain": [True, True, False], "wet": [True, True, False]})
     >>> ChowLiuTree().fit(table).explain(table).exact
     True
     """
 
-    ledger_: Ledger  # of a federation
+    allowed: ClassVar[Declared] = {
+        "smoothing": Real(least=0), "target": COLUMN, "summation": SUMMATION, "random_state": SEED,
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -88,48 +102,48 @@ class ChowLiuTree(Learner):
         engine: str | Engine = "memory",
         resume: bool = False,
     ) -> Self:
-        """Learn from a DataFrame, Table, array or file, or from a federation in an ``engine``;
-        ``resume`` takes up the work of a run that has failed."""
+        """Learn from a DataFrame, Table, array or file, or from a federation.
+
+        ``sample_weight`` is for tables in memory, ``engine`` and ``resume`` are for federations, as
+        for every federated estimator.
+        """
         self.__dict__.pop("ledger_", None)
         if not isinstance(X, Federation):
             return super().fit(X, y, sample_weight)
         if sample_weight is not None:
             raise FederationError("sample_weight is for one table: parties count whole rows")
         federation = self._checked(X)
-        self._state = state = State.of(self, resume)
-        with Bar("ChowLiuTree"):
-            run = run_training(federation, self._programs, engine, state, None)
-        learned = run.results[federation.names[0]]
-        assert learned is not None, "a party has learned the tree"
-        self.circuit_, self.parameters_ = learned
-        self.ledger_ = run.ledger
-        self.__dict__.pop("_state", None)
-        return self
+        if len(federation) == 2:
+            warnings.warn(TWO, UserWarning, stacklevel=2)
+        return self._train(federation, self._programs, engine, resume)
 
-    def _checked(self, given: Federation) -> Federation:
-        federation = require_federation(given, "ChowLiuTree")
+    def _check_federation(self, federation: Federation) -> Federation:
         same_variables({p.name: p.table.schema for p in federation}, summed_counts.TREE)
-        require_summation("summation", self.summation)
         self.summation.members(federation.names)  # an error where they cannot add up so
         if self.target is not None:
             federation.schema.index(self.target)
-        if len(federation) == 2:
-            warnings.warn(TWO, UserWarning, stacklevel=4)
         return federation
 
-    def _programs(self, federation: Federation) -> Mapping[str, Program[Learned | None]]:
+    def _programs(
+        self, federation: Federation, state: TrainingState
+    ) -> dict[str, Program[Learned | None]]:
         names, summation = federation.names, self.summation
-        told: dict[str, object] = {"members": names}
         programs: dict[str, Program[Learned | None]] = {}
         if COORDINATOR in summation.members(names):
-            programs[COORDINATOR] = Program(summed_counts.server, told | {"summation": summation})
+            arguments: dict[str, object] = {"members": names, "summation": summation}
+            programs[COORDINATOR] = Program(summed_counts.server, arguments)
         for party in federation:
-            own = {"party": party, "summation": summation.for_party(), "smoothing": self.smoothing}
-            programs[party.name] = Program(summed_counts.member, told | own)
+            arguments = {
+                "members": names, "party": party, "summation": summation.for_party(),
+                "smoothing": self.smoothing,
+            }  # fmt: skip
+            programs[party.name] = Program(summed_counts.member, arguments)
         return programs
 
-    def __getstate__(self) -> dict[str, object]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_state"}
+    def _keep(self, run: FederatedRun[Learned | None]) -> None:
+        learned = run.results[run.federation.names[0]]
+        assert learned is not None, "a party has learned the tree"
+        self.circuit_, self.parameters_ = learned
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         _refuse_numbers(schema, "ChowLiuTree")
@@ -145,15 +159,38 @@ class ChowLiuTree(Learner):
 class MixtureOfChowLiuTrees(Learner):
     """Components that are Chow–Liu trees, learned by EM; for categories and booleans.
 
-    ``ensemble`` mixes several mixtures that began from other clusters, which is worth more than
-    more components. ``smoothing`` is how many rows like the whole table every component is given
-    besides its own. With ``validation``, that share of the rows is held back and the best round
-    on them is kept.
+    Parameters
+    ----------
+    components : int, default=20
+        The number of trees in each mixture.
+    ensemble : int, default=4
+        The number of mixtures that are mixed, each started from different clusters. More of them
+        are worth more than more components.
+    smoothing : float, default=20.0
+        The number of rows like the whole table that every component is given besides its own.
+    max_iter : int, default=10
+        The largest number of iterations of EM.
+    tol : float, default=1e-4
+        EM stops when the mean log-likelihood per row gains less than this in an iteration.
+    validation : float, default=0.0
+        The share of rows held back; if there is one, the best iteration on them is kept.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless it is told another.
+    random_state : int or None, default=None
+        The seed of all random draws; None draws one.
 
+    Examples
+    --------
     >>> rows = np.random.default_rng(0).random((200, 4)) < 0.3
     >>> MixtureOfChowLiuTrees(2, ensemble=1, random_state=0).fit(rows).score_samples(rows).shape
     (200,)
     """
+
+    allowed: ClassVar[Declared] = {
+        "components": Whole(1), "ensemble": Whole(1), "smoothing": Real(least=0),
+        "max_iter": Whole(1), "tol": Real(least=0), "validation": ROWS_HELD_BACK, "target": COLUMN,
+        "random_state": SEED,
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -178,7 +215,6 @@ class MixtureOfChowLiuTrees(Learner):
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         _refuse_numbers(schema, "MixtureOfChowLiuTrees")
-        self._check_settings()
         known = in_memory(rows, "MixtureOfChowLiuTrees")
         kept, held = hold_back(known, self.validation, rng)
         assert isinstance(kept, InMemory)
@@ -196,22 +232,42 @@ class MixtureOfChowLiuTrees(Learner):
         self.history_ = members[-1].history
         self.validation_history_ = members[-1].validation
 
-    def _check_settings(self) -> None:
-        for name in ("components", "ensemble", "max_iter"):
-            if (value := getattr(self, name)) < 1:
-                raise ParameterError(f"{name}: expected a whole number from 1, got {value!r}")
-        if not 0 <= self.smoothing < np.inf:
-            raise ParameterError(f"smoothing: expected a number from 0, got {self.smoothing!r}")
-
 
 class HiddenChowLiuTree(Learner):
-    """A hidden state of ``units`` values beside every variable, states joined by the Chow–Liu tree.
+    """A hidden state beside every variable, and the states joined by the Chow–Liu tree.
 
+    Parameters
+    ----------
+    units : int, default=32
+        The number of values of every hidden state.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless it is told another.
+    epochs : int, default=50
+        The largest number of passes over the rows.
+    batch_size : int, default=256
+        The number of rows per update.
+    step, last_step : float, default=0.3 and 0.01
+        How far an update of EM goes in the first and in the last epoch; 1 forgets what was before.
+    validation : float, default=0.1
+        The share of rows held back, on which the best epoch is chosen.
+    tol : float, default=1e-4
+        The least gain per row and epoch that counts.
+    patience : int, default=5
+        Learning stops after so many epochs without a gain on the rows held back.
+    leaf_family : callable, default=by_kind
+        Gives the family of a variable's leaves.
+    random_state : int or None, default=None
+        The seed of all random draws; None draws one.
+
+    Examples
+    --------
     >>> rows = np.random.default_rng(0).normal(size=(200, 3))
     >>> model = HiddenChowLiuTree(units=4, epochs=3, random_state=0).fit(rows)
     >>> model.score_samples(rows).shape
     (200,)
     """
+
+    allowed: ClassVar[Declared] = BY_BATCHES
 
     def __init__(
         self,

@@ -200,7 +200,7 @@ def test_poon_domingos_keeps_the_channels_of_a_pixel_together() -> None:
     ],
 )
 def test_bad_numbers(name: str, make: Callable[[object], Circuit], number: object) -> None:
-    with pytest.raises(StructureError, match=f"{name} must be a whole number of at least 1, got"):
+    with pytest.raises(StructureError, match=f"{name} must be a whole number from 1, got"):
         make(number)
 
 

@@ -107,7 +107,7 @@ def test_little_to_learn_from_and_nonsense() -> None:
     assert np.isfinite(model.score_samples(few)).all()
     with pytest.raises(StructureError, match="MixtureOfChowLiuTrees needs categories or booleans"):
         MixtureOfChowLiuTrees().fit(np.random.default_rng(0).normal(size=(20, 2)))
-    with pytest.raises(ParameterError, match="components: expected a whole number from 1"):
+    with pytest.raises(ParameterError, match="components must be a whole number from 1"):
         MixtureOfChowLiuTrees(0).fit(few)
-    with pytest.raises(ParameterError, match="smoothing: expected a number from 0"):
+    with pytest.raises(ParameterError, match="smoothing must be a number from 0"):
         MixtureOfChowLiuTrees(smoothing=-1).fit(few)

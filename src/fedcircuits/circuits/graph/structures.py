@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import networkx as nx
 import numpy as np
 
+from fedcircuits.arguments import Whole
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Arrays
 from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
@@ -278,5 +279,4 @@ def _region(
 
 def _positive(**numbers: int) -> None:
     for name, value in numbers.items():
-        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
-            raise StructureError(f"{name} must be a whole number of at least 1, got {value!r}")
+        Whole(1).check(name, value, StructureError)

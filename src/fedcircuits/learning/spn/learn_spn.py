@@ -15,15 +15,16 @@ from once, with their number as weight.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from fedcircuits.arguments import FLAG, Choice, Declared, Real, Whole, check_arguments
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.nodes import Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
-from fedcircuits.errors import ParameterError, TableError
+from fedcircuits.errors import TableError
 from fedcircuits.learning.chow_liu.trees import forest_nodes, spanning_tree
 from fedcircuits.learning.spn.clustering import Features, split_rows
 from fedcircuits.learning.spn.dependence import Dependence
@@ -45,25 +46,21 @@ class SPNSettings:
     trees: bool = True  # Chow–Liu trees instead of independent leaves, where columns are discrete
     smoothing: float = 0.5  # pseudo-rows of every category
 
+    allowed: ClassVar[Declared] = {
+        "min_rows": Whole(1, or_=(None,)),
+        "clusters": Whole(2),
+        "test": Choice(*get_args(Test)),
+        "threshold": Real(least=0, or_=(None,)),
+        "trees": FLAG,
+        "smoothing": Real(least=0),
+    }
+
     def __post_init__(self) -> None:
-        if self.min_rows is not None:
-            _whole("min_rows", self.min_rows, 1)
-        _whole("clusters", self.clusters, 2)
-        if self.test not in ("auto", "g", "rdc"):
-            raise ParameterError(f"test: expected 'auto', 'g' or 'rdc', got {self.test!r}")
-        if self.threshold is not None and not self.threshold >= 0:
-            raise ParameterError(f"threshold: expected a number from 0, got {self.threshold!r}")
-        if not 0 <= self.smoothing < np.inf:
-            raise ParameterError(f"smoothing: expected a number from 0, got {self.smoothing!r}")
+        check_arguments(self)
 
     def fewest(self, rows: float) -> float:
         """``min_rows``, or a twelfth of a small table's rows, at least 30 and at most 200."""
         return self.min_rows if self.min_rows is not None else min(max(rows / 12, 30), 200)
-
-
-def _whole(name: str, value: object, lowest: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < lowest:
-        raise ParameterError(f"{name}: expected a whole number from {lowest}, got {value!r}")
 
 
 # Mixed sum-product networks of the federated circuits paper: RDC with thresholds 0.3 to 0.5, parts
