@@ -119,11 +119,17 @@ def broadcast(
 
 def receive(sender: str, kind: type[M], tag: str = "") -> Flow[M]:
     """The next message of that kind, checked; a wrong one blames its sender."""
+    data = yield from receive_record(sender, kind, tag)
+    return decode_message(kind, data, sender, tag or kind.tag)
+
+
+def receive_record(sender: str, kind: type[Message], tag: str = "") -> Flow[memoryview]:
+    """The next message of that kind as it has travelled, for whoever reads it in steps."""
     tag = tag or kind.tag
     found = yield Recv(sender, tag)
     if not isinstance(found, Encoded):
         raise MessageError(sender, tag, "", f"expected {kind.__name__}")
-    return decode_message(kind, memoryview(found.data)[1:], sender, tag)
+    return memoryview(found.data)[1:]
 
 
 def gather(senders: Sequence[str], kind: type[M], tag: str = "") -> Flow[dict[str, M]]:

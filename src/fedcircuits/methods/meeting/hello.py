@@ -29,8 +29,17 @@ import msgspec
 from fedcircuits.errors import FederationError, VersionError
 from fedcircuits.federation.agreement import agree, in_agreed
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Flow, broadcast, expect, gather, receive, recv_payload, send
-from fedcircuits.federation.messages import Count, Message, blaming, require
+from fedcircuits.federation.flow import (
+    Flow,
+    broadcast,
+    expect,
+    gather,
+    receive,
+    receive_record,
+    recv_payload,
+    send,
+)
+from fedcircuits.federation.messages import Count, Message, blaming, decode_message, require
 from fedcircuits.federation.wire import Json
 from fedcircuits.methods.meeting.tokens import key_of as key_of
 from fedcircuits.methods.meeting.tokens import target_of as target_of
@@ -52,12 +61,20 @@ class Method:
     version: int
 
 
-class Introduction(Message, frozen=True):
-    """What a party runs, and the variables it holds; compared before anything else is read."""
+class Versions(Message, frozen=True, forbid_unknown_fields=False):
+    """What a party runs: read first, because other versions may say other things after it."""
 
     library: str
     method: str
     version: Count
+
+    def __str__(self) -> str:
+        return f"{self.library} with {self.method} {self.version}"
+
+
+class Introduction(Versions, frozen=True, forbid_unknown_fields=True):
+    """What a party runs, and the variables it holds."""
+
     variables: tuple[Variable, ...]
 
     @property
@@ -103,6 +120,7 @@ class Assignment(Message, frozen=True):
 
 
 A = TypeVar("A", bound=Assignment)
+H = TypeVar("H", bound=Introduction)
 
 
 # ---------------------------------------------------------------------- under a leader
@@ -124,7 +142,7 @@ def _check_assignment(party: Party, assignment: Assignment) -> None:
     for field, holds, problem in (
         ("members", party.name in members, f"{party.name} is not among them"),
         ("members", len(set(members)) == len(members), "a party is named twice"),
-        ("variables", names == set(party.table.names), "expected those of the party's table"),
+        ("variables", names == set(party.table.names), f"expected those of {party.name}"),
         ("receivers", set(tells) <= others, "expected other members"),
         ("senders", set(hears) <= others, "expected other members"),
         ("tokens", assignment.tokens or not (tells or hears), "labels are told by token"),
@@ -135,11 +153,26 @@ def _check_assignment(party: Party, assignment: Assignment) -> None:
 
 def hellos_of(members: Sequence[str], method: Method) -> Flow[dict[str, Hello]]:
     """At the leader: what every other member holds, in the order of members."""
-    hellos = yield from gather(members, Hello)
+    hellos = yield from _introductions(members, Hello, method)
     for party, hello in hellos.items():
-        check_versions(party, hello, method)
         check_rows(party, hello.rows)
     return hellos
+
+
+def _introductions(members: Sequence[str], kind: type[H], method: Method) -> Flow[dict[str, H]]:
+    """Of parties that run the same versions; others are refused, with both versions named."""
+    own = Versions(__version__, method.name, method.version)
+    introductions: dict[str, H] = {}
+    for party in members:
+        data = yield from receive_record(party, kind)
+        theirs = decode_message(Versions, data, party, kind.tag)
+        if theirs != own:
+            problem = f"fedcircuits {theirs}, expected {own}"
+            raise VersionError(party, kind.tag, "version", problem)
+        introductions[party] = decode_message(kind, data, party, kind.tag)
+        with blaming(party, kind, "variables"):
+            Schema(introductions[party].variables)
+    return introductions
 
 
 def meet(
@@ -150,27 +183,14 @@ def meet(
     if me != leader:
         yield from send(leader, own[me])
         return own
+    for hello in own.values():
+        check_rows(me, hello.rows)
     hellos = own | (yield from hellos_of([p for p in parties if p != me], method))
-    check_rows(me, hellos[me].rows if me in hellos else 1)
     return {p: hellos[p] for p in parties}
 
 
 def leader_of(members: Sequence[str]) -> str:
     return COORDINATOR if COORDINATOR in members else members[0]
-
-
-def check_versions(party: str, hello: Introduction, method: Method) -> None:
-    """VersionError that names both versions unless the party runs the same; checks its columns."""
-    runs, own = (hello.library, hello.method, hello.version), (__version__, *_fields(method))
-    if runs != own:
-        problem = "fedcircuits {} with {} {}, expected {} with {} {}".format(*runs, *own)
-        raise VersionError(party, hello.tag, "version", problem)
-    with blaming(party, hello.tag, "variables"):
-        Schema(hello.variables)
-
-
-def _fields(method: Method) -> tuple[str, int]:
-    return method.name, method.version
 
 
 def check_rows(party: str, rows: int, least: int = 1) -> None:
@@ -210,11 +230,10 @@ def agreed_table(
     own = {name: json.dumps(value, sort_keys=True) for name, value in settings.items()}
     variables = party.table.schema.variables
     others = [m for m in members if m != party.name]
-    hello = PeerHello(__version__, *_fields(method), variables, own)
+    hello = PeerHello(__version__, method.name, method.version, variables, own)
     yield from broadcast(others, hello)
-    hellos = yield from gather(others, PeerHello)
+    hellos = yield from _introductions(others, PeerHello, method)
     for other, theirs in hellos.items():
-        check_versions(other, theirs, method)
         _check_settings(party.name, own, other, theirs.settings)
     schemas = {m: party.table.schema if m == party.name else hellos[m].schema for m in members}
     return in_agreed(party.table, same_variables(schemas, model)).select(schemas[members[0]].names)
@@ -236,8 +255,9 @@ def same_variables(schemas: Mapping[str, Schema], model: str) -> Schema:
     agreed = agree(schemas)
     for party, schema in schemas.items():
         if absent := [n for n in agreed.names if n not in schema]:
+            holder = next(p for p, s in schemas.items() if absent[0] in s)
             raise FederationError(
-                f"{party} has no column {absent[0]!r}, which others have: a {model} is for "
+                f"{party} has no column {absent[0]!r}, which {holder} has: a {model} is for "
                 "parties with different rows of the same columns"
             )
     for variable in agreed:
