@@ -7,7 +7,8 @@ array is a row shorter or longer, has NaN, infinite, negative or huge numbers, a
 length). A message of a wrong form must be refused by its reader, who blames the sender and names
 the message and the field. One that means something else is refused likewise, or is as good as the
 first, or, where its reader alone cannot tell (shares of secrets), ends in an error of ours that
-names its sender among those who may have sent it. Nobody fails with an error of Python or numpy.
+names its sender among those who may have sent it; so does the sender itself where it is answered to
+something that it has not said. Nobody fails with an error of Python or numpy.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _problem(change: Change, outcome: Outcome[Any]) -> str:
                 change.field.split("[")[0] in cause.field or not change.form
             )
             blamed = cause.sender == change.sender == lost.party
-            return "" if named and blamed else f"{party} says: {lost}"
+            answered = party == change.sender and not change.form and party in cause.problem
+            return "" if (named and blamed) or answered else f"{party} says: {lost}"
         if party != change.sender and not isinstance(cause, PartyLostError):
             known = isinstance(cause, FedcircuitsError) and change.sender in str(cause)
             return "" if known and not change.form else f"{party} says: {lost}"
