@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,11 +19,11 @@ from fedcircuits.errors import QueryError
 from fedcircuits.estimators.federated import FederatedEstimator, ask
 from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Program
+from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
 from fedcircuits.methods.fedpc import query
-from fedcircuits.methods.fedpc.query import Asked
+from fedcircuits.methods.fedpc.query import Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,12 +63,12 @@ class FederatedCircuit(FederatedEstimator[R], Model):
 
 
 class FederatedDistribution(Queryable):
-    """Questions of a circuit whose leaves live at parties (protocols/query.py)."""
+    """Questions to a circuit whose leaves live at parties (methods/fedpc/query.py)."""
 
     def __init__(
-        self, joint: Joint, views: Mapping[str, View], run: Engine, ledger: Ledger
+        self, joint: Joint, views: Mapping[str, View], engine: Engine, ledger: Ledger
     ) -> None:
-        self.joint, self.views, self.run, self.ledger = joint, views, run, ledger
+        self.joint, self.views, self.engine, self.ledger = joint, views, engine, ledger
         self.circuit = joint.circuit
         if self.circuit.units[self.circuit.root.name] != 1:
             raise QueryError("the root must have one unit to be asked")
@@ -79,39 +79,36 @@ class FederatedDistribution(Queryable):
         return False
 
     @cached_property
-    def network(self) -> UpperCircuit:
+    def upper(self) -> UpperCircuit:
         return UpperCircuit(self.circuit)
 
     @cached_property
     def packed(self) -> Packed:
-        return self.network.pack(self.joint.parameters)
+        return self.upper.pack(self.joint.parameters)
 
     # ------------------------------------------------------------------ answers
 
     def log_values_within(self, x: Array, regions: Regions) -> Array:
         if len(x) == 0:
             return np.zeros(0)
-        return self._ask(query.evaluate, Asked("values", x, regions))
+        return self._ask(query.evaluate, Question("values", x, regions))
 
     def moments_within(
         self, x: Array, regions: Regions, at: int, region: Region
     ) -> tuple[Array, Array]:
         if len(x) == 0:
             return np.zeros(0), np.zeros(0)
-        return self._ask(query.moments, Asked("moments", x, regions, at, region))
+        return self._ask(query.moments, Question("moments", x, regions, at, region))
 
     def completed_within(
         self, x: Array, regions: Regions, rng: np.random.Generator | None
     ) -> Array:
         if len(x) == 0 or not np.isnan(x).any():
             return x.copy()
-        asked = Asked("best" if rng is None else "values", x, regions)
-        seeds = (
-            {}
-            if rng is None
-            else {p: int(rng.integers(2**62)) for p in (COORDINATOR, *sorted(self.views))}
-        )
-        return self._ask(query.complete, asked, seeds)
+        roles = (COORDINATOR, *sorted(self.views))
+        seeds = {p: 0 if rng is None else int(rng.integers(2**62)) for p in roles}
+        question = Question("best" if rng is None else "values", x, regions)
+        return self._ask(query.complete, question, seeds)
 
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> Array:
         """All codes in one question: who does not hold the variable is asked once."""
@@ -119,28 +116,28 @@ class FederatedDistribution(Queryable):
         if not size or len(x) == 0:
             return super().posterior(x, variable, given)
         self._check(x, ignored=at)
-        asked = np.tile(x, (size, 1))
-        asked[:, at] = np.repeat(np.arange(size), len(x))
-        joint = self._log_joint(asked, given).reshape(size, len(x)).T
+        rows = np.tile(x, (size, 1))
+        rows[:, at] = np.repeat(np.arange(size), len(x))
+        joint = self._log_joint(rows, given).reshape(size, len(x)).T
         with np.errstate(invalid="ignore"):
             weights = np.exp(joint - joint.max(axis=1, keepdims=True))
             return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
-    def _ask(self, role: object, asked: Asked, seeds: Mapping[str, int] | None = None) -> T:  # type: ignore[type-var]
+    def _ask(
+        self,
+        role: Callable[..., Flow[T]],
+        question: Question,
+        seeds: Mapping[str, int] = {},
+    ) -> T:
+        """``seeds``: of all roles, where rows are completed."""
         joint = self.joint
-        told = {"joint": joint, "network": self.network, "packed": self.packed, "asked": asked}
-        parties = query.involved(joint, asked)
-        fillers = []
-        if seeds is not None:
-            told["seed"] = seeds.get(COORDINATOR, 0)
-            fillers = query.completing(joint, asked)
-            parties = list(dict.fromkeys([*parties, *fillers]))
-        programs: dict[str, Program[object]] = {COORDINATOR: Program(role, told)}  # type: ignore[arg-type]
-        for party in parties:
-            own = {
-                "view": self.views[party],
-                "completes": party in fillers,
-                "seed": (seeds or {}).get(party, 0),
-            }
-            programs[party] = Program(query.respond, own)
-        return ask(self.run, programs, self.ledger)[COORDINATOR]  # type: ignore[return-value]
+        asker = {"joint": joint, "upper": self.upper, "packed": self.packed, "question": question}
+        clients, fillers = query.clients_asked(joint, question), []
+        if seeds:
+            asker["seed"] = seeds[COORDINATOR]
+            fillers = query.clients_completing(joint, question)
+        programs: dict[str, Program[T | None]] = {COORDINATOR: Program(role, asker)}
+        for party in dict.fromkeys([*clients, *fillers]):
+            settings = {"completes": party in fillers, "seed": seeds.get(party, 0)}
+            programs[party] = Program(query.respond, {"view": self.views[party], **settings})
+        return ask(self.engine, programs, self.ledger)[COORDINATOR]  # type: ignore[return-value]

@@ -15,9 +15,8 @@ from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.ledger import Entry
 from fedcircuits.federation.replay import replay
-from fedcircuits.federation.wire import decode
 from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
-from tests.methods.watched import Watched
+from tests.methods.watched import Watched, read
 
 ROWS = fc.Table(mixed_table().schema, gaps())
 HELD = {p.name: set(p.table.names) for p in federation("uneven")}
@@ -67,10 +66,10 @@ def test_parties_hear_of_their_own_columns_only() -> None:
     _, engine = asked(lambda m: m.score_samples(ROWS))
     for sender, message in engine.messages:
         if sender == COORDINATOR:
-            told: Any = decode(message.data)
-            names = set(told["columns"].tolist())
+            evidence = read(message.data)
+            names = set(evidence["columns"])
             assert names <= HELD[message.party] and names
-            assert told["x"].shape[1] == len(names)
+            assert evidence["rows"].shape[1] == len(names)
 
 
 def test_regions_go_only_where_they_are_needed() -> None:
@@ -79,9 +78,8 @@ def test_regions_go_only_where_they_are_needed() -> None:
     _, engine = asked(lambda m: m.probability("colour = 'red' and weight > 60"))
     for sender, message in engine.messages:
         if sender == COORDINATOR:
-            told: Any = decode(message.data)
             column = {"north": "colour", "west": "weight"}[message.party]
-            assert told["restricted"].tolist() == [column]
+            assert read(message.data)["restricted"] == [column]
 
 
 def test_nobody_is_asked_about_nothing() -> None:
@@ -97,8 +95,8 @@ def test_equal_rows_are_asked_once() -> None:
     whole = rows.rows(np.flatnonzero(~np.isnan(rows.values).any(axis=1)))
     _, engine = asked(lambda m: m.score_samples(whole))
     for sender, message in engine.messages:
-        found: Any = decode(message.data)
-        size = found["x"].shape[0] if sender == COORDINATOR else found["values"].shape[1]
+        fields = read(message.data)
+        size = fields["rows"].shape[0] if sender == COORDINATOR else fields["values"].shape[1]
         assert size <= 2
 
 
@@ -178,8 +176,9 @@ def test_what_is_revealed_is_said() -> None:
 
 def test_a_message_of_another_kind_is_refused() -> None:
     model, engine = fitted("columns")
-    engine.changes = {("south", "query/values"): lambda _: "nothing"}
-    with pytest.raises(FederationError, match="south sent str under 'query/values', expected dict"):
+    engine.changes = {("south", "query/values"): lambda _: {}}
+    text = "south sent 'query/values' that does not fit, field 'values'"
+    with pytest.raises(FederationError, match=text):
         model.score_samples(FULL)
     engine.changes = {}
     assert np.isfinite(model.score_samples(FULL)).all()
