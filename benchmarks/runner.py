@@ -86,10 +86,14 @@ def best(result: Mapping[str, Json], clock: str = "cpu_seconds") -> float | None
     return min(float(value) for value in seconds if isinstance(value, int | float))
 
 
+PRINTED: list[dict[str, Json]] = []  # every table of this run, for the pages of docs/results
+
+
 def print_table(rows: Sequence[Mapping[str, Cell]]) -> None:
     """Print rows under their keys; a missing cell reads "not available"."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = [names] + [[_text(row.get(name)) for name in names] for row in rows]
+    PRINTED.append({"columns": list(names), "rows": [list(line) for line in lines[1:]]})
     widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
     for number, line in enumerate(lines):
         print("  ".join(_aligned(text, width) for text, width in zip(line, widths, strict=True)))

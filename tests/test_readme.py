@@ -1,14 +1,17 @@
 """The README and the pages of docs/: their Python runs, their commands and links exist."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks.pages import render
 from fedcircuits import leaves
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FIGURES = sorted((ROOT / "docs" / "results").glob("*.json"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -33,13 +36,24 @@ def test_the_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     exec(compile(code, str(page), "exec"), {"__name__": "page"})
 
 
-def test_every_page_but_the_index_and_the_figures_has_python() -> None:
+def test_every_page_but_the_index_has_python() -> None:
     without = {p.name for p in PAGES[1:] if not python(p.read_text(encoding="utf-8")).strip()}
-    figures = {"benchmarks.md", "benchmarks-federated.md", "benchmarks-private.md"}
-    assert without <= {"README.md", *figures}
+    assert without == {"README.md"}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=named)
+def test_pages_of_figures_are_generated() -> None:
+    """From the JSON beside them: python -m benchmarks.pages."""
+    stored = {p: json.loads(p.read_text(encoding="utf-8")) for p in FIGURES}
+    assert stored and not [
+        p for p, page in stored.items() if p.with_suffix(".md").read_text("utf-8") != render(page)
+    ]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, ROOT / "CONTRIBUTING.md", *(p.with_suffix(".md") for p in FIGURES)],
+    ids=named,
+)
 def test_local_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
     local = [link for link in links if not link.startswith("http")]

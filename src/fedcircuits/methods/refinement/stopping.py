@@ -4,7 +4,7 @@ A share of its rows is held back. Their likelihood is judged before the first ro
 one, and EM ends with the parameters that were best on them, those it began with among them, when
 ``PATIENCE`` rounds have brought nothing better. The leaves that it begins with were learned from
 these rows, too, so that it rather stops early; leaves that do not see them are worse by more than
-that (docs/benchmarks-federated.md). Of fewer than ``FEW`` rows none are held back.
+that (docs/results/federated.md). Of fewer than ``FEW`` rows none are held back.
 
 Which rows are held follows from lots that a party draws for its rows in the order of its table: not
 from the key of tokens, so that one seed gives one model.
