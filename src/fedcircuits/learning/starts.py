@@ -25,6 +25,7 @@ from fedcircuits.circuits.graph.family import AnyFamily, Array, Arrays, Family, 
 from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights
 from fedcircuits.circuits.graph.structures import indicator_codes
+from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema, Variable
 
 Labels = npt.NDArray[np.int64]
@@ -126,7 +127,7 @@ def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> 
     Centres of wide tables come from a part of the rows.
     """
     features = _Features.of(x, schema)
-    block = max(MOST_CELLS // features.width, 100 * units)
+    block = max(MOST_CELLS // len(features.layout), 100 * units)
     part = x if len(x) <= block else x[rng.choice(len(x), block, replace=False)]
     seen = features(part)
     distinct = len({row.tobytes() for row in seen})
@@ -148,30 +149,22 @@ def _softened(labels: Labels, units: int, rng: np.random.Generator) -> Array:
 class _Features:
     """Columns as k-means sees them; categories that are many numbers, as grey levels, as such."""
 
-    codes: tuple[int, ...]  # of every column, 0 for numbers
-    mean: Array
-    deviation: Array
+    layout: FeatureLayout
+    mean: Array  # (features,) 0 of indicators
+    deviation: Array  # (features,) 1 of indicators
 
     @classmethod
     def of(cls, x: Array, schema: Schema) -> _Features:
-        codes = tuple(0 if _is_numeric(v) else v.size for v in schema.variables)
+        layout = FeatureLayout.of(schema, lambda v: not _is_numeric(v))
         seen = [c[~np.isnan(c)] for c in x.T]
-        mean = np.array([c.mean() if len(c) else 0.0 for c in seen])
-        deviation = np.array([(c.std() if len(c) else 0.0) or 1.0 for c in seen])
-        return cls(codes, mean, deviation)
-
-    @property
-    def width(self) -> int:
-        return sum(max(1, size) for size in self.codes)
+        mean = np.array([c.mean() if len(c) else 0.0 for c in seen])[layout.columns]
+        spread = np.array([(c.std() if len(c) else 0.0) or 1.0 for c in seen])[layout.columns]
+        number = layout.codes < 0
+        return cls(layout, np.where(number, mean, 0.0), np.where(number, spread, 1.0))
 
     def __call__(self, x: Array) -> Array:
-        numbers = np.nan_to_num((x - self.mean) / self.deviation) + 0.0  # no −0
-        return np.hstack(
-            [
-                (x[:, [i]] == np.arange(size)).astype(float) if size else numbers[:, [i]]
-                for i, size in enumerate(self.codes)
-            ]
-        )
+        """What is missing is at the mean, or in no category."""
+        return np.nan_to_num((self.layout.values(x) - self.mean) / self.deviation) + 0.0  # no −0
 
 
 def _is_numeric(variable: Variable) -> bool:

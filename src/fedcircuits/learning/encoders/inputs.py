@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.errors import QueryError, TableError
+from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.series import Series
 from fedcircuits.tables.table import Table
@@ -106,16 +107,9 @@ class Reading:
     def _columns(self, table: Table) -> Floats:
         if not len(self.schema):
             return np.zeros((len(table), 0), np.float32)
-        own = self._in_own_codes(table)
-        found = []
-        for variable in self.schema:
-            value = own.values[:, own.schema.index(variable.name)]
-            if variable.size <= 2:
-                found.append(value)
-                continue
-            for code in range(variable.size):
-                found.append(np.where(np.isnan(value), np.nan, value == code))
-        return np.clip(np.stack(found, axis=1), -LARGEST, LARGEST).astype(np.float32)
+        values = self._in_own_codes(table).select(self.schema.names).values
+        features = FeatureLayout.of(self.schema).values(values)
+        return np.clip(features, -LARGEST, LARGEST).astype(np.float32)
 
     def _in_own_codes(self, table: Table) -> Table:
         absent = [n for n in self.schema.names if n not in table.schema]

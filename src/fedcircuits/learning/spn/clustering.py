@@ -16,6 +16,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.spn.independence import Flags, Floats, Index, gathered
+from fedcircuits.tables.features import FeatureLayout, features_of
 from fedcircuits.tables.schema import Schema
 
 SEED_ROUNDS = 4  # of k-means: it only has to begin EM well
@@ -40,36 +41,32 @@ class Features:
         if all(v.size == 2 for v in schema) and not np.isnan(values).any():
             d = len(schema)
             return cls(values.astype(np.float32), np.full(d, INDICATOR), np.arange(d + 1), True)
-        blocks, kinds = [], []
-        for column, variable in zip(values.T, schema.variables, strict=True):
-            block, kind = _features(column, variable.size)
-            blocks.append(block)
-            kinds += [kind] * block.shape[1]
-        starts = np.concatenate([[0], np.cumsum([b.shape[1] for b in blocks])])
-        return cls(np.hstack(blocks).astype(np.float32), np.array(kinds), starts)
+        layout = FeatureLayout.of(schema)
+        sizes = np.array([v.size for v in schema])[layout.columns]
+        found = [
+            _feature(column, int(size))
+            for column, size in zip(layout.values(values).T, sizes, strict=True)
+        ]
+        kinds = np.select([sizes == 0, sizes <= 2], [NUMBER, INDICATOR], SHARE)
+        return cls(np.stack(found, axis=1).astype(np.float32), kinds, layout.starts)
 
     def part(self, rows: Index, columns: Index) -> Features:
         if self.binary:
             kinds, starts = self.kinds[: len(columns)], self.starts[: len(columns) + 1]
             return Features(gathered(self.matrix, rows, columns), kinds, starts, True)
-        sizes = np.diff(self.starts)[columns]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        at = np.repeat(self.starts[columns] - starts[:-1], sizes) + np.arange(starts[-1])
+        at, starts = features_of(self.starts, columns)
         return Features(gathered(self.matrix, rows, at), self.kinds[at], starts)
 
 
-def _features(column: Array, size: int) -> tuple[Array, int]:
+def _feature(column: Array, size: int) -> Array:
+    """Missing values filled, and numbers standardised."""
     seen = ~np.isnan(column)
-    if size > 2:
-        hot = (column[:, None] == np.arange(size)).astype(float)
-        share = hot[seen].mean(axis=0) if seen.any() else np.full(size, 1 / size)
-        return np.where(seen[:, None], hot, share), SHARE
-    mean = column[seen].mean() if seen.any() else 0.0
+    unknown = 1 / size if size > 2 else 0.0
+    mean = column[seen].mean() if seen.any() else unknown
     filled = np.where(seen, column, mean)
     if size:
-        return filled[:, None], INDICATOR
-    standard = (filled - mean) / (filled.std() or 1.0)
-    return np.clip(standard, -FARTHEST, FARTHEST)[:, None], NUMBER
+        return filled
+    return np.clip((filled - mean) / (filled.std() or 1.0), -FARTHEST, FARTHEST)
 
 
 @np.errstate(invalid="ignore")  # matrix products may raise it for lanes that they do not use

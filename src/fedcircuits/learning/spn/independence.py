@@ -17,6 +17,7 @@ import numpy.typing as npt
 from scipy.special import xlogy
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.tables.features import FeatureLayout, features_of
 from fedcircuits.tables.schema import Variable
 
 Floats = npt.NDArray[np.float32]
@@ -33,16 +34,11 @@ class OneHot:
 
     @classmethod
     def of(cls, values: Array, variables: tuple[Variable, ...]) -> OneHot:
-        sizes = np.array([v.size for v in variables], dtype=np.int64)
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        column = np.repeat(np.arange(len(sizes)), sizes)
-        code = np.arange(starts[-1]) - starts[:-1][column]
-        return cls((values[:, column] == code).astype(np.float32), starts)
+        layout = FeatureLayout.of(variables, lambda v: True)
+        return cls((values[:, layout.columns] == layout.codes).astype(np.float32), layout.starts)
 
     def part(self, rows: Index, columns: Index) -> OneHot:
-        sizes = np.diff(self.starts)[columns]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        at = np.repeat(self.starts[columns] - starts[:-1], sizes) + np.arange(starts[-1])
+        at, starts = features_of(self.starts, columns)
         return OneHot(gathered(self.matrix, rows, at), starts)
 
 
