@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from fedcircuits.estimators.model import CircuitModel, Model, load
     from fedcircuits.estimators.private_forest import PrivateForest
     from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
-    from fedcircuits.estimators.vertical import VerticalGaussianMixture
-    from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
+    from fedcircuits.estimators.vertical import VerticalKMeans
+    from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
     from fedcircuits.federation.federation import Federation, Party
     from fedcircuits.federation.ledger import Ledger
     from fedcircuits.federation.split import dirichlet, split
@@ -119,8 +119,8 @@ _NAMES = {
     "estimators.model": "CircuitModel Model load",
     "estimators.private_forest": "PrivateForest",
     "estimators.trees": "ChowLiuTree HiddenChowLiuTree MixtureOfChowLiuTrees",
-    "estimators.vertical": "VerticalGaussianMixture",
-    "estimators.vertical_kmeans": "VerticalKMeans",
+    "estimators.vertical": "VerticalKMeans",
+    "estimators.vertical_mixture": "VerticalGaussianMixture",
     "federation.federation": "Federation Party",
     "federation.ledger": "Ledger",
     "federation.split": "dirichlet split",

@@ -1,4 +1,4 @@
-"""VerticalGaussianMixture: scikit-learn's manners, every model's face, hard data, lost parties."""
+"""VerticalGaussianMixture: the API of scikit-learn and of every model, hard data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
-from fedcircuits.estimators.vertical import VerticalGaussianMixture
+from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
 from tests.federation.cases import gaps, mixed_table
 from tests.methods.vertical.mixtures import NAMES, blocks_of, clustered, federation
@@ -37,10 +37,10 @@ def mixed(**settings: Any) -> VerticalGaussianMixture:
     return model.fit(fc.Federation(parties, allow_collect=True))
 
 
-# ---------------------------------------------------------------------- manners
+# ---------------------------------------------------------------------- the API of scikit-learn
 
 
-def test_attributes_and_manners() -> None:
+def test_attributes() -> None:
     model = VerticalGaussianMixture(3, random_state=0)
     with pytest.raises(NotFittedError, match="call fit first"):
         model.predict(X)
@@ -105,23 +105,29 @@ def test_it_says_when_it_has_not_settled() -> None:
     ("settings", "text"),
     [
         ({"n_components": 0}, "n_components must be a whole number from 1, got 0"),
-        ({"batch_size": 0.5}, "batch_size must be a whole number from 1, got 0.5"),
+        ({"batch_size": 0.5}, "batch_size must be None or a whole number from 1, got 0.5"),
         ({"tol": -1}, "tol must be a number from 0, got -1"),
-        ({"init_params": "kmeans"}, "init_params must be one of k-means"),
-        ({"on_lost": "cry"}, "on_lost must be one of stop, continue"),
+        (
+            {"init_params": "kmeans"},
+            r"init_params must be one of 'k-means\+\+', 'random_from_data', got 'kmeans'",
+        ),
+        ({"on_lost": "cry"}, "on_lost must be one of 'stop', 'continue', got 'cry'"),
         ({"weights_init": [1.0]}, "need means_init"),
         ({"means_init": np.zeros((1, 3))}, r"means_init: expected .* \(1, 7\)"),
         ({"hops": 1}, "Hub has none"),
-        ({"hops": -1}, "hops must be a number from 0"),
+        ({"hops": -1}, "hops must be a whole number from 0, got -1"),
         ({"leaves": {"y": "gamma"}}, "leaves names 'y', which is no column"),
         ({"leaves": {"x0": "poisson"}}, "'x0', a real, cannot be 'poisson', which is for count"),
         ({"summation": Tree([("north", "east"), ("south", "south")])}, "falls apart"),
-        ({"summation": "tree"}, r"summation must say how to add up, such as Hub\(\)"),
+        (
+            {"summation": "tree"},
+            r"summation must be a way to add up, with brackets, such as Hub\(\)",
+        ),
         ({"summation": Tree}, "with brackets"),
         ({"n_components": 241}, "n_components=241 and 240 rows: take at most"),
         ({"n_components": "3"}, "n_components must be a whole number from 1, got '3'"),
-        ({"random_state": np.random.default_rng(0)}, "random_state must be a whole number from 0"),
-        ({"random_state": -1}, "random_state must be a whole number from 0, got -1"),
+        ({"random_state": np.random.default_rng(0)}, "random_state must be None or a whole number"),
+        ({"random_state": -1}, "random_state must be None or a whole number from 0, got -1"),
         ({"leaves": ["x0"]}, r"leaves=\['x0'\]: expected a dict"),
         ({"means_init": "k-means"}, "means_init: expected numbers, got k-means"),
         (
@@ -248,7 +254,7 @@ def test_new_rows_at_parties_or_in_a_table() -> None:
         model.predict(fc.Federation({"south": FRAME[["x0"]]}))
 
 
-# ---------------------------------------------------------------------- the face of every model
+# ---------------------------------------------------------------------- the API of every model
 
 
 QUESTIONS: dict[str, Any] = {

@@ -15,7 +15,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.errors import FederationError, PartyLostError
-from fedcircuits.estimators.vertical import VerticalGaussianMixture
+from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.flow import Flow, Program, Recv
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
 from tests.methods.vertical.mixtures import blocks_of, clustered, federation

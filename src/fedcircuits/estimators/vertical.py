@@ -1,108 +1,59 @@
-"""VerticalGaussianMixture: a mixture over columns that different parties hold, in scikit-learn's
-manners."""
+"""VerticalKMeans, and what it shares with VerticalGaussianMixture: one program per member, weights
+of rows, questions about rows of a table or of parties."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import ConvergenceWarning
+import pandas as pd
 
+from fedcircuits.arguments import FLAG, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import FederationError
-from fedcircuits.estimators.progress import Bar
-from fedcircuits.estimators.training import Run, State, run_training
-from fedcircuits.estimators.vertical_model import VerticalModel
-from fedcircuits.estimators.vertical_setup import (
-    Setting,
-    Weights,
-    latest,
-    numbers_of,
-    vertical,
-    weights_of,
+from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.estimators import questions
+from fedcircuits.estimators.federated import (
+    SUMMATION,
+    FederatedEstimator,
+    FederatedRun,
+    MakePrograms,
+    TrainingState,
 )
-from fedcircuits.federation.federation import Federation
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.estimators.model import Rows
+from fedcircuits.federation.federation import COORDINATOR, Federation, Party
+from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.methods.vertical import training as vertical_em
-from fedcircuits.methods.vertical.blocks import check_leaves
-from fedcircuits.methods.vertical.mixture import Init, Mixed, Plan, Progress
-from fedcircuits.methods.vertical.rows import holders
+from fedcircuits.federation.sums.topology import Neighbourhood, hubs
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.meeting.hello import Hello, leader_of
+from fedcircuits.methods.meeting.rows import check_matchable
+from fedcircuits.methods.vertical import answers, kmeans
+from fedcircuits.methods.vertical.answers import LearnedTerms
+from fedcircuits.methods.vertical.kmeans import KMeansPlan, KMeansResult, PartyCentres
+from fedcircuits.methods.vertical.rows import check_holders
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
 
 HUB = Hub()
+R = TypeVar("R")
+T = TypeVar("T")
+Weights: TypeAlias = npt.ArrayLike | Mapping[str, float] | None  # or a pandas Series by row id
 
 
-class VerticalGaussianMixture(VerticalModel):
-    """A mixture over columns of different parties: one Gaussian block a party and component.
+class VerticalEstimator(FederatedEstimator[R]):
+    """Learns from parties that hold different columns of rows that can be matched."""
 
-    Real columns of a party share a covariance in every component; counts, categories and booleans
-    have Poisson, categorical and Bernoulli leaves beside it, or what ``leaves`` says by column.
-
-    ``n_components``  of the mixture
-    ``tol``           EM stops when the log-likelihood a row changes by less
-    ``reg_covar``     added to variances, as a share of each column's own variance
-    ``max_iter``      iterations at most; with ``batch_size`` passes over all rows
-    ``n_init``        starts, of which the best is kept
-    ``init_params``   "k-means++" (then Lloyd's rule), or "random_from_data"
-    ``weights_init``, ``means_init``, ``precisions_init``  a start: means (components, real columns
-                      in the order of the parties), with them weights and precisions
-    ``warm_start``    go on from what the last fit has learned
-    ``batch_size``    rows of a step of incremental EM; None: all
-    ``summation``     who adds up: ``Hub()``, ``Tree(graph)``, ``Chebyshev(graph)``, …
-    ``hops``          columns move to hubs of parties that are so many hops apart; 0: none move
-    ``on_lost``       a party that is lost: "stop", or "continue" without its columns
-    ``random_state``  also fixes the key that hides row ids; None draws both
-
-    >>> import fedcircuits as fc
-    >>> rng = np.random.default_rng(0)
-    >>> table = fc.Table.of(rng.normal(size=(300, 6)) + 6 * rng.integers(2, size=(300, 1)))
-    >>> model = VerticalGaussianMixture(2, random_state=0).fit(fc.split(table, 3, by="columns"))
-    >>> model.converged_, model.predict_proba(table).shape
-    (True, (300, 2))
-    """
-
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        tol: float = 1e-3,
-        reg_covar: float = 1e-6,
-        max_iter: int = 100,
-        n_init: int = 1,
-        init_params: Init = "k-means++",
-        weights_init: npt.ArrayLike | None = None,
-        means_init: npt.ArrayLike | None = None,
-        precisions_init: npt.ArrayLike | None = None,
-        random_state: int | None = None,
-        warm_start: bool = False,
-        batch_size: int | None = None,
-        summation: Summation = HUB,
-        hops: int = 0,
-        leaves: Mapping[str, str] | None = None,
-        on_lost: Literal["stop", "continue"] = "stop",
-    ) -> None:
-        self.n_components = n_components
-        self.tol = tol
-        self.reg_covar = reg_covar
-        self.max_iter = max_iter
-        self.n_init = n_init
-        self.init_params = init_params
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.batch_size = batch_size
-        self.summation = summation
-        self.hops = hops
-        self.leaves = leaves
-        self.on_lost = on_lost
+    groups: ClassVar[str]  # the argument that needs at least as many rows
+    summation: Summation
+    hops: int
+    schema_: Schema
+    labels_: dict[str, Labels]  # by party: the component or cluster of each of its rows
+    _parties: tuple[str, ...]  # who took part when training began
 
     # ------------------------------------------------------------------ training
 
@@ -115,170 +66,306 @@ class VerticalGaussianMixture(VerticalModel):
         sample_weight: Weights = None,
         resume: bool = False,
     ) -> Self:
-        """Learn from a federation. ``sample_weight``: by row id, or in the order of the first
-        party's rows. ``resume`` goes on from where a run has failed."""
-        number = {"n_components": self.n_components}
-        federation = vertical(X, "VerticalGaussianMixture", self.summation, number)
-        self._check_settings()
-        check_leaves({} if self.leaves is None else self.leaves, [federation.schema])
-        weights = weights_of(sample_weight, federation)
+        """Learn from a federation.
+
+        Parameters
+        ----------
+        X : Federation
+            The parties and their tables.
+        y : None
+            Ignored; here for compatibility with scikit-learn.
+        engine : {"memory", "process"} or callable, default="memory"
+            Where the parties run.
+        sample_weight : array-like, mapping or Series, optional
+            Weights of rows: by row id, or in the order of the first party's rows.
+        resume : bool, default=False
+            Whether to go on from where a run has failed.
+        """
+        federation = self._checked(X)
         self._parties = federation.names
-        start = self._start(federation)
-        self._state = state = State.of(self, resume)
+        programs = self._programs_for(federation, party_weights(sample_weight, federation))
+        return self._train(federation, programs, engine, resume)
 
-        def programs(left: Federation) -> dict[str, Program[Mixed]]:
-            return self._programs(left, state, weights, start)
+    def _programs_for(
+        self, federation: Federation, weights: Mapping[str, Array]
+    ) -> MakePrograms[R]:
+        """How to make programs of those who still take part; ``weights``: of rows, by party."""
+        raise NotImplementedError
 
-        missed = _nothing_missed if self.on_lost == "continue" else None
-        with Bar("VerticalGaussianMixture"):
-            run = run_training(federation, programs, engine, state, missed)
-        self._keep(run)
-        return self
+    @property
+    def _learned(self) -> Mapping[str, LearnedTerms]:
+        """What every party with columns has learned."""
+        raise NotImplementedError
 
-    def _programs(
-        self,
-        left: Federation,
-        state: State,
-        weights: Mapping[str, Array] | None,
-        start: Mapping[str, Progress],
-    ) -> dict[str, Program[Mixed]]:
-        setting = self._setting(left.names, state)
-        plan = self._plan(setting, 1 if start else self.n_init)
-        state.kept, found = latest(state.kept, setting.summation.members(left.names), plan)
-        begin = found or start
-
-        def of(name: str) -> dict[str, object]:
-            weight = (weights or {}).get(name)
-            return {"plan": plan, "weight": weight, "start": begin.get(name)}
-
-        return setting.programs(vertical_em.member, left, of)
-
-    def _setting(self, parties: Sequence[str], state: State | None = None) -> Setting:
-        """How these parties, all of those trained or fewer, add up."""
-        summation = self.summation.without_lost(self._parties, parties)
-        return Setting.of(summation, self.hops, parties, state or State(), self.random_state)
-
-    def _plan(self, setting: Setting, runs: int) -> Plan:
-        return Plan(
-            int(self.n_components), float(self.tol), float(self.reg_covar), int(self.max_iter),
-            int(runs), self.init_params, self.batch_size,
-            tuple(sorted((self.leaves or {}).items())), setting.hubs, setting.seed,
-        )  # fmt: skip
-
-    def _start(self, federation: Federation) -> dict[str, Progress]:
-        """By member what EM begins with; empty if it makes a start of its own."""
-        members = self.summation.members(federation.names)
-        if self.warm_start and hasattr(self, "converged_"):
-            if len(self.weights_) != self.n_components:
+    def _check_federation(self, federation: Federation) -> Federation:
+        check_holders({p.name: p.table.schema for p in federation})
+        check_matchable({p.name: Hello.of(p.table, kmeans.METHOD) for p in federation})
+        name, number = self.groups, getattr(self, self.groups)
+        if number > max(len(p.table) for p in federation):
+            rows = len({i for p in federation for i in row_ids(p)})
+            if number > rows:
                 raise FederationError(
-                    f"warm_start goes on with {len(self.weights_)} components, n_components is "
-                    f"{self.n_components}"
+                    f"{name}={number} and {rows:,} rows: take at most as many as there are rows"
                 )
-            return {m: Progress(self._outside.get(m, ()), self.weights_) for m in members}
-        if self.means_init is not None:
-            return self._given_start(federation, members)
-        if self.weights_init is not None or self.precisions_init is not None:
-            raise FederationError("weights_init and precisions_init need means_init beside them")
-        return {}
+        return federation
 
-    def _given_start(self, federation: Federation, members: Sequence[str]) -> dict[str, Progress]:
-        real = [v.name for v in federation.schema if v.kind == "real"]
-        number = self.n_components
-        means = _shaped("means_init", self.means_init, (number, len(real)))
-        weights = np.full(number, 1 / number)
-        if self.weights_init is not None:
-            weights = _shaped("weights_init", self.weights_init, (number,))
-            if (weights < 0).any() or abs(weights.sum() - 1) > 1e-8:
-                raise FederationError("weights_init must be from 0 and add up to 1")
-        found = {m: Progress(weights=weights) for m in members}
-        schemas = {p.name: p.table.schema for p in federation}
-        hubs = self._setting(federation.names).hubs
-        for party, schema in holders(schemas, hubs).items():
-            own = tuple(n for n in schema.names if n in real)
-            at = [real.index(n) for n in own]
-            values: dict[str, Array] = {"mean": means[:, at]}
-            if self.precisions_init is not None:
-                values["covariance"] = _covariances(self.precisions_init, number, len(real), at)
-            found[party] = Progress(((own, values),), weights)
-        return found
+    def _members(
+        self,
+        role: Callable[..., Flow[T]],
+        federation: Federation,
+        secret: bytes,
+        arguments: Mapping[str, object],
+        of_members: Mapping[str, Mapping[str, object]],
+    ) -> dict[str, Program[T]]:
+        """One program per member of the summation. Some arguments are the same for all, others a
+        member's own. The first party alone gets the secret, with which it hides row ids.
 
-    def _keep(self, run: Run[Mixed]) -> None:
-        results = run.results
-        first = next(m for m in results.values() if m.joint is not None)  # the leader
-        assert first.joint is not None
-        self.joint_, self.weights_ = first.joint, np.array(first.weights)
-        self.circuit_, self.placement_ = first.joint.circuit, first.joint.placement
-        parties = {n: results[n] for n in run.federation.names}
-        self.views_ = {n: m.view for n, m in parties.items() if m.view is not None}
-        self.labels_ = {n: m.labels for n, m in parties.items()}
-        self._outside = {n: m.values for n, m in parties.items()}
-        self._free = sum(m.free for m in parties.values())
-        self.lower_bounds_, self.n_iter_ = list(first.bounds), len(first.bounds)
-        self.lower_bound_, self.converged_ = first.bound, first.converged
-        self.ledger_, self.queries_ = run.ledger, Ledger()
-        self.kind_, self._run = run.federation.kind, run.engine
-        self.notes_ = tuple(dict.fromkeys(n for m in (first, *parties.values()) for n in m.notes))
-        for state in ("_state", "_ready"):
-            self.__dict__.pop(state, None)
-        self._warn()
+        A given ``random_state`` fixes the secret: the order of rows, and so what is drawn, would
+        otherwise change from run to run.
+        """
+        if self.random_state is not None:
+            secret = hashlib.sha256(f"fedcircuits rows {self.random_state}".encode()).digest()
+        names, summation = federation.names, self._summation(federation.names)
+        programs = {}
+        for name in summation.members(names):
+            own: dict[str, object] = {
+                "me": name,
+                "parties": names,
+                "party": federation.parties.get(name),
+                "summation": summation.for_party(),
+                "secret": secret if name == names[0] else b"",
+            }
+            own |= {argument: of.get(name) for argument, of in of_members.items()}
+            programs[name] = Program(role, {**arguments, **own})
+        return programs
 
-    def _warn(self) -> None:
-        for note in self.notes_:
-            warnings.warn(note, UserWarning, stacklevel=4)
-        if not self.converged_:
-            change = abs(float(np.diff(self.lower_bounds_[-2:]).sum()))
-            warnings.warn(
-                f"EM has not settled after {self.n_iter_} iterations: the log-likelihood a row "
-                f"still changed by {change:.2g}, tol is {self.tol:g}; raise max_iter or tol, go on "
-                "with warm_start=True, try other starts with n_init, or fewer components",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+    def _summation(self, parties: Sequence[str]) -> Summation:
+        """How these parties, all of those trained or fewer, add up."""
+        return self.summation.without_lost(self._parties, parties)
 
-    def _check_settings(self) -> None:
-        numbers = {"n_components": self.n_components, "max_iter": self.max_iter,
-                   "n_init": self.n_init}  # fmt: skip
-        if self.batch_size is not None:
-            numbers["batch_size"] = self.batch_size
-        for name, value in numbers.items():
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise FederationError(f"{name} must be a whole number from 1, got {value!r}")
-        for name, number in (("tol", self.tol), ("reg_covar", self.reg_covar)):
-            if not isinstance(number, int | float | np.number) or not 0 <= number < np.inf:
-                raise FederationError(f"{name} must be a number from 0, got {number!r}")
-        for name, word, known in (
-            ("init_params", self.init_params, ("k-means++", "random_from_data")),
-            ("on_lost", self.on_lost, ("stop", "continue")),
-        ):
-            if word not in known:
-                raise FederationError(f"{name} must be one of {', '.join(known)}, got {word!r}")
-
-
-def _nothing_missed(federation: Federation, lost: str) -> str:
-    """A mixture without a party is the exact marginal: its columns are summed out."""
-    return "" if len(federation) > 1 else "no other party is left"
-
-
-def _shaped(name: str, given: object, shape: tuple[int, ...]) -> Array:
-    found = numbers_of(name, given)
-    if found.shape != shape or not np.isfinite(found).all():
-        raise FederationError(
-            f"{name}: expected finite numbers of the shape {shape}, components first, got the "
-            f"shape {found.shape}"
-        )
-    return found
-
-
-def _covariances(given: object, components: int, width: int, at: list[int]) -> Array:
-    """(components, own, own): of precisions within a party those between parties do not count."""
-    own = numbers_of("precisions_init", given)
-    if own.ndim == 2:
-        own = np.stack([np.diag(v) for v in _shaped("precisions_init", own, (components, width))])
-    own = _shaped("precisions_init", own, (components, width, width))[:, at][:, :, at]
-    for k, matrix in enumerate(own):
-        if np.linalg.eigvalsh((matrix + matrix.T) / 2).min(initial=1.0) <= 0:
+    def _hubs(self, parties: Sequence[str]) -> tuple[Neighbourhood, ...]:
+        """Parties whose columns move to one of them."""
+        topology = self._summation(parties).topology(parties) if self.hops else None
+        if self.hops and topology is None:
             raise FederationError(
-                f"precisions_init: expected positive definite matrices, that of component {k} is "
-                "not; precisions are inverse covariances"
+                f"hops={self.hops} moves columns to neighbours in a graph, and "
+                f"{type(self.summation).__name__} has none: take a Tree, Chebyshev or Metropolis "
+                "of a graph, or hops=0"
             )
-    return np.asarray(np.linalg.inv(own), np.float64)
+        return () if topology is None else hubs(topology, int(self.hops))
+
+    # ------------------------------------------------------------------ questions
+
+    def _table_terms(self, X: Rows) -> Array:
+        """Terms (components, rows) of rows of a table, as the parties tell them."""
+        learned, index = self._learned, self.schema_.index
+        x = questions.values_of(X, self.schema_)
+        evidence = {p: x[:, [index(n) for n in own.schema.names]] for p, own in learned.items()}
+        question: dict[str, object] = {"evidence": evidence, "components": _components(learned)}
+        programs: dict[str, Program[Array | None]] = {COORDINATOR: Program(answers.asker, question)}
+        for party, own in learned.items():
+            programs[party] = Program(answers.answerer, {"learned": own})
+        terms = self._ask(programs)[COORDINATOR]
+        assert terms is not None
+        return terms
+
+    def _party_answers(self, X: Federation, log_weights: Array | None = None) -> Array:
+        """What parties find out of every row (…, rows): in the order of the first party's rows,
+        then rows that it does not hold."""
+        learned, moved = self._learned, self._hubs(X.names)
+        known = _readable(X, self.schema_, learned, moved)
+        same = {"components": _components(learned), "log_weights": log_weights, "hubs": moved}
+        own, secret = {"learned": learned}, TrainingState().secret
+        results = self._ask(self._members(answers.member, known, secret, same, own))
+        parts = [pd.DataFrame(results[p.name].T, index=row_ids(p)) for p in known]
+        rows = pd.concat(parts)
+        return np.ascontiguousarray(rows[~rows.index.duplicated()].to_numpy().T)
+
+
+def _components(learned: Mapping[str, LearnedTerms]) -> int:
+    return next(iter(learned.values())).components
+
+
+def _readable(
+    federation: Federation,
+    schema: Schema,
+    learned: Mapping[str, LearnedTerms],
+    moved: Sequence[Neighbourhood],
+) -> Federation:
+    """The parties' columns that the model knows, in its codes; each with the party that has it."""
+    root = {m: hub.root for hub in moved for m in hub.members}
+    tables = {}
+    for party in federation:
+        home = learned.get(root.get(party.name, party.name))
+        names = [n for n in party.table.names if n in schema]
+        for name in names:
+            if home is None or name not in home.schema:
+                holder = next((p for p, own in learned.items() if name in own.schema), "another")
+                raise QueryError(
+                    f"{party.name} has {name!r}, which the model has learned at {holder}: parties "
+                    "need the columns they had in training; or ask with a table"
+                )
+        own = Table.of(party.table.select(names), schema=schema.select(names))
+        tables[party.name] = Table(own.schema, own.values, party.table.row_ids)
+    return Federation(tables)
+
+
+def party_weights(given: Weights, federation: Federation) -> dict[str, Array]:
+    """Weights of every party's rows, from weights by row id, or in the order of the first party's
+    rows; empty if none are given."""
+    if given is None:
+        return {}
+    first = next(iter(federation))
+    ids = {p.name: row_ids(p) for p in federation}
+    if isinstance(given, Mapping | pd.Series):
+        keys = [str(key) for key, _ in given.items()]
+        values = numbers("sample_weight", [weight for _, weight in given.items()])
+    else:
+        keys, values = ids[first.name], numbers("sample_weight", given)
+        if values.shape != (len(first.table),):
+            raise FederationError(
+                f"sample_weight: expected one for each of the {len(first.table):,} rows of "
+                f"{first.name}, got the shape {values.shape}; weights by row id are a Series"
+            )
+    known = dict(zip(keys, values, strict=True))
+    weights = {}
+    for name, own in ids.items():
+        absent = next((i for i in own if i not in known), None)
+        if absent is not None:
+            raise FederationError(
+                f"sample_weight has none for row {absent!r} of {name}: give a Series or mapping "
+                "of row ids to weights that has all"
+            )
+        weights[name] = np.array([known[i] for i in own])
+        if not (np.isfinite(weights[name]).all() and (weights[name] >= 0).all()):
+            raise FederationError("sample_weight must be numbers from 0, some are not")
+    if not any(w.sum() > 0 for w in weights.values()):
+        raise FederationError("sample_weight must be above 0 for some row, all are 0")
+    return weights
+
+
+def row_ids(party: Party) -> list[str]:
+    ids = party.table.row_ids
+    return [str(i) for i in (np.arange(len(party.table)) if ids is None else ids).tolist()]
+
+
+def numbers(name: str, given: object) -> Array:
+    """What a user gave as numbers, in an array."""
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise FederationError(f"{name}: expected numbers, got {str(given)[:60]}") from None
+
+
+class VerticalKMeans(VerticalEstimator[KMeansResult]):
+    """k-means over columns of different parties: the clusters of their columns together.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    n_init : int, default=1
+        Starts by k-means++, the best of which is kept.
+    max_iter : int, default=300
+        Rounds of Lloyd's rule at most.
+    tol : float, default=0.0
+        Stop when the sum of distances falls by a smaller share; 0: when no row changes.
+    standardise : bool, default=False
+        Whether each party divides its numbers by their standard deviation first.
+    summation, hops, random_state
+        As for ``VerticalGaussianMixture``.
+
+    Examples
+    --------
+    >>> import fedcircuits as fc
+    >>> rng = np.random.default_rng(0)
+    >>> table = fc.Table.of(rng.normal(size=(300, 6)) + 6 * rng.integers(2, size=(300, 1)))
+    >>> model = VerticalKMeans(2, random_state=0).fit(fc.split(table, 3, by="columns"))
+    >>> model.predict(table).tolist() == model.labels_["party 1"].tolist()
+    True
+    """
+
+    groups: ClassVar[str] = "n_clusters"
+    allowed: ClassVar[Declared] = {
+        "n_clusters": Whole(1),
+        "n_init": Whole(1),
+        "max_iter": Whole(1),
+        "tol": Real(least=0),
+        "standardise": FLAG,
+        "summation": SUMMATION,
+        "hops": Whole(0),
+        "random_state": SEED,
+    }
+
+    inertia_: float  # sum of squared distances from the centres
+    n_iter_: int
+    centres_: dict[str, PartyCentres]  # what every party holds
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_init: int = 1,
+        max_iter: int = 300,
+        tol: float = 0.0,
+        standardise: bool = False,
+        summation: Summation = HUB,
+        hops: int = 0,
+        random_state: int | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.standardise = standardise
+        self.summation = summation
+        self.hops = hops
+        self.random_state = random_state
+
+    def _programs_for(
+        self, federation: Federation, weights: Mapping[str, Array]
+    ) -> MakePrograms[KMeansResult]:
+        def programs(left: Federation, state: TrainingState) -> dict[str, Program[KMeansResult]]:
+            plan = KMeansPlan(
+                int(self.n_clusters), int(self.max_iter), float(self.tol), int(self.n_init),
+                bool(self.standardise), self._hubs(left.names), state.seed,
+            )  # fmt: skip
+            same, own = {"plan": plan}, {"weight": weights}
+            return self._members(kmeans.member, left, state.secret, same, own)
+
+        return programs
+
+    def _keep(self, run: FederatedRun[KMeansResult]) -> None:
+        leader = run.results[leader_of(self.summation.members(run.federation.names))]
+        parties = {n: run.results[n] for n in run.federation.names}
+        self.schema_ = run.federation.schema
+        self.labels_ = {n: result.labels for n, result in parties.items()}
+        self.centres_ = {n: r.centres for n, r in parties.items() if r.centres.schema.names}
+        self.inertia_, self.n_iter_, self.notes_ = leader.inertia, leader.rounds, leader.notes
+
+    @property
+    def _learned(self) -> dict[str, PartyCentres]:
+        self._check_fitted()
+        return self.centres_
+
+    def predict(self, X: Rows | Federation) -> Labels:
+        """The nearest centre of every row; rows of a federation come in the order of its first
+        party's, then rows that this one does not hold."""
+        if isinstance(X, Federation):
+            return np.asarray(self._party_answers(X)[0], np.int64)
+        return np.asarray(self._table_terms(X).argmax(axis=0))
+
+    def score(self, X: Rows, y: object = None) -> float:
+        """The negative sum of squared distances of the rows from their centres."""
+        return float(self._table_terms(X).max(axis=0).sum())
+
+    @property
+    def feature_names_(self) -> tuple[str, ...]:
+        """Of the columns of ``cluster_centers_``: numbers, and "column=category"."""
+        return tuple(n for own in self._learned.values() for n in own.space.names)
+
+    @property
+    def cluster_centers_(self) -> Array:
+        """(clusters, features) in the units of the data, if all parties allow it."""
+        self._check_collect()
+        return np.hstack([c.space.in_user_units(c.centres) for c in self.centres_.values()])

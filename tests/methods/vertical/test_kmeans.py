@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError
-from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
+from fedcircuits.estimators.vertical import VerticalKMeans
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
 from tests.federation.cases import mixed_table
 from tests.methods.vertical.mixtures import NAMES, blocks_of, clustered, federation
@@ -90,7 +90,7 @@ def test_a_centre_without_rows_begins_anew() -> None:
     assert more.inertia_ == pytest.approx(0.0, abs=1e-9)
 
 
-def test_manners() -> None:
+def test_arguments_and_hubs() -> None:
     with pytest.raises(NotFittedError, match="call fit first"):
         VerticalKMeans(2).predict(X)
     with pytest.raises(FederationError, match="n_clusters must be a whole number from 1"):

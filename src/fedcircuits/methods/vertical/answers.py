@@ -1,11 +1,11 @@
-"""Which component or cluster rows belong to, after training; every role.
+"""Which component or cluster rows belong to, after training: every role.
 
-Of rows that parties hold (a federation): as an E-step, with one sum of K terms a row.
+For rows that parties hold (a federation): as an E-step, with one sum of K terms per row.
 
     answer/terms     party → sum: log-densities, or negative squared distances (K × rows).
-                     result: K − 1 responsibilities and the log-density of a row, or its cluster.
+                     result: K − 1 responsibilities and the log-density of each row, or its cluster.
 
-Of rows that somebody asks about (a table): the asker sends each party its own columns of them.
+For rows that somebody asks about (a table): the asker sends each party its own columns of them.
 
     query/evidence   coordinator → party: rows of its columns, NaN where nothing is known.
     query/terms      party → coordinator: their terms (K × rows).
@@ -15,39 +15,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
+from fedcircuits.federation.flow import Flow, compute, gather, receive, send
+from fedcircuits.federation.messages import Message, RealMatrix, blaming, require, require_shape
 from fedcircuits.federation.placement import View
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.methods.vertical.centres import Space
-from fedcircuits.methods.vertical.rows import gathered, leader_of, rows_of
-from fedcircuits.methods.vertical.sums import Sums
+from fedcircuits.methods.meeting.hello import Method, leader_of, meet
+from fedcircuits.methods.meeting.rows import match_rows
+from fedcircuits.methods.vertical.kmeans import PartyCentres
+from fedcircuits.methods.vertical.rows import (
+    FINITE,
+    RowSums,
+    Span,
+    check_holders,
+    columns_at,
+    numbers_problem,
+)
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
+METHOD = Method("vertical answers", 1)
 TERMS = "how likely or near each component finds rows, in its columns"
 
 
-class Terms(Protocol):
-    """What a party has learned, asked about rows."""
-
-    @property
-    def schema(self) -> Schema: ...
-    def of(self, values: Array) -> Array:
-        """(components, rows) of values (rows, columns)."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Densities:
-    """Log-densities under a party's leaves, one a component."""
+class PartyDensities:
+    """Log-densities under a party's leaves, one per component."""
 
     view: View
 
@@ -55,31 +54,27 @@ class Densities:
     def schema(self) -> Schema:
         return self.view.schema
 
-    def of(self, values: Array) -> Array:
+    @property
+    def components(self) -> int:
+        return len(self.view.leaves)
+
+    def terms(self, values: Array) -> Array:
         leaves = [self.view.leaf(leaf.name) for leaf in self.view.leaves]
         return np.stack([leaf.log_values_within(values, {}) for leaf in leaves])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Nearness:
-    """Negative squared distances from a party's part of the centres."""
+LearnedTerms: TypeAlias = PartyDensities | PartyCentres  # terms of rows in a party's columns
 
-    space: Space
-    centres: Array
 
-    @property
-    def schema(self) -> Schema:
-        return self.space.schema
-
-    def of(self, values: Array) -> Array:
-        return -self.space.points(values).distances(self.centres, slice(0, len(values)))
+# ---------------------------------------------------------------------- what follows from terms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Mixing:
-    """``then`` of a mixture: responsibilities of all components but the last, and log-densities."""
+class Posterior:
+    """Responsibilities of all components but the last, and log-densities: (components, rows)."""
 
     log_weights: Array  # (components,)
+    rows: int
 
     def __call__(self, total: Array) -> Array:
         joint = total + self.log_weights[:, None]
@@ -88,45 +83,63 @@ class Mixing:
         size = share.sum(axis=0)
         return np.vstack([share[:-1] / size, top + np.log(size)])
 
+    def problem(self, result: Array) -> str:
+        shape, others = (len(self.log_weights), self.rows), len(self.log_weights) - 1
+        spans = Span(others * self.rows, 0, 1), Span(self.rows, -np.inf, FINITE)
+        return numbers_problem(result, shape, *spans)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Best:
-    """``then`` of k-means: the nearest centre."""
+class NearestCluster:
+    """The cluster of every row: (1, rows)."""
+
+    clusters: int
+    rows: int
 
     def __call__(self, total: Array) -> Array:
         return np.asarray(total.argmax(axis=0)[None], np.float64)
+
+    def problem(self, result: Array) -> str:
+        labels = Span(self.rows, 0, self.clusters - 1, whole=True)
+        return numbers_problem(result, (1, self.rows), labels)
+
+
+# ---------------------------------------------------------------------- rows that parties hold
 
 
 def member(
     me: str,
     parties: Sequence[str],
     party: Party | None,
-    learned: Terms | None,
+    learned: LearnedTerms | None,
     components: int,
-    then: Mixing | Best,
+    log_weights: Array | None,
     summation: Summation,
     secret: bytes,
     hubs: Sequence[Neighbourhood] = (),
 ) -> Flow[Array]:
-    """What ``then`` says of the member's own rows (…, own rows), in the order of its table."""
+    """What follows for the member's own rows (…, own rows), in the order of its table: the
+    posterior of components with these weights, or without weights the nearest cluster."""
     members = summation.members(parties)
-    rows = yield from rows_of(me, parties, leader_of(members), party, None, secret)
-    table = None if party is None else party.table.rows(rows.order)
-    table, joined = yield from gathered(me, table, rows, hubs)
-    sums = Sums(summation.at(me, members), joined, components)
-    terms = None
-    if learned is not None and table is not None and table.names:
+    leader = leader_of(members)
+    hellos = yield from meet(me, parties, leader, party, METHOD)
+    check_holders({p: hello.schema for p, hello in hellos.items()})
+    rows = yield from match_rows(me, parties, leader, party, None, secret, hellos)
+    table, joined = yield from columns_at(me, party, rows, hubs)
+    terms = np.zeros((components, len(joined.at)))
+    if learned is not None and table.names:
         values, model = _arranged(table, learned.schema), learned
-        found = yield from compute("evaluating its rows", lambda: model.of(values))
-        terms = partial(_part, found)
-    result = yield from sums.full("answer/terms", terms, TERMS, then)
+        terms = yield from compute("evaluating its rows", lambda: model.terms(values))
+    sums = RowSums(summation.at(me, members), joined, components)
+    reduction = (
+        NearestCluster(components, rows.total)
+        if log_weights is None
+        else Posterior(log_weights, rows.total)
+    )
+    result = yield from sums.full("answer/terms", lambda part: terms[:, part], TERMS, reduction)
     own = np.zeros((len(result), len(rows.order)))
     own[:, rows.order] = result[:, rows.at]
     return own
-
-
-def _part(found: Array, rows: slice) -> Array:
-    return found[:, rows]
 
 
 def _arranged(table: Table, schema: Schema) -> Array:
@@ -138,24 +151,47 @@ def _arranged(table: Table, schema: Schema) -> Array:
     return values
 
 
-def asker(evidence: Mapping[str, Array]) -> Flow[Array]:
+# ---------------------------------------------------------------------- rows of a table
+
+
+class RowEvidence(Message, frozen=True):
+    """Rows that somebody asks about, in the columns of one party."""
+
+    tag: ClassVar[str] = "query/evidence"
+    reveals: ClassVar[str] = "values of its columns in rows asked about"
+
+    values: RealMatrix  # (rows, columns), NaN where nothing is known
+
+
+class RowTerms(Message, frozen=True):
+    """Terms of these rows under all components, in the columns of one party."""
+
+    tag: ClassVar[str] = "query/terms"
+    reveals: ClassVar[str] = TERMS
+
+    terms: RealMatrix  # (components, rows)
+
+
+def asker(evidence: Mapping[str, Array], components: int) -> Flow[Array]:
     """Terms (components, rows) of rows by party, added up."""
     for party, values in evidence.items():
-        yield from send_payload(
-            party, "query/evidence", values, "values of its columns in rows asked about"
-        )
+        yield from send(party, RowEvidence(values))
     total: Array | None = None
-    for party in evidence:
-        tag = "query/terms"
-        found = np.asarray(expect((yield from recv_payload(party, tag)), np.ndarray, party, tag))
-        total = found if total is None else total + found
+    for party, reply in (yield from gather(tuple(evidence), RowTerms)).items():
+        require_shape(reply.terms, (components, len(evidence[party])), party, RowTerms, "terms")
+        problem = "expected numbers, or minus infinity"
+        require(bool((reply.terms < np.inf).all()), party, RowTerms, "terms", problem)
+        total = reply.terms if total is None else total + reply.terms
     assert total is not None
     return total
 
 
-def answerer(learned: Terms) -> Flow[None]:
-    tag = "query/evidence"
-    heard = expect((yield from recv_payload(COORDINATOR, tag)), np.ndarray, COORDINATOR, tag)
-    values = np.array(heard, np.float64)
-    found = yield from compute("evaluating rows", lambda: learned.of(values))
-    yield from send_payload(COORDINATOR, "query/terms", found, TERMS)
+def answerer(learned: LearnedTerms) -> Flow[None]:
+    evidence = yield from receive(COORDINATOR, RowEvidence)
+    columns = len(learned.schema)
+    require_shape(evidence.values, (None, columns), COORDINATOR, RowEvidence, "values")
+    values = np.array(evidence.values, np.float64)
+    with blaming(COORDINATOR, RowEvidence, "values"):
+        Table(learned.schema, values)
+    terms = yield from compute("evaluating rows", lambda: learned.terms(values))
+    yield from send(COORDINATOR, RowTerms(terms))

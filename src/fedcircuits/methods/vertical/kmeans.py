@@ -1,31 +1,39 @@
-"""k-means over columns of different parties, by the sums of vertical_sums.py; every role.
+"""k-means over columns of different parties: every role, with a server or without.
 
 k-means++ (Arthur and Vassilvitskii, 2007) draws rows as centres, each next one with a chance in
 proportion to its squared distance from the nearest so far; Lloyd's rule then moves every centre to
-the mean of its rows. A centre is the index of a row or the mean of known rows, so that each party
-has its own columns of it and nobody has more. Parties are clustered the way their columns together
-are: distances are exact sums.
+the mean of its rows. A centre is a row or the mean of known rows, so that each party has its own
+columns of it and nobody has more. Distances of parties are exact sums, so the clusters are those of
+all columns together. K clusters:
 
-    seed/rows     party → sum: squared distances of all rows from the last row drawn (rows,).
-                  result: the next row drawn, and the leader tells it.
-    means/rows    party → sum: how much nearer a row is to the last centre than to each other, and
-                  the sum of distances from the last ((K − 1) × rows + 1 numbers).
-                  result: the nearest centre of every row, and the sum of all distances.
-    means/agreed  leader → members: that sum, how many rows have changed, a centre without rows.
-    means/worst   only if a centre has lost all rows: distances from all centres (K × rows); it goes
-                  to the row that is farthest from all.
+    agree, key, rows   hello, and rows in one order (methods/meeting)
+    hub                columns into hubs, if asked for (rows.py)
+    seed/rows          party → sum: squared distances of all rows from the last row drawn (rows,).
+                       result: the next row drawn, and the leader tells it.
+    means/rows         party → sum: how much nearer a row is to the last centre than to each other,
+                       and the sum of distances from the last ((K − 1) × rows + 1 numbers).
+                       result: the nearest centre of every row, and the sum of all distances.
+    means/agreed       leader → members: that sum, how many rows changed, a centre without rows.
+    means/worst        only if a centre has lost all rows: distances from all centres (K × rows); it
+                       moves to the row that is farthest from all.
 
 Every member learns every row's cluster, and which row of the common order each centre began at. A
-hub learns every party's distances of rows that it cannot name, from which the party's columns can
-be worked out up to a shift and a rotation; a party with few columns shows nearly its data.
+hub learns every party's distances for rows that it cannot name, from which the party's columns can
+be worked out up to a shift and a rotation; a party with few columns nearly shows its data.
+
+A party's columns as points: numbers in the units of the data about their mean, or standardised, and
+indicators of categories, scaled so that two different categories are 1 apart. Distances are squared
+and add up over columns, and so over parties. A missing value adds nothing to a distance and nothing
+to a centre.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import Party
@@ -33,31 +41,50 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.methods.vertical.centres import Points, Space
-from fedcircuits.methods.vertical.rows import gathered, leader_of, rows_of, told_of
-from fedcircuits.methods.vertical.sums import Sums, drawn, row_code
+from fedcircuits.methods.meeting.hello import Method, leader_of, meet
+from fedcircuits.methods.meeting.rows import match_rows
+from fedcircuits.methods.vertical.gaussian import CHUNK, column_scales
+from fedcircuits.methods.vertical.rows import (
+    FINITE,
+    RowSums,
+    Span,
+    Terms,
+    check_holders,
+    code_problem,
+    columns_at,
+    drawn,
+    notes_on,
+    numbers_problem,
+    row_code,
+)
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
 
-APART = "squared distances of rows from a row, in its columns"
+METHOD = Method("vertical k-means", 1)
+FROM_ROW = "squared distances of rows from a row, in its columns"
 NEARER = "how much nearer rows are to each centre than to the last, in its columns"
+FROM_CENTRES = "squared distances of rows from all centres, in its columns"
 
 
 @dataclass(frozen=True, slots=True)
 class KMeansPlan:
+    """What all members of a run do alike."""
+
     clusters: int
     max_iter: int = 300
     tol: float = 0.0  # share of its value that the sum of distances must fall by to go on
     n_init: int = 1
     standardise: bool = False
+    hubs: tuple[Neighbourhood, ...] = ()
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Clustered:
+class KMeansResult:
     """What a member has at the end."""
 
     labels: Labels  # (own rows,) in the order of its own table
-    space: Space | None  # None without columns
-    centres: Array  # (clusters, features) of its own columns, in that space
+    centres: PartyCentres
     inertia: float
     rounds: int
     notes: tuple[str, ...] = ()
@@ -71,64 +98,51 @@ def member(
     summation: Summation,
     secret: bytes,
     weight: Array | None = None,
-    hubs: Sequence[Neighbourhood] = (),
-) -> Flow[Clustered]:
-    """One member's side, whether it holds columns or not."""
+) -> Flow[KMeansResult]:
+    """One member's side, whether it holds columns or not; ``weight``: of its own rows."""
     members = summation.members(parties)
-    rows = yield from rows_of(me, parties, leader_of(members), party, weight, secret)
-    table = None if party is None else party.table.rows(rows.order)
-    table, joined = yield from gathered(me, table, rows, hubs)
-    space = points = None
-    if table is not None and table.names:
-        space = Space.of(table, joined.weight[joined.at], plan.standardise)
-        points = space.points(table.values)
-    sums = Sums(summation.at(me, members), joined, plan.clusters)
-    best: Found | None = None
+    leader = leader_of(members)
+    hellos = yield from meet(me, parties, leader, party, METHOD)
+    check_holders({p: hello.schema for p, hello in hellos.items()})
+    rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos)
+    table, joined = yield from columns_at(me, party, rows, plan.hubs)
+    space = PointSpace.of(table, joined.weight[joined.at], plan.standardise)
+    points = space.points(table.values)
+    sums = RowSums(summation.at(me, members), joined, plan.clusters)
+    results: list[LloydResult] = []
     for run in range(plan.n_init):
         rng = np.random.default_rng([plan.seed, run])
         seeds = yield from seeded(sums, points, f"{run}", rng)
-        found = yield from lloyd(sums, points, seeds, f"{run}", plan.max_iter, plan.tol)
-        if best is None or found.inertia < best.inertia:
-            best = found
-    assert best is not None
+        results.append((yield from lloyd(sums, points, seeds, f"{run}", plan.max_iter, plan.tol)))
+    best = min(results, key=lambda result: result.inertia)
     labels = np.zeros(len(rows.order), np.int64)
     labels[rows.order] = best.labels[rows.at]
-    notes = told_of(rows, hubs) if rows.schemas else ()
-    return Clustered(labels, space, best.centres, best.inertia, best.rounds, notes)
+    notes = notes_on(rows, plan.hubs) if me == leader else ()
+    centres = PartyCentres(space, best.centres)
+    return KMeansResult(labels, centres, best.inertia, best.rounds, notes)
 
 
-# ---------------------------------------------------------------------- parts that EM begins with
+# ---------------------------------------------------------------------- starts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    labels: Labels  # (rows,) in the common order
-    centres: Array  # (clusters, features) of the member
-    inertia: float
-    rounds: int
-
-
-def seeded(
-    sums: Sums, points: Points | None, name: str, rng: np.random.Generator
-) -> Flow[list[int]]:
-    """Rows of the common order to begin at; ``rng`` is alike at all members."""
+def seeded(sums: RowSums, points: PointSet, name: str, rng: np.random.Generator) -> Flow[list[int]]:
+    """Rows of the common order to begin at, here and in EM; ``rng`` is alike at all members."""
     weight = sums.rows.weight
-    chosen = [drawn(weight, rng)]
-    draw = _Draw(weight, rng)
+    seeds = [drawn(weight, rng)]
+    draw = _NextSeed(weight, rng)
     for i in range(1, sums.components):
-        value = np.zeros(sums.rows.total)
-        if points is not None:
-            at = sums.position(chosen[-1])
-            if at is not None:
-                centre = points.at(at)[None]
-                own = points.distances(centre, slice(0, points.x.shape[1]))[0]
-                value[sums.rows.at] = own
-        chosen.append((yield from sums.chosen(f"seed/rows/{name}/{i}", value, APART, draw)))
-    return chosen
+        tag, value = f"seed/rows/{name}/{i}", np.zeros(sums.rows.total)
+        at = sums.position(seeds[-1])
+        if at is not None:
+            every = slice(0, points.x.shape[1])
+            value[sums.rows.at] = points.distances(points.at(at)[None], every)[0]
+        code = yield from sums.collective.sum(f"{tag}/sum", value, FROM_ROW, draw, draw.problem)
+        seeds.append((yield from sums.chosen(f"{tag}/row", code, draw)))
+    return seeds
 
 
-class _Draw:
-    """``then`` of k-means++: whoever adds up remembers how near the nearest row so far is."""
+class _NextSeed:
+    """The next row of k-means++; whoever adds up remembers how near the nearest so far is."""
 
     def __init__(self, weight: Array, rng: np.random.Generator) -> None:
         self.weight, self.rng = weight, rng
@@ -139,73 +153,195 @@ class _Draw:
         chance = self.weight * self.nearest
         return row_code(drawn(chance if chance.sum() > 0 else self.weight, self.rng))
 
-
-def lloyd(
-    sums: Sums, points: Points | None, seeds: Sequence[int], name: str, max_iter: int, tol: float
-) -> Flow[Found]:
-    """Lloyd's rule until no row changes, the sum falls by too little, or rounds are over."""
-    centres = np.zeros((sums.components, 0))
-    if points is not None:
-        centres = np.stack([points.at(sums.position(row)) for row in seeds])
-    labels, before = np.full(sums.rows.total, -1, np.int64), np.inf
-    for t in range(max_iter):
-        result = yield from sums.compared(
-            f"means/rows/{name}/{t}", _nearness(points, centres), sums.everything, NEARER,
-            _Nearest(sums.rows.weight),
-        )  # fmt: skip
-        new = result[:-1].astype(np.int64)
-        changed, empty = float((new != labels).sum()), _empty(new, sums)
-        told = yield from sums.summation.agree(
-            f"means/agreed/{name}/{t}", np.array([result[-1], changed, empty]), "sum of distances"
-        )
-        inertia, labels = float(told[0]), new
-        if points is not None:
-            centres = points.centres(_membership(labels, sums), centres)
-        if told[2] >= 0:
-            centres = yield from _begun_anew(sums, points, centres, int(told[2]), f"{name}/{t}")
-        elif told[1] == 0 or (np.isfinite(before) and before - inertia < tol * before):
-            break
-        before = inertia
-    return Found(labels, centres, inertia, t + 1)
+    def problem(self, result: Array) -> str:
+        return code_problem(result, len(self.weight))
 
 
-def _nearness(points: Points | None, centres: Array) -> Callable[[slice], Array] | None:
-    return None if points is None else lambda rows: -points.distances(centres, rows)
+# ---------------------------------------------------------------------- Lloyd's rule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Nearest:
-    """``then`` of Lloyd's rule: the nearest centre of every row, and the sum of distances."""
+class LloydResult:
+    labels: Labels  # (rows,) in the common order
+    centres: Array  # (clusters, features) of the member
+    inertia: float
+    rounds: int
 
-    weight: Array
+
+def lloyd(
+    sums: RowSums, points: PointSet, seeds: Sequence[int], name: str, max_iter: int, tol: float
+) -> Flow[LloydResult]:
+    """Lloyd's rule until no row changes, the sum falls by too little, or rounds are over."""
+    centres = np.stack([points.at(sums.position(row)) for row in seeds])
+    labels, before = np.full(sums.rows.total, -1, np.int64), np.inf
+    nearest = _NearestCentres(sums.rows.weight, sums.components)
+    for t in range(max_iter):
+        tag, terms = f"means/rows/{name}/{t}", _nearness(points, centres)
+        result = yield from sums.compared(tag, terms, sums.everything, NEARER, nearest)
+        new = result[:-1].astype(np.int64)
+        value = (result[-1], (new != labels).sum(), _empty(new, sums))
+        inertia, changed, empty = yield from sums.agree(
+            f"means/agreed/{name}/{t}", value, "sum of distances", nearest.agreed_problem
+        )
+        labels = new
+        centres = points.centres(_membership(labels, sums), centres)
+        if empty >= 0:
+            even, terms = np.zeros(sums.components), _nearness(points, centres)
+            row = yield from sums.worst(f"means/worst/{name}/{t}", terms, even, FROM_CENTRES)
+            centres[int(empty)] = points.at(sums.position(row))
+        elif changed == 0 or (np.isfinite(before) and before - inertia < tol * before):
+            break
+        before = inertia
+    return LloydResult(labels, centres, inertia, t + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _NearestCentres:
+    """The nearest centre of every row, and the sum of distances."""
+
+    weight: Array  # (rows,)
+    clusters: int
 
     def __call__(self, total: Array) -> Array:
-        apart = total[:-1].reshape(-1, len(self.weight))
-        every = np.vstack([apart, np.zeros(len(self.weight))])
+        differences = total[:-1].reshape(-1, len(self.weight))
+        every = np.vstack([differences, np.zeros(len(self.weight))])
         labels = every.argmax(axis=0)
         inertia = -(total[-1] + self.weight @ every.max(axis=0))
         return np.append(labels.astype(np.float64), inertia)
 
+    def problem(self, result: Array) -> str:
+        rows = len(self.weight)
+        labels = Span(rows, 0, self.clusters - 1, whole=True)
+        return numbers_problem(result, (rows + 1,), labels, Span(1, -FINITE, FINITE))
 
-def _membership(labels: Labels, sums: Sums) -> Array:
+    def agreed_problem(self, decision: Array) -> str:
+        """What is wrong with a sum of distances, a number of rows and a cluster or −1."""
+        changed = Span(1, 0, len(self.weight), whole=True)
+        empty = Span(1, -1, self.clusters - 1, whole=True)
+        return numbers_problem(decision, (3,), Span(1, -FINITE, FINITE), changed, empty)
+
+
+def _nearness(points: PointSet, centres: Array) -> Terms:
+    return lambda rows: -points.distances(centres, rows)
+
+
+def _membership(labels: Labels, sums: RowSums) -> Array:
     """(clusters, own rows): weights of rows that are in a cluster."""
     own, weight = labels[sums.rows.at], sums.rows.weight[sums.rows.at]
     return np.asarray((own == np.arange(sums.components)[:, None]) * weight)
 
 
-def _empty(labels: Labels, sums: Sums) -> int:
+def _empty(labels: Labels, sums: RowSums) -> int:
     """The first cluster without rows, −1 if there is none."""
     sizes = np.bincount(labels, minlength=sums.components)
     return -1 if sizes.all() or len(labels) < sums.components else int(sizes.argmin())
 
 
-def _begun_anew(
-    sums: Sums, points: Points | None, centres: Array, cluster: int, name: str
-) -> Flow[Array]:
-    even = np.zeros(sums.components)
-    reveals = "squared distances of rows from all centres, in its columns"
-    row = yield from sums.worst(f"means/worst/{name}", _nearness(points, centres), even, reveals)
-    centres = centres.copy()
-    if points is not None:
-        centres[cluster] = points.at(sums.position(row))
-    return centres
+# ---------------------------------------------------------------------- columns as points
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointSpace:
+    """How rows of a table become points; a feature is a number, or one category of several."""
+
+    schema: Schema
+    shift: Array  # (features,)
+    scale: Array  # (features,)
+
+    @classmethod
+    def of(cls, table: Table, weight: Array, standardise: bool) -> PointSpace:
+        shift, scale = column_scales(_features(table.schema, table.values), weight)
+        plain = _of_categories(table.schema) | (not standardise)
+        return cls(table.schema, shift, np.where(plain, 1.0, scale))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of features: the column of a number, or "column=category"."""
+        return tuple(
+            name
+            for v in self.schema
+            for name in ([f"{v.name}={c}" for c in v.categories] if v.size > 2 else [v.name])
+        )
+
+    def points(self, values: Array) -> PointSet:
+        """Rows (rows, columns) as points."""
+        z = ((_features(self.schema, values) - self.shift) / self.scale).T
+        gaps = np.isnan(z)
+        seen = (~gaps).astype(np.float64) if gaps.any() else None
+        return PointSet(np.ascontiguousarray(np.nan_to_num(z)), seen)
+
+    def in_user_units(self, centres: Array) -> Array:
+        """Centres in the units of the data; for categories their shares."""
+        values = centres * self.scale + self.shift
+        return np.where(_of_categories(self.schema), values * np.sqrt(2), values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointSet:
+    """Rows as points; centres are (centres, features)."""
+
+    x: Array  # (features, rows), 0 where missing
+    seen: Array | None  # (features, rows), 1 or 0; None if nothing is missing
+
+    def at(self, row: int | None) -> Array:
+        """(features,) of a row; the middle of all rows for one that is not here."""
+        return np.zeros(len(self.x)) if row is None else self.x[:, row].copy()
+
+    def distances(self, centres: Array, rows: slice) -> Array:
+        """(centres, rows), squared."""
+        x = self.x[:, rows]
+        out = np.empty((len(centres), x.shape[1]))
+        for a in range(0, x.shape[1], CHUNK):
+            for k, centre in enumerate(centres):
+                d = x[:, a : a + CHUNK] - centre[:, None]
+                if self.seen is not None:
+                    d *= self.seen[:, rows][:, a : a + CHUNK]
+                out[k, a : a + CHUNK] = np.einsum("ij,ij->j", d, d)
+        return out
+
+    def centres(self, weight: Array, before: Array) -> Array:
+        """Means of rows weighted by (centres, rows); a centre without any stays."""
+        sums = weight @ self.x.T
+        if self.seen is None:
+            count = np.repeat(weight.sum(axis=1)[:, None], len(self.x), axis=1)
+        else:
+            count = weight @ self.seen.T
+        return np.where(count > 0, sums / np.where(count > 0, count, 1.0), before)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartyCentres:
+    """What a party has learned: the centres in its columns."""
+
+    space: PointSpace
+    centres: Array  # (clusters, features)
+
+    @property
+    def schema(self) -> Schema:
+        return self.space.schema
+
+    @property
+    def components(self) -> int:
+        return len(self.centres)
+
+    def terms(self, values: Array) -> Array:
+        """(clusters, rows): negative squared distances of rows (rows, columns)."""
+        return -self.space.points(values).distances(self.centres, slice(0, len(values)))
+
+
+def _of_categories(schema: Schema) -> npt.NDArray[np.bool_]:
+    """(features,): whether a feature is one category of several."""
+    sizes = [v.size for v in schema for _ in range(v.size if v.size > 2 else 1)]
+    return np.array(sizes, np.int64) > 2
+
+
+def _features(schema: Schema, values: Array) -> Array:
+    """(rows, features); NaN is missing."""
+    features: list[Array] = []
+    for x, variable in zip(values.T, schema, strict=True):
+        if variable.size > 2:
+            codes = np.arange(variable.size)[:, None]
+            features.extend(np.where(np.isnan(x), np.nan, x == codes) / np.sqrt(2))
+        else:
+            features.append(x)
+    return np.stack(features, axis=1) if features else np.zeros((len(values), 0))

@@ -1,346 +1,334 @@
-"""Rows of parties that hold other columns, brought into one order; columns moved into hubs.
+"""The one primitive of vertical mixtures: terms of rows under K components, added over parties.
 
-The leader is the coordinator, or the first party where peers are among themselves.
+Every party has one number per row and component: its part of a log-density, or of a negative
+squared distance. What a mixture needs is how components compare, so K − 1 differences to the last
+component travel per row instead of K numbers, and one number for all rows:
 
-    agree/hello   party → leader: names, kinds and categories of its columns, its number of rows,
-                  whether rows have ids. leader → party: whether rows are matched by ids.
-    key/tokens    first party → other parties: a key for row tokens. With ids only.
-    rows/tokens   party → leader: keyed hashes of its row ids, in the order of the hashes; weights
-                  of rows if there are any.
-    rows/places   leader → party: how many rows all parties hold together, where its own are among
-                  them, and all rows' weights if there are any.
-    hub/columns   member of a hub → its root, only with ``hops`` above 0: its columns, whole.
+    value   (K − 1) × rows differences, component by component; then Σ weight × last term
+    result  what a ``Reduction`` makes of the sum over parties
 
-A coordinator learns which parties hold the same rows, and not which rows they are. Among peers the
-first party has the key too: it learns which of its own rows each other party holds, and could try
-out ids. The others learn how many rows there are that they do not hold. The common order is that of
-the hashes: nobody's. Without ids parties must hold equally many rows, and are taken to hold them in
-the same order.
+A party adds 0 for rows that it does not hold: they count by what others know of them, which is
+their exact marginal. A member without columns, such as a server, adds nothing.
+
+With ``hops`` above 0 columns move first: every member of a hub sends them whole to the hub's root.
+
+    hub/schema    member of a hub → its root: names, kinds and categories of its columns
+    hub/columns   the same: places of its rows in the common order (rows,), and their values
+                  (rows, columns)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Flow, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import gather_payloads
+from fedcircuits.federation.federation import Party
+from fedcircuits.federation.flow import Flow, receive, send
+from fedcircuits.federation.messages import (
+    IntegerVector,
+    Message,
+    RealMatrix,
+    blaming,
+    require,
+    require_shape,
+)
+from fedcircuits.federation.sums.collectives import Collective
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import Labels, matched, tokens
-from fedcircuits.federation.wire import AnyArray, Json
-from fedcircuits.methods.meeting.hello import VERSION, key_of
-from fedcircuits.tables.schema import Schema
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.meeting.rows import MatchedRows
+from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
-BY_POSITION = (
-    "parties have no row ids: their rows are taken to be in the same order; give row ids, "
-    "Federation(…, row_id='…'), if they are not"
-)
+LARGE = 1 << 20  # the place of a row travels as two numbers, each exact in single precision
+FINITE = float(np.finfo(np.float64).max)
 TWO_PARTIES = (
     "there are two parties with columns: each can work out the other's terms of every row from the "
     "result, and nearly its values where these are few columns"
 )
+Terms = Callable[[slice], Array]  # (components, rows) of a range of the member's own rows
+
+
+# ---------------------------------------------------------------------- sums
+
+
+class Reduction(Protocol):
+    """What is made of a sum over parties, by whoever adds up."""
+
+    def __call__(self, total: Array) -> Array: ...
+    def problem(self, result: Array) -> str:
+        """What is wrong with a result that arrived, or nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """One member's rows among all rows."""
+class RowSums:
+    """One member's end of the sums over rows in the common order."""
 
-    total: int  # rows that all parties hold together
-    weight: Array  # (total,)
-    order: Labels  # (own rows,): the member's rows in the common order
-    at: Labels  # (own rows,): where they are in it, rising
-    schemas: Mapping[str, Schema] = field(default_factory=dict)  # by party; at the leader only
-    notes: tuple[str, ...] = ()  # at the leader only
+    collective: Collective
+    rows: MatchedRows
+    components: int
 
     @property
-    def whole(self) -> bool:
-        return len(self.at) == self.total
+    def everything(self) -> slice:
+        return slice(0, self.rows.total)
 
-    def shuffled(self, rng: np.random.Generator) -> Rows:
-        """The same in another common order."""
-        place = np.argsort(rng.permutation(self.total))  # of every row in the new order
-        new = np.argsort(place[self.at])
-        weight = np.empty(self.total)
-        weight[place] = self.weight
-        at = place[self.at][new]
-        return Rows(self.total, weight, self.order[new], at, self.schemas, self.notes)
+    def held_range(self, part: slice) -> slice:
+        """The member's own rows in a range of the common order."""
+        if self.rows.complete:
+            return part
+        first, last = np.searchsorted(self.rows.at, [part.start, part.stop])
+        return slice(int(first), int(last))
 
+    def held(self, values: Array, part: slice) -> Array:
+        """Of values (…, rows of the range) those of the member's own rows."""
+        if self.rows.complete:
+            return values
+        return values[..., self.rows.at[self.held_range(part)] - part.start]
 
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """What a party says of its table."""
+    def position(self, row: int) -> int | None:
+        """Where the member has a row of the common order."""
+        at = int(np.searchsorted(self.rows.at, row))
+        return at if at < len(self.rows.at) and self.rows.at[at] == row else None
 
-    schema: Schema
-    rows: int
-    ids: bool
+    def compared(
+        self, tag: str, terms: Terms, part: slice, reveals: str, reduction: Reduction
+    ) -> Flow[Array]:
+        """What the reduction makes of the differences, and of the number for all rows."""
+        size = part.stop - part.start
+        value = np.zeros((self.components - 1) * size + 1)
+        own, weight = terms(self.held_range(part)), self.held(self.rows.weight[part], part)
+        differences = value[:-1].reshape(-1, size)
+        if self.rows.complete:
+            np.subtract(own[:-1], own[-1], out=differences)
+        else:
+            at = self.rows.at[self.held_range(part)] - part.start
+            differences[:, at] = own[:-1] - own[-1]
+        value[-1] = weight @ own[-1]
+        return (yield from self.collective.sum(tag, value, reveals, reduction, reduction.problem))
 
-    @classmethod
-    def of(cls, table: Table) -> Hello:
-        return cls(table.schema, len(table), table.row_ids is not None)
+    def full(self, tag: str, terms: Terms, reveals: str, reduction: Reduction) -> Flow[Array]:
+        """What the reduction makes of all terms (components, rows)."""
+        value = np.zeros((self.components, self.rows.total))
+        value[:, self.rows.at] = terms(slice(0, len(self.rows.at)))
+        return (yield from self.collective.sum(tag, value, reveals, reduction, reduction.problem))
 
+    def agree(
+        self, tag: str, value: Sequence[float], reveals: str, problem: Callable[[Array], str]
+    ) -> Flow[list[float]]:
+        """The leader's numbers, at every member."""
+        agreed = yield from self.collective.agree(tag, np.array(value), reveals, problem)
+        return [float(x) for x in agreed]
 
-def leader_of(members: Sequence[str]) -> str:
-    return COORDINATOR if COORDINATOR in members else members[0]
+    def chosen(self, tag: str, code: Array, reduction: Reduction) -> Flow[int]:
+        """The row that the leader has found in a sum; ``code``: the one found here."""
+        reveals = "a row to begin at"
+        high, low = yield from self.agree(tag, code.tolist(), reveals, reduction.problem)
+        return int(high) * LARGE + int(low)
 
-
-def rows_of(
-    me: str, parties: Sequence[str], leader: str, party: Party | None, weight: Array | None,
-    secret: bytes,
-) -> Flow[Rows]:  # fmt: skip
-    """``weight``: of the party's own rows; None at all parties or at none."""
-    hellos = yield from _introduced(me, parties, leader, party)
-    ids = yield from _agreed(me, parties, leader, hellos)
-    if party is not None and ids:
-        key = yield from key_of(me, parties, secret)
-        return (yield from _by_tokens(me, parties, leader, party, weight, key, hellos))
-    if ids:
-        return (yield from _matching(me, parties, None, hellos))
-    return (yield from _by_position(me, parties, leader, party, weight, hellos))
-
-
-# ---------------------------------------------------------------------- who holds what
-
-
-def _introduced(
-    me: str, parties: Sequence[str], leader: str, party: Party | None
-) -> Flow[dict[str, Hello]]:
-    """What every party holds; at others than the leader what it holds itself."""
-    own: dict[str, Hello] = {}
-    if party is not None:
-        table = party.table
-        own[me] = Hello.of(table)
-        if me != leader:
-            hello: Json = {
-                "version": VERSION,
-                "schema": cast(Json, table.schema.to_json()),
-                "rows": len(table),
-                "ids": table.row_ids is not None,
-            }
-            told = "names, kinds and categories of its columns; number of rows"
-            yield from send_payload(leader, "agree/hello", hello, told)
-    if me != leader:
-        return own
-    found = yield from gather_payloads([p for p in parties if p != me], "agree/hello")
-    for name, payload in found.items():
-        heard = expect(payload, dict, name, "agree/hello")
-        if heard.get("version") != VERSION:
-            raise FederationError(
-                f"{name} speaks version {heard.get('version')} of this protocol, expected "
-                f"{VERSION}: install the same fedcircuits at all parties"
-            )
-        own[name] = Hello(Schema.from_json(heard["schema"]), heard["rows"], heard["ids"])
-    return {p: own[p] for p in parties}
+    def worst(self, tag: str, terms: Terms, log_weights: Array, reveals: str) -> Flow[int]:
+        """The row that all components together explain worst."""
+        lowest = LowestRow(log_weights, self.rows.weight)
+        code = yield from self.full(f"{tag}/sum", terms, reveals, lowest)
+        return (yield from self.chosen(f"{tag}/row", code, lowest))
 
 
-def _agreed(
-    me: str, parties: Sequence[str], leader: str, hellos: Mapping[str, Hello]
-) -> Flow[bool]:
-    """Whether rows are matched by ids."""
-    tag = "agree/plan"
-    if me != leader:
-        return bool(expect((yield from recv_payload(leader, tag)), bool, leader, tag))
-    check_holdings(hellos)
-    ids = all(h.ids for h in hellos.values())
-    for party in parties:
-        if party != me:
-            yield from send_payload(party, tag, ids)
-    return ids
+@dataclass(frozen=True, slots=True, eq=False)
+class Normalised:
+    """The E-step: responsibilities from summed differences.
+
+    From K − 1 differences per row and the sum of last terms it makes K − 1 responsibilities per row
+    and the log-likelihood of all rows.
+    """
+
+    log_weights: Array  # (components,)
+    weight: Array  # (rows,)
+
+    def __call__(self, total: Array) -> Array:
+        last = self.log_weights[-1]
+        out = np.empty(len(total))
+        logits = out[:-1].reshape(-1, len(self.weight))
+        np.add(
+            total[:-1].reshape(logits.shape), (self.log_weights[:-1] - last)[:, None], out=logits
+        )
+        top = logits.max(axis=0, initial=0.0)
+        logits -= top
+        np.exp(logits, out=logits)
+        size = logits.sum(axis=0) + np.exp(-top)
+        logits /= size
+        top += np.log(size)
+        out[-1] = total[-1] + self.weight @ top + last * self.weight.sum()
+        return out
+
+    def problem(self, result: Array) -> str:
+        size = (len(self.log_weights) - 1) * len(self.weight)
+        return numbers_problem(result, (size + 1,), Span(size, 0, 1), Span(1, -np.inf, FINITE))
 
 
-def check_holdings(hellos: Mapping[str, Hello]) -> None:
-    """FederationError unless columns have one holder, parties rows, and rows can be matched."""
+def responsibilities(result: Array, components: int, rows: int) -> Array:
+    """(components, rows) of a ``Normalised`` result."""
+    first = result[:-1].reshape(components - 1, rows)
+    return np.vstack([first, np.maximum(1.0 - first.sum(axis=0), 0.0)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LowestRow:
+    """The row of lowest density under all components together, as a code."""
+
+    log_weights: Array  # (components,)
+    weight: Array  # (rows,): one without weight does not count
+
+    def __call__(self, total: Array) -> Array:
+        logs = np.logaddexp.reduce(total + self.log_weights[:, None], axis=0)
+        return row_code(int(np.where(self.weight > 0, logs, np.inf).argmin()))
+
+    def problem(self, result: Array) -> str:
+        return code_problem(result, len(self.weight))
+
+
+def row_code(row: int) -> Array:
+    return np.array(divmod(row, LARGE), dtype=np.float64)
+
+
+def code_problem(code: Array, rows: int) -> str:
+    """What is wrong with the code of one of so many rows, or nothing."""
+    if problem := numbers_problem(code, (2,), Span(2, 0, LARGE - 1, whole=True)):
+        return problem
+    row = int(code[0]) * LARGE + int(code[1])
+    return "" if row < rows else f"expected one of {rows} rows, got {row}"
+
+
+class Span(NamedTuple):
+    """So many numbers in a row, and their range."""
+
+    size: int
+    least: float
+    most: float
+    whole: bool = False
+
+
+def numbers_problem(values: Array, shape: tuple[int, ...], *spans: Span) -> str:
+    """What is wrong with numbers of this shape, which fall into spans, or nothing."""
+    if values.shape != shape:
+        return f"expected numbers of the shape {shape}, got {values.shape}"
+    first, flat = 0, values.reshape(-1).astype(np.float64)
+    for size, least, most, whole in spans:
+        x = flat[first : first + size]
+        if not ((x >= least) & (x <= most)).all() or (whole and (x % 1).any()):
+            return f"expected {'whole ' if whole else ''}numbers from {least:g} to {most:g}"
+        first += size
+    return ""
+
+
+def drawn(weight: Array, rng: np.random.Generator) -> int:
+    """A row with a chance in proportion to its weight."""
+    total = np.cumsum(weight)
+    return min(int(np.searchsorted(total, rng.random() * total[-1], "right")), len(total) - 1)
+
+
+# ---------------------------------------------------------------------- who holds which columns
+
+
+class HubSchema(Message, frozen=True):
+    """Which columns move into a hub."""
+
+    tag: ClassVar[str] = "hub/schema"
+
+    variables: tuple[Variable, ...]
+
+
+class HubColumns(Message, frozen=True):
+    """Columns that move into a hub, whole."""
+
+    tag: ClassVar[str] = "hub/columns"
+
+    at: IntegerVector  # (rows,): places in the common order, rising
+    values: RealMatrix  # (rows, columns), NaN missing
+
+
+def columns_at(
+    me: str, party: Party | None, rows: MatchedRows, hubs: Sequence[Neighbourhood]
+) -> Flow[tuple[Table, MatchedRows]]:
+    """The columns that a member works on, in the common order: those of its own table, at the root
+    of a hub those of the whole hub, and none at its other members or at a server.
+
+    Rows that some member of the hub lacks are missing in its columns.
+    """
+    if party is None:
+        return Table(Schema(()), np.zeros((0, 0))), rows
+    table = party.table.rows(rows.order)
+    hub = next((h for h in hubs if me in h.members), None)
+    if hub is None or len(hub.members) == 1:
+        return table, rows
+    if me != hub.root:
+        yield from send(hub.root, HubSchema(table.schema.variables))
+        reveals = f"all values of {', '.join(map(repr, table.names))}"
+        yield from send(hub.root, HubColumns(rows.at, table.values), reveals=reveals)
+        return table.select([]), rows
+    tables, places = {me: table}, {me: rows.at}
+    for other in (m for m in hub.members if m != me):
+        known = [n for t in tables.values() for n in t.names]
+        tables[other], places[other] = yield from _columns_of(other, rows.total, known)
+    return _joined([(tables[m], places[m]) for m in hub.members], rows)
+
+
+def _columns_of(sender: str, total: int, known: Sequence[str]) -> Flow[tuple[Table, Labels]]:
+    """What a member of the hub sends to its root; ``known``: names of columns that are there."""
+    variables = (yield from receive(sender, HubSchema)).variables
+    with blaming(sender, HubSchema, "variables"):
+        schema = Schema(variables)
+    twice = next((n for n in schema.names if n in known), "")
+    require(not twice, sender, HubSchema, "variables", f"another party has {twice!r}, too")
+    columns = yield from receive(sender, HubColumns)
+    at = np.asarray(columns.at, np.int64)
+    rising = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < total).all())
+    problem = f"expected different places below {total} in rising order"
+    require(rising, sender, HubColumns, "at", problem)
+    require_shape(columns.values, (len(at), len(schema)), sender, HubColumns, "values")
+    with blaming(sender, HubColumns, "values"):
+        return Table(schema, np.asarray(columns.values, np.float64)), at
+
+
+def _joined(parts: Sequence[tuple[Table, Labels]], rows: MatchedRows) -> tuple[Table, MatchedRows]:
+    at = np.unique(np.concatenate([places for _, places in parts]))
+    schema = Schema(tuple(v for table, _ in parts for v in table.schema))
+    values = np.full((len(at), len(schema)), np.nan)
+    column = 0
+    for table, places in parts:
+        width = len(table.schema)
+        values[np.searchsorted(at, places), column : column + width] = table.values
+        column += width
+    return Table(schema, values), replace(rows, at=at)
+
+
+def holders(schemas: Mapping[str, Schema], hubs: Sequence[Neighbourhood]) -> dict[str, Schema]:
+    """Who works on which columns, after they have moved into hubs; without who has none."""
+    root = {m: hub.root for hub in hubs for m in hub.members}
+    members: dict[str, list[str]] = {}
+    for party in schemas:
+        members.setdefault(root.get(party, party), []).append(party)
+    joined = {p: [v for m in each for v in schemas[m]] for p, each in members.items()}
+    return {p: Schema(tuple(joined[p])) for p in schemas if joined.get(p)}
+
+
+def check_holders(schemas: Mapping[str, Schema]) -> None:
+    """FederationError unless every column has one holder."""
     holder: dict[str, str] = {}
-    for party, hello in hellos.items():
-        if not hello.rows:
-            raise FederationError(f"{party} has no rows to learn from")
-        for name in hello.schema.names:
+    for party, schema in schemas.items():
+        for name in schema.names:
             if name in holder:
                 raise FederationError(
                     f"{holder[name]} and {party} both have a column {name!r}: columns of a "
                     "vertical mixture have one holder; rename one, leave it out, or use FedPC"
                 )
             holder[name] = party
-    without = [p for p, h in hellos.items() if not h.ids]
-    sizes = {h.rows for h in hellos.values()}
-    if without and (len(without) < len(hellos) or len(sizes) > 1):
-        rows = ", ".join(f"{p} {h.rows:,}" for p, h in list(hellos.items())[:4])
-        raise FederationError(
-            f"rows cannot be matched: {without[0]} has no row ids (rows: {rows}); give row ids at "
-            "all parties, Federation(…, row_id='…')"
-        )
 
 
-# ---------------------------------------------------------------------- one order
-
-
-def _by_position(
-    me: str, parties: Sequence[str], leader: str, party: Party | None, weight: Array | None,
-    hellos: Mapping[str, Hello],
-) -> Flow[Rows]:  # fmt: skip
-    """All parties hold all rows, in one order; a coordinator hears the weights."""
-    tag = "rows/weights"
-    if leader not in parties and me == parties[0]:
-        own: AnyArray = np.zeros(0) if weight is None else weight
-        yield from send_payload(leader, tag, own, "weights of rows" if weight is not None else "")
-    if party is None:
-        found = yield from recv_payload(parties[0], tag)
-        heard = np.asarray(expect(found, np.ndarray, parties[0], tag), np.float64)
-        weight = heard if len(heard) else None
-        nothing = np.zeros(0, np.int64)
-        total = next(iter(hellos.values())).rows
-        order = at = nothing
-    else:
-        total = len(party.table)
-        order = at = np.arange(total)
-    rows = Rows(total, _weights(weight, total), order, at)
-    if me != leader:
-        return rows
-    notes = (BY_POSITION,) if len(parties) > 1 else ()
-    return replace(rows, schemas={p: h.schema for p, h in hellos.items()}, notes=notes)
-
-
-def _by_tokens(
-    me: str, parties: Sequence[str], leader: str, party: Party, weight: Array | None, key: bytes,
-    hellos: Mapping[str, Hello],
-) -> Flow[Rows]:  # fmt: skip
-    assert party.table.row_ids is not None
-    sealed = tokens(party.table.row_ids, key)
-    order = np.argsort(sealed)
-    told: dict[str, AnyArray] = {"tokens": sealed[order]}
-    if weight is not None:
-        told["weights"] = weight[order]
-    if me == leader:
-        found = yield from _matching(me, parties, told, hellos)
-    else:
-        words = "sealed tokens of its rows" + (" and their weights" if weight is not None else "")
-        yield from send_payload(leader, "rows/tokens", told, words)
-        tag = "rows/places"
-        heard = expect((yield from recv_payload(leader, tag)), dict, leader, tag)
-        total = int(heard["total"])
-        given = np.asarray(heard["weights"], np.float64) if "weights" in heard else None
-        at = np.asarray(heard["at"], np.int64)
-        found = Rows(total, _weights(given, total), np.zeros(0, np.int64), at)
-    return Rows(found.total, found.weight, order, found.at, found.schemas, found.notes)
-
-
-def _matching(
-    me: str, parties: Sequence[str], own: Mapping[str, AnyArray] | None,
-    hellos: Mapping[str, Hello],
-) -> Flow[Rows]:  # fmt: skip
-    """At the leader: everybody's tokens, and where everybody's rows are."""
-    others = [p for p in parties if p != me]
-    found = yield from gather_payloads(others, "rows/tokens")
-    heard = {p: expect(found[p], dict, p, "rows/tokens") for p in others}
-    if own is not None:
-        heard[me] = dict(own)
-    where = matched([np.asarray(heard[p]["tokens"], np.uint64) for p in parties])
-    weight = _merged(parties, heard, where)
-    places = {p: np.flatnonzero(where[:, i] >= 0) for i, p in enumerate(parties)}
-    for party in others:
-        told: dict[str, AnyArray] = {"total": np.asarray(len(where)), "at": places[party]}
-        if weight is not None:
-            told["weights"] = weight
-        reveals = "where its rows are among all rows, which it cannot name"
-        yield from send_payload(party, "rows/places", told, reveals)
-    schemas = {p: h.schema for p, h in hellos.items()}
-    at = places.get(me, np.zeros(0, np.int64))
-    total = len(where)
-    notes = _alone(parties, where)
-    return Rows(total, _weights(weight, total), np.zeros(0, np.int64), at, schemas, notes)
-
-
-def _alone(parties: Sequence[str], where: Labels) -> tuple[str, ...]:
-    """Parties that share rows with nobody: then nothing says how their columns hang together."""
-    shared = (where >= 0).sum(axis=1) > 1
-    return tuple(
-        f"{party} has no row in common with another party: its columns say nothing about the "
-        "others'; are row ids written alike?"
-        for i, party in enumerate(parties)
-        if len(parties) > 1 and not (shared & (where[:, i] >= 0)).any()
-    )
-
-
-def _merged(
-    parties: Sequence[str], heard: Mapping[str, Mapping[str, AnyArray]], where: Labels
-) -> Array | None:
-    """(rows,) weights that the parties agree on."""
-    if not all("weights" in heard[p] for p in parties):
-        return None
-    weight = np.full(len(where), np.nan)
-    for i, party in enumerate(parties):
-        held = where[:, i] >= 0
-        own = np.asarray(heard[party]["weights"], np.float64)[where[held, i]]
-        known = ~np.isnan(weight[held])
-        if (weight[held][known] != own[known]).any():
-            raise FederationError(f"{party} weighs rows otherwise than other parties do")
-        weight[held] = own
-    return weight
-
-
-def _weights(given: Array | None, total: int) -> Array:
-    return np.ones(total) if given is None else given
-
-
-# ---------------------------------------------------------------------- hubs
-
-
-def gathered(
-    me: str, table: Table | None, rows: Rows, hubs: Sequence[Neighbourhood]
-) -> Flow[tuple[Table | None, Rows]]:
-    """The columns that a member works on: of a root those of its hub, of others in it none.
-
-    Rows that some member of the hub lacks are missing in its columns.
-    """
-    hub = next((h for h in hubs if me in h.members), None)
-    if hub is None or len(hub.members) == 1 or table is None:
-        return table, rows
-    if me != hub.root:
-        told: dict[str, AnyArray] = {"at": rows.at, "values": table.values}
-        yield from send_payload(hub.root, "hub/schema", cast(Json, table.schema.to_json()))
-        words = f"all values of {', '.join(map(repr, table.names))}"
-        yield from send_payload(hub.root, "hub/columns", told, words)
-        return None, rows
-    tables, places = {me: table}, {me: rows.at}
-    for other in (m for m in hub.members if m != me):
-        schema = Schema.from_json((yield from recv_payload(other, "hub/schema")))
-        tag = "hub/columns"
-        heard = expect((yield from recv_payload(other, tag)), dict, other, tag)
-        tables[other] = Table(schema, np.asarray(heard["values"], np.float64))
-        places[other] = np.asarray(heard["at"], np.int64)
-    return _joined([tables[m] for m in hub.members], [places[m] for m in hub.members], rows)
-
-
-def _joined(tables: Sequence[Table], places: Sequence[Labels], rows: Rows) -> tuple[Table, Rows]:
-    at = np.unique(np.concatenate(places))
-    schema = Schema(tuple(v for t in tables for v in t.schema))
-    values = np.full((len(at), len(schema)), np.nan)
-    column = 0
-    for table, place in zip(tables, places, strict=True):
-        width = len(table.schema)
-        values[np.searchsorted(at, place), column : column + width] = table.values
-        column += width
-    joined = Rows(rows.total, rows.weight, rows.order, at, rows.schemas, rows.notes)
-    return Table(schema, values), joined
-
-
-def holders(schemas: Mapping[str, Schema], hubs: Sequence[Neighbourhood]) -> dict[str, Schema]:
-    """Who works on which columns, after they have moved into hubs; without who has none."""
-    root = {m: hub.root for hub in hubs for m in hub.members}
-    found: dict[str, list[str]] = {}
-    for party in schemas:
-        found.setdefault(root.get(party, party), []).append(party)
-    joined = {p: [v for m in members for v in schemas[m]] for p, members in found.items()}
-    return {p: Schema(tuple(joined[p])) for p in schemas if joined.get(p)}
-
-
-def told_of(rows: Rows, hubs: Sequence[Neighbourhood]) -> tuple[str, ...]:
+def notes_on(rows: MatchedRows, hubs: Sequence[Neighbourhood]) -> tuple[str, ...]:
     """At the leader: what users should know about these parties and rows."""
     two = len(holders(rows.schemas, hubs)) == 2
     return (*rows.notes, TWO_PARTIES) if two else rows.notes

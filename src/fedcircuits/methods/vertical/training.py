@@ -1,60 +1,78 @@
 """EM for a mixture whose columns are split over parties (Valdeira, Soares and Xavier, 2022): every
-role, with or without a server. As a circuit: a sum of K products of one leaf a party.
+role, with a server or without. As a circuit: a sum of K products of one leaf per party.
 
-Parties hold other columns about the same rows. Given the component a party's columns are
-independent of the others' (a covariance has one block a party), so that log-densities of parties
-add up, and nothing else is needed of others:
+Parties hold different columns about the same rows. Given the component, a party's columns are
+independent of the others' (a covariance has one block per party), so log-densities of parties add
+up, and nothing else is needed from others:
 
-    rows, key, hub  rows in one order; columns into hubs, if asked for (vertical_rows.py)
-    seed, means     where EM begins (vertical_kmeans.py)
-    em/terms        party → sum: how much more likely each component finds a row than the last one
-                    does, and the sum of the last one's log-densities: (K − 1) × rows + 1 numbers.
-                    result: responsibilities, normalised once, and the log-likelihood: as many.
-    em/agreed       leader → members: the log-likelihood a row, and which component is empty (2).
-                    All stop by these numbers, so all stop at once.
-    em/worst        only if a component is empty: terms of all components (K × rows). It begins anew
-                    at the row of lowest density, as wide as all rows are.
+    agree, key, rows   hello, and rows in one order (methods/meeting)
+    hub                columns into hubs, if asked for (rows.py)
+    seed, means        where EM begins (kmeans.py)
+    em/terms           party → sum: how much more likely each component finds a row than the last
+                       one does, and the sum of the last one's log-densities: (K − 1) × rows + 1
+                       numbers. result: responsibilities, normalised once, and the log-likelihood:
+                       as many.
+    em/agreed          leader → members: the log-likelihood per row, and which component is empty
+                       (2). All stop by these numbers, so all stop at once.
+    em/worst           only if a component is empty: terms of all components (K × rows). It begins
+                       anew at the row of lowest density, as wide as all rows are.
 
-Then every party updates its own block by itself. Everything that others learn of a party is in its
-terms: a hub sees them for every row, as do neighbours in gossip, and a party's few columns can
+Then every party updates its own block by itself. Everything that others learn about a party is in
+its terms: a hub sees them for every row, as do neighbours in gossip, and a party's few columns can
 nearly be worked out from them (one column: up to shift and scale). With two parties each works out
-the other's terms from the result. All members learn all rows' responsibilities, and nobody which
-rows they are, beyond its own.
+the other's terms from the result. All members learn the responsibilities of all rows, and nobody
+which rows they are, apart from its own.
 
-With ``batch_size`` each step takes one lot of rows and replaces its share of the sums (Neal and
-Hinton, 1993): less travels a step, and fewer passes are needed. The log-likelihood of such a pass
-is that of each lot when it was looked at. A lost party ends the run; what the others had learned in
-the last rounds is kept, and the run may go on from there with or without it. Without it the mixture
-of the other columns is what the mixture of all was for them: the exact marginal.
+With ``batch_size`` each step takes one batch of rows and replaces its share of the sums (Neal and
+Hinton, 1993): less travels per step, and fewer passes are needed. The log-likelihood of such a pass
+is that of each batch when it was looked at. A lost party ends the run; what the others had learned
+in the last rounds is kept, and the run may go on from there with or without it. Without it the
+mixture of the remaining columns is what the mixture of all was for them: the exact marginal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, compute
+from fedcircuits.federation.placement import Joint, View
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.methods.vertical.blocks import Block, State
-from fedcircuits.methods.vertical.centres import Space
-from fedcircuits.methods.vertical.kmeans import lloyd, seeded
-from fedcircuits.methods.vertical.mixture import (
-    End,
-    Mixed,
-    Model,
-    Plan,
-    Progress,
-    Share,
+from fedcircuits.federation.sums.topology import Neighbourhood
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.meeting.hello import Method, leader_of, meet
+from fedcircuits.methods.meeting.rows import MatchedRows, match_rows
+from fedcircuits.methods.vertical.block import (
+    BlockState,
+    MixtureBlock,
+    UserValues,
+    added,
     joint_of,
-    view_of,
 )
-from fedcircuits.methods.vertical.rows import Rows, gathered, leader_of, rows_of, told_of
-from fedcircuits.methods.vertical.sums import Normalised, Sums, drawn, responsibilities
+from fedcircuits.methods.vertical.kmeans import PointSpace, lloyd, seeded
+from fedcircuits.methods.vertical.rows import (
+    FINITE,
+    Normalised,
+    RowSums,
+    Span,
+    check_holders,
+    columns_at,
+    drawn,
+    holders,
+    notes_on,
+    numbers_problem,
+    responsibilities,
+)
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
 
+METHOD = Method("vertical mixture", 1)
 SEED_ROUNDS = 20  # of k-means before EM
 EMPTY = 1.5  # rows: a component that is responsible for fewer begins anew
 KEPT = 5  # rounds between two states that are kept for a run that fails
@@ -62,69 +80,124 @@ LIKELIER = "how much likelier each component finds rows than the last one does, 
 LIKELY = "how likely each component finds rows, in its columns"
 AGREED = "the log-likelihood, and whether a component is empty"
 
+Init = Literal["k-means++", "random_from_data"]
+BatchSums = tuple[Array, BlockState]  # of a batch: rows of every component, sums of the block
+
+
+@dataclass(frozen=True, slots=True)
+class EMPlan:
+    """What all members of a run do alike."""
+
+    components: int = 1
+    tol: float = 1e-3
+    reg_covar: float = 1e-6
+    max_iter: int = 100
+    n_init: int = 1
+    init: Init = "k-means++"
+    batch_size: int | None = None
+    leaves: tuple[tuple[str, str], ...] = ()  # families of columns that do not have the default
+    hubs: tuple[Neighbourhood, ...] = ()
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EMProgress:
+    """Where a member is in a run, in the user's units: what it begins with, or goes on from."""
+
+    values: UserValues = ()  # of its columns; what is absent is as all rows are
+    weights: Array | None = None  # (components,); None: equal
+    run: int = 0
+    round: int = 0
+    bounds: tuple[float, ...] = ()  # log-likelihood per row before every update
+    restarts: tuple[tuple[int, int], ...] = ()  # components that have begun anew, and when
+    best: EMProgress | None = None  # of the runs before
+    plan: EMPlan | None = None
+
+
+NOTHING_YET = EMProgress()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EMResult:
+    """What a member has at the end."""
+
+    weights: Array  # (components,)
+    bounds: tuple[float, ...]  # log-likelihood per row before every update
+    converged: bool
+    bound: float  # log-likelihood per row at the end
+    labels: Labels  # (own rows,) in the order of its own table
+    view: View | None = None  # of a party
+    joint: Joint | None = None  # of the leader
+    values: UserValues = ()  # of its columns, to go on from
+    n_parameters: int = 0  # numbers that its columns have learned for one component
+    notes: tuple[str, ...] = ()
+
 
 def member(
     me: str,
     parties: Sequence[str],
     party: Party | None,
-    plan: Plan,
+    plan: EMPlan,
     summation: Summation,
     secret: bytes,
     weight: Array | None = None,
-    start: Progress | None = None,
-) -> Flow[Mixed]:
+    start: EMProgress | None = None,
+) -> Flow[EMResult]:
     """One member's side, whether it holds columns or not; ``weight``: of its own rows."""
     members = summation.members(parties)
-    rows = yield from rows_of(me, parties, leader_of(members), party, weight, secret)
+    leader = leader_of(members)
+    hellos = yield from meet(me, parties, leader, party, METHOD)
+    check_holders({p: hello.schema for p, hello in hellos.items()})
+    rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos)
     if plan.batch_size is not None:
         rows = rows.shuffled(np.random.default_rng([plan.seed, 0]))
-    table = None if party is None else party.table.rows(rows.order)
-    table, joined = yield from gathered(me, table, rows, plan.hubs)
-    block = None
-    if table is not None and table.names:
-        weights = joined.weight[joined.at]
-        block = Block.of(table, weights, dict(plan.leaves), plan.reg_covar)
-    end = End(plan, Sums(summation.at(me, members), joined, plan.components), table, block)
-    best, model = yield from _best(end, start)
-    last = yield from _expected(end, model, end.sums.everything, "em/terms/final")
-    return _mixed(me, party, end, rows, best, model, last)
+    table, joined = yield from columns_at(me, party, rows, plan.hubs)
+    weight = joined.weight[joined.at]
+    block = MixtureBlock.of(table, weight, plan.components, dict(plan.leaves), plan.reg_covar)
+    sums = RowSums(summation.at(me, members), joined, plan.components)
+    local = MixtureMember(plan, sums, table, block)
+    best, model = yield from _best_run(local, start)
+    final = yield from _expected(local, model, sums.everything, "em/terms/final")
+    return _result(me, party, local, rows, best, model, final)
 
 
-def _mixed(
-    me: str, party: Party | None, end: End, rows: Rows, best: Progress, model: Model, last: Array
-) -> Mixed:
-    resp = responsibilities(last, end.plan.components, rows.total)
+def _result(
+    me: str,
+    party: Party | None,
+    local: MixtureMember,
+    rows: MatchedRows,
+    best: EMProgress,
+    model: Components,
+    final: Array,
+) -> EMResult:
+    plan, block = local.plan, local.block
+    resp = responsibilities(final, plan.components, rows.total)
     labels = np.zeros(len(rows.order), np.int64)
     labels[rows.order] = resp.argmax(axis=0)[rows.at]
-    notes = [*_collapsed(me, end, model)]
-    joint = None
+    joint, notes = None, _collapsed(me, local, model)
     if rows.schemas:  # at the leader
-        joint = joint_of(end.plan, rows.schemas, model.weights)
-        notes = [*told_of(rows, end.plan.hubs), *_anew(best), *notes]
-    return Mixed(
+        schema = Schema(tuple(v for own in rows.schemas.values() for v in own))
+        joint = joint_of(model.weights, schema, holders(rows.schemas, plan.hubs))
+        notes = [*notes_on(rows, plan.hubs), *_restarted(best), *notes]
+    return EMResult(
         model.weights,
         best.bounds,
-        _settled(end.plan, best),
-        float(last[-1] / rows.weight.sum()),
+        _settled(plan, best),
+        float(final[-1] / rows.weight.sum()),
         labels,
-        None if party is None else view_of(party, end, model),
+        None if party is None else block.view(party, model.state),
         joint,
-        end.outside(model),
-        0 if end.block is None else end.block.free,
+        block.in_user_units(model.state),
+        block.n_parameters,
         tuple(notes),
     )
 
 
-def _collapsed(me: str, end: End, model: Model) -> list[str]:
-    if end.block is None:
-        return []
-    found: dict[str, list[int]] = {}
-    for k, column in end.block.collapsed(model.state).items():
-        found.setdefault(column, []).append(k)
+def _collapsed(me: str, local: MixtureMember, model: Components) -> list[str]:
     return [
         f"{_named(which)} collapsed at {me}: {column!r} varies no more there than reg_covar="
-        f"{end.plan.reg_covar:g} says; raise reg_covar, or take fewer components"
-        for column, which in found.items()
+        f"{local.plan.reg_covar:g} says; raise reg_covar, or take fewer components"
+        for column, which in local.block.collapsed(model.state).items()
     ]
 
 
@@ -134,125 +207,200 @@ def _named(which: Sequence[int]) -> str:
     return f"components {', '.join(map(str, which[:5]))}{', …' if len(which) > 5 else ''} have"
 
 
-def _anew(best: Progress) -> list[str]:
-    which = ", ".join(f"component {k} after {t} iterations" for k, t in best.anew[:5])
-    which += ", …" if len(best.anew) > 5 else ""
+def _restarted(best: EMProgress) -> list[str]:
+    which = ", ".join(f"component {k} after {t} iterations" for k, t in best.restarts[:5])
+    which += ", …" if len(best.restarts) > 5 else ""
     return [f"without rows, and begun anew at the row of lowest density: {which}"] if which else []
+
+
+# ---------------------------------------------------------------------- the half without messages
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Components:
+    """All components as one member knows them: its own block of each, and all weights."""
+
+    state: BlockState
+    weights: Array  # (components,)
+
+    @property
+    def log_weights(self) -> Array:
+        return np.log(np.maximum(self.weights, 1e-300))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixtureMember:
+    """One member of a run: the half of EM that it does by itself."""
+
+    plan: EMPlan
+    sums: RowSums
+    table: Table  # in the common order
+    block: MixtureBlock
+
+    @property
+    def batches(self) -> list[slice]:
+        """Ranges of rows that are looked at one after the other."""
+        total = self.sums.rows.total
+        size = self.plan.batch_size or total
+        return [slice(a, min(a + size, total)) for a in range(0, total, size)]
+
+    def begun(self, progress: EMProgress = NOTHING_YET) -> Components:
+        """From what is known already; what is not known is as all rows are."""
+        weights, number = progress.weights, self.plan.components
+        equal = np.full(number, 1 / number)
+        state = self.block.from_user_units(progress.values)
+        return Components(state, equal if weights is None else weights)
+
+    def restarted(self, model: Components, component: int, row: int) -> Components:
+        """One component at a row, with as much weight as the others on average."""
+        state = self.block.restarted(model.state, component, self.sums.position(row))
+        weights = model.weights.copy()
+        weights[component] = weights.sum() - weights[component]
+        weights[component] /= max(len(weights) - 1, 1)
+        return Components(state, weights / weights.sum())
+
+    def batch_sums(
+        self, resp: Array, part: slice, model: Components, origin: BlockState
+    ) -> BatchSums:
+        """What a batch of rows says; resp is (components, rows)."""
+        weighted = resp * self.sums.rows.weight[part]
+        held = np.ascontiguousarray(self.sums.held(weighted, part))
+        rows = self.sums.held_range(part)
+        return weighted.sum(axis=1), self.block.statistics(held, model.state, origin, rows)
+
+    def maximised(
+        self, batches: Sequence[BatchSums], model: Components, origin: BlockState
+    ) -> Components:
+        """The components that follow from the sums of all batches."""
+        size = np.sum([rows for rows, _ in batches], axis=0)
+        total = added([own for _, own in batches])
+        return Components(self.block.maximise(total, model.state, origin), size / size.sum())
 
 
 # ---------------------------------------------------------------------- runs
 
 
-def _best(end: End, start: Progress | None) -> Flow[tuple[Progress, Model]]:
+def _best_run(
+    local: MixtureMember, start: EMProgress | None
+) -> Flow[tuple[EMProgress, Components]]:
     """All runs, and the best of them."""
-    found: list[tuple[Progress, Model]] = []
+    runs: list[tuple[EMProgress, Components]] = []
     if start is not None and start.best is not None:
-        found.append((start.best, start.best.model(end.block, end.plan.components)))
+        runs.append((start.best, local.begun(start.best)))
     first = 0 if start is None else start.run
-    for run in range(first, max(end.plan.n_init, first + 1)):
-        here = start if start is not None and run == first else Progress(run=run)
-        if here is start:
-            model = here.model(end.block, end.plan.components)
+    for run in range(first, max(local.plan.n_init, first + 1)):
+        if start is not None and run == first:
+            progress, model = start, local.begun(start)
         else:
-            model = yield from _begun(end, run)
-        found.append((yield from _climbed(end, model, here, found[0][0] if found else None)))
-        found = [max(found, key=lambda one: one[0].bounds[-1])]
-    return found[0]
+            progress, model = EMProgress(run=run), (yield from _started(local, run))
+        best = runs[0][0] if runs else None
+        runs.append((yield from _iterated(local, model, progress, best)))
+        runs = [max(runs, key=lambda one: one[0].bounds[-1])]
+    return runs[0]
 
 
-def _begun(end: End, run: int) -> Flow[Model]:
+def _started(local: MixtureMember, run: int) -> Flow[Components]:
     """A start that all members know alike."""
-    plan, rows = end.plan, end.sums.rows
+    plan, sums, model = local.plan, local.sums, local.begun()
+    weight = sums.rows.weight
     rng = np.random.default_rng([plan.seed, 1, run])
     if plan.init == "random_from_data":
-        model, left = end.whole(), rows.weight.copy()
+        left = weight.copy()
         for k in range(plan.components):
-            row = drawn(left if left.sum() > 0 else rows.weight, rng)
-            model, left[row] = end.moved(model, k, row), 0.0
+            row = drawn(left if left.sum() > 0 else weight, rng)
+            model, left[row] = local.restarted(model, k, row), 0.0
         return model
-    points = None
-    if end.table is not None and end.block is not None:
-        space = Space.of(end.table, rows.weight[rows.at], standardise=True)
-        points = space.points(end.table.values)
-    seeds = yield from seeded(end.sums, points, f"{run}", rng)
-    found = yield from lloyd(end.sums, points, seeds, f"{run}", SEED_ROUNDS, 0.0)
-    resp = np.asarray(found.labels == np.arange(plan.components)[:, None], np.float64)
-    model = end.whole()
-    share = end.share(resp, end.sums.everything, model, model.state)
-    return end.maximised([share], model, model.state)
+    space = PointSpace.of(local.table, weight[sums.rows.at], standardise=True)
+    points = space.points(local.table.values)
+    seeds = yield from seeded(sums, points, f"{run}", rng)
+    clusters = yield from lloyd(sums, points, seeds, f"{run}", SEED_ROUNDS, 0.0)
+    resp = np.asarray(clusters.labels == np.arange(plan.components)[:, None], np.float64)
+    batch = local.batch_sums(resp, sums.everything, model, model.state)
+    return local.maximised([batch], model, model.state)
 
 
-def _climbed(
-    end: End, model: Model, here: Progress, best: Progress | None
-) -> Flow[tuple[Progress, Model]]:
+def _iterated(
+    local: MixtureMember, model: Components, progress: EMProgress, best: EMProgress | None
+) -> Flow[tuple[EMProgress, Components]]:
     """EM until it settles or rounds are over."""
-    plan, fixed = end.plan, model.state
-    shares: list[Share | None] = [None] * len(end.lots)
-    while here.round < plan.max_iter:
-        name = f"{here.run}/{here.round}"
-        model, total = yield from _passed(end, model, shares, fixed, name)
-        size = np.sum([share[0] for share in shares if share is not None], axis=0)
-        bound, empty = yield from _agreed(end, total, size, len(here.anew), name)
-        anew = here.anew
+    plan, sums, origin = local.plan, local.sums, model.state
+    batches: list[BatchSums | None] = [None] * len(local.batches)
+    while progress.round < plan.max_iter:
+        name = f"{progress.run}/{progress.round}"
+        model, total = yield from _pass(local, model, batches, origin, name)
+        size = np.sum([batch[0] for batch in batches if batch is not None], axis=0)
+        bound, empty = yield from _agreed(sums, total, size, len(progress.restarts), name)
+        restarts = progress.restarts
         if empty >= 0:
-            words = (f"em/worst/{name}", end.terms(model), model.log_weights, LIKELY)
-            row = yield from end.sums.worst(*words)
-            model, shares = end.moved(model, empty, row), [None] * len(end.lots)
-            anew = (*anew, (empty, here.round + 1))
-        here = Progress(
-            end.outside(model), model.weights, here.run, here.round + 1, (*here.bounds, bound),
-            anew, best, plan,
+            terms = partial(local.block.terms, model.state)
+            row = yield from sums.worst(f"em/worst/{name}", terms, model.log_weights, LIKELY)
+            model, batches = local.restarted(model, empty, row), [None] * len(local.batches)
+            restarts = (*restarts, (empty, progress.round + 1))
+        progress = EMProgress(
+            local.block.in_user_units(model.state), model.weights, progress.run,
+            progress.round + 1, (*progress.bounds, bound), restarts, best, plan,
         )  # fmt: skip
-        if _settled(plan, here):
+        if _settled(plan, progress):
             break
-        if here.round % KEPT == 0:
-            yield from compute(f"round {here.round} of run {here.run}", partial(_same, here))
-    return here, model
+        if progress.round % KEPT == 0:
+            step = f"round {progress.round} of run {progress.run}"
+            yield from compute(step, partial(replace, progress))  # kept, should the run fail
+    return progress, model
 
 
-def _same(here: Progress) -> Progress:
-    return here
-
-
-def _settled(plan: Plan, here: Progress) -> bool:
+def _settled(plan: EMPlan, progress: EMProgress) -> bool:
     """Whether the last update changed little, and was an update."""
-    if len(here.bounds) < 2 or (here.anew and here.anew[-1][1] >= here.round - 1):
+    bounds, restarts = progress.bounds, progress.restarts
+    if len(bounds) < 2 or (restarts and restarts[-1][1] >= progress.round - 1):
         return False
-    return abs(here.bounds[-1] - here.bounds[-2]) < plan.tol
+    return abs(bounds[-1] - bounds[-2]) < plan.tol
 
 
-def _passed(
-    end: End, model: Model, shares: list[Share | None], fixed: State, name: str
-) -> Flow[tuple[Model, float]]:
-    """One pass over all rows: of one lot an iteration of EM, of several one step for each.
+def _pass(
+    local: MixtureMember,
+    model: Components,
+    batches: list[BatchSums | None],
+    fixed: BlockState,
+    name: str,
+) -> Flow[tuple[Components, float]]:
+    """One pass over all rows: an iteration of EM with one batch, a step per batch with several.
 
-    Sums of several lots stand about one origin; those of a single one may move with the model.
+    Sums of several batches are about one origin; those of a single one may move with the model.
     """
-    lots, total = end.lots, 0.0
-    for i, part in enumerate(lots):
-        tag = f"em/terms/{name}" + (f"/{i}" if len(lots) > 1 else "")
-        result = yield from _expected(end, model, part, tag)
+    ranges, total = local.batches, 0.0
+    for i, part in enumerate(ranges):
+        tag = f"em/terms/{name}" + (f"/{i}" if len(ranges) > 1 else "")
+        result = yield from _expected(local, model, part, tag)
         total += float(result[-1])
-        resp = responsibilities(result, end.plan.components, part.stop - part.start)
-        origin = model.state if len(lots) == 1 else fixed
-        shares[i] = end.share(resp, part, model, origin)
-        known = [share for share in shares if share is not None]
-        if len(known) == len(lots):
-            model = end.maximised(known, model, origin)
+        resp = responsibilities(result, local.plan.components, part.stop - part.start)
+        origin = model.state if len(ranges) == 1 else fixed
+        batches[i] = local.batch_sums(resp, part, model, origin)
+        known = [batch for batch in batches if batch is not None]
+        if len(known) == len(ranges):
+            model = local.maximised(known, model, origin)
     return model, total
 
 
-def _expected(end: End, model: Model, part: slice, tag: str) -> Flow[Array]:
-    then = Normalised(model.log_weights, end.sums.rows.weight[part])
-    return (yield from end.sums.compared(tag, end.terms(model), part, LIKELIER, then))
+def _expected(local: MixtureMember, model: Components, part: slice, tag: str) -> Flow[Array]:
+    """The E-step of a range of rows: K − 1 responsibilities per row, and the log-likelihood."""
+    estep = Normalised(model.log_weights, local.sums.rows.weight[part])
+    terms = partial(local.block.terms, model.state)
+    return (yield from local.sums.compared(tag, terms, part, LIKELIER, estep))
 
 
-def _agreed(end: End, total: float, size: Array, anew: int, name: str) -> Flow[tuple[float, int]]:
-    """The log-likelihood a row, and a component without rows or −1, as the leader sees them."""
-    weight = end.sums.rows.weight
+def _agreed(
+    sums: RowSums, total: float, size: Array, restarts: int, name: str
+) -> Flow[tuple[float, int]]:
+    """The log-likelihood per row, and a component without rows or −1, as the leader sees them."""
+    weight = sums.rows.weight
     least = EMPTY * weight.sum() / np.count_nonzero(weight)
-    lacks = len(size) > 1 and size.min() < least and anew < len(size)
-    empty = int(size.argmin()) if lacks else -1
-    value = np.array([total / weight.sum(), empty])
-    told = yield from end.sums.summation.agree(f"em/agreed/{name}", value, AGREED)
-    return float(told[0]), int(told[1])
+    lacks = len(size) > 1 and size.min() < least and restarts < len(size)
+    value = (total / weight.sum(), int(size.argmin()) if lacks else -1)
+    problem = partial(_agreed_problem, len(size))
+    bound, empty = yield from sums.agree(f"em/agreed/{name}", value, AGREED, problem)
+    return bound, int(empty)
+
+
+def _agreed_problem(components: int, decision: Array) -> str:
+    empty = Span(1, -1, components - 1, whole=True)
+    return numbers_problem(decision, (2,), Span(1, -np.inf, FINITE), empty)

@@ -10,8 +10,8 @@ from scipy.stats import multivariate_normal, poisson
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.questions.distribution import Distribution
-from fedcircuits.methods.vertical.blocks import Block, State, added
-from fedcircuits.methods.vertical.centres import Space
+from fedcircuits.methods.vertical.block import BlockState, MixtureBlock, added
+from fedcircuits.methods.vertical.kmeans import PointSpace
 from fedcircuits.tables.table import Table
 from tests.federation.cases import mixed_table
 
@@ -19,21 +19,21 @@ TABLE = mixed_table(120, seed=1)
 EVERY = slice(0, 120)
 
 
-def block(table: Table = TABLE, **settings: float) -> Block:
-    return Block.of(table, np.ones(len(table)), {}, settings.get("reg_covar", 1e-6))
+def block(table: Table = TABLE, **settings: float) -> MixtureBlock:
+    return MixtureBlock.of(table, np.ones(len(table)), 3, {}, settings.get("reg_covar", 1e-6))
 
 
 def resp(rows: int, components: int = 3, seed: int = 0) -> Array:
     return np.random.default_rng(seed).dirichlet(np.ones(components), rows).T
 
 
-def learned(own: Block, weight: Array) -> State:
-    start = own.whole(len(weight))
+def learned(own: MixtureBlock, weight: Array) -> BlockState:
+    start = own.of_all_rows()
     rows = slice(0, weight.shape[1])
     return own.maximise(own.statistics(weight, start, start, rows), start, start)
 
 
-def same(left: State, right: State, atol: float) -> None:
+def same(left: BlockState, right: BlockState, atol: float) -> None:
     for own, other in zip(left, right, strict=True):
         assert own.keys() == other.keys()
         for name, array in own.items():
@@ -59,9 +59,9 @@ def test_a_gaussian_block_by_hand() -> None:
         covariance = (weight[k][:, None] * (x - mean)).T @ (x - mean) / weight[k].sum()
         expected = multivariate_normal(mean, covariance).logpdf(x)
         np.testing.assert_allclose(terms[k], expected, atol=1e-8)
-    (names, values), *_ = own.outside(state)
+    (names, values), *_ = own.in_user_units(state)
     assert names == ("x0", "x1", "x2")
-    same(own.inside(own.outside(state), 3), state, 1e-9)
+    same(own.from_user_units(own.in_user_units(state)), state, 1e-9)
     assert set(values) == {"mean", "covariance"}
 
 
@@ -92,7 +92,7 @@ def test_the_origin_of_sums_does_not_matter(gaps: bool) -> None:
     state = learned(own, resp(90, seed=3))
     found = [
         own.maximise(own.statistics(weight, state, origin, slice(0, 90)), state, origin)
-        for origin in (state, own.whole(3))
+        for origin in (state, own.of_all_rows())
     ]
     same(found[0], found[1], 1e-10)
 
@@ -101,11 +101,11 @@ def test_a_component_at_a_row() -> None:
     own = block()
     state = learned(own, resp(120))
     row = int(np.flatnonzero(~np.isnan(TABLE.values).any(axis=1))[0])
-    moved = own.moved(state, 1, row)
+    moved = own.restarted(state, 1, row)
     before, after = own.terms(state, EVERY), own.terms(moved, EVERY)
     np.testing.assert_allclose(after[[0, 2]], before[[0, 2]])
     assert after[1, row] > before[1, row]
-    (names, values), *_ = own.outside(moved)
+    (names, values), *_ = own.in_user_units(moved)
     at = [TABLE.schema.index(n) for n in names]
     np.testing.assert_allclose(values["mean"][1], TABLE.values[row, at], atol=1e-9)
 
@@ -113,9 +113,9 @@ def test_a_component_at_a_row() -> None:
 def test_fewer_columns_are_the_marginal() -> None:
     table = Table.of(np.random.default_rng(0).normal(size=(50, 4)) @ np.ones((4, 4)) + 1)
     own = block(table)
-    values = own.outside(learned(own, resp(50)))
+    values = own.in_user_units(learned(own, resp(50)))
     part = block(table.select(["x3", "x1"]))
-    ((_, found),) = part.outside(part.inside(values, 3))
+    ((_, found),) = part.in_user_units(part.from_user_units(values))
     np.testing.assert_allclose(found["mean"], values[0][1]["mean"][:, [3, 1]])
     expected = values[0][1]["covariance"][:, [3, 1]][:, :, [3, 1]]
     np.testing.assert_allclose(found["covariance"], expected)
@@ -125,7 +125,7 @@ def test_fewer_columns_are_the_marginal() -> None:
 
 
 def test_points_are_as_far_apart_as_their_columns_say() -> None:
-    space = Space.of(TABLE, np.ones(120), standardise=False)
+    space = PointSpace.of(TABLE, np.ones(120), standardise=False)
     points = space.points(TABLE.values)
     other = TABLE.values[7]
     found = points.distances(points.at(7)[None], EVERY)[0]
@@ -143,9 +143,9 @@ def test_points_are_as_far_apart_as_their_columns_say() -> None:
 
 
 def test_centres_are_means_of_what_is_seen() -> None:
-    space = Space.of(TABLE, np.ones(120), standardise=True)
+    space = PointSpace.of(TABLE, np.ones(120), standardise=True)
     points, weight = space.points(TABLE.values), resp(120)
-    centres = space.outside(points.centres(weight, np.zeros((3, len(space.names)))))
+    centres = space.in_user_units(points.centres(weight, np.zeros((3, len(space.names)))))
     for feature, name in enumerate(space.names):
         column, _, category = name.partition("=")
         x = TABLE.values[:, TABLE.schema.index(column)]

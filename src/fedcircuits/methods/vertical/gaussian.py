@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -32,9 +33,12 @@ FAMILY = MultivariateGaussian()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GaussianPart:
-    """The real columns of one party. States have mean (components, columns) and covariance
-    (components, columns, columns), in the units of z."""
+class GaussianFactor:
+    """The real columns of one party.
+
+    A state has mean (components, columns) and covariance (components, columns, columns), in the
+    units of z.
+    """
 
     names: tuple[str, ...]
     z: Array  # (columns, rows), NaN missing
@@ -45,7 +49,7 @@ class GaussianPart:
     gaps: bool
 
     @classmethod
-    def of(cls, names: tuple[str, ...], x: Array, weight: Array, reg_covar: float) -> GaussianPart:
+    def of(cls, names: tuple[str, ...], x: Array, weight: Array, reg_covar: float) -> Self:
         """``x`` (rows, columns), ``weight`` (rows,)."""
         shift, scale = column_scales(x, weight)
         z = np.ascontiguousarray(((x - shift) / scale).T)
@@ -56,7 +60,7 @@ class GaussianPart:
         return cls(names, z, shift, scale, overall, reg_covar, bool(np.isnan(z).any()))
 
     @property
-    def free(self) -> int:
+    def n_parameters(self) -> int:
         """Numbers that a component learns."""
         width = len(self.names)
         return width + width * (width + 1) // 2
@@ -67,8 +71,8 @@ class GaussianPart:
         """(components, rows): log-density of the rows in the user's units."""
         if self.gaps:
             x = np.ascontiguousarray(self.z[:, rows].T)
-            found = FAMILY.log_density(torch.from_numpy(x), _tensors(state), {}).numpy()
-            return np.asarray(found - ~np.isnan(x) @ np.log(self.scale))
+            logs = FAMILY.log_density(torch.from_numpy(x), _tensors(state), {}).numpy()
+            return np.asarray(logs - ~np.isnan(x) @ np.log(self.scale))
         z, width = self.z[:, rows], len(self.names)
         out = np.empty((len(state["mean"]), z.shape[1]))
         for k, mean in enumerate(state["mean"]):
@@ -97,7 +101,7 @@ class GaussianPart:
         return {"count": weight.sum(axis=1), "first": first, "second": second}
 
     def maximise(self, sums: Arrays, state: Arrays, origin: Arrays) -> Arrays:
-        """The state that the sums say; a component without rows keeps its own."""
+        """The state that follows from the sums; a component without rows keeps its own."""
         known = sums["count"] > 1e-300
         count = np.where(known, sums["count"], 1.0)
         step = sums["first"] / count[:, None]
@@ -112,8 +116,8 @@ class GaussianPart:
     def _with_gaps(self, weight: Array, state: Arrays, origin: Arrays, rows: slice) -> Arrays:
         """The family's sums are about the state's mean; they are moved to the origin."""
         x, w = np.ascontiguousarray(self.z[:, rows].T), torch.from_numpy(weight)
-        found = FAMILY.statistics(torch.from_numpy(x), w, _tensors(state))
-        count, first, second = (found[n].numpy() for n in ("count", "first", "second"))
+        sums = FAMILY.statistics(torch.from_numpy(x), w, _tensors(state))
+        count, first, second = (sums[n].numpy() for n in ("count", "first", "second"))
         move = state["mean"] - origin["mean"]
         cross = first[:, :, None] * move[:, None, :]
         square = move[:, :, None] * move[:, None, :]
@@ -132,14 +136,14 @@ class GaussianPart:
 
     # ------------------------------------------------------------------ starts
 
-    def whole(self, components: int) -> Arrays:
+    def of_all_rows(self, components: int) -> Arrays:
         """All components as all rows are."""
         return {
             "mean": np.zeros((components, len(self.names))),
             "covariance": np.repeat(self.overall[None], components, axis=0),
         }
 
-    def moved(self, state: Arrays, component: int, row: int | None) -> Arrays:
+    def restarted(self, state: Arrays, component: int, row: int | None) -> Arrays:
         """One component at a row of the party, or in the middle, as wide as all rows."""
         mean, covariance = state["mean"].copy(), state["covariance"].copy()
         mean[component] = 0.0 if row is None else np.nan_to_num(self.z[:, row])
@@ -148,44 +152,44 @@ class GaussianPart:
 
     # ------------------------------------------------------------------ the user's units
 
-    def outside(self, state: Arrays) -> Arrays:
+    def in_user_units(self, state: Arrays) -> Arrays:
         """The state in the user's units."""
         return {
             "mean": state["mean"] * self.scale + self.shift,
             "covariance": state["covariance"] * self.scale[:, None] * self.scale,
         }
 
-    def inside(self, names: tuple[str, ...], values: Arrays, components: int) -> Arrays:
-        """A state of values in the user's units, of which some may be absent; of more columns
-        than these, those of others are integrated out."""
-        at, state = [names.index(n) for n in self.names], dict(self.whole(components))
+    def from_user_units(self, names: tuple[str, ...], values: Arrays, size: int) -> Arrays:
+        """A state from values in the user's units, some of which may be absent; columns that are
+        not of this factor are integrated out."""
+        at, state = [names.index(n) for n in self.names], dict(self.of_all_rows(size))
         if "mean" in values:
             state["mean"] = (values["mean"][:, at] - self.shift) / self.scale
         if "covariance" in values:
-            own = values["covariance"][:, at][:, :, at]
-            state["covariance"] = own / self.scale[:, None] / self.scale
+            covariance = values["covariance"][:, at][:, :, at]
+            state["covariance"] = covariance / self.scale[:, None] / self.scale
         return state
 
     def leaf(self, state: Arrays, component: int) -> tuple[str, Arrays]:
         """The family and parameters of one component, for a circuit."""
-        found = self.outside(state)
-        mean, covariance = found["mean"][[component]], found["covariance"][[component]]
+        values = self.in_user_units(state)
+        mean, covariance = values["mean"][[component]], values["covariance"][[component]]
         if len(self.names) == 1:
             return "gaussian", {"mean": mean, "variance": covariance[:, :, 0]}
         return "multivariate_gaussian", {"mean": mean, "covariance": covariance}
 
     def collapsed(self, state: Arrays) -> Mapping[int, str]:
-        """Components that vary no more than reg_covar says in a column that varies else, given the
-        columns before it; and that column."""
+        """Components that vary no more than reg_covar in a column that varies over all rows, given
+        the columns before it; and that column."""
         least = 2 * max(self.reg_covar, 1e-12)
         usual = np.square(np.diag(np.linalg.cholesky(self.overall + 1e-15 * np.eye(len(self.z)))))
-        found = {}
+        columns = {}
         for k in range(len(state["mean"])):
-            own = np.square(np.diag(self._root(state, k)))
-            thin = np.flatnonzero((own < least) & (usual > 100 * least))
+            spread = np.square(np.diag(self._root(state, k)))
+            thin = np.flatnonzero((spread < least) & (usual > 100 * least))
             if len(thin):
-                found[k] = self.names[int(thin[0])]
-        return found
+                columns[k] = self.names[int(thin[0])]
+        return columns
 
 
 def column_scales(x: Array, weight: Array) -> tuple[Array, Array]:

@@ -1,0 +1,351 @@
+"""VerticalGaussianMixture: a mixture over columns that different parties hold."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+
+from fedcircuits.arguments import FLAG, SEED, Choice, Declared, Real, Whole
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.engines.outcome import Kept
+from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.estimators.distribution import FederatedCircuit
+from fedcircuits.estimators.federated import (
+    ON_LOST,
+    SUMMATION,
+    FederatedRun,
+    MakePrograms,
+    TrainingState,
+)
+from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.vertical import HUB, VerticalEstimator, numbers
+from fedcircuits.federation.federation import Federation
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.methods.vertical import training
+from fedcircuits.methods.vertical.answers import PartyDensities, Posterior
+from fedcircuits.methods.vertical.block import UserValues, check_leaves
+from fedcircuits.methods.vertical.rows import holders
+from fedcircuits.methods.vertical.training import EMPlan, EMProgress, EMResult, Init
+
+
+class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMResult]):
+    """A mixture over columns of different parties: one Gaussian block per party and component.
+
+    Real columns of a party share a covariance in every component; counts, categories and booleans
+    have Poisson, categorical and Bernoulli leaves beside it, or what ``leaves`` says by column.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of components.
+    tol : float, default=1e-3
+        EM stops when the log-likelihood per row changes by less.
+    reg_covar : float, default=1e-6
+        Added to variances, as a share of each column's own variance.
+    max_iter : int, default=100
+        Iterations at most; with ``batch_size`` passes over all rows.
+    n_init : int, default=1
+        Starts, the best of which is kept.
+    init_params : {"k-means++", "random_from_data"}, default="k-means++"
+        How EM begins: with drawn rows and Lloyd's rule, or with drawn rows.
+    weights_init, means_init, precisions_init : array-like, optional
+        A given start: means (components, real columns in the order of the parties), and beside
+        them weights (components,) and precisions, as matrices or diagonals.
+    random_state : int, optional
+        Seeds what is drawn, and also fixes the key that hides row ids; None draws both.
+    warm_start : bool, default=False
+        Whether to go on from what the last fit has learned.
+    batch_size : int, optional
+        Rows of a step of incremental EM; None means all.
+    summation : Summation, default=Hub()
+        Who adds up: ``Hub()``, ``Tree(graph)``, ``Chebyshev(graph)``, …
+    hops : int, default=0
+        Columns move to hubs of parties that are up to so many hops apart in the graph of the
+        summation; 0 means that none move.
+    leaves : mapping of str to str, optional
+        Leaf families by column, such as ``{"income": "gamma"}``.
+    on_lost : {"stop", "continue"}, default="stop"
+        What to do when a party is lost: stop, or continue without its columns.
+
+    Examples
+    --------
+    >>> import fedcircuits as fc
+    >>> rng = np.random.default_rng(0)
+    >>> table = fc.Table.of(rng.normal(size=(300, 6)) + 6 * rng.integers(2, size=(300, 1)))
+    >>> model = VerticalGaussianMixture(2, random_state=0).fit(fc.split(table, 3, by="columns"))
+    >>> model.converged_, model.predict_proba(table).shape
+    (True, (300, 2))
+    """
+
+    groups: ClassVar[str] = "n_components"
+    allowed: ClassVar[Declared] = {
+        "n_components": Whole(1),
+        "tol": Real(least=0),
+        "reg_covar": Real(least=0),
+        "max_iter": Whole(1),
+        "n_init": Whole(1),
+        "init_params": Choice(*get_args(Init)),
+        "random_state": SEED,
+        "warm_start": FLAG,
+        "batch_size": Whole(1, or_=(None,)),
+        "summation": SUMMATION,
+        "hops": Whole(0),
+        "on_lost": ON_LOST,
+    }
+
+    weights_: Array  # (components,)
+    converged_: bool
+    n_iter_: int
+    lower_bound_: float  # log-likelihood per row of what was learned
+    lower_bounds_: list[float]  # the same before every iteration
+    _blocks: dict[str, UserValues]  # what every party has learned, by columns
+    _n_parameters: int
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: int = 1,
+        init_params: Init = "k-means++",
+        weights_init: npt.ArrayLike | None = None,
+        means_init: npt.ArrayLike | None = None,
+        precisions_init: npt.ArrayLike | None = None,
+        random_state: int | None = None,
+        warm_start: bool = False,
+        batch_size: int | None = None,
+        summation: Summation = HUB,
+        hops: int = 0,
+        leaves: Mapping[str, str] | None = None,
+        on_lost: Literal["stop", "continue"] = "stop",
+    ) -> None:
+        self.n_components = n_components
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.batch_size = batch_size
+        self.summation = summation
+        self.hops = hops
+        self.leaves = leaves
+        self.on_lost = on_lost
+
+    # ------------------------------------------------------------------ training
+
+    def _check_federation(self, federation: Federation) -> Federation:
+        super()._check_federation(federation)
+        check_leaves({} if self.leaves is None else self.leaves, [federation.schema])
+        return federation
+
+    def _programs_for(
+        self, federation: Federation, weights: Mapping[str, Array]
+    ) -> MakePrograms[EMResult]:
+        given = self._start(federation)
+
+        def programs(left: Federation, state: TrainingState) -> dict[str, Program[EMResult]]:
+            plan = EMPlan(
+                int(self.n_components), float(self.tol), float(self.reg_covar), int(self.max_iter),
+                1 if given else int(self.n_init), self.init_params, self.batch_size,
+                tuple(sorted((self.leaves or {}).items())), self._hubs(left.names), state.seed,
+            )  # fmt: skip
+            members = self._summation(left.names).members(left.names)
+            state.kept, latest = _latest(state.kept, members, plan)
+            same, own = {"plan": plan}, {"weight": weights, "start": latest or given}
+            return self._members(training.member, left, state.secret, same, own)
+
+        return programs
+
+    def _start(self, federation: Federation) -> dict[str, EMProgress]:
+        """By member what EM begins with; empty if it makes a start of its own."""
+        members = self.summation.members(federation.names)
+        if self.warm_start and hasattr(self, "converged_"):
+            if len(self.weights_) != self.n_components:
+                raise FederationError(
+                    f"warm_start goes on with {len(self.weights_)} components, n_components is "
+                    f"{self.n_components}"
+                )
+            return {m: EMProgress(self._blocks.get(m, ()), self.weights_) for m in members}
+        if self.means_init is not None:
+            return self._given_start(federation, members)
+        if self.weights_init is not None or self.precisions_init is not None:
+            raise FederationError("weights_init and precisions_init need means_init beside them")
+        return {}
+
+    def _given_start(self, federation: Federation, members: Sequence[str]) -> dict[str, EMProgress]:
+        real = [v.name for v in federation.schema if v.kind == "real"]
+        number = self.n_components
+        means = _shaped("means_init", self.means_init, (number, len(real)))
+        weights = np.full(number, 1 / number)
+        if self.weights_init is not None:
+            weights = _shaped("weights_init", self.weights_init, (number,))
+            if (weights < 0).any() or abs(weights.sum() - 1) > 1e-8:
+                raise FederationError("weights_init must be from 0 and add up to 1")
+        start = {m: EMProgress(weights=weights) for m in members}
+        schemas = {p.name: p.table.schema for p in federation}
+        for party, schema in holders(schemas, self._hubs(federation.names)).items():
+            names = tuple(n for n in schema.names if n in real)
+            at = [real.index(n) for n in names]
+            values: dict[str, Array] = {"mean": means[:, at]}
+            if self.precisions_init is not None:
+                values["covariance"] = _covariances(self.precisions_init, number, len(real), at)
+            start[party] = EMProgress(((names, values),), weights)
+        return start
+
+    def _keep(self, run: FederatedRun[EMResult]) -> None:
+        leader = next(m for m in run.results.values() if m.joint is not None)
+        assert leader.joint is not None
+        self.joint_, self.weights_ = leader.joint, np.array(leader.weights)
+        self.circuit_, self.placement_ = leader.joint.circuit, leader.joint.placement
+        parties = {n: run.results[n] for n in run.federation.names}
+        self.views_ = {n: m.view for n, m in parties.items() if m.view is not None}
+        self.labels_ = {n: m.labels for n, m in parties.items()}
+        self._blocks = {n: m.values for n, m in parties.items()}
+        size = sum(m.n_parameters for m in parties.values())
+        self._n_parameters = len(self.weights_) * (size + 1) - 1
+        self.lower_bounds_, self.n_iter_ = list(leader.bounds), len(leader.bounds)
+        self.lower_bound_, self.converged_ = leader.bound, leader.converged
+        self.notes_ = tuple(dict.fromkeys(n for m in (leader, *parties.values()) for n in m.notes))
+        if not self.converged_:
+            change = abs(float(np.diff(self.lower_bounds_[-2:]).sum()))
+            warnings.warn(
+                f"EM has not settled after {self.n_iter_} iterations: the log-likelihood per row "
+                f"still changed by {change:.2g}, tol is {self.tol:g}; raise max_iter or tol, go on "
+                "with warm_start=True, try other starts with n_init, or fewer components",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+    # ------------------------------------------------------------------ components of rows
+
+    @property
+    def _learned(self) -> dict[str, PartyDensities]:
+        self._check_fitted()
+        return {p: PartyDensities(v) for p, v in self.views_.items() if v.leaves}
+
+    def predict_proba(self, X: Rows | Federation, target: str | None = None) -> Array:
+        """Responsibilities (rows, components); with ``target`` the probabilities of the classes of
+        that column. Rows of a federation come in the order of its first party's, then rows that
+        this one does not hold."""
+        if target is not None:
+            return super().predict_proba(_require_table(X), target)
+        return self._answers(X)[:, :-1]
+
+    def predict(self, X: Rows | Federation, target: str | None = None) -> npt.NDArray[np.generic]:
+        """The most responsible component of every row; with ``target`` the value of that column."""
+        if target is not None:
+            return super().predict(_require_table(X), target)
+        return np.asarray(self.predict_proba(X).argmax(axis=1))
+
+    def score_samples(self, X: Rows | Federation) -> Array:
+        """Log-likelihood of every row; NaN, absent columns and absent parties are summed out."""
+        return self._answers(X)[:, -1] if isinstance(X, Federation) else super().score_samples(X)
+
+    def score(self, X: Rows | Federation, y: object = None) -> float:
+        """Mean log-likelihood of the rows."""
+        return float(self.score_samples(X).mean())
+
+    def bic(self, X: Rows | Federation) -> float:
+        """The Bayesian information criterion of the rows: lower is better."""
+        logs = self.score_samples(X)
+        return float(-2 * logs.sum() + self._n_parameters * np.log(len(logs)))
+
+    def aic(self, X: Rows | Federation) -> float:
+        """Akaike's information criterion of the rows: lower is better."""
+        return float(-2 * self.score_samples(X).sum() + 2 * self._n_parameters)
+
+    def _answers(self, X: Rows | Federation) -> Array:
+        """(rows, components + 1): responsibilities and the log-likelihood."""
+        self._check_fitted()
+        log_weights = np.log(np.maximum(self.weights_, 1e-300))
+        if isinstance(X, Federation):
+            result = self._party_answers(X, log_weights)
+        else:
+            terms = self._table_terms(X)
+            result = Posterior(log_weights, terms.shape[1])(terms)
+        first, logs = result[:-1], result[-1:]
+        last = np.maximum(1 - first.sum(axis=0), 0.0)[None]
+        return np.vstack([first, last, logs]).T
+
+    # ------------------------------------------------------------------ what was learned
+
+    @property
+    def means_(self) -> Array:
+        """(components, real columns in the order of ``schema_``), if all parties allow it."""
+        gaussians = [g for own in self._gaussians().values() for g in own]
+        means = {n: m for names, v in gaussians for n, m in zip(names, v["mean"].T, strict=True)}
+        return np.stack([means[n] for n in self.schema_.names if n in means], axis=1)
+
+    @property
+    def covariances_(self) -> dict[str, Array]:
+        """By party (components, its real columns, its real columns), if all parties allow it."""
+        gaussians = self._gaussians()
+        return {p: values["covariance"] for p, own in gaussians.items() for _, values in own}
+
+    def _gaussians(self) -> dict[str, UserValues]:
+        """By party the columns and parameters of its Gaussian, if it has one."""
+        self._check_collect()
+        return {
+            p: tuple((names, values) for names, values in own if "covariance" in values)
+            for p, own in self._blocks.items()
+        }
+
+
+def _latest(kept: Kept, members: Sequence[str], plan: EMPlan) -> tuple[Kept, dict[str, EMProgress]]:
+    """The last progress that all members have kept of a run by this plan, and nothing else."""
+    steps: dict[tuple[int, int], dict[str, str]] = {}
+    for (member, step), state in kept.items():
+        if isinstance(state, EMProgress) and state.plan is not None:
+            if replace(state.plan, hubs=plan.hubs) == plan:  # hubs may have changed
+                steps.setdefault((state.run, state.round), {})[member] = step
+    common = [place for place, each in steps.items() if set(members) <= set(each)]
+    if not common:
+        return {}, {}
+    last = steps[max(common)]
+    left = {(m, last[m]): kept[m, last[m]] for m in members}
+    return left, {m: state for (m, _), state in left.items() if isinstance(state, EMProgress)}
+
+
+def _require_table(X: Rows | Federation) -> Rows:
+    if isinstance(X, Federation):
+        raise QueryError("a column is predicted for rows of a table, got a Federation")
+    return X
+
+
+def _shaped(name: str, given: object, shape: tuple[int, ...]) -> Array:
+    array = numbers(name, given)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise FederationError(
+            f"{name}: expected finite numbers of the shape {shape}, components first, got the "
+            f"shape {array.shape}"
+        )
+    return array
+
+
+def _covariances(given: object, components: int, width: int, at: list[int]) -> Array:
+    """(components, own, own): precisions between columns of different parties do not count."""
+    name, precisions = "precisions_init", numbers("precisions_init", given)
+    if precisions.ndim == 2:
+        precisions = np.stack([np.diag(v) for v in _shaped(name, precisions, (components, width))])
+    own = _shaped(name, precisions, (components, width, width))[:, at][:, :, at]
+    for k, matrix in enumerate(own):
+        if np.linalg.eigvalsh((matrix + matrix.T) / 2).min(initial=1.0) <= 0:
+            raise FederationError(
+                f"{name}: expected positive definite matrices, that of component {k} is not; "
+                "precisions are inverse covariances"
+            )
+    return np.asarray(np.linalg.inv(own), np.float64)
