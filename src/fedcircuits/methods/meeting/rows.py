@@ -69,6 +69,7 @@ class RowWeights(Message, frozen=True):
     """Weights of rows that are matched by their position."""
 
     tag: ClassVar[str] = "rows/weights"
+    reveals: ClassVar[str] = "weights of rows"
 
     weights: FiniteVector | None  # (rows,)
 
@@ -77,6 +78,7 @@ class MatchByIds(Message, frozen=True):
     """The leader's decision."""
 
     tag: ClassVar[str] = "agree/plan"
+    reveals: ClassVar[str] = "whether all parties have row ids"
 
     ids: bool
 
@@ -176,7 +178,7 @@ def _by_position(
     """All parties hold all rows, in one order; a coordinator is told the weights."""
     first = parties[0]
     if leader not in parties and me == first:
-        reveals = "" if weight is None else "weights of rows"
+        reveals = "that rows have no weights" if weight is None else None
         yield from send(leader, RowWeights(weight), reveals=reveals)
     if party is not None:
         total = len(party.table)

@@ -1,0 +1,103 @@
+"""Parties with rows of any ids, and flows that match them in every way there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.meeting.hello import Method, leader_of, meet
+from fedcircuits.methods.meeting.rows import MatchedRows, match_rows
+from fedcircuits.methods.meeting.tokens import key_of, match_tokens, send_tokens, target_of
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
+
+METHOD = Method("trial", 1)
+SECRETS = {f"p{i}": bytes([65 + i]) * 32 for i in range(9)}  # each has drawn one
+
+
+def parties(held: Sequence[Sequence[int]], ids: bool = True) -> list[Party]:
+    """``held``: ids of the rows of every party. The party's column says which row it is."""
+    found = []
+    for i, rows in enumerate(held):
+        values = np.array(rows, np.float64).reshape(-1, 1)
+        row_ids = np.array(rows, np.int64) if ids else None
+        found.append(Party(f"p{i}", Table(Schema.real([f"x{i}"]), values, row_ids)))
+    return found
+
+
+# ---------------------------------------------------------------------- one order for all
+
+
+def member(
+    me: str,
+    names: Sequence[str],
+    leader: str,
+    party: Party | None,
+    weight: Array | None,
+    secret: bytes,
+) -> Flow[MatchedRows]:
+    hellos = yield from meet(me, names, leader, party, METHOD)
+    return (yield from match_rows(me, names, leader, party, weight, secret, hellos))
+
+
+def matching(
+    every: Sequence[Party], coordinated: bool, weights: Mapping[str, Array] | None = None
+) -> dict[str, Program[Any]]:
+    names = tuple(p.name for p in every)
+    members = (*names, COORDINATOR) if coordinated else names
+    found: dict[str, Program[Any]] = {}
+    for party in every:
+        found[party.name] = Program(
+            member,
+            {
+                "me": party.name, "names": names, "leader": leader_of(members), "party": party,
+                "weight": None if weights is None else weights[party.name],
+                "secret": SECRETS[party.name],
+            },
+        )  # fmt: skip
+    if coordinated:
+        own = {"me": COORDINATOR, "party": None, "weight": None, "secret": b""}
+        found[COORDINATOR] = Program(member, {**own, "names": names, "leader": COORDINATOR})
+    return found
+
+
+# ---------------------------------------------------------------------- lists at a coordinator
+
+
+def lister(
+    party: Party, names: Sequence[str], receivers: Sequence[str], senders: Sequence[str]
+) -> Flow[tuple[Labels, Array]]:
+    """The order in which its rows are listed, and the target of its rows."""
+    key = yield from key_of(party.name, names, SECRETS[party.name])
+    y = yield from target_of(party.table, "y", key, receivers, senders, 2)
+    order = yield from send_tokens(party.table, key)
+    return order, y
+
+
+def listing(every: Sequence[Party], labels: Mapping[int, int] | None) -> dict[str, Program[Any]]:
+    """``labels``: of row ids, which the last party tells the others; −1 for a missing one."""
+    names = tuple(p.name for p in every)
+    rows = {p.name: len(p.table) for p in every}
+    found: dict[str, Program[Any]] = {COORDINATOR: Program(match_tokens, {"rows": rows})}
+    for party in every:
+        own: dict[str, Any] = {"party": party, "names": names, "receivers": (), "senders": ()}
+        if labels is not None and party.name == names[-1]:
+            own |= {"party": with_target(party, labels), "receivers": names[:-1]}
+        elif labels is not None:
+            own["senders"] = names[-1:]
+        found[party.name] = Program(lister, own)
+    return found
+
+
+def with_target(party: Party, labels: Mapping[int, int]) -> Party:
+    table = party.table
+    assert table.row_ids is not None
+    y = np.array([labels[i] for i in table.row_ids.tolist()], np.float64)
+    columns = np.column_stack([table.values, np.where(y < 0, np.nan, y)])
+    return Party(party.name, Table(Schema.real([*table.names, "y"]), columns, table.row_ids))
