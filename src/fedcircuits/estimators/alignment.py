@@ -22,10 +22,26 @@ def aligned(
 ) -> Federation:
     """The federation with the rows that all parties hold, in one order.
 
-    ``private`` finds them by private set intersection (the extra ``psi``), so that parties learn
-    the ids that all hold and how many rows others have, the first party also which rows it has in
-    common with each. ``ledger`` is told what crossed.
+    Parameters
+    ----------
+    federation : Federation
+        Parties whose rows have ids: ``Federation(…, row_id="…")``.
+    private : bool, default=False
+        Find the rows by private set intersection, which needs the extra ``psi``. Parties then learn
+        the ids that all of them hold and how many rows the others have; the first party also
+        learns which rows it has in common with each. Otherwise all ids are compared in the clear.
+    engine : {"memory", "process"} or Engine, default="memory"
+        What runs the private intersection.
+    ledger : Ledger, optional
+        The messages of the private intersection are added to it.
 
+    Returns
+    -------
+    Federation
+        The same parties and permissions, with the rows of all in the order of ids.
+
+    Examples
+    --------
     >>> import fedcircuits as fc
     >>> federation = fc.Federation({
     ...     "clinic": {"patient": ["c", "a", "b"], "age": [54, 31, 47]},
@@ -47,11 +63,11 @@ def _private(
         id_texts(party)  # an error before anything crosses
     programs: dict[str, Program[Labels]] = {}
     for name in federation.names:
-        own = {"party": federation[name], "key": intersection.new_key()}
+        given = {"party": federation[name], "key": intersection.new_key()}
         if name == first:
-            programs[name] = Program(intersection.first, {**own, "others": others})
+            programs[name] = Program(intersection.first, {**given, "others": others})
         else:
-            programs[name] = Program(intersection.other, {**own, "first": first})
+            programs[name] = Program(intersection.other, {**given, "first": first})
     outcome = engine_of(engine)(programs)
     if ledger is not None:
         ledger.add(outcome.ledger)

@@ -1,8 +1,8 @@
 """What all parties mean by the same names: kinds, categories and units of their variables.
 
 Parties send schemas, never values. A name must mean one thing: categories are united in the order
-the parties bring them, counts beside reals are read as reals, numbers of two values beside counts
-or reals as those. Anything else is an error that names both parties and the column.
+in which parties bring them, counts and reals together are read as reals, numbers of two values
+beside counts or reals as those. Anything else is an error that names both parties and the column.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ WIDTH: dict[Kind, int] = {"boolean": 0, "category": 1, "count": 2, "real": 3}
 
 def agree(schemas: Mapping[str, Schema]) -> Schema:
     """The variables of all parties together, in the order they first appear."""
-    found: dict[str, tuple[str, Variable]] = {}  # by name: who says what is agreed, and that
+    agreed: dict[str, tuple[str, Variable]] = {}  # by name: the variable, and who says so
     for party, schema in schemas.items():
-        for own in schema:
-            if own.name in found:
-                first, known = found[own.name]
-                both = _united(first, known, party, own)
-                same = (both.kind, both.unit) == (known.kind, known.unit)
-                found[own.name] = (first if same else party, both)
-            else:
-                found[own.name] = (party, own)
-    return Schema(tuple(variable for _, variable in found.values()))
+        for variable in schema:
+            if variable.name not in agreed:
+                agreed[variable.name] = (party, variable)
+                continue
+            first, known = agreed[variable.name]
+            both = _united(first, known, party, variable)
+            same = (both.kind, both.unit) == (known.kind, known.unit)
+            agreed[variable.name] = (first if same else party, both)
+    return Schema(tuple(variable for _, variable in agreed.values()))
 
 
 def in_agreed(table: Table, agreed: Schema) -> Table:
     """A party's table in the kinds and codes that all have agreed on."""
-    own = agreed.select(table.names)
-    return table if own == table.schema else Table.of(table, schema=own)
+    schema = agreed.select(table.names)
+    return table if schema == table.schema else Table.of(table, schema=schema)
 
 
 def _united(first: str, a: Variable, second: str, b: Variable) -> Variable:
     if a.unit and b.unit and a.unit != b.unit:
         raise FederationError(
             f"{a.name!r} is in {a.unit!r} at {first} and in {b.unit!r} at {second}: "
-            "convert one of them, or give one another name"
+            "convert one of them, or rename it"
         )
     unit = a.unit or b.unit
     narrow, wide = sorted((a, b), key=lambda v: WIDTH[v.kind])
     if wide.kind in ("count", "real"):
         if not narrow.categories or all(_is_number(c) for c in narrow.categories):
-            whole = all(_is_count(c) for c in narrow.categories)
-            return Variable(a.name, wide.kind if whole else "real", unit=unit)
+            counts = all(_is_count(c) for c in narrow.categories)
+            return Variable(a.name, wide.kind if counts else "real", unit=unit)
         raise _differ(first, a, second, b)
     if len({_type(c) for c in (*a.categories, *b.categories)}) > 1:
         raise _differ(first, a, second, b)

@@ -1,9 +1,9 @@
 """Rows that all parties hold, by their ids, in one order for all.
 
 Ids are compared as texts, so that 17 and "17" are the same row. The common order is that of the
-ids, short before long (numbers stand in their order); it says nothing about the order in which a
-party keeps its rows. ``align`` sees all ids in the clear: it is for trying out, and for parties
-that have one owner. protocols/intersection.py finds the same rows without showing the others.
+ids, short ones before long ones (so numbers are in their order); it says nothing about the order in
+which a party keeps its rows. ``align`` sees all ids in the clear: it is for trying out, and for
+parties with one owner. methods/meeting/intersection.py finds the same rows without showing others.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ def align(federation: Federation) -> dict[str, Labels]:
     """By party: where the rows are that all parties hold, in the common order."""
     held = {party.name: id_texts(party) for party in federation}
     shared = common(held.values())
-    return {name: positions(own, shared) for name, own in held.items()}
+    return {name: positions(ids, shared) for name, ids in held.items()}
 
 
 def id_texts(party: Party) -> list[str]:
     """The row ids of a party as texts, all of them different."""
-    found = [str(i) for i in row_ids(party).tolist()]
-    if len(set(found)) < len(found):
-        raise FederationError(f"{party.name} has two rows of one id: ids must tell rows apart")
-    return found
+    ids = [str(i) for i in row_ids(party).tolist()]
+    if len(set(ids)) < len(ids):
+        raise FederationError(f"{party.name} has two rows with one id: ids must tell rows apart")
+    return ids
 
 
 def common(sets: Iterable[Iterable[str]]) -> list[str]:
@@ -39,9 +39,9 @@ def common(sets: Iterable[Iterable[str]]) -> list[str]:
     return sorted(shared, key=lambda text: (len(text), text))
 
 
-def positions(own: Sequence[str], wanted: Sequence[str]) -> Labels:
-    """Where the wanted ids are among a party's own."""
-    at = {text: i for i, text in enumerate(own)}
+def positions(ids: Sequence[str], wanted: Sequence[str]) -> Labels:
+    """Where the wanted ids are among a party's."""
+    at = {text: i for i, text in enumerate(ids)}
     return np.array([at[text] for text in wanted], dtype=np.int64)
 
 
@@ -51,8 +51,7 @@ def restricted(federation: Federation, rows: Mapping[str, Labels]) -> Federation
     if empty:
         sizes = ", ".join(f"{p.name} {len(p.table):,}" for p in federation)
         raise FederationError(
-            f"no row id is held by all parties (rows: {sizes}): look whether they write ids in the "
-            "same way"
+            f"no row id is held by all parties (rows: {sizes}): do they write ids in the same way?"
         )
     tables: dict[str, Table] = {n: federation[n].table.rows(where) for n, where in rows.items()}
     return Federation(tables, allow_collect=[p.name for p in federation if p.allow_collect])

@@ -1,7 +1,7 @@
-"""Row ids as tokens: the same under one key, and nothing to whoever does not have it.
+"""Row ids as tokens: keyed hashes, which say nothing to anybody without the key.
 
-The parties share a key that the coordinator does not have. They send it keyed hashes of their row
-ids, in the order of the hashes, so that it can match rows without knowing which they are.
+Parties share a key that the coordinator does not have. They send it the tokens of their rows in
+rising order, and it matches rows without knowing which these are (methods/meeting/tokens.py).
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ Labels = npt.NDArray[np.int64]
 def tokens(ids: npt.NDArray[np.generic], key: bytes) -> Tokens:
     """(rows,) keyed hashes; 1 and "1" are the same id."""
     seal = hmac.new(key, digestmod=hashlib.sha256)
-    found = np.empty(len(ids), dtype=np.uint64)
+    hashes = np.empty(len(ids), dtype=np.uint64)
     for i, value in enumerate(ids.tolist()):
-        own = seal.copy()
-        own.update(str(value).encode())
-        found[i] = int.from_bytes(own.digest()[:8], "little")
-    return found
+        one = seal.copy()
+        one.update(str(value).encode())
+        hashes[i] = int.from_bytes(one.digest()[:8], "little")
+    return hashes
 
 
-def matched(sent: list[Tokens]) -> Labels:
-    """(different tokens, parties): where each party has a token in its list, −1 where it has not.
+def matched(lists: list[Tokens]) -> Labels:
+    """(different tokens, lists): where a token is in each party's list, −1 where it is not.
 
-    Rows are in the order of tokens, which is nobody's.
+    Rows of the result are in the order of tokens, which is not the order of any party's rows.
     """
-    every = np.unique(np.concatenate(sent)) if sent else np.zeros(0, np.uint64)
-    where = np.full((len(every), len(sent)), -1, dtype=np.int64)
-    for i, own in enumerate(sent):
-        where[np.searchsorted(every, own), i] = np.arange(len(own))
+    every = np.unique(np.concatenate(lists)) if lists else np.zeros(0, np.uint64)
+    where = np.full((len(every), len(lists)), -1, dtype=np.int64)
+    for i, hashes in enumerate(lists):
+        where[np.searchsorted(every, hashes), i] = np.arange(len(hashes))
     return where
 
 
 def patterns(labels: Labels) -> tuple[Labels, Array]:
-    """Different rows of labels (rows, parties), and how many rows have each."""
-    found, counts = np.unique(labels, axis=0, return_counts=True)
-    return found, counts.astype(np.float64)
+    """The different rows of labels (rows, parties), and how many rows have each."""
+    different, counts = np.unique(labels, axis=0, return_counts=True)
+    return different, counts.astype(np.float64)
