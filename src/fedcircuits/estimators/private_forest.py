@@ -1,38 +1,50 @@
-"""PrivateForest: a forest of random circuits whose parameters nobody sees, in scikit-learn's
-manners."""
+"""PrivateForest: a forest of random circuits whose parameters nobody sees, in the style of
+scikit-learn. Training and every question are runs of its parties on their shares."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 
+from fedcircuits.arguments import COLUMN, FLAG, SEED, Declared, Real, Whole, is_whole
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.estimators.federated import FederatedEstimator, FederatedRun, TrainingState, ask
 from fedcircuits.estimators.model import CircuitModel, Given, Model
-from fedcircuits.estimators.private_answers import Holders, PrivateDistribution, covered
-from fedcircuits.estimators.progress import Bar
-from fedcircuits.estimators.training import Run, State, require_federation, run_training
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.methods.private_forest import training as private_forest
-from fedcircuits.methods.private_forest.agreement import same_variables
+from fedcircuits.methods.meeting.hello import same_variables
+from fedcircuits.methods.private_forest import query
+from fedcircuits.methods.private_forest.masks import MaskStore, prepare
 from fedcircuits.methods.private_forest.model import Forest, ModelShares
 from fedcircuits.methods.private_forest.parameters import opening
+from fedcircuits.methods.private_forest.query import PrivateDistribution
 from fedcircuits.methods.private_forest.structures import (
     ForestShape,
     LeafChoice,
     Weighting,
     sum_weights,
 )
-from fedcircuits.methods.private_forest.training import Combine, ForestPlan, TrainedForest
+from fedcircuits.methods.private_forest.training import (
+    FOREST,
+    SETTINGS,
+    Combine,
+    ForestPlan,
+    TrainedForest,
+    member,
+)
 from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.privacy.channels.sealing import sealed
 from fedcircuits.privacy.operations.truncation import MASKED
 from fedcircuits.privacy.secure_sum import secret_sums
 from fedcircuits.privacy.sharing.group import SHARE
@@ -41,34 +53,74 @@ from fedcircuits.privacy.sharing.randomness import fresh_key
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
 ASKER = "asker"  # who asks, if nobody is named
+ROOM = 1 << 27  # bytes of masks that one query takes at a party
 
 
-class PrivateForest(Model):
-    """Random circuits learned by three parties or more that hold other rows of the same columns.
+class ModelOnShares(Model):
+    """A model whose parameters nobody has: it can be asked, but not saved or drawn."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        raise _secret("save")
+
+    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+        raise _secret("plot")
+
+
+class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
+    """Random circuits learned by three or more parties with different rows of the same columns.
 
     After ``fit`` every party holds shares that say nothing alone, nor together with those of fewer
-    than half. Likelihoods are computed on shares, for whoever asks alone.
+    than half of the parties. Likelihoods are computed on shares, for whoever asks alone.
 
-    ``structures``    of the forest, with ``depth``, ``repetitions`` and ``units``: depth 0 is a
-                      mixture of repetitions · units products, more are random binary structures
-    ``leaf``          "auto": Bernoulli and categorical by the column, or "categorical" for all
-    ``combine``       "average": each learns the forest, counts are averaged on shares, nobody sees
-                      a parameter; "concatenate": each has structures of its own; "em": counts are
-                      added up on shares in every iteration, parties see the parameters
-    ``weighting``     of structures by rows held back: "rank", "uniform", "loglik", "loglik2"
-    ``threshold``     parties that may put together what they see: "majority" (fewer than half), or
-                      a number up to that
-    ``public_total``  whether parties may know the number of all rows; False takes "average"
-    ``together``      iterations of "average" that are as in "em", before each goes on alone
-    ``validation``    part of its rows that a party holds back, to stop by and to weigh structures
-    ``marginals``     whether rows to ask about may have gaps: marginals show more of a model
-    ``sealed``        whether messages are sealed, so that whoever carries them cannot read them
-    ``random_state``  of structures, starts and rows held back: public, never of shares
+    Parameters
+    ----------
+    structures : int, default=3
+        How many random structures the forest has.
+    depth : int, default=0
+        0: each structure is a mixture of repetitions · units products. 1 or more: random binary
+        structures of this depth.
+    repetitions : int, default=1
+        How many random divisions of the columns each structure has.
+    units : int, default=33
+        How many units each node has.
+    leaf : {"auto", "categorical"}, default="auto"
+        "auto": Bernoulli leaves for booleans, categorical ones for categories. "categorical": for
+        all columns.
+    combine : {"average", "concatenate", "em"}, default="average"
+        "average": each party learns the forest, counts are averaged on shares, nobody sees a
+        parameter. "concatenate": each party has structures of its own. "em": counts are added up
+        on shares in every iteration, parties see the parameters.
+    weighting : {"rank", "uniform", "loglik", "loglik2"}, default="rank"
+        How structures are weighted by the likelihood of rows held back.
+    threshold : int or "majority", default="majority"
+        How many parties may put together what they see and learn nothing. "majority": fewer than
+        half of them, which is the most there can be.
+    public_total : bool, default=True
+        Whether parties may know the number of all rows. False needs combine="average".
+    together : int, default=0
+        How many iterations of "average" are as in "em", before each party goes on alone.
+    validation : float, default=0.1
+        The part of its rows that a party holds back, to stop EM and to weight structures.
+    max_iter : int, default=150
+        How many iterations of EM at most.
+    tol : float, default=1e-4
+        The least gain of an iteration, in nats per row.
+    marginals : bool, default=False
+        Whether rows to ask about may have gaps. Marginals show more of a model.
+    target : str, optional
+        The column that ``predict`` predicts by default.
+    sealed : bool, default=False
+        Whether messages are sealed, so that whoever carries them cannot read them.
+    random_state : int, optional
+        Of structures, starts and rows held back. It is public; shares never depend on it.
 
     With ``structures=1`` and ``combine="em"`` it is the mixture of products that EM would learn
     from all rows.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> import fedcircuits as fc
     >>> rng = np.random.default_rng(0)
@@ -80,12 +132,19 @@ class PrivateForest(Model):
 
     forest_: Forest  # the public graph
     views_: dict[str, ModelShares]  # what every party holds
-    ledger_: Ledger  # of training
-    queries_: Ledger  # of questions since
     total_: int | None  # number of all rows, where parties know it
     history_: tuple[tuple[float, ...], ...]  # by structure, of rows held back, where all see it
     sum_weights_: int
-    kind_: str
+
+    allowed: ClassVar[Declared] = {
+        **ForestShape.allowed,
+        **SETTINGS,
+        "threshold": Whole(1, or_=("majority",)),
+        "tol": Real(least=0),
+        "target": COLUMN,
+        "sealed": FLAG,
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -128,94 +187,57 @@ class PrivateForest(Model):
 
     # ------------------------------------------------------------------ training
 
-    def fit(
-        self,
-        X: Federation,
-        y: object = None,
-        *,
-        engine: str | Engine = "memory",
-        resume: bool = False,
-    ) -> Self:
-        """Learn from a federation of three parties or more. ``resume`` takes up what parties have
-        learned in a run that has failed; shares are dealt anew."""
-        federation = require_federation(X, "PrivateForest")
-        same_variables({p.name: p.table.schema for p in federation})
+    def _check_federation(self, federation: Federation) -> Federation:
+        same_variables({p.name: p.table.schema for p in federation}, FOREST)
         if self.target is not None:
             federation.schema.index(self.target)
-        self._state = state = State.of(self, resume)
-        plan = self._plan(state)
-        plan.check(len(federation))
+        self._plan(0).check(len(federation))
         compile_kernels()  # here, before parties in processes of their own do it at once
-        with Bar("PrivateForest"):
-            run = run_training(federation, lambda f: self._programs(f, plan), engine, state, None)
-        self._keep(run)
-        return self
+        return federation
 
-    def _plan(self, state: State) -> ForestPlan:
-        self._check_numbers()
-        shape = ForestShape(self.structures, self.depth, self.repetitions, self.units, self.leaf)
-        seed = state.seed if self.random_state is None else self.random_state
-        return ForestPlan(
-            shape, self.combine, self.weighting, self.threshold, bool(self.public_total),
-            int(self.together), float(self.validation), int(self.max_iter), float(self.tol),
-            bool(self.marginals), int(seed), secrets.token_hex(8),
-        )  # fmt: skip
+    def _plan(self, seed: int) -> ForestPlan:
+        shape = ForestShape(**{name: self._plain(name) for name in ForestShape.allowed})
+        names = (*SETTINGS, "threshold", "tol")
+        settings = {name: self._plain(name) for name in names}
+        return ForestPlan(shape, seed=seed, run=secrets.token_hex(8), **settings)
 
-    def _check_numbers(self) -> None:
-        for name, value, least in (
-            ("together", self.together, 0),
-            ("max_iter", self.max_iter, 1),
-            ("random_state", 0 if self.random_state is None else self.random_state, 0),
-        ):
-            if not is_whole(value, least):
-                raise FederationError(f"{name} must be a whole number from {least}, got {value!r}")
-        parts: dict[str, object] = {
-            "tol must be a number from 0": self.tol,
-            "validation must be a part from 0 to below 1": self.validation,
-        }
-        for expected, part in parts.items():
-            if not isinstance(part, int | float | np.number) or not part >= 0:
-                raise FederationError(f"{expected}, got {part!r}")
+    def _plain(self, name: str) -> Any:
+        """An argument as a value of Python: parties compare their settings as text."""
+        value = getattr(self, name)
+        return value.item() if isinstance(value, np.generic) else value
 
     def _programs(
-        self, federation: Federation, plan: ForestPlan
+        self, federation: Federation, state: TrainingState
     ) -> Mapping[str, Program[TrainedForest]]:
-        told = {"members": federation.names, "plan": plan}
-        programs: dict[str, Program[TrainedForest]] = {
-            p.name: Program(
-                private_forest.member,
-                {"party": p, **told, "summation": secret_sums(fresh_key()), "key": fresh_key()},
-            )
-            for p in federation
-        }
+        common = {"members": federation.names, "plan": self._plan(state.seed)}
+        programs: dict[str, Program[TrainedForest]] = {}
+        for party in federation:
+            keys = {"summation": secret_sums(fresh_key()), "key": fresh_key()}
+            programs[party.name] = Program(member, {"party": party, **common, **keys})
         fresh = {name: Identity.fresh() for name in programs} if self.sealed else None
         return covered(programs, fresh)
 
-    def _keep(self, run: Run[TrainedForest]) -> None:
+    def _keep(self, run: FederatedRun[TrainedForest]) -> None:
         first = run.results[run.federation.names[0]]
         self.forest_, self.circuit_ = first.forest, first.forest.circuit
         self.views_ = {n: run.results[n].shares for n in run.federation.names}
         self.total_, self.history_ = first.total, first.history
         self.sum_weights_ = sum_weights(self.circuit_)
-        self.ledger_, self.queries_ = run.ledger, Ledger()
-        self.kind_ = run.federation.kind
-        self._allowed = {p.name: p.allow_collect for p in run.federation}
         self._holders = Holders(
             self.forest_, self.views_, run.engine, bool(self.sealed), self.queries_
         )
-        self.__dict__.pop("_state", None)
 
     # ------------------------------------------------------------------ questions
 
     @property
     def _distribution(self) -> PrivateDistribution:  # type: ignore[override]
         self._check_fitted()
-        return PrivateDistribution(self._holders, ASKER)
+        return self._holders.asked_by(ASKER)
 
     def prepare(self, rows: int) -> Self:
-        """Make masks for so many rows ahead: questions are then answered in two or three rounds."""
+        """Make masks ahead, for so many rows: questions then take two or three rounds."""
         self._check_fitted()
-        if not is_whole(rows, 1):
+        if not is_whole(rows):
             raise QueryError(f"masks are prepared for a whole number of rows from 1, got {rows!r}")
         self._holders.prepare(int(rows))
         return self
@@ -237,39 +259,28 @@ class PrivateForest(Model):
     def reveals_(self) -> dict[str, list[str]]:
         """What each party and whoever asked has learned so far, and a coordinator: nothing."""
         self._check_fitted()
-        found: dict[str, list[str]] = {name: [] for name in (*self.views_, COORDINATOR)}
+        learned: dict[str, list[str]] = {name: [] for name in (*self.views_, COORDINATOR)}
         for ledger in (self.ledger_, self.queries_):
             for row in ledger.revealed().itertuples():
-                if row.what not in (SHARE, MASKED) and row.what not in found.setdefault(row.to, []):
-                    found[row.to].append(row.what)
-        return found
+                known = learned.setdefault(row.to, [])
+                if row.what not in (SHARE, MASKED, *known):
+                    known.append(row.what)
+        return learned
 
     def open_parameters(self) -> CircuitModel:
         """The forest in the clear, if every party allows it (``allow_collect``): all parties send
         each other their shares, and what was secret is so no more."""
         self._check_fitted()
-        programs: dict[str, Program[Parameters]] = {
-            me: Program(
-                opening,
-                {"me": me, "forest": self.forest_, "shares": own, "allow": self._allowed[me],
-                 "key": fresh_key()},
-            )
-            for me, own in self.views_.items()
-        }  # fmt: skip
-        found = self._holders.ran(programs)
-        return CircuitModel(self.circuit_, next(iter(found.values())), self.target)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        raise _secret("save")
-
-    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
-        raise _secret("plot")
-
-    def __getstate__(self) -> dict[str, object]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_state"}
+        programs: dict[str, Program[Parameters]] = {}
+        for me, shares in self.views_.items():
+            held = {"me": me, "forest": self.forest_, "shares": shares}
+            allow = {"allow": self._allow_collect[me], "key": fresh_key()}
+            programs[me] = Program(opening, {**held, **allow})
+        opened = self._holders.run(programs)
+        return CircuitModel(self.circuit_, next(iter(opened.values())), self.target)
 
 
-class ConnectedForest(Model):
+class ConnectedForest(ModelOnShares):
     """A private forest from outside: its public graph, and answers for one who asks.
 
     Made by ``model.connect("clinic")``. Rows never leave the asker but as shares.
@@ -285,17 +296,99 @@ class ConnectedForest(Model):
 
     @property
     def _distribution(self) -> PrivateDistribution:  # type: ignore[override]
-        return PrivateDistribution(self.holders, self.name)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        raise _secret("save")
-
-    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
-        raise _secret("plot")
+        return self.holders.asked_by(self.name)
 
 
-def is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int | np.integer) and value is not True and int(value) >= least
+# ---------------------------------------------------------------------- the parties that answer
+
+
+class Holders:
+    """The parties that hold a private forest: their shares, their masks, and how they are run.
+
+    Masks are made ahead (``prepare``) or when they run out; the asker is an outsider, or a party.
+    """
+
+    def __init__(
+        self,
+        forest: Forest,
+        views: Mapping[str, ModelShares],
+        engine: Engine,
+        seal: bool,
+        ledger: Ledger,
+    ) -> None:
+        self.forest, self.views, self.engine, self.ledger = forest, views, engine, ledger
+        self.masks: dict[str, MaskStore] = {name: MaskStore([]) for name in views}
+        self.asked: Counter[str] = Counter()  # rows by asker
+        self.identities = {name: Identity.fresh() for name in views} if seal else None
+        self.members = next(iter(views.values())).members
+        self.name = next(iter(views.values())).run
+
+    @property
+    def batch(self) -> int:
+        """Rows of one query."""
+        row = self.forest.exponents * self.forest.ring(len(self.members)).limbs * 8
+        return max(1, ROOM // row)
+
+    def prepare(self, rows: int) -> None:
+        """Masks for so many more rows."""
+        model = {"members": self.members, "forest": self.forest, "run": self.name}
+        programs = {
+            me: Program(prepare, {"me": me, **model, "rows": rows, "key": fresh_key()})
+            for me in self.views
+        }
+        for me, store in self.run(programs).items():
+            self.masks[me].add(store)
+
+    def asked_by(self, asker: str) -> PrivateDistribution:
+        return PrivateDistribution(self.forest, partial(self.likelihoods, asker))
+
+    def likelihoods(self, asker: str, points: Array) -> Array:
+        """Log-likelihoods (rows,) of points that only the asker sees."""
+        starts = range(0, len(points), self.batch)
+        parts = [self._ask(asker, points[start : start + self.batch]) for start in starts]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _ask(self, asker: str, points: Array) -> Array:
+        query.one_hot(self.forest, points)  # an error before masks are spent
+        left = min(map(len, self.masks.values()))
+        if left < len(points):
+            self.prepare(len(points) - left)
+        programs: dict[str, Program[Array | None]] = {}
+        for me, shares in self.views.items():
+            held = {"me": me, "forest": self.forest, "shares": shares, "asker": asker}
+            batch = {"batch": self.masks[me].take(len(points)), "key": fresh_key()}
+            asks = {"points": points} if me == asker else {}
+            programs[me] = Program(query.party, {**held, **batch, **asks})
+        if asker not in self.views:
+            knows = {"me": asker, "members": self.members, "forest": self.forest}
+            outside = {**knows, "points": points, "key": fresh_key()}
+            programs[asker] = Program(query.outsider, outside)
+        self.asked[asker] += len(points)
+        answer = self.run(programs)[asker]
+        assert answer is not None, "an asker gets an answer"
+        return answer
+
+    def run(self, programs: Mapping[str, Program[T]]) -> Mapping[str, T]:
+        """Results of all, or FederationError."""
+        compile_kernels()  # as in fit: the model may have been fitted elsewhere
+        return ask(self.engine, covered(programs, self.identities), self.ledger)
+
+
+def covered(
+    programs: Mapping[str, Program[T]], identities: Mapping[str, Identity] | None
+) -> Mapping[str, Program[T]]:
+    """The same programs with messages sealed, for this run, if parties have identities.
+
+    An outsider makes one for the occasion.
+    """
+    if identities is None:
+        return programs
+    every = {me: identities.get(me) or Identity.fresh() for me in programs}
+    common = {"known": {me: i.public for me, i in every.items()}, "run": fresh_key().hex()}
+    return {
+        me: Program(sealed, {"program": program, "me": me, "identity": every[me], **common})
+        for me, program in programs.items()
+    }
 
 
 def _secret(what: str) -> QueryError:

@@ -40,7 +40,7 @@ from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.spn.independence import OneHot, pair_tables
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
 from fedcircuits.methods.chow_liu import training as summed_counts
-from fedcircuits.methods.private_forest.agreement import same_variables
+from fedcircuits.methods.meeting.hello import same_variables
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()

@@ -1,15 +1,15 @@
-"""Chow–Liu trees of parties that hold other rows of the same columns: pairwise counts add up, and
-everybody makes the same tree from the sum.
+"""Chow–Liu trees of parties that hold different rows of the same columns: pairwise counts add up,
+and everybody makes the same tree from the sum.
 
-    agree/plan    party → party: version, settings, names, kinds and categories of its columns
+    agree/plan    party → party: versions, settings, names, kinds and categories of its columns
     count/size    first party → coordinator, where it takes part in sums: how many counts there are
     count/pairs   party → sum: for every pair of columns and values the number of its rows that have
                   both, and of every value the number of rows that have it
 
 All parties learn the sum of counts, so also how many rows there are of every pair of values, and
-the tree, which follows from it. Who learns one party's counts decides the summation: a hub every
-party's, in a tree parents sums of branches; with ``privacy.secure_sum.Secret`` nobody. N − 1
-parties together can always take their own off the sum, and so can either of two.
+the tree, which follows from it. The summation decides who learns the counts of one party: a hub
+learns those of every party, in a tree parents learn sums of branches, on secret shares nobody
+learns any. N − 1 parties together can always take their own off the sum, and so can either of two.
 
 Counts are whole numbers and the sum is rounded to them, so that the tree and its parameters are to
 the last bit those of all rows in one place. A missing value takes part in no pair.
@@ -17,21 +17,35 @@ the last bit those of all rows in one place. A missing value takes part in no pa
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar
+
 import numpy as np
+from msgspec import Meta
 
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import TableError
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
+from fedcircuits.federation.flow import Flow, compute, receive, send
+from fedcircuits.federation.messages import Message
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
 from fedcircuits.learning.spn.independence import Index, OneHot, pair_tables
-from fedcircuits.methods.private_forest.agreement import agreed_table
+from fedcircuits.methods.meeting.hello import Method, agreed_table
 
+METHOD = Method("chow_liu", 1)
 COUNTS = "counts of its rows for every pair of columns and their values"
-TREE = "Chow–Liu tree"
+TREE = "Chow–Liu tree"  # in the words of errors
+
+
+class TableSize(Message, frozen=True):
+    """For a coordinator that adds up, and does not know the columns."""
+
+    tag: ClassVar[str] = "count/size"
+    reveals: ClassVar[str] = "how many counts there are"
+
+    size: Annotated[int, Meta(ge=1, le=2**32)]
 
 
 def member(
@@ -39,13 +53,13 @@ def member(
 ) -> Flow[tuple[Circuit, Parameters]]:
     """One party: the tree of all rows, and its parameters."""
     taking = summation.members(members)
-    table = yield from agreed_table(party, members, {"smoothing": smoothing}, TREE, least=1)
+    table = yield from agreed_table(party, members, METHOD, {"smoothing": smoothing}, TREE)
     hot = OneHot.of(table.values, table.schema.variables)
-    own = yield from compute("counting pairs of values", lambda: _above(pair_tables(hot.matrix)))
+    counts = yield from compute("counting pairs of values", lambda: _above(pair_tables(hot.matrix)))
     if party.name == members[0] and COORDINATOR in taking:
-        yield from send_payload(COORDINATOR, "count/size", len(own), "how many counts there are")
+        yield from send(COORDINATOR, TableSize(len(counts)))
     collective = summation.at(party.name, taking)
-    total = np.rint((yield from collective.sum("count/pairs", own, COUNTS)))
+    total = np.rint((yield from collective.sum("count/pairs", counts, COUNTS, check=_problem)))
     if not total.any():
         raise TableError("every value of all parties is missing: there is nothing to learn from")
     return chow_liu_circuit(table.schema, _both(total, hot.starts), hot.starts, smoothing)
@@ -53,10 +67,13 @@ def member(
 
 def server(members: tuple[str, ...], summation: Summation) -> Flow[None]:
     """The coordinator of a hub, which holds no rows and adds nothing."""
-    first = members[0]
-    size = expect((yield from recv_payload(first, "count/size")), int, first, "count/size")
+    size = (yield from receive(members[0], TableSize)).size
     collective = summation.at(COORDINATOR, summation.members(members))
     yield from collective.sum("count/pairs", np.zeros(size), COUNTS)
+
+
+def _problem(total: Array) -> str:
+    return "" if (np.isfinite(total) & (total >= 0)).all() else "expected counts from 0"
 
 
 def _above(tables: Array) -> Array:

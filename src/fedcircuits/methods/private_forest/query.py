@@ -40,13 +40,16 @@ sees a number that no likelihood has. Parties that mean to deceive can make answ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from math import log, log1p, log2
 
 import numpy as np
 
-from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.family import Array, Region
+from fedcircuits.circuits.questions.queryable import Queryable, Regions
+from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.errors import ProtocolError, QueryError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.messages import require
@@ -298,7 +301,7 @@ def _log_likelihoods(scale: ValueScale, results: np.typing.NDArray[np.object_]) 
     return np.asarray(logs * log(2) - centre)
 
 
-# ---------------------------------------------------------------------- posteriors
+# ---------------------------------------------------------------------- what can be asked
 
 
 def joint_points(forest: Forest, points: Array, target: str) -> Array:
@@ -319,3 +322,46 @@ def posterior(log_likelihoods: Array, classes: int) -> Array:
     logs = np.asarray(log_likelihoods).reshape(-1, classes)
     odds = np.exp(logs - logs.max(1, keepdims=True))
     return np.asarray(odds / odds.sum(1, keepdims=True))
+
+
+class PrivateDistribution(Queryable):
+    """Likelihoods and posteriors of classes; all other questions would show parameters.
+
+    ``likelihoods``: log-likelihoods (rows,) of points, by a run of the parties.
+    """
+
+    deterministic = False
+
+    def __init__(self, forest: Forest, likelihoods: Callable[[Array], Array]) -> None:
+        self.forest, self.circuit, self.likelihoods = forest, forest.circuit, likelihoods
+
+    def log_values_within(self, x: Array, regions: Regions) -> Array:
+        if regions:
+            raise _unanswered("the probability of a range or of several values")
+        return self.likelihoods(x)
+
+    def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> Array:
+        """All classes in one question."""
+        at = self.circuit.schema.index(variable)
+        self._check(x, ignored=at)
+        if given != EVERYTHING:
+            raise _unanswered("a posterior given a range or several values")
+        joint = joint_points(self.forest, x, variable)
+        return posterior(self.likelihoods(joint), self.forest.codes[at])
+
+    def moments_within(
+        self, x: Array, regions: Regions, at: int, region: Region
+    ) -> tuple[Array, Array]:
+        raise _unanswered("means and variances")
+
+    def completed_within(
+        self, x: Array, regions: Regions, rng: np.random.Generator | None
+    ) -> Array:
+        raise _unanswered("draws and completions")
+
+
+def _unanswered(what: str) -> QueryError:
+    return QueryError(
+        f"{what}: a private forest answers likelihoods of points and posteriors of classes; for "
+        "all other questions its parties must open it, open_parameters()"
+    )

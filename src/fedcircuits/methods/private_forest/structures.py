@@ -27,11 +27,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 
+from fedcircuits.arguments import Choice, Declared, Whole, check_arguments
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays
@@ -60,6 +61,14 @@ JUDGED = 4  # numbers beside the counts: log-likelihood and number of rows, seen
 class ForestShape:
     """Of the structures of a forest: ``ForestShape(3, units=33)`` has 99 weights."""
 
+    allowed: ClassVar[Declared] = {
+        "structures": Whole(1),
+        "depth": Whole(0),
+        "repetitions": Whole(1),
+        "units": Whole(1),
+        "leaf": Choice(*get_args(LeafChoice)),
+    }
+
     structures: int = 3
     depth: int = 0
     repetitions: int = 1
@@ -67,12 +76,7 @@ class ForestShape:
     leaf: LeafChoice = "auto"
 
     def __post_init__(self) -> None:
-        for name, least in (("structures", 1), ("depth", 0), ("repetitions", 1), ("units", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-                raise StructureError(f"{name} must be a whole number from {least}, got {value!r}")
-        if self.leaf not in get_args(LeafChoice):
-            raise StructureError(f"leaf must be 'auto' or 'categorical', got {self.leaf!r}")
+        check_arguments(self, StructureError)
 
     def divided(self, schema: Schema, parties: int) -> ForestShape:
         """One structure for each party; all together have at most as many weights as these."""

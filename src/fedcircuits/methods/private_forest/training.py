@@ -46,10 +46,11 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from typing import Literal, cast, get_args
+from typing import ClassVar, Literal, cast, get_args
 
 import numpy as np
 
+from fedcircuits.arguments import FLAG, Choice, Declared, Real, Whole, check_arguments
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
@@ -57,9 +58,8 @@ from fedcircuits.errors import FederationError, ParameterError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, compute
 from fedcircuits.federation.sums.collectives import Collective, Summation
-from fedcircuits.federation.wire import Json
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.methods.private_forest.agreement import agreed_table, same_structures
+from fedcircuits.methods.meeting.hello import Method, agreed_table, same_structures
 from fedcircuits.methods.private_forest.model import LEAST_WEIGHT, Forest, ModelShares, bounded
 from fedcircuits.methods.private_forest.parameters import averaged, dealt
 from fedcircuits.methods.private_forest.structures import (
@@ -79,8 +79,20 @@ from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.shares import threshold
 from fedcircuits.tables.table import Table
 
+METHOD = Method("private_forest", 1)
+FOREST = "private forest"  # in the words of errors
+LEAST_ROWS = 2  # of a party: one to learn from and one to hold back
 Combine = Literal["average", "concatenate", "em"]
 History = tuple[tuple[float, ...], ...]
+SETTINGS: Declared = {
+    "combine": Choice(*get_args(Combine)),
+    "weighting": Choice(*get_args(Weighting)),
+    "public_total": FLAG,
+    "together": Whole(0),
+    "validation": Real(least=0, below=1, what="a part"),
+    "max_iter": Whole(1),
+    "marginals": FLAG,
+}
 PATIENCE = 5  # iterations without a gain on rows held back
 
 
@@ -95,6 +107,8 @@ class ForestPlan:
     run         a name that no other run of these parties has
     row_bits    2^row_bits rows all parties may have together if their number is secret
     """
+
+    allowed: ClassVar[Declared] = {**SETTINGS, "seed": Whole(0)}
 
     shape: ForestShape
     combine: Combine = "average"
@@ -118,19 +132,7 @@ class ForestPlan:
                 f"{parties} parties can keep secrets from at most {most} of them together, "
                 f"threshold is {self.threshold!r}: take 'majority', or more parties"
             )
-        for name, number, least in (
-            ("together", self.together, 0),
-            ("max_iter", self.max_iter, 1),
-            ("seed", self.seed, 0),
-        ):
-            if number < least:
-                raise FederationError(f"{name} must be a whole number from {least}, got {number}")
-        for name, word, known in (
-            ("combine", self.combine, get_args(Combine)),
-            ("weighting", self.weighting, get_args(Weighting)),
-        ):
-            if word not in known:
-                raise FederationError(f"{name} must be one of {', '.join(known)}, got {word!r}")
+        check_arguments(self, FederationError)
         if not self.public_total and self.combine != "average":
             why = "counts add up to it" if self.combine == "em" else "each weighs its own by it"
             raise FederationError(
@@ -140,10 +142,6 @@ class ForestPlan:
         if self.together and self.combine != "average":
             raise FederationError(
                 f"together={self.together} is for combine='average', got {self.combine!r}"
-            )
-        if not 0 <= self.validation < 1:
-            raise FederationError(
-                f"validation must be a part from 0 to below 1, got {self.validation!r}"
             )
 
     @property
@@ -171,7 +169,7 @@ def member(
     """
     me, every = party.name, tuple(members)
     plan.check(len(every))
-    table = yield from agreed_table(party, every, cast(dict[str, Json], asdict(plan)))
+    table = yield from agreed_table(party, every, METHOD, asdict(plan), FOREST, LEAST_ROWS)
     local = LocalTraining.of(table, plan, every.index(me), len(every))
     yield from same_structures(me, every, local.digest)
     collective = summation.at(me, every)
