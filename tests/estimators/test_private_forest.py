@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
 from fedcircuits.engines import memory
-from fedcircuits.errors import FederationError, PartyLostError, QueryError, StructureError
+from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.methods.private_forest.structures import sum_weights
 from tests.estimators.tables import CLOSE, TABLE, table
@@ -215,13 +215,18 @@ def test_opening_needs_everybody() -> None:
         (2, {}, FederationError, "at least 3 parties"),
         (4, {"threshold": 2}, FederationError, "at most 1 of them"),
         (3, {"combine": "sum"}, FederationError, "combine must be one of"),
-        (3, {"units": 0}, StructureError, "units must be a whole number from 1"),
+        (3, {"units": 0}, FederationError, "units must be a whole number from 1"),
         (3, {"target": "age"}, QueryError, "unknown variable 'age'"),
         (3, {"tol": "x"}, FederationError, "tol must be a number from 0, got 'x'"),
         (3, {"together": "two"}, FederationError, "together must be a whole number from 0"),
         (3, {"max_iter": 2.5}, FederationError, "max_iter must be a whole number from 1"),
         (3, {"validation": "tenth"}, FederationError, "validation must be a part from 0"),
-        (3, {"random_state": "seed"}, FederationError, "random_state must be a whole number"),
+        (
+            3,
+            {"random_state": "seed"},
+            FederationError,
+            "random_state must be None or a whole number",
+        ),
         (5, {"combine": "concatenate", "units": 2}, PartyLostError, "cannot be divided"),
     ],
 )
@@ -232,7 +237,7 @@ def test_refused(parties: int, settings: dict[str, Any], error: type[Exception],
 
 def test_other_columns_are_refused() -> None:
     """Before anything runs: there is no work to resume."""
-    with pytest.raises(FederationError, match=r"other rows of the same columns$"):
+    with pytest.raises(FederationError, match="different rows of the same columns$"):
         PrivateForest(units=2).fit(fc.split(TABLE, 3, by="columns"))
     numbers = {n: {"age": [31.5, 40.5]} for n in "abc"}
     with pytest.raises(FederationError, match=r"'age' is a real: .* into categories$"):
@@ -258,7 +263,7 @@ def test_in_processes() -> None:
     federation = fc.split(TABLE, 3, seed=2)
     there = PrivateForest(2, **settings).fit(federation, engine="process")
     here = PrivateForest(2, **settings).fit(federation)
-    there._holders.run = memory.run
+    there._holders.engine = memory.run
     np.testing.assert_allclose(there.score_samples(ROWS), here.score_samples(ROWS), atol=2 * CLOSE)
 
 

@@ -12,7 +12,6 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.wire import decode, encode
 from fedcircuits.methods.private_forest.structures import ForestShape
 from fedcircuits.methods.private_forest.training import ForestPlan, LocalTraining
 from fedcircuits.tables.schema import Schema, Variable
@@ -52,13 +51,13 @@ def test_other_settings(change: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"version": 0}, "version 0 of private forests"), ({"plan": 7}, "other settings")],
+    [({"version": 0}, "with private_forest 0"), ({"settings": {}}, "other settings")],
 )
 def test_other_versions(change: dict[str, Any], said: str) -> None:
     told = {
         "program": programs(SMALL)["party1"],
         "tag": "agree/plan",
-        "change": lambda sent: {**decode(encode(sent)), **change},
+        "change": lambda fields: {**fields, **change},
     }
     refused({**programs(SMALL), "party1": Program(saying, told)}, said)
 

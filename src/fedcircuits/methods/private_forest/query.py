@@ -280,10 +280,14 @@ def _answer(
     scale = forest.scale(len(group.members))
     wide, level = group.over(scale.ring), 2 * group.threshold
     values = yield from opened_to(wide, "query/root", asker, root, (rows,), LIKELIHOOD, level)
-    return None if values is None else _log_likelihoods(scale, scale.ring.integers(values))
+    if values is None:
+        return None
+    return _log_likelihoods(scale, scale.ring.integers(values), group.members)
 
 
-def _log_likelihoods(scale: ValueScale, results: np.typing.NDArray[np.object_]) -> Array:
+def _log_likelihoods(
+    scale: ValueScale, results: np.typing.NDArray[np.object_], members: tuple[str, ...]
+) -> Array:
     """In nats; the mean of the noise is taken off."""
     mean = scale.contributors << (scale.flood - 1)
     least = 1 << (scale.root - scale.low + scale.shift - 1)
@@ -292,8 +296,9 @@ def _log_likelihoods(scale: ValueScale, results: np.typing.NDArray[np.object_]) 
         value = int(result) - mean
         if not least <= value < 1 << scale.top:
             raise ProtocolError(
-                f"the answer for row {i} is no likelihood: a party has a wrong share of the model, "
-                "of masks or of the result; nothing is returned, ask again with other masks"
+                f"the answer for row {i} is no likelihood: one of {', '.join(members)} has a wrong "
+                "share of the model, of masks or of the result; nothing is returned, ask again "
+                "with other masks"
             )
         beyond = value.bit_length() - 64
         logs[i] = log2(value >> beyond) + beyond - scale.root - scale.shift

@@ -127,7 +127,8 @@ def truncated(group: Group, tag: str, values: Elements, masks: Masks) -> Flow[El
         if not fits:
             raise ProtocolError(
                 f"a number under {tag!r} is beyond the {cut.width} bits that were stated for it: "
-                "check the ranges of what is shared"
+                f"one of {', '.join(group.members)} has sent a wrong share, or shared a number "
+                "out of range"
             )
         return found
 

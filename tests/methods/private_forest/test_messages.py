@@ -1,0 +1,63 @@
+"""Every message of private forests, spoiled in every way: its sender is blamed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedcircuits.circuits.graph.structures import mixture_of_products
+from fedcircuits.federation.flow import Program
+from fedcircuits.methods.private_forest.model import Forest
+from fedcircuits.methods.private_forest.parameters import opening
+from fedcircuits.methods.private_forest.structures import ForestShape
+from fedcircuits.methods.private_forest.training import ForestPlan
+from fedcircuits.testing import check_messages
+from tests.methods.private_forest.asking import (
+    booleans,
+    circuits,
+    parameters,
+    points,
+    preparing,
+    ready,
+)
+from tests.methods.private_forest.learning import SMALL, programs, trained
+from tests.privacy.parties import key
+
+TINY = replace(SMALL, shape=ForestShape(1, units=2), max_iter=1, validation=0.0)
+PLANS: dict[str, ForestPlan] = {
+    "average": TINY,
+    "average, deeper": replace(TINY, shape=ForestShape(1, depth=1, units=2)),
+    "concatenate": replace(TINY, shape=ForestShape(4, units=2), combine="concatenate"),
+    "em": replace(TINY, combine="em"),
+}
+MOST = 120  # changes of one protocol: the rest is drawn by other runs
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_training(name: str) -> None:
+    assert check_messages(lambda: programs(PLANS[name]), most=MOST) == MOST
+
+
+def test_masks() -> None:
+    forest = Forest(mixture_of_products(booleans(3), 2))
+    check_messages(lambda: preparing(forest, 3, 2), most=MOST)
+
+
+@pytest.mark.parametrize("name", ["flat", "depth 2"])
+def test_queries(name: str) -> None:
+    """Asked by an outsider; a party that asks and sends wrong shares spoils its own answer."""
+    forest = Forest(circuits()[name])
+    x, learned = points(forest.circuit.schema, 2), parameters(forest)
+    check_messages(lambda: ready(forest, learned, 3, x), most=MOST)
+
+
+def test_opening() -> None:
+    results = trained(PLANS["concatenate"]).results
+    made: dict[str, Program[Any]] = {}
+    for me, own in results.items():
+        held = {"me": me, "forest": own.forest, "shares": own.shares}
+        made[me] = Program(opening, {**held, "allow": True, "key": key(me)})
+    assert check_messages(made, rng=np.random.default_rng(1)) > 30
