@@ -104,7 +104,7 @@ def test_bounded_parameters_keep_to_the_bounds(seed: int, name: str, least: floa
     again = bounded(forest, found, least)
     for n, own in found.values.items():
         for k, p in own.items():
-            assert np.allclose(again[n][k], p, rtol=1e-9, atol=0)
+            assert np.allclose(again[n][k], p, rtol=1e-7, atol=0)  # 1 − p is rounded at a bound
     for leaf in forest.circuit.leaves():
         assert probabilities(leaf, found).min() >= least * (1 - 1e-12)
 
