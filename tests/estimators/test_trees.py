@@ -120,7 +120,7 @@ def test_refused(parties: int, how: Any, error: type[Exception], said: str) -> N
 
 
 def test_other_columns_are_refused() -> None:
-    with pytest.raises(FederationError, match="other rows of the same columns"):
+    with pytest.raises(FederationError, match="different rows of the same columns"):
         fc.ChowLiuTree().fit(fc.split(table(), 3, by="columns"))
     numbers = {n: {"age": [31.5, 40.5]} for n in "abc"}
     with pytest.raises(FederationError, match="'age' is a real: a Chow–Liu tree is of categories"):
