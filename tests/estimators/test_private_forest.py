@@ -237,7 +237,7 @@ def test_refused(parties: int, settings: dict[str, Any], error: type[Exception],
 
 def test_other_columns_are_refused() -> None:
     """Before anything runs: there is no work to resume."""
-    with pytest.raises(FederationError, match="different rows of the same columns$"):
+    with pytest.raises(FederationError, match=r"different rows of the same columns$"):
         PrivateForest(units=2).fit(fc.split(TABLE, 3, by="columns"))
     numbers = {n: {"age": [31.5, 40.5]} for n in "abc"}
     with pytest.raises(FederationError, match=r"'age' is a real: .* into categories$"):
