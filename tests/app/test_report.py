@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.app.report import Answers, Grid, Heading, Paragraph, Picture, page, write
+from fedcircuits.app.report import Answers, Heading, Paragraph, Picture, TextTable, page, write
 
 VOID = {"meta", "img", "br"}
 HOSTILE = "<script>alert('x')</script> & \"quoted\" </td></table>"
@@ -51,7 +51,7 @@ def everything(text: str) -> str:
             Heading(text),
             Paragraph(text),
             Answers([(text, text)]),
-            Grid((text, text), [(text, text)], text),
+            TextTable((text, text), [(text, text)], text),
             Picture(b"\x89PNG", text),
         ],
     )
@@ -74,7 +74,7 @@ def test_a_page_loads_nothing() -> None:
 
 
 def test_columns_after_the_texts_are_numbers() -> None:
-    shown = page("t", [Grid(("to", "what", "bytes"), [("a", "b", "1")], texts=2)])
+    shown = page("t", [TextTable(("to", "what", "bytes"), [("a", "b", "1")], texts=2)])
     assert shown.count('class="number"') == 2 and '<td class="number">1</td>' in shown
 
 

@@ -213,7 +213,7 @@ def test_samples_of_rows_come_in_their_order(model: fc.Model) -> None:
 
 @pytest.mark.parametrize("n", [0, -3, 2.5, "7", None])
 def test_numbers_of_samples_that_are_none(model: fc.Model, n: object) -> None:
-    with pytest.raises(QueryError, match="n must be a whole number of at least 1, got"):
+    with pytest.raises(QueryError, match="n must be a whole number from 1, got"):
         model.sample(n)  # type: ignore[arg-type]
 
 

@@ -4,6 +4,7 @@ import io
 import itertools
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import networkx as nx
 import numpy as np
@@ -21,11 +22,23 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import random_weights
 from fedcircuits.errors import QueryError
+from fedcircuits.estimators.model import Model
 from fedcircuits.pictures.beliefs import Belief, Beliefs
-from fedcircuits.pictures.drawing import shortened
+from fedcircuits.pictures.drawing import figure_of, shortened
 from fedcircuits.pictures.folding import edges, fold, levels
-from fedcircuits.pictures.marginals import percent
-from fedcircuits.pictures.model import circuit_picture, marginals_picture, picture
+from fedcircuits.pictures.graph import graph_drawing
+from fedcircuits.pictures.marginals import marginals_drawing, percent
+
+
+def circuit_picture(circuit: fc.Circuit, parameters: fc.Parameters | None = None) -> Figure:
+    return figure_of(graph_drawing(circuit, parameters))
+
+
+def marginals_picture(
+    model: Model, given: object = None, columns: Sequence[str] | None = None
+) -> Figure:
+    beliefs = Beliefs(model._distribution, *model._given(given))  # type: ignore[arg-type]
+    return figure_of(marginals_drawing(beliefs, columns))
 
 
 def texts(figure: Figure) -> list[str]:
@@ -321,7 +334,7 @@ def test_columns_can_be_chosen(model: fc.MixtureOfProducts) -> None:
     "given", [None, "age > 60 and smoker", "children = 2", {"job": {"a", "b"}}]
 )
 def test_all_kinds_have_their_panel(mixed: fc.MixtureOfProducts, given: str | None) -> None:
-    figure = picture(mixed, given)
+    figure = mixed.plot(given)
     found = texts(figure)
     assert {"age", "years", "children", "job", "5 others", "smoker"} <= set(found)
     assert any(t.startswith("$x^$") and "\n" not in t for t in found)
@@ -341,15 +354,16 @@ def test_parameters_of_a_tree_are_drawn() -> None:
         **random_weights(circuit, np.random.default_rng(0)),
         **fc.structures.indicator_codes(circuit),
     }
-    figure = picture(fc.CircuitModel(circuit, fc.Parameters(values)), "smoker")
+    figure = fc.CircuitModel(circuit, fc.Parameters(values)).plot("smoker")
     assert touching(figure) == [] and "smoker" in texts(figure)
 
 
 def test_nothing_is_loaded_before_a_picture_is_asked_for() -> None:
     code = (
         "import sys, fedcircuits as fc; assert 'matplotlib' not in sys.modules\n"
-        "from fedcircuits.pictures.model import circuit_picture\n"
-        "circuit_picture(fc.structures.factorised(fc.Schema.real(2)))\n"
+        "from fedcircuits.pictures.drawing import figure_of\n"
+        "from fedcircuits.pictures.graph import graph_drawing\n"
+        "figure_of(graph_drawing(fc.structures.factorised(fc.Schema.real(2))))\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,11 +1,11 @@
-"""Questions of the command line in text, and their answers.
+"""Questions on the command line, and their answers.
 
     P(event)  P(event | evidence)      a probability; P( ) may be left out
-    P(column) P(column | evidence)     all probabilities of a category
+    P(column) P(column | evidence)     the probabilities of all values of a category
     E(column) E(column | evidence)     mean and variance of a number or boolean
 
-Events and evidence are read by circuits/grammar.py. A column of its own name wins: with a column
-``E (kPa)``, ``E (kPa) > 2`` is an event.
+Events and evidence are read by circuits/questions/events.py. The name of a column wins: if there is
+a column ``E (kPa)``, then ``E (kPa) > 2`` is an event.
 """
 
 from __future__ import annotations
@@ -15,13 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from fedcircuits.app.screen import one_line
-from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.circuits.questions.events import Evidence, parse_evidence, parse_question
-from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
 from fedcircuits.circuits.questions.scanner import Scanner
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.model import CircuitModel
@@ -67,34 +62,16 @@ def answered(model: CircuitModel, question: str) -> Answer:
 
 
 def _found(model: CircuitModel, text: str) -> tuple[Form, Values]:
-    schema, ask = model.schema_, Distribution(model.circuit_, model.parameters_)
-    column = _column(text, schema)
+    column = _column(text, model.schema_)
     if column is None:
-        event, evidence = parse_question(text, schema)
-        x, known, base = _known(ask, evidence)
-        joint = float(ask.log_probability(x, conjunction(event, known))[0])
-        return "probability", {"probability": float(np.exp(min(joint - base, 0.0)))}
+        probability = model.probability(*parse_question(text, model.schema_))
+        return "probability", {"probability": float(probability)}
     variable, expected, evidence = column
-    x, known, _ = _known(ask, evidence)
     if expected:
-        mean, variance = ask.moments(x, variable.name, known)
-        return "expectation", {"mean": float(mean[0]), "variance": float(variance[0])}
-    found = ask.posterior(x, variable.name, known)[0].tolist()
-    return "probabilities", dict(zip(map(str, variable.categories), found, strict=True))
-
-
-def _known(ask: Distribution, evidence: Evidence) -> tuple[Array, Event, float]:
-    """A row of what is fixed, the event over the others, and how probable both are."""
-    schema = ask.circuit.schema
-    x = np.full((1, len(schema)), np.nan)
-    for name, value in evidence.values.items():
-        x[0, schema.index(name)] = value
-    base = 0.0
-    if evidence.values or evidence.event is not EVERYTHING:
-        base = float(ask.log_probability(x, evidence.event)[0])
-    if np.isneginf(base):
-        raise QueryError("the evidence has probability zero under the model")
-    return x, evidence.event, base
+        moments = model.expect(variable.name, evidence).loc[variable.name]
+        return "expectation", {str(name): float(value) for name, value in moments.items()}
+    probabilities = model._posterior(variable.name, evidence)[0].tolist()
+    return "probabilities", dict(zip(map(str, variable.categories), probabilities, strict=True))
 
 
 def _column(text: str, schema: Schema) -> tuple[Variable, bool, Evidence] | None:

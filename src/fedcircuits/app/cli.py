@@ -180,7 +180,7 @@ def split(
         if target is not None:
             whole.schema.index(target)
         names = training.names_of(parties)
-        parts = training.Parts(output, row_id or "row_id")
+        parts = training.CsvFolder(output, row_id or "row_id")
         parts.check(whole, names)
         federation = cut(
             whole, names, by=by, skew=training.skew_of(skew), overlap=overlap, target=target,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedcircuits.app.report import Grid
+from fedcircuits.app.report import TextTable
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.ledger import Ledger
 
@@ -17,7 +17,7 @@ def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
     return shown if len(names) <= most else f"{shown} … ({len(names)})"
 
 
-def holdings(federation: Federation) -> Grid:
+def holdings(federation: Federation) -> TextTable:
     """The matrix M, transposed: variables that the same parties hold in one line."""
     few = len(federation) <= MOST_PARTIES
     rows = []
@@ -26,22 +26,22 @@ def holdings(federation: Federation) -> Grid:
         held = marks if few else [f"{len(space.holders)} of {len(federation)}"]
         rows.append((listed(space.variables), *held))
     sizes = [f"{party.name} ({len(party.table):,} rows)" for party in federation]
-    return Grid(("variables", *(sizes if few else ["parties"])), rows)
+    return TextTable(("variables", *(sizes if few else ["parties"])), rows)
 
 
-def by_phase(ledger: Ledger) -> Grid:
+def by_phase(ledger: Ledger) -> TextTable:
     """Messages and bytes of every phase, and of all."""
     totals: dict[str, tuple[int, int]] = {}
     for entry in ledger:
         messages, size = totals.get(entry.phase, (0, 0))
         totals[entry.phase] = (messages + 1, size + entry.bytes)
     rows = [(phase, f"{m:,}", f"{b:,}") for phase, (m, b) in totals.items()]
-    return Grid(
+    return TextTable(
         ("phase", "messages", "bytes"), [*rows, ("all", f"{len(ledger):,}", f"{ledger.bytes:,}")]
     )
 
 
-def revealed(ledger: Ledger) -> Grid:
+def revealed(ledger: Ledger) -> TextTable:
     """What was revealed to whom; the same from or to several parties in one line."""
     found: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
     for _, to, sender, phase, what in ledger.revealed().itertuples():
@@ -51,4 +51,4 @@ def revealed(ledger: Ledger) -> Grid:
         (phase, listed(list(readers)), listed(list(writers)), what)
         for (phase, what), (readers, writers) in found.items()
     ]
-    return Grid(("phase", "to", "from", "what"), rows, texts=4)
+    return TextTable(("phase", "to", "from", "what"), rows, texts=4)

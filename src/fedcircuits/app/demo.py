@@ -138,7 +138,7 @@ def introduction(table: Table, learned: int, tested: int) -> str:
     )
 
 
-def comparison(results: Results, train: Table) -> report.Grid:
+def comparison(results: Results, train: Table) -> report.TextTable:
     rows = []
     for name, found in results.items():
         crossed = [r.bytes for r in found if r.bytes is not None]
@@ -153,7 +153,7 @@ def comparison(results: Results, train: Table) -> report.Grid:
         "a hospital has not all columns), accuracy of the diagnosis, bytes that crossed to learn "
         "it (all rows: the table itself, 8 bytes a number)."
     )
-    return report.Grid(("model", "log-likelihood", "accuracy", "bytes"), rows, caption)
+    return report.TextTable(("model", "log-likelihood", "accuracy", "bytes"), rows, caption)
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -192,7 +192,7 @@ def _area(model: FedPC) -> str:
 
 def page(
     opening: str,
-    grid: report.Grid,
+    grid: report.TextTable,
     models: Mapping[str, FedPC],
     asked: Sequence[tuple[str, str]],
 ) -> list[report.Block]:
@@ -231,5 +231,5 @@ def beliefs(model: FedPC) -> Drawing:
     whole: CircuitModel = model.collect()
     ask = Distribution(whole.circuit_, whole.parameters_)
     known = parse_evidence(EVIDENCE, model.schema_)
-    found = Beliefs(ask, np.full((1, len(model.schema_)), np.nan), known.event)
-    return marginals_drawing([found.of(n) for n in SHOWN], found.words(), len(model.schema_))
+    nothing = np.full((1, len(model.schema_)), np.nan)
+    return marginals_drawing(Beliefs(ask, nothing, known.event), SHOWN)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedcircuits.app import screen
 from fedcircuits.app.crossing import listed
-from fedcircuits.app.report import Grid
+from fedcircuits.app.report import TextTable
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.nodes import Fuse, Leaf
@@ -40,34 +40,34 @@ def inspect(path: Path) -> None:
             screen.say(f"  {name}: {_value(value)}")
 
 
-def variables(schema: Schema) -> Grid:
+def variables(schema: Schema) -> TextTable:
     rows = []
     for v in schema:
         values = listed([str(c) for c in v.categories], MOST_CATEGORIES)
         rows.append((v.name, v.kind, values or v.unit or ""))
-    return Grid(("variable", "kind", "values"), rows, texts=3)
+    return TextTable(("variable", "kind", "values"), rows, texts=3)
 
 
-def nodes(circuit: Circuit, parameters: Parameters) -> Grid:
+def nodes(circuit: Circuit, parameters: Parameters) -> TextTable:
     """How many of which kind, with those of circuits that are leaves."""
     found = _counted(circuit, parameters)
     rows = [(kind, f"{number:,}") for kind, number in found.most_common()]
-    return Grid(("node", "number"), [*rows, ("all", f"{found.total():,}")])
+    return TextTable(("node", "number"), [*rows, ("all", f"{found.total():,}")])
 
 
-def fuses(circuit: Circuit) -> Grid:
+def fuses(circuit: Circuit) -> TextTable:
     """What joins predictions or representations, and how."""
     rows = []
     for node in circuit.nodes:
         if isinstance(node, Fuse):
             sizes = len(node.children), len(circuit.scopes[node.name]), node.units
             rows.append((node.name, node.operation, *(f"{size:,}" for size in sizes)))
-    return Grid(("fuse node", "by", "inputs", "variables", "outputs"), rows, texts=2)
+    return TextTable(("fuse node", "by", "inputs", "variables", "outputs"), rows, texts=2)
 
 
 def encoders(
     path: Path, circuit: Circuit, parameters: Parameters, metadata: files.Metadata
-) -> Grid:
+) -> TextTable:
     """Of a fusion's owners: what they encode by, what it reads, how many numbers it gives."""
     from fedcircuits.estimators.fusion_file import Content
     from fedcircuits.learning.stored import Fields, read_from
@@ -82,7 +82,7 @@ def encoders(
             leaf = circuit[f"{owner}/encoder"].name
             names = sorted(n.removeprefix(f"{owner}/") for n in circuit.scopes[leaf])
             rows.append((owner, encoder.name, listed(names), str(circuit.units[leaf])))
-    return Grid(("owner", "encoder", "reads", "numbers"), rows, texts=3)
+    return TextTable(("owner", "encoder", "reads", "numbers"), rows, texts=3)
 
 
 def _counted(circuit: Circuit, parameters: Parameters) -> Counter[str]:

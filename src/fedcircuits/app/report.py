@@ -52,7 +52,7 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
+class TextTable:
     """A table. Columns after the first ``texts`` are numbers, aligned at the right."""
 
     columns: Sequence[str]
@@ -67,7 +67,7 @@ class Picture:
     caption: str
 
 
-Block = Heading | Paragraph | Answers | Grid | Picture
+Block = Heading | Paragraph | Answers | TextTable | Picture
 
 
 def page(title: str, blocks: Iterable[Block]) -> str:
@@ -117,7 +117,7 @@ def _html(block: Block) -> str:
     return _table(block)
 
 
-def _table(grid: Grid) -> str:
+def _table(grid: TextTable) -> str:
     caption = f"<caption>{escape(grid.caption)}</caption>\n" if grid.caption else ""
     head = _cells("th", grid.columns, grid.texts)
     body = "\n".join(_cells("td", row, grid.texts) for row in grid.rows)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedcircuits.app.report import Grid
+from fedcircuits.app.report import TextTable
 
 
 def plain(text: str) -> str:
@@ -32,7 +32,7 @@ def say(text: str = "") -> None:
     print(plain(text), flush=True)
 
 
-def show(grid: Grid) -> None:
+def show(grid: TextTable) -> None:
     """A table as wide as the terminal; long texts go on in their column."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
     for i, name in enumerate(grid.columns):

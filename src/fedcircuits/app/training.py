@@ -156,7 +156,7 @@ def names_of(text: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class CsvFolder:
     """Tables of a federation as csv files in a folder, their row ids in a column."""
 
     folder: Path
@@ -184,7 +184,7 @@ class Parts:
             report.write(self.path(party.name), frame.to_csv(index=False).encode())
 
 
-def command(parts: Parts, names: Sequence[str], target: str | None) -> str:
+def command(parts: CsvFolder, names: Sequence[str], target: str | None) -> str:
     """What to type next."""
     words = ["fedcircuits", "train", *(str(parts.path(n)) for n in names)]
     words += ["--row-id", parts.row_id]

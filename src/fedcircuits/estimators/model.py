@@ -1,8 +1,9 @@
-"""The face of every fitted model: questions in the user's own values, in scikit-learn's manners.
+"""The API of every fitted model: questions in the user's own values, in the style of scikit-learn.
 
 A model has learned ``circuit_`` and ``parameters_``. X may be a DataFrame, Table or array; NaN, and
 columns that X does not have, are summed out. ``given`` is evidence: text ("age > 40 and sex = f"),
-a mapping ({"age": (40, None), "sex": "f"}), or rows (a DataFrame, Table or array: one answer each).
+a mapping ({"age": (40, None), "sex": "f"}), or rows (a DataFrame, Table or array) with one answer
+for each.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
+from fedcircuits.arguments import Whole
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Rows: TypeAlias = pd.DataFrame | Table | npt.NDArray[np.generic]
-Given: TypeAlias = str | Mapping[str, object] | Rows | None
+Given: TypeAlias = str | Mapping[str, object] | Evidence | Rows | None
 PREDICTORS = ("FeatureFusion", "FedTrees")  # estimators whose files hold predictors
 AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
@@ -58,38 +60,43 @@ class Model(BaseEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ questions
 
-    def probability(self, event: str | Mapping[str, object], given: Given = None) -> float | Array:
+    def probability(
+        self, event: str | Mapping[str, object] | Event, given: Given = None
+    ) -> float | Array:
         """P(event | given): a number, or one for every row that is given.
 
         ``model.probability("age > 40 and income = '>50K'", given="sex = female")``
         """
-        asked = questions.event_of(event, self.schema_)
-        x, known = self._given(given)
-        base = self._distribution.log_probability(x, known)
-        _require_possible(base, "the evidence")
-        joint = self._distribution.log_probability(x, conjunction(asked, known))
-        return self._answer(np.exp(np.minimum(joint - base, 0.0)), given)
+        event = questions.event_of(event, self.schema_)
+        x, known, evidence = self._possible(given)
+        joint = self._distribution.log_probability(x, conjunction(event, known))
+        answers = np.exp(np.minimum(joint - evidence, 0.0))
+        return answers if questions.is_rows(given) else float(answers[0])
 
     def expect(self, columns: str | Sequence[str], given: Given = None) -> pd.DataFrame:
         """Mean and variance of real, count or boolean columns given evidence.
 
-        One line a column; with rows given, one line a row and two columns a variable. The mean of
-        a boolean is the probability of its second value (mostly True).
+        There is one line per column; with rows given, one line per row and two columns per
+        variable. The mean of a boolean is the probability of its second value (mostly True).
         """
         names = [columns] if isinstance(columns, str) else list(columns)
         questions.require_numbers(names, self.schema_)
-        x, known = self._given(given)
-        _require_possible(self._distribution.log_probability(x, known), "the evidence")
-        found = {n: self._distribution.moments(x, n, known) for n in names}
+        x, known, _ = self._possible(given)
+        moments = {n: self._distribution.moments(x, n, known) for n in names}
         if questions.is_rows(given):
             wide = {
-                (n, m): v
-                for n, mv in found.items()
-                for m, v in zip(("mean", "variance"), mv, strict=True)
+                (n, what): values
+                for n, pair in moments.items()
+                for what, values in zip(("mean", "variance"), pair, strict=True)
             }
             return pd.DataFrame(wide, index=questions.index_of(given))
-        lines = {n: [float(m[0]), float(v[0])] for n, (m, v) in found.items()}
+        lines = {n: [float(m[0]), float(v[0])] for n, (m, v) in moments.items()}
         return pd.DataFrame.from_dict(lines, orient="index", columns=["mean", "variance"])
+
+    def _posterior(self, target: str, given: Given) -> Array:
+        """(rows, classes): P(target = class | given)."""
+        x, known, _ = self._possible(given)
+        return self._distribution.posterior(x, target, known)
 
     # ------------------------------------------------------------------ prediction
 
@@ -106,12 +113,12 @@ class Model(BaseEstimator):  # type: ignore[misc]
         name = self._target(target)
         self.classes(name)
         x = self._values(X, ignore=name)
-        found = self._distribution.posterior(x, name)
-        lost = np.asarray(np.isnan(found).any(axis=1))
-        if lost.any():
-            _warn_lost(lost, f"the overall probabilities of {name!r}")
-            found[lost] = self._distribution.posterior(self._nothing(), name)
-        return found
+        probabilities = self._distribution.posterior(x, name)
+        impossible = np.asarray(np.isnan(probabilities).any(axis=1))
+        if impossible.any():
+            _warn_impossible(impossible, f"the overall probabilities of {name!r}")
+            probabilities[impossible] = self._distribution.posterior(self._nothing(), name)
+        return probabilities
 
     def predict(self, X: Rows, target: str | None = None) -> npt.NDArray[np.generic]:
         """The most probable class of every row, or the conditional mean of a real or count.
@@ -123,12 +130,12 @@ class Model(BaseEstimator):  # type: ignore[misc]
         if self.schema_[name].size:
             best = self.predict_proba(X, name).argmax(axis=1)
             return values_of(self.schema_[name], best.astype(np.float64))
-        found = self._distribution.moments(self._values(X, ignore=name), name)[0]
-        lost = np.asarray(np.isnan(found))
-        if lost.any():
-            _warn_lost(lost, f"the overall mean of {name!r}")
-            found[lost] = self._distribution.moments(self._nothing(), name)[0]
-        return found
+        means = self._distribution.moments(self._values(X, ignore=name), name)[0]
+        impossible = np.asarray(np.isnan(means))
+        if impossible.any():
+            _warn_impossible(impossible, f"the overall mean of {name!r}")
+            means[impossible] = self._distribution.moments(self._nothing(), name)[0]
+        return means
 
     def _target(self, target: str | None) -> str:
         name = target if target is not None else getattr(self, "target", None)
@@ -144,9 +151,8 @@ class Model(BaseEstimator):  # type: ignore[misc]
     def sample(
         self, n: int = 1, given: Given = None, random_state: int | None = None
     ) -> pd.DataFrame:
-        """n rows drawn from p(· | given); with rows given, n for each of them, in their order."""
-        if not isinstance(n, int | np.integer) or n < 1:
-            raise QueryError(f"sample: n must be a whole number of at least 1, got {n!r}")
+        """n rows drawn from p(· | given); with rows given, n for each of them in their order."""
+        Whole(1).check("sample: n", n, QueryError)
         x, known = self._given(given)
         rng = np.random.default_rng(random_state)
         drawn = self._distribution.sample(np.repeat(x, n, axis=0), rng, known)
@@ -155,7 +161,7 @@ class Model(BaseEstimator):  # type: ignore[misc]
     def mpe(self, X: AnyRows) -> AnyRows:
         """X with its gaps filled by the most probable explanation, in the form X came in.
 
-        ``explain(X)`` says besides whether it is exact or the max-product bound; a DataFrame says
+        ``explain(X)`` also tells whether it is exact or the max-product bound; a DataFrame tells
         it in ``.attrs["exact"]``.
         """
         return questions.like(X, self.explain(X), self.schema_)
@@ -175,11 +181,21 @@ class Model(BaseEstimator):  # type: ignore[misc]
         return {"estimator": type(self).__name__, "target": getattr(self, "target", None)}
 
     def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
-        """A picture: the circuit by layers, and every variable's distribution, before and after
-        ``given``."""
-        from fedcircuits.pictures import model as pictures
+        """A picture of the circuit, and of single variables before and after ``given``.
 
-        return pictures.picture(self, given, columns)
+        ``columns`` names the variables to show, by default those that ``given`` changes most.
+        """
+        from fedcircuits.pictures.beliefs import Beliefs
+        from fedcircuits.pictures.drawing import beside, figure_of
+        from fedcircuits.pictures.graph import graph_drawing
+        from fedcircuits.pictures.marginals import marginals_drawing
+
+        self._check_fitted()
+        drawing = graph_drawing(self.circuit_, self.parameters_)
+        if self.circuit_.is_density:
+            beliefs = Beliefs(self._distribution, *self._given(given))
+            drawing = beside(drawing, marginals_drawing(beliefs, columns))
+        return figure_of(drawing, title=type(self).__name__)
 
     # ------------------------------------------------------------------ inside
 
@@ -197,12 +213,14 @@ class Model(BaseEstimator):  # type: ignore[misc]
     @property
     def _distribution(self) -> Distribution:
         self._check_fitted()
-        made_of, ready = self.__dict__.get("_ready", ((None, None), None))
-        if made_of[0] is not self.circuit_ or made_of[1] is not self.parameters_:
-            ready = Distribution(self.circuit_, self.parameters_)
-            self.__dict__["_ready"] = ((self.circuit_, self.parameters_), ready)
-        found: Distribution = ready
-        return found
+        ready = self.__dict__.get("_ready")
+        if (
+            not isinstance(ready, Distribution)
+            or ready.circuit is not self.circuit_
+            or ready.parameters is not self.parameters_
+        ):
+            ready = self.__dict__["_ready"] = Distribution(self.circuit_, self.parameters_)
+        return ready
 
     def __getstate__(self) -> dict[str, object]:
         return {k: v for k, v in super().__getstate__().items() if k != "_ready"}
@@ -214,39 +232,48 @@ class Model(BaseEstimator):  # type: ignore[misc]
         """Rows of fixed values, and an event over what they leave open."""
         if questions.is_rows(given):
             return self._values(given), EVERYTHING
-        evidence: Evidence = parse_evidence(given, self.schema_)  # type: ignore[arg-type]
+        evidence = given if isinstance(given, Evidence) else parse_evidence(given, self.schema_)  # type: ignore[arg-type]
         x = self._nothing()
         for name, value in evidence.values.items():
             x[0, self.schema_.index(name)] = value
         return x, evidence.event
 
+    def _possible(self, given: Given) -> tuple[Array, Event, Array]:
+        """The same with its log-probability (rows,); QueryError if that is minus infinity."""
+        x, known = self._given(given)
+        logs = self._distribution.log_probability(x, known)
+        impossible = np.flatnonzero(np.isneginf(logs))
+        if len(impossible):
+            where = "" if len(logs) == 1 else f" in row {impossible[0]}"
+            raise QueryError(f"the evidence{where} has probability zero under the model")
+        return x, known, logs
+
     def _nothing(self) -> Array:
         """A row of which nothing is known."""
         return np.full((1, len(self.schema_)), np.nan)
 
-    @staticmethod
-    def _answer(found: Array, given: Given) -> float | Array:
-        return found if questions.is_rows(given) else float(found[0])
 
-
-def _warn_lost(lost: npt.NDArray[np.bool_], instead: str) -> None:
+def _warn_impossible(rows: npt.NDArray[np.bool_], instead: str) -> None:
     warnings.warn(
-        f"{int(lost.sum())} of {len(lost)} rows have probability zero under the model (the first "
-        f"is row {int(np.flatnonzero(lost)[0])}); they get {instead}",
+        f"{int(rows.sum())} of {len(rows)} rows have probability zero under the model (the first "
+        f"is row {int(np.flatnonzero(rows)[0])}); they get {instead}",
         UserWarning,
         stacklevel=3,
     )
 
 
-def _require_possible(logs: Array, what: str) -> None:
-    impossible = np.flatnonzero(np.isneginf(logs))
-    if len(impossible):
-        where = "" if len(logs) == 1 else f" in row {impossible[0]}"
-        raise QueryError(f"{what}{where} has probability zero under the model")
-
-
 class CircuitModel(Model):
-    """A model from a circuit and parameters that exist already: built by hand, or loaded."""
+    """A model from a circuit and parameters that exist already: built by hand, or loaded.
+
+    Parameters
+    ----------
+    circuit : Circuit
+        The graph.
+    parameters : Parameters
+        The values of its nodes.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless it is told another.
+    """
 
     def __init__(self, circuit: Circuit, parameters: Parameters, target: str | None = None) -> None:
         self.circuit = circuit
@@ -256,14 +283,14 @@ class CircuitModel(Model):
         self.circuit_, self.parameters_ = circuit, parameters
 
     def fit(self, X: object = None, y: object = None) -> Self:
-        """Nothing to learn: here for scikit-learn's sake."""
+        """Learn nothing; here for compatibility with scikit-learn."""
         return self
 
 
 def load(path: str | os.PathLike[str]) -> CircuitModel:
-    """The model of an .fc file, ready to be asked.
+    """The model in an .fc file, ready for questions.
 
-    Predictors are no distributions: FeatureFusion and FedTrees have a ``load`` of their own.
+    FeatureFusion and FedTrees are predictors and no distributions: they have their own ``load``.
     """
     circuit, parameters, metadata = files.read(path)
     if not circuit.is_density:

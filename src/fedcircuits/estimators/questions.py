@@ -1,4 +1,4 @@
-"""Between the user's values and the circuit's numbers: rows, events, answers."""
+"""From the user's values to the circuit's numbers and back: rows, events, answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.questions.distribution import Explanation
-from fedcircuits.circuits.questions.events import parse_event, parse_evidence
+from fedcircuits.circuits.questions.events import Evidence, parse_event, parse_evidence
 from fedcircuits.circuits.questions.regions import Event, conjunction, of_codes
 from fedcircuits.errors import QueryError, TableError
 from fedcircuits.tables.schema import Scalar, Schema
@@ -22,13 +22,13 @@ AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
 def is_rows(given: object) -> bool:
-    """Whether evidence comes as rows, one answer each, and not as text or a mapping."""
+    """Whether evidence comes as rows, with one answer for each, and not as text or a mapping."""
     if isinstance(given, list | tuple | set | int | float):
         raise QueryError(
             "evidence must be text such as 'age > 40', a mapping of names to values, or rows (a "
             f"DataFrame, Table or array), got {type(given).__name__}"
         )
-    return given is not None and not isinstance(given, str | Mapping)
+    return given is not None and not isinstance(given, str | Mapping | Evidence)
 
 
 def index_of(given: object) -> pd.Index | None:
@@ -111,25 +111,27 @@ def _refuse_misspelt(names: list[str], schema: Schema, ignore: str | None) -> No
             )
 
 
-def event_of(event: str | Mapping[str, object], schema: Schema) -> Event:
+def event_of(event: str | Mapping[str, object] | Event, schema: Schema) -> Event:
     """An event from text, or from a mapping of names to values, (low, high) or sets."""
     if isinstance(event, str):
         return parse_event(event, schema)
+    if isinstance(event, tuple):
+        return event  # which was parsed already
     if not isinstance(event, Mapping):
         raise QueryError(
             "an event must be text such as 'age > 40' or a mapping of names to values, got "
             f"{type(event).__name__}"
         )
     known = parse_evidence(event, schema)
-    asked = known.event
+    parsed = known.event
     for name, value in known.values.items():
         if not schema[name].discrete:
             raise QueryError(
                 f"{name!r} is real: an exact value has probability zero; "
                 f"ask for an interval, such as {{{name!r}: ({value - 0.5:g}, {value + 0.5:g})}}"
             )
-        asked = conjunction(asked, ({name: of_codes([int(value)])},))
-    return asked
+        parsed = conjunction(parsed, ({name: of_codes([int(value)])},))
+    return parsed
 
 
 def classes(target: str, schema: Schema) -> tuple[Scalar, ...]:

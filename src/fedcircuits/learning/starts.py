@@ -126,7 +126,7 @@ def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> 
 
     Centres of wide tables come from a part of the rows.
     """
-    features = _Features.of(x, schema)
+    features = _Standardised.of(x, schema)
     block = max(MOST_CELLS // len(features.layout), 100 * units)
     part = x if len(x) <= block else x[rng.choice(len(x), block, replace=False)]
     seen = features(part)
@@ -146,7 +146,7 @@ def _softened(labels: Labels, units: int, rng: np.random.Generator) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class _Features:
+class _Standardised:
     """Columns as k-means sees them; categories that are many numbers, as grey levels, as such."""
 
     layout: FeatureLayout
@@ -154,7 +154,7 @@ class _Features:
     deviation: Array  # (features,) 1 of indicators
 
     @classmethod
-    def of(cls, x: Array, schema: Schema) -> _Features:
+    def of(cls, x: Array, schema: Schema) -> _Standardised:
         layout = FeatureLayout.of(schema, lambda v: not _is_numeric(v))
         seen = [c[~np.isnan(c)] for c in x.T]
         mean = np.array([c.mean() if len(c) else 0.0 for c in seen])[layout.columns]

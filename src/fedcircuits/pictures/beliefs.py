@@ -1,11 +1,11 @@
-"""What a model believes of single variables, before and after evidence: the numbers of a picture.
+"""What a model believes about single variables, before and after evidence, for pictures.
 
 real               densities p(v) and p(v, evidence) / p(evidence) on a grid
 count              probabilities of the values that have nearly all the mass
 category, boolean  probabilities of all values
 
-All are exact. Only where to look is found by drawing rows: the range of a grid, and which variables
-change most (total variation of their binned draws, before and after).
+All of these are exact. Only where to look is found by drawing rows: the range of a grid, and which
+variables change most (by the total variation of their binned draws, before and after).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedcircuits.tables.schema import Schema, Variable
 
 DRAWS, POINTS, BINS = 1000, 160, 12
 MOST_COUNTS = 40  # values of a count that are looked at one by one
+MOST_SHOWN = 16  # variables, where the user names none
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class Beliefs:
     """Asks a distribution about one variable at a time, given x (1, variables) and an event."""
 
     def __init__(self, distribution: Distribution, x: Array, event: Event) -> None:
+        if len(x) != 1:
+            raise QueryError(
+                f"a picture shows one case: expected one row of evidence, got {len(x)}"
+            )
         self.ask, self.x, self.event = distribution, x, event
         self.schema: Schema = distribution.circuit.schema
         self.nothing = np.full_like(x, np.nan)
@@ -66,6 +71,14 @@ class Beliefs:
             if not np.isnan(value)
         ]
         return " and ".join([*fixed, *filter(None, [event])])
+
+    def shown(self, columns: Sequence[str] | None = None) -> list[Belief]:
+        """Of the columns, each once, or of the variables that the evidence changes most."""
+        if columns is None:
+            return [self.of(name) for name in self.most_changed(MOST_SHOWN)]
+        if not columns:
+            raise QueryError("columns: name at least one variable, or leave it out")
+        return [self.of(name) for name in dict.fromkeys(columns)]
 
     def most_changed(self, most: int) -> list[str]:
         """What is known first, then the variables whose distribution changes most."""
@@ -120,18 +133,3 @@ class Beliefs:
         cuts = {e for box in self.event for i in box.get(name, ()) for e in i if low < e < high}
         at = np.array(sorted(cuts))
         return np.concatenate([np.nextafter(at, -np.inf), np.nextafter(at, np.inf)])
-
-
-def one_row(x: Array) -> Array:
-    if len(x) != 1:
-        raise QueryError(f"a picture shows one case: expected one row of evidence, got {len(x)}")
-    return x
-
-
-def checked(columns: Sequence[str], schema: Schema) -> list[str]:
-    """Names of the schema, each once."""
-    if not columns:
-        raise QueryError("columns: name at least one variable, or leave it out")
-    for name in columns:
-        schema.index(name)
-    return list(dict.fromkeys(columns))

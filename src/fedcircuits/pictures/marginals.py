@@ -7,6 +7,7 @@ that the evidence speaks of come first and are marked; a value it fixes is a lin
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from fedcircuits.pictures.beliefs import MOST_COUNTS, Belief
+from fedcircuits.pictures.beliefs import MOST_COUNTS, Belief, Beliefs
 from fedcircuits.pictures.drawing import (
     AFTER,
     BEFORE,
@@ -36,20 +37,21 @@ PLOT = TALL - TITLE - AXIS
 MOST_BARS, MOST_PAIRS = 6, 3  # categories; those where both bars have their percentage
 
 
-def marginals_drawing(beliefs: list[Belief], words: str, of: int) -> Drawing:
-    """``words`` is the evidence, ``of`` the number of all variables."""
-    columns = min(4, max(1, math.ceil(math.sqrt(len(beliefs)))))
-    rows = math.ceil(len(beliefs) / columns)
+def marginals_drawing(model: Beliefs, columns: Sequence[str] | None = None) -> Drawing:
+    """Panels for ``columns``, or for the variables that the evidence changes most."""
+    beliefs, words, of = model.shown(columns), model.words(), len(model.schema)
+    across = min(4, max(1, math.ceil(math.sqrt(len(beliefs)))))
+    rows = math.ceil(len(beliefs) / across)
     foot = AXIS + (UNIT if any(b.variable.unit for b in beliefs) else 0.0)
     step = TITLE + PLOT + foot + GAP
-    width = max(columns * (WIDE + GAP) - GAP, 4.2)
+    width = max(across * (WIDE + GAP) - GAP, 4.2)
     height = HEAD + rows * step - GAP
 
     def paint(figure: Figure, left: float, bottom: float) -> None:
         _paint_head(sheet(figure, left, bottom + height - HEAD, width, HEAD), words, beliefs, of)
         for i, belief in enumerate(beliefs):
-            x = left + (i % columns) * (WIDE + GAP)
-            y = bottom + height - HEAD - (i // columns) * step - TITLE - PLOT
+            x = left + (i % across) * (WIDE + GAP)
+            y = bottom + height - HEAD - (i // across) * step - TITLE - PLOT
             _paint_panel(figure, x, y, belief)
 
     return Drawing(width, height, paint)

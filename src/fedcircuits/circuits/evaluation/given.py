@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
-from fedcircuits.circuits.evaluation.step import BatchState, Choice, Frames, Step
+from fedcircuits.circuits.evaluation.step import BatchState, Descent, Frames, Step
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -42,7 +42,7 @@ class GivenStep(Step[None, None]):
     def downward(self, p: None, state: BatchState, gradient: Tensor) -> None:
         return None
 
-    def choose(self, p: None, state: BatchState, choice: Choice) -> None:
+    def choose(self, p: None, state: BatchState, choice: Descent) -> None:
         return None
 
 

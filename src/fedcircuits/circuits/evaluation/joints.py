@@ -13,7 +13,7 @@ from fedcircuits.circuits.evaluation.layout import Layout, Slot
 from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
 from fedcircuits.circuits.evaluation.step import (
     BatchState,
-    Choice,
+    Descent,
     Frames,
     Functional,
     Regions,
@@ -101,7 +101,7 @@ class JointStep(Step[JointValues, JointCounts]):
         dtype = next(iter(p.tensors.values())).dtype
         return _values(rule.maximise(sums, p.arrays), dtype)
 
-    def choose(self, p: JointValues, state: BatchState, choice: Choice) -> None:
+    def choose(self, p: JointValues, state: BatchState, choice: Descent) -> None:
         unit = choice.chosen[self.number][0].long().numpy()
         rows = np.flatnonzero(unit >= 0)
         if len(rows):

@@ -20,7 +20,7 @@ from fedcircuits.circuits.evaluation.rows import chunks
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
     BatchState,
-    Choice,
+    Descent,
     Frames,
     Functional,
     Regions,
@@ -80,7 +80,7 @@ class LeafStep(Step[LeafValues, LeafCounts]):
         shift = None if found is None else torch.from_numpy(found).to(p.constants.dtype)
         return replace(p, shift=shift, regions=regions)
 
-    def choose(self, p: LeafValues, state: BatchState, choice: Choice) -> None:
+    def choose(self, p: LeafValues, state: BatchState, choice: Descent) -> None:
         chosen = choice.chosen[self.numbers]
         self.pairs.complete(p.parts, chosen, choice.out, p.regions, choice.rng)
 

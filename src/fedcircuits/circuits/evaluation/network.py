@@ -14,7 +14,7 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed, finite
 from fedcircuits.circuits.evaluation.statistics import Inputs
-from fedcircuits.circuits.evaluation.step import BatchState, Choice
+from fedcircuits.circuits.evaluation.step import BatchState, Descent
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -74,7 +74,7 @@ class UpperCircuit:
             slots = len(self.program.layout.number) + 1
             picked = torch.full((slots, part.shape[1]), -1, dtype=torch.int32)
             picked[self.program.layout.number[self.circuit.root.name]] = 0
-            choice = Choice(picked, np.empty((part.shape[1], 0)), rng)
+            choice = Descent(picked, np.empty((part.shape[1], 0)), rng)
             for step, own in zip(
                 reversed(self.program.steps), reversed(packed.values), strict=True
             ):

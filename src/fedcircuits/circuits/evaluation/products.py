@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.rows import ValueRows
-from fedcircuits.circuits.evaluation.step import BatchState, Choice, Frames, Step
+from fedcircuits.circuits.evaluation.step import BatchState, Descent, Frames, Step
 from fedcircuits.circuits.graph.family import Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
 
@@ -55,7 +55,7 @@ class ProductStep(_ProductStep):
         own = self.own(gradient)
         self.rows.add(gradient, own.expand(self.arity, *own.shape))
 
-    def choose(self, p: None, state: BatchState, choice: Choice) -> None:
+    def choose(self, p: None, state: BatchState, choice: Descent) -> None:
         fold, column, unit = choice.active(self.numbers)
         for i in range(self.arity):
             choice.set(self.children[fold, i], column, unit)
@@ -98,7 +98,7 @@ class OuterStep(_ProductStep):
         self.left.add(gradient, own.sum(2))
         self.right.add(gradient, own.sum(1))
 
-    def choose(self, p: None, state: BatchState, choice: Choice) -> None:
+    def choose(self, p: None, state: BatchState, choice: Descent) -> None:
         fold, column, unit = choice.active(self.numbers)
         choice.set(self.children[fold, 0], column, unit // self.sides[1])
         choice.set(self.children[fold, 1], column, unit % self.sides[1])

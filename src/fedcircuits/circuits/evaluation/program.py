@@ -31,7 +31,7 @@ from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
     BatchState,
-    Choice,
+    Descent,
     Frames,
     Functional,
     Regions,
@@ -319,7 +319,7 @@ class CircuitProgram:
             state = self.upward(self.read(rows, packed), packed, arithmetic)
             chosen = torch.full((len(self.layout.number) + 1, len(rows)), -1, dtype=torch.int32)
             chosen[self.layout.number[self.circuit.root.name]] = 0
-            choice = Choice(chosen, rows.double().numpy().copy(), rng)
+            choice = Descent(chosen, rows.double().numpy().copy(), rng)
             for step, own in zip(reversed(self.steps), reversed(packed.values), strict=True):
                 step.choose(own, state, choice)
             filled.append(choice.out)

@@ -38,7 +38,7 @@ class BatchState:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Descent:
     """One batch on its way down: the unit of every slot that a row reaches, and the row itself."""
 
     chosen: Tensor  # (slots, batch), −1 is none
@@ -98,7 +98,7 @@ class Step(ABC, Generic[P, D]):
         return p
 
     @abstractmethod
-    def choose(self, p: P, state: BatchState, choice: Choice) -> None: ...
+    def choose(self, p: P, state: BatchState, choice: Descent) -> None: ...
 
     def average(
         self, p: P, state: BatchState, gradient: Tensor, variable: int, functional: Functional

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation.arithmetic import tiny
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
 from fedcircuits.circuits.evaluation.rows import ValueRows, chunks
-from fedcircuits.circuits.evaluation.step import BatchState, Choice, Frames, Rules, Step
+from fedcircuits.circuits.evaluation.step import BatchState, Descent, Frames, Rules, Step
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, log_of
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 
@@ -138,7 +138,7 @@ class SumStep(_SumStep):
     def add_shares(self, gradient: Tensor, a: int, b: int, share: Tensor) -> None:
         self.rows.part(a * self.inputs, b * self.inputs).add(gradient, share)
 
-    def choose(self, p: Tensor, state: BatchState, choice: Choice) -> None:
+    def choose(self, p: Tensor, state: BatchState, choice: Descent) -> None:
         fold, column, unit = choice.active(self.numbers)
         if len(fold):
             below = state.values[self.rows.index.view(self.folds, -1)[fold], column[:, None]]
@@ -210,7 +210,7 @@ class OuterSumStep(_SumStep):
         self.left.part(a * n, b * n).add(gradient, pairs.sum(3))
         self.right.part(a * m, b * m).add(gradient, pairs.sum(2))
 
-    def choose(self, p: Tensor, state: BatchState, choice: Choice) -> None:
+    def choose(self, p: Tensor, state: BatchState, choice: Descent) -> None:
         fold, column, unit = choice.active(self.numbers)
         if len(fold) == 0:
             return
