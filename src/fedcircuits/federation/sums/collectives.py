@@ -34,6 +34,7 @@ Traffic: TypeAlias = Literal["float64", "float32"]
 Floats: TypeAlias = npt.NDArray[np.floating]
 Then: TypeAlias = Callable[[Array], Array]
 Check: TypeAlias = Callable[[Array], str]  # what is wrong with an array, "" if nothing
+LARGEST = 1e300  # of an addend: sums of many, and times weights, are still numbers
 
 
 class Addend(Message, frozen=True):
@@ -173,12 +174,15 @@ class HubSum:
         return [m for m in self.members if m != self.hub]
 
 
-def addend(sender: str, shape: tuple[int, ...], tag: str) -> Flow[Array]:
-    """The sender's numbers as float64."""
+def addend(sender: str, shape: tuple[int, ...], tag: str, finite: bool = False) -> Flow[Array]:
+    """The sender's numbers as float64; only minus infinity may be among them, as a logarithm."""
     values = (yield from receive(sender, Addend, tag)).values
     require_shape(values, shape, sender, tag, "values")
-    require(not np.isnan(values).any(), sender, tag, "values", "expected numbers, some are NaN")
-    return settled(values)
+    numbers = settled(values)
+    fits = (numbers <= LARGEST) & (np.isfinite(numbers) if finite else True)
+    problem = f"expected numbers up to {LARGEST:g}, some are larger, infinite or NaN"
+    require(bool(np.all(fits)), sender, tag, "values", problem)
+    return numbers
 
 
 def result_from(

@@ -121,7 +121,7 @@ class GossipSum:
         yield from broadcast([n for n, _ in self.weights], Addend(sent), tag, reveals)
         known += sent
         for neighbour, share in self.weights:
-            values = yield from addend(neighbour, x.shape, tag)
+            values = yield from addend(neighbour, x.shape, tag, finite=True)
             np.multiply(values, share, out=scratch)
             heard += scratch
 

@@ -35,7 +35,6 @@ from fedcircuits.federation.messages import (
     RealMatrix,
     blaming,
     require,
-    require_shape,
 )
 from fedcircuits.federation.sums.collectives import Collective
 from fedcircuits.federation.sums.topology import Neighbourhood
@@ -288,7 +287,9 @@ def _columns_of(sender: str, total: int, known: Sequence[str]) -> Flow[tuple[Tab
     rising = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < total).all())
     problem = f"expected different places below {total} in rising order"
     require(rising, sender, HubColumns, "at", problem)
-    require_shape(columns.values, (len(at), len(schema)), sender, HubColumns, "values")
+    fits = columns.values.shape == (len(at), len(schema))
+    problem = f"expected {len(at)} rows of the {len(schema)} columns that {HubSchema.tag!r} names"
+    require(fits, sender, HubColumns, "values", problem)
     with blaming(sender, HubColumns, "values"):
         return Table(schema, np.asarray(columns.values, np.float64)), at
 
