@@ -14,6 +14,7 @@ from fedcircuits.federation.wire import Json
 from fedcircuits.methods.fedpc.divisions import Division, by_rows_held, numbered
 from fedcircuits.methods.fedpc.exchange import Piece
 from fedcircuits.methods.meeting.hello import Told
+from fedcircuits.methods.refinement.training import Way
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
@@ -97,7 +98,7 @@ def divided(
 
 def way_of_em(
     split: Split, plan: Plan, shared: Labels | None, allowed: bool
-) -> tuple[str, tuple[str, ...]]:
+) -> tuple[Way | Literal[""], tuple[str, ...]]:
     """EM across parties on their own "rows", or on ``shared`` ones by the "network" or by secret
     "sums", or not at all; and why not, where it was asked for."""
     if not plan.refine and (split.horizontal or plan.weights != "em"):

@@ -19,9 +19,9 @@ Roles: clients hold tables, a coordinator holds none.
              in the order of tokens, or with secret sums shares of them (cooccurrence.py); with
              refine whether what it has learned may leave it.
     graph    coordinator → client: which of its leaves are used. The graph stays.
-    em       with refine or weights="em": on shared rows (network_em.py, with secret sums
-             summed_em.py), or, where parties hold other rows of the same columns and allow their
-             circuits to leave them, on all rows (row_em.py).
+    em       with refine or weights="em": on shared rows, or, where parties hold different rows of
+             the same columns and allow their circuits to leave them, on all rows
+             (methods/refinement/training.py).
 
 The coordinator learns how many rows fall into which combination of clusters, and not which rows;
 what circuits have learned stays with their parties. Clients learn who takes part, which of their
@@ -31,7 +31,7 @@ client could try out row ids. Weights of the root:
 
     cooccurrence   how often clusters of different parties meet in a row (assembly.py)
     sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids
-    em             co-occurrence, then EM on them by the likelihoods of shared rows (network_em.py)
+    em             co-occurrence, then EM on them by the likelihoods of shared rows
 
 A lost party ends the run; what others have computed is kept. Where the others hold all variables,
 the run may be repeated without it.
@@ -43,7 +43,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 import numpy as np
 from sklearn.base import clone
@@ -74,12 +74,11 @@ from fedcircuits.methods.fedpc.planning import (
     work_of,
 )
 from fedcircuits.methods.meeting import hello as agreement
-from fedcircuits.methods.refinement import network_em, row_em, summed_em
-from fedcircuits.methods.refinement.stopping import Refined, holding
+from fedcircuits.methods.refinement import training as refinement
+from fedcircuits.methods.refinement.roles import EMSettings
+from fedcircuits.methods.refinement.training import Refined, Way
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
-
-LOTS = 2**31  # beyond the numbers of leaves, whose seeds are drawn alike
 
 
 class Learner(Protocol):
@@ -146,32 +145,14 @@ def client(
     values = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
     view = View(party.name, table.schema, leaves, values, party.allow_collect)
     if graph["em"]:
-        return (yield from _refined(graph["em"], view, table, order, task.members, plan, stamp))
+        how = _refining(plan)
+        parts = (view, table, order, task.members, how, stamp)
+        return (yield from refinement.client(graph["em"], *parts))
     return view
 
 
-def _refined(
-    way: str,
-    view: View,
-    table: Table,
-    order: Labels | None,
-    members: tuple[str, ...],
-    plan: Plan,
-    stamp: str,
-) -> Flow[View]:
-    """EM, with lots of this client's rows by which some may be held back."""
-    me = zlib.crc32(view.me.encode())
-    lots = np.random.default_rng([plan.seed, me, LOTS]).random(len(table))
-    ways, share = (members, plan.summation, plan.refine), plan.validation if plan.refine else 0.0
-    if way == "rows":
-        return (yield from row_em.client(view, table, *ways, stamp, lots))
-    if order is None:
-        order = np.arange(len(table))
-    listed, lots = table.rows(order), lots[order]
-    if way == "sums":
-        return (yield from summed_em.client(view, listed, table, *ways, stamp, share, lots))
-    drawing = lots if view.me == members[0] else None
-    return (yield from network_em.client(view, listed, table, stamp, share, drawing))
+def _refining(plan: Plan) -> EMSettings:
+    return EMSettings(plan.refine, plan.validation, plan.summation, plan.seed)
 
 
 def _stamp(task: _Task, settings: str, classes: Array | None) -> str:
@@ -309,7 +290,12 @@ def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
 
 
 def _placed(
-    made: Assembled, members: Sequence[str], shared: Labels | None, em: str, plan: Plan, rows: int
+    made: Assembled,
+    members: Sequence[str],
+    shared: Labels | None,
+    em: Way | Literal[""],
+    plan: Plan,
+    rows: int,
 ) -> Flow[Refined]:
     """Everybody hears which of its leaves are used; then EM, if there is any, on ``rows`` of all
     parties together or on ``shared`` ones."""
@@ -318,15 +304,9 @@ def _placed(
         told: Json = {"used": cast(Json, used), "em": em}
         yield from send_payload(party, "graph/leaves", told, "which of its clusters are used")
     whole = Joint(made.circuit, made.placement, made.parameters)
-    if em == "rows":
-        ways = (members, plan.summation, plan.refine, holding(rows, plan.validation))
-        return (yield from row_em.coordinator(whole, *ways))
-    if em in ("network", "sums") and shared is not None:
-        positions = {p: shared[:, i] for i, p in enumerate(members)}
-        if em == "sums":
-            return (yield from summed_em.coordinator(whole, positions))
-        rounds = (plan.refine, plan.validation)
-        return (yield from network_em.coordinator(whole, positions, *rounds))
+    if em:
+        parts = (whole, members, _refining(plan), rows, shared)
+        return (yield from refinement.coordinator(em, *parts))
     return Refined(whole)
 
 

@@ -1,0 +1,68 @@
+"""When learning stops: by rows that it does not learn from.
+
+A share of the rows is held back and scored before the first round and after every round. Learning
+ends when ``patience`` rounds have brought nothing better by more than ``tolerance``, and keeps the
+parameters that were best on these rows, those it began with among them. Of fewer than ``FEW`` rows
+none are held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedcircuits.circuits.graph.family import Array
+
+FEW = 50
+IMPOSSIBLE = -1e6  # what a row without any likelihood counts: fewer of them are better
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStopping:
+    """The rule, for scores of the rows held back of which more is better.
+
+    >>> rule, scores = EarlyStopping(patience=2), [-3.0, -2.0, -2.5, -2.1]
+    >>> rule.best(scores), rule.ends(scores), rule.ends(scores[:3])
+    (1, True, False)
+    """
+
+    patience: int
+    tolerance: float = 0.0
+
+    def best(self, scores: Sequence[float]) -> int:
+        """The first round with the best score."""
+        return int(np.argmax(scores))
+
+    def ends(self, scores: Sequence[float]) -> bool:
+        """Whether the last ``patience`` scores gain no more than the tolerance on those before."""
+        recent, before = scores[-self.patience :], scores[: -self.patience]
+        return bool(before) and max(recent) <= max(before) + self.tolerance
+
+
+def held_share(rows: int, share: float) -> float:
+    """The share that is held back of so many rows."""
+    return share if rows >= FEW and round(share * rows) >= 1 else 0.0
+
+
+def held_back(lots: Array, share: float) -> Mask:
+    """Which rows are held back: those with the smallest lots, a share of them and never all."""
+    number = min(round(held_share(len(lots), share) * len(lots)), len(lots) - 1)
+    held = np.zeros(len(lots), np.bool_)
+    held[np.argsort(lots)[: max(number, 0)]] = True
+    return held
+
+
+def mean_likelihood(possible: float, impossible: float, rows: float) -> float:
+    """By the sum of log-likelihoods of rows that are possible, and how many rows are not."""
+    return float((possible + impossible * IMPOSSIBLE) / rows)
+
+
+def mean_of_rows(logs: Array) -> float:
+    """The same, of the log-likelihoods of all rows."""
+    possible = np.isfinite(logs)
+    return mean_likelihood(logs[possible].sum(), (~possible).sum(), len(logs))

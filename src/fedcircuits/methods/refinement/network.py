@@ -1,0 +1,216 @@
+"""The E-step through the network: parties hold different columns of the same rows (earlier version
+of federated circuits, algorithms 2 and 3). The coordinator hears the log-likelihoods of all leaves,
+and sends every party the posteriors of its leaves. Without rows held back, rounds over the weights
+alone follow until they settle; they cost no messages."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Generic
+
+import numpy as np
+
+from fedcircuits.circuits.evaluation.network import UpperCircuit
+from fedcircuits.circuits.evaluation.program import Packed
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
+from fedcircuits.federation.messages import (
+    Booleans,
+    Count,
+    FiniteMatrix,
+    IntegerVector,
+    Message,
+    RealMatrix,
+    require,
+    require_shape,
+)
+from fedcircuits.federation.placement import Joint
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.leaf_em import EMLeaf, Moments
+from fedcircuits.learning.stopping import Mask, held_back, held_share, mean_of_rows
+from fedcircuits.methods.refinement.roles import A, EMSite, Role, require_likelihoods
+
+SETTLED = 1e-4  # nats per row: what a round over the weights alone gains at least
+ROUNDING = 1e-6
+Positions = Mapping[str, Labels]  # of the shared rows in every party's list, (rows,) each
+
+
+class SharedRows(Message, frozen=True):
+    """Coordinator → client: positions of shared rows in the list of tokens that it has sent."""
+
+    tag: ClassVar[str] = "em/rows"
+    reveals: ClassVar[str] = "which of its rows all parties hold"
+
+    rows: IntegerVector
+
+
+class HeldRows(Message, frozen=True):
+    """First client → coordinator: which of the shared rows are held back."""
+
+    tag: ClassVar[str] = "em/held"
+    reveals: ClassVar[str] = "which of the shared rows are held back to stop by"
+
+    held: Booleans
+
+
+class LeafLogValues(Message, frozen=True):
+    """Client → coordinator: log-likelihoods of rows under its leaves."""
+
+    tag: ClassVar[str] = "em/values"
+    reveals: ClassVar[str] = "how likely each of its clusters finds rows that it cannot name"
+
+    values: RealMatrix  # (leaves, rows)
+
+
+class LeafPosteriors(Message, frozen=True):
+    """Coordinator → client: posteriors of its leaves, or at the end the round whose leaves stay."""
+
+    tag: ClassVar[str] = "em/posterior"
+    reveals: ClassVar[str] = "how probable each of its clusters is for the shared rows"
+
+    posteriors: FiniteMatrix | None = None  # (leaves, rows)
+    stays: Count | None = None
+
+
+# ---------------------------------------------------------------------- clients
+
+
+class SharedRowsClient(Role[A], Generic[A]):
+    """A client's leaves on the shared rows; ``places``: of these in its list."""
+
+    def __init__(self, site: EMSite, places: Labels, above: A) -> None:
+        shared, moments, step = site.listed.rows(places), Moments.of(site.table), site.settings.step
+        learned = site.view.parameters.circuits
+        names = [leaf.name for leaf in site.view.leaves]
+        leaves = {n: EMLeaf(learned[n], shared, moments, site.table, step) for n in names}
+        super().__init__(leaves, above)
+        self.rows = len(shared)
+        # work is kept for the same leaves, rows and posteriors only
+        self.mark = zlib.crc32(shared.values.tobytes(), zlib.crc32(site.stamp.encode()))
+
+
+class NetworkClient(SharedRowsClient[None]):
+    """It sends log-likelihoods, and hears posteriors or the end."""
+
+    def expect(self, t: int, last: bool) -> Flow[float | None]:
+        step = f"evaluating shared rows, round {t} ({self.mark:08x})"
+        values = yield from compute(step, self._log_values)
+        yield from send(COORDINATOR, LeafLogValues(values), f"{LeafLogValues.tag}/{t}")
+        return None
+
+    def _log_values(self) -> Array:
+        lines = [leaf.log_values() for leaf in self.leaves.values()]
+        return np.stack(lines) if lines else np.zeros((0, self.rows))
+
+    def agree(self, rounds: range, best: int, ends: bool) -> Flow[tuple[int, bool]]:
+        blamed = COORDINATOR, f"{LeafPosteriors.tag}/{rounds[-1]}"
+        answer = yield from receive(COORDINATOR, LeafPosteriors, blamed[1])
+        if answer.posteriors is None or ends:
+            stays = -1 if answer.stays is None else answer.stays
+            problem = f"expected a round from {rounds[0]} to {rounds[-1]}, whose leaves stay"
+            require(stays in rounds, *blamed, "stays", problem)
+            return stays, True
+        self.posteriors = answer.posteriors.astype(np.float64)
+        require_shape(self.posteriors, (len(self.leaves), self.rows), *blamed, "posteriors")
+        sound = ((self.posteriors >= -ROUNDING) & (self.posteriors <= 1 + ROUNDING)).all()
+        require(bool(sound), *blamed, "posteriors", "expected probabilities from 0 to 1")
+        self.mark = zlib.crc32(self.posteriors.tobytes(), self.mark)
+        return best, False
+
+    def maximise(self) -> None:
+        for leaf, posterior in zip(self.leaves.values(), self.posteriors, strict=True):
+            leaf.maximise(leaf.counts(posterior))
+
+
+def client(site: EMSite) -> Flow[NetworkClient]:
+    places = yield from places_of(site)
+    if site.first and held_share(len(places), site.settings.share):
+        held = held_back(site.lots[places], site.settings.share)
+        yield from send(COORDINATOR, HeldRows(held))
+    return NetworkClient(site, places, None)
+
+
+def places_of(site: EMSite) -> Flow[Labels]:
+    """Where the shared rows are in the client's list."""
+    rows = (yield from receive(COORDINATOR, SharedRows)).rows
+    sound = len(rows) > 0 and len(np.unique(rows)) == len(rows)
+    sound = sound and bool(rows.min() >= 0 and rows.max() < len(site.listed))
+    problem = f"expected different places in a list of {len(site.listed)} rows"
+    require(sound, COORDINATOR, SharedRows, "rows", problem)
+    return rows.astype(np.int64)
+
+
+# ---------------------------------------------------------------------- the coordinator
+
+
+class NetworkCoordinator(Role[Packed]):
+    """It evaluates the graph above the leaves on what these say of the shared rows."""
+
+    def __init__(self, joint: Joint, positions: Positions, held: Mask) -> None:
+        self.network, self.held = UpperCircuit(joint.circuit), held
+        super().__init__({}, self.network.pack(joint.parameters))
+        leaves = list(joint.circuit.leaves())
+        self.columns = np.array([[len(leaf.scope)] for leaf in leaves])
+        holders = [joint.placement[leaf.name] for leaf in leaves]
+        self.place = {p: [i for i, h in enumerate(holders) if h == p] for p in positions}
+
+    def expect(self, t: int, last: bool) -> Flow[float | None]:
+        tag = f"{LeafLogValues.tag}/{t}"
+        answers = yield from gather(list(self.place), LeafLogValues, tag)
+        self.given = np.empty((len(self.columns), len(self.held)))
+        for party, place in self.place.items():
+            values = answers[party].values
+            require_shape(values, (len(place), len(self.held)), party, tag, "values")
+            require_likelihoods(values, self.columns[place], party, tag, "values")
+            self.given[place] = values
+        if not self.held.any():
+            return None
+        return mean_of_rows(self.network.log_values(self.given[:, self.held], self.above))
+
+    def agree(self, rounds: range, best: int, ends: bool) -> Flow[tuple[int, bool]]:
+        tag = f"{LeafPosteriors.tag}/{rounds[-1]}"
+        if ends:
+            about = "after which round EM has its leaves"
+            yield from broadcast(list(self.place), LeafPosteriors(stays=best), tag, about)
+            return best, ends
+        weight = (~self.held).astype(np.float64)
+        posteriors, self.counts = self.network.posteriors(self.given, self.above, weight)
+        for party, place in self.place.items():
+            yield from send(party, LeafPosteriors(posteriors[place]), tag)
+        return best, ends
+
+    def maximise(self) -> None:
+        self.history.append(self.counts.log_likelihood / self.counts.weight)
+        self.above = self.network.program.maximise(self.counts, self.above)
+
+    def weights(self, rounds: int) -> dict[str, Arrays]:
+        """After so many rounds over them alone at most."""
+        for _ in range(0 if self.held.any() else rounds):
+            _, counts = self.network.posteriors(self.given, self.above)
+            self.history.append(counts.log_likelihood / counts.weight)
+            if settled(self.history):
+                break
+            self.above = self.network.program.maximise(counts, self.above)
+        return dict(self.network.program.unpack(self.above).values)
+
+
+def settled(history: Sequence[float]) -> bool:
+    return len(history) > 1 and history[-1] - history[-2] < SETTLED
+
+
+def coordinator(joint: Joint, positions: Positions, share: float) -> Flow[NetworkCoordinator]:
+    for party, rows in positions.items():
+        yield from send(party, SharedRows(rows))
+    first, shared = next(iter(positions.items()))
+    held = np.zeros(len(shared), np.bool_)
+    if held_share(len(shared), share):
+        held = (yield from receive(first, HeldRows)).held
+        require_shape(held, (len(shared),), first, HeldRows, "held")
+        require(is_choice(held), first, HeldRows, "held", "expected some of the rows, not all")
+    return NetworkCoordinator(joint, positions, held)
+
+
+def is_choice(held: Array | Mask) -> bool:
+    return bool(0 < np.count_nonzero(held) < len(held))

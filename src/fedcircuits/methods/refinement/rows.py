@@ -1,0 +1,327 @@
+"""The E-step by rows: parties hold different rows of the same columns. Every party evaluates the
+whole circuit on its own rows, expected statistics of all rows add up, and everybody makes the same
+M-step of the whole circuit. A row that several parties hold counts as often.
+
+What a party adds, and what all of them learn the total of:
+
+    log-likelihood of its possible rows, number of impossible ones, number of rows   (3,)
+    the same of the rows that it holds back                                          (3,)
+    expected counts of the sums above the leaves, then statistics of every leaf      (size,)
+
+A hub, a tree and secret shares give everybody the same bits. Where members gossip they differ
+within the tolerance; the weights above the leaves are then the first client's.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, TypeAlias
+
+import msgspec
+import numpy as np
+
+from fedcircuits.circuits.evaluation.network import UpperCircuit
+from fedcircuits.circuits.evaluation.program import Packed
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
+from fedcircuits.errors import FederationError, MessageError, ProtocolError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
+from fedcircuits.federation.messages import (
+    Count,
+    Finite,
+    FiniteMatrix,
+    FiniteVector,
+    Message,
+    Share,
+    blaming,
+    encode_message,
+    require,
+    require_shape,
+)
+from fedcircuits.federation.placement import Joint
+from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.learning.leaf_em import EMLeaf, Moments
+from fedcircuits.learning.stopping import mean_likelihood
+from fedcircuits.methods.refinement.roles import (
+    LARGEST,
+    A,
+    Above,
+    EMSite,
+    LearnedWeights,
+    Role,
+    Shapes,
+    checked_weights,
+    statistics_problem,
+)
+from fedcircuits.tables.schema import Schema
+
+Learned: TypeAlias = tuple[Circuit, Parameters]
+COUNTS = "expected statistics of its rows for every node, their log-likelihood and number"
+LIKELY = "log-likelihood and number of its rows, and of those that it holds back"
+HEAD = 6  # numbers before the statistics
+MOST = 2**31  # statistics of a circuit
+
+
+class CircuitGraph(Message, frozen=True):
+    """Coordinator → client: the graph above the leaves."""
+
+    tag: ClassVar[str] = "em/graph"
+    reveals: ClassVar[str] = (
+        "the graph above the leaves and its weights: how many rows each of them stands for"
+    )
+
+    circuit: str  # JSON
+    weights: dict[str, FiniteMatrix]
+    holders: dict[str, str]  # the party of every leaf
+    held: Share  # of its rows that a party holds back
+
+
+class LeafCircuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A learned circuit: its graph as JSON, and its arrays by node and parameter."""
+
+    graph: str
+    arrays: dict[str, dict[str, Finite]]
+
+    @classmethod
+    def of(cls, learned: Learned) -> LeafCircuit:
+        """Circuits that are leaves of it are written out."""
+        circuit, parameters = inline(*learned)
+        arrays = {n: dict(parameters[n]) for n in circuit.by_name if n in parameters}
+        return cls(circuit.dumps(), arrays)
+
+    def learned(self) -> Learned:
+        """Checked like a file: an error of ours if it is no circuit."""
+        circuit = Circuit.loads(self.graph)
+        values = {n: {k: np.array(a) for k, a in own.items()} for n, own in self.arrays.items()}
+        if surplus := values.keys() - circuit.by_name.keys():
+            raise ProtocolError(f"there are arrays for {surplus.pop()!r}, which is no node")
+        if any(statistics_problem(a) for own in values.values() for a in own.values()):
+            raise ProtocolError(f"there are parameters beyond ±{LARGEST}")
+        parameters = Parameters(values)
+        parameters.check(circuit)
+        return circuit, parameters
+
+
+class PartyLeaves(Message, frozen=True):
+    """Client → every other client."""
+
+    tag: ClassVar[str] = "em/leaves"
+    reveals: ClassVar[str] = "its learned leaves; mean and deviation of its columns"
+
+    leaves: dict[str, LeafCircuit]
+    mean: FiniteVector
+    deviation: FiniteVector
+
+    def circuits(self, nodes: Sequence[Leaf], schema: Schema, sender: str) -> dict[str, Learned]:
+        """The circuits of these leaves of a graph."""
+        for field, least in (("mean", -LARGEST), ("deviation", 1 / LARGEST)):
+            moment = getattr(self, field)
+            require_shape(moment, (len(schema),), sender, PartyLeaves, field)
+            sound = bool(((moment >= least) & (moment <= LARGEST)).all())
+            require(sound, sender, PartyLeaves, field, "it is of no column")
+        names = {node.name for node in nodes}
+        problem = f"expected {', '.join(sorted(names)) or 'none'}"
+        require(self.leaves.keys() == names, sender, PartyLeaves, "leaves", problem)
+        with blaming(sender, PartyLeaves, "leaves"):
+            learned = {name: leaf.learned() for name, leaf in self.leaves.items()}
+            for node in nodes:
+                Parameters({}, learned).check(Circuit((node,), schema.select(node.scope)))
+        return learned
+
+
+class StatisticsSize(Message, frozen=True):
+    """First client → coordinator, where it takes part in sums: how many numbers these have."""
+
+    tag: ClassVar[str] = "em/size"
+    reveals: ClassVar[str] = "how many statistics its circuits have"
+
+    size: Count
+
+
+# ---------------------------------------------------------------------- both roles
+
+
+class RowRole(Role[A]):
+    """A member of the sums."""
+
+    share: float  # of rows that are held back
+
+    def joins(self, me: str, clients: Sequence[str], summation: Summation, share: float) -> None:
+        self.adding = summation.members(clients)
+        self.collective, self.share = summation.at(me, self.adding), share
+
+    def own(self, t: int, last: bool) -> Flow[Array]:
+        """What it adds. After the last round statistics are of no more use."""
+        raise NotImplementedError
+
+    def expect(self, t: int, last: bool) -> Flow[float | None]:
+        if last and not self.share:
+            return None
+        own, tag = (yield from self.own(t, last)), f"em/counts/{t}"
+        reveals = LIKELY if last else COUNTS
+        self.total = yield from self.collective.sum(tag, own, reveals, check=statistics_problem)
+        if problem := statistics_problem(self.total):
+            raise ProtocolError(f"the sum {tag!r} over {', '.join(self.adding)}: {problem}")
+        self.judges = bool(self.share and self.total[5] >= 0.5)
+        return mean_likelihood(*self.total[3:HEAD]) if self.judges else None
+
+
+class RowClient(RowRole[Packed]):
+    """The whole circuit on one party's rows: the graph above the leaves, and all leaves."""
+
+    def __init__(
+        self,
+        site: EMSite,
+        graph: CircuitGraph,
+        network: UpperCircuit,
+        leaves: Mapping[str, EMLeaf],
+        mark: int,
+    ) -> None:
+        weights = {n: {WEIGHT: np.array(w, np.float64)} for n, w in graph.weights.items()}
+        super().__init__(leaves, network.pack(Parameters(weights)))
+        self.joins(site.view.me, site.members, site.settings.summation, graph.held)
+        self.first, self.network, self.holders, self.mark = site.first, network, graph.holders, mark
+        self.held = site.lots < graph.held  # (rows,)
+        one, nothing = np.zeros((len(leaves), 1)), np.zeros(1)  # a row that weighs nothing
+        above = network.posteriors(one, self.above, nothing)[1]
+        self.shapes = [above, *(leaf.no_counts() for leaf in leaves.values())]
+        self.sizes = [len(shape.flat()) for shape in self.shapes]
+
+    def own(self, t: int, last: bool) -> Flow[Array]:
+        work = self._likelihoods if last else self._statistics
+        return (yield from compute(f"counting its rows, round {t} ({self.mark:08x})", work))
+
+    def _likelihoods(self) -> Array:
+        return self._sums(self._log_values())
+
+    def _statistics(self) -> Array:
+        given, weight = self._log_values(), (~self.held).astype(np.float64)
+        posteriors, counts = self.network.posteriors(given, self.above, weight)
+        pairs = zip(self.leaves.values(), posteriors, strict=True)
+        of_leaves = [leaf.counts(posterior).flat() for leaf, posterior in pairs]
+        return np.concatenate([self._sums(given), counts.flat(), *of_leaves])
+
+    def _log_values(self) -> Array:
+        given = np.stack([leaf.log_values() for leaf in self.leaves.values()])  # (leaves, rows)
+        for name, values in zip(self.leaves, given, strict=True):
+            if np.isnan(values).any():
+                problem = f"leaf {name!r} gives rows no likelihood"
+                raise MessageError(self.holders[name], PartyLeaves.tag, "leaves", problem)
+        return given
+
+    def _sums(self, given: Array) -> Array:
+        logs = self.network.log_values(given, self.above)
+        possible, sums = np.isfinite(logs), []
+        for rows in (~self.held, self.held):
+            sums += [logs[rows & possible].sum(), (rows & ~possible).sum(), rows.sum()]
+        return np.array(sums, np.float64)
+
+    def maximise(self) -> None:
+        likely, impossible, rows = self.total[:3]
+        self.history.append(-np.inf if impossible >= 0.5 else float(likely / max(rows, 1.0)))
+        self.mark = zlib.crc32(self.total.tobytes(), self.mark)
+        parts = np.split(self.total[HEAD:], np.cumsum(self.sizes)[:-1])
+        above, *counts = [s.like(part) for s, part in zip(self.shapes, parts, strict=True)]
+        self.above = self.network.program.maximise(above, self.above)
+        for leaf, own in zip(self.leaves.values(), counts, strict=True):
+            leaf.maximise(own)
+
+    def finish(self, scores: Sequence[float]) -> Flow[None]:
+        if self.first:
+            above = self.network.program.unpack(self.above)
+            weights = {name: above[name][WEIGHT] for name in above}
+            learned = LearnedWeights.of(weights, self.history, scores)
+            about = "weights above the leaves, and the likelihood of all rows"
+            yield from send(COORDINATOR, learned, reveals=about)
+
+
+class RowCoordinator(RowRole[None]):
+    """A coordinator that takes part in the sums adds zeros."""
+
+    size = HEAD
+
+    def own(self, t: int, last: bool) -> Flow[Array]:
+        yield from ()
+        return np.zeros(HEAD if last else self.size)
+
+
+# ---------------------------------------------------------------------- how they begin
+
+
+def client(site: EMSite) -> Flow[RowClient]:
+    """Everybody tells its leaves, and then has the whole circuit."""
+    view, others = site.view, [p for p in site.members if p != site.view.me]
+    if not view.allow_collect:
+        raise FederationError(f"{view.me} was asked for its leaves, which may not leave it")
+    graph = yield from receive(COORDINATOR, CircuitGraph)
+    network = _network(graph, site)
+    rows = site.table.select(network.circuit.schema.names)  # in one order at all parties
+    moments = Moments.of(rows)
+    circuits = {name: LeafCircuit.of(own) for name, own in view.parameters.circuits.items()}
+    told = {view.me: PartyLeaves(circuits, moments.mean, moments.deviation)}
+    yield from broadcast(others, told[view.me])
+    told |= yield from gather(others, PartyLeaves)
+    leaves: dict[str, EMLeaf] = {}
+    mark = zlib.crc32(encode_message(graph), zlib.crc32(site.stamp.encode()))
+    for party in site.members:
+        nodes = [n for n in network.circuit.leaves() if graph.holders[n.name] == party]
+        moments = Moments(rows.names, told[party].mean, told[party].deviation)
+        every, step = rows if party == view.me else None, site.settings.step
+        for name, own in told[party].circuits(nodes, rows.schema, party).items():
+            leaves[name] = EMLeaf(own, rows, moments, every, step)
+        mark = zlib.crc32(encode_message(told[party]), mark)
+    ordered = {leaf.name: leaves[leaf.name] for leaf in network.circuit.leaves()}
+    role = RowClient(site, graph, network, ordered, mark)
+    if site.first and COORDINATOR in role.adding:
+        yield from send(COORDINATOR, StatisticsSize(HEAD + sum(role.sizes)))
+    return role
+
+
+def _network(graph: CircuitGraph, site: EMSite) -> UpperCircuit:
+    """The graph above the leaves: over the agreed columns, with leaves that members hold."""
+    with blaming(COORDINATOR, CircuitGraph, "circuit"):
+        network = UpperCircuit(circuit := Circuit.loads(graph.circuit))
+    columns = [
+        {(v.name, v.kind, v.categories) for v in s} for s in (circuit.schema, site.view.schema)
+    ]
+    single = all(circuit.units[n.name] == 1 for n in (*circuit.leaves(), circuit.root))
+    problem = "expected a circuit over the agreed columns, with leaves of one unit"
+    require(columns[0] == columns[1] and single, COORDINATOR, CircuitGraph, "circuit", problem)
+    leaves, own = ({leaf.name for leaf in every} for every in (circuit.leaves(), site.view.leaves))
+    placed = graph.holders.keys() == leaves and {*graph.holders.values()} <= {*site.members}
+    placed = placed and own == {n for n, p in graph.holders.items() if p == site.view.me}
+    require(placed, COORDINATOR, CircuitGraph, "holders", "expected the party of every leaf")
+    checked_weights(graph.weights, sum_shapes(circuit), COORDINATOR, CircuitGraph, "weights")
+    return network
+
+
+def sum_shapes(circuit: Circuit) -> Shapes:
+    sums = [node for node in circuit.nodes if isinstance(node, Sum)]
+    return {node.name: (node.units, circuit.inputs(node)) for node in sums}
+
+
+def coordinator(
+    joint: Joint, clients: Sequence[str], summation: Summation, share: float
+) -> Flow[RowCoordinator | None]:
+    """Nothing where it takes no part in the sums."""
+    weights = {name: own[WEIGHT] for name, own in joint.parameters.values.items()}
+    holders = {leaf.name: joint.placement[leaf.name] for leaf in joint.circuit.leaves()}
+    yield from broadcast(clients, CircuitGraph(joint.circuit.dumps(), weights, holders, share))
+    if COORDINATOR not in summation.members(clients):
+        return None
+    role = RowCoordinator({}, None)
+    role.joins(COORDINATOR, clients, summation, share)
+    role.size = (yield from receive(clients[0], StatisticsSize)).size
+    problem = f"expected from {HEAD} to {MOST} numbers"
+    require(HEAD <= role.size <= MOST, clients[0], StatisticsSize, "size", problem)
+    return role
+
+
+def learned_weights(joint: Joint, first: str) -> Flow[Above]:
+    """What the first client tells after the last round."""
+    learned = yield from receive(first, LearnedWeights)
+    return learned.above(sum_shapes(joint.circuit), len(joint.circuit.schema), first)

@@ -1,0 +1,179 @@
+"""EM across parties: a federated circuit is refined on rows that stay where they are. One loop for
+all roles; the E-step comes in four ways.
+
+    rows      Parties hold different rows of the same columns: statistics add up (rows.py).
+    network   Different columns of the same rows: log-likelihoods go up to the coordinator,
+              posteriors come down (shared_rows.py; earlier version of federated circuits,
+              algorithms 2 and 3).
+    sums      The same, but log-likelihoods are added up, and nobody sees one party's.
+    shares    Expected counts are added up on shares (methods/private_forest/em.py).
+
+Clients hold tables and leaves, the coordinator the graph above the leaves. A round is one iteration
+of EM of the whole circuit on the rows that are not held back: their likelihood never falls, but for
+what damping and the rows behind every leaf take from it (learning/leaf_em.py). Rows held back are
+judged before the first round and after every one, and EM ends with the parameters that were best on
+them (learning/stopping.py). The leaves that it begins with were learned from these rows, too, so
+that it rather stops early; leaves that do not see them are worse by more than that
+(docs/results/federated.md). Which rows are held follows from lots of rows in the order of the
+table, not from the key of tokens: one seed gives one model.
+
+By rows:
+
+    em/graph      coordinator → client: the graph above the leaves, its weights, and the share of
+                  its rows to hold back.
+    em/leaves     client → every other client: its leaves; mean and deviation of its columns.
+    em/size       first client → coordinator, where it takes part in sums: how many numbers.
+    em/counts/t   client → sum: expected statistics of its rows for every sum and leaf, their
+                  log-likelihood and number; these two of its held rows (rows.py).
+    em/judged/t   one member → all others: the best round on held rows, and whether EM ends.
+    em/learned    first client → coordinator: the weights above the leaves, and the log-likelihood
+                  before every round, of held rows also after the last.
+
+Leaves leave their parties, so every party must have allowed it (``allow_collect``). Clients learn
+each other's circuits, before and after, and the mean and deviation of each other's columns, which
+circuits tell nearly as well. Whoever sees one party's array of em/counts learns weighted sums of
+its rows for every node: a node that few rows reach tells these rows. Who that is, the summation
+decides: a hub sees every party's array, neighbours in gossip each other's, with secret sums nobody.
+All clients learn the totals; of two each works out the other's. The coordinator learns no leaf.
+
+Through the network, for n shared rows:
+
+    em/rows        coordinator → client: which of its rows all parties hold, (n,).
+    em/held        first client → coordinator: which of these are held back, (n,).
+    em/values/t    client → coordinator: log-likelihood of each row under each leaf, (leaves, n).
+    em/posterior/t coordinator → client: the posterior of its leaves, (leaves, n), nothing for rows
+                   held back; at the end the round whose leaves stay.
+
+Each client learns which of its rows all others hold, how probable the others find each of its
+clusters for a row, and which rows are held back. The coordinator learns how likely every client
+finds each row, without knowing which row it is.
+
+By sums: em/rows and em/learned as above, and
+
+    em/graph       coordinator → client: combinations, their weights, and its leaves in each.
+    em/held        first client → other clients, as above; likewise em/judged/t as by rows.
+    em/values/t    client → sum: log-value of each combination for each row, (combinations, n).
+    em/mixtures/t  client → sum: the same of combinations with mixtures, when weights alone change.
+    em/settled/t   first client → other clients: whether weights alone gain no more.
+
+Clients learn how often each combination occurs and how likely every shared row is in each. The
+coordinator learns no number of a row, and of held rows the mean log-likelihood in each round.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from fedcircuits.circuits.evaluation.program import Packed
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.federation.flow import Flow
+from fedcircuits.federation.placement import Joint, View
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.stopping import EarlyStopping, held_share
+from fedcircuits.methods.refinement import network, rows, sums
+from fedcircuits.methods.refinement.roles import STOPPING, A, EMSettings, EMSite, Role
+from fedcircuits.tables.table import Table
+
+Way = Literal["rows", "network", "sums"]
+LOTS = 2**31  # beyond the numbers of leaves, whose seeds are drawn alike
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """What the coordinator has after EM."""
+
+    joint: Joint
+    history: tuple[float, ...] = ()  # of rows learned from, before every round
+    validation: tuple[float, ...] = ()  # of rows held back, before the first round and after each
+
+
+def rounds_of_em(
+    role: Role[A], rounds: int, stopping: EarlyStopping = STOPPING
+) -> Flow[tuple[int, list[float]]]:
+    """The loop. A role ends with the parameters of the best round. Returns this round, and how
+    likely rows held back were in all rounds."""
+    scores: list[float] = []
+    states: deque[tuple[A, list[Packed]]] = deque(maxlen=stopping.patience + 1)
+    for t in range(rounds + 1):
+        states.append(role.state())
+        score = yield from role.expect(t, last=t == rounds)
+        if score is not None:
+            scores.append(score)
+        best = stopping.best(scores) if scores else t
+        ends = t == rounds or stopping.ends(scores)
+        best, ends = yield from role.agree(range(t + 1 - len(states), t + 1), best, ends)
+        if ends:
+            break
+        role.maximise()
+    role.restore(states[best - t - 1])
+    return best, scores
+
+
+def client(
+    way: Way,
+    view: View,
+    table: Table,
+    order: Labels | None,
+    members: Sequence[str],
+    settings: EMSettings,
+    stamp: str = "",
+) -> Flow[View]:
+    """A client's part. ``order``: of its rows in the list of tokens that it has sent, if there is
+    one; ``stamp``: of what its leaves were learned from."""
+    seed = [settings.seed, zlib.crc32(view.me.encode()), LOTS]
+    lots, listed = np.random.default_rng(seed).random(len(table)), table
+    if order is not None:
+        lots, listed = lots[order], table.rows(order)
+    site = EMSite(view, table, listed, lots, tuple(members), settings, stamp)
+    return (yield from refined(way, site))
+
+
+def refined(way: Way, site: EMSite) -> Flow[View]:
+    """The party's view with new leaves."""
+    if way == "rows":
+        return (yield from _client(site, (yield from rows.client(site))))
+    if way == "network":
+        return (yield from _client(site, (yield from network.client(site))))
+    return (yield from _client(site, (yield from sums.client(site))))
+
+
+def _client(site: EMSite, role: Role[A]) -> Flow[View]:
+    best, scores = yield from rounds_of_em(role, site.settings.rounds, site.settings.stopping)
+    yield from role.finish(scores)
+    if best == 0:
+        return site.view  # of what it began with
+    learned = {leaf.name: role.leaves[leaf.name].learned() for leaf in site.view.leaves}
+    return replace(site.view, parameters=Parameters({}, learned), _ready={})
+
+
+def coordinator(
+    way: Way,
+    joint: Joint,
+    members: Sequence[str],
+    settings: EMSettings,
+    number: int = 0,
+    shared: Labels | None = None,
+) -> Flow[Refined]:
+    """The coordinator's part. ``number``: of all rows of all parties, with which EM by rows begins;
+    ``shared``: where each of them lists the rows that all hold, (rows, parties)."""
+    positions = {} if shared is None else {p: shared[:, i] for i, p in enumerate(members)}
+    if way == "rows":
+        share = held_share(number, settings.share)
+        adding = yield from rows.coordinator(joint, members, settings.summation, share)
+        if adding is not None:
+            yield from rounds_of_em(adding, settings.rounds, settings.stopping)
+        above = yield from rows.learned_weights(joint, members[0])
+    elif way == "network":
+        role = yield from network.coordinator(joint, positions, settings.share)
+        _, scores = yield from rounds_of_em(role, settings.rounds, settings.stopping)
+        above = role.weights(settings.weight_rounds), tuple(role.history), tuple(scores)
+    else:  # it takes no part in rounds
+        above = yield from sums.coordinator(joint, positions)
+    weights, history, validation = above
+    return Refined(replace(joint, parameters=Parameters(weights)), history, validation)
