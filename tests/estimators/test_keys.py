@@ -11,7 +11,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.secure_sum import Secret
 from tests.federation.cases import QUICK
-from tests.methods.refinement.test_row_em import once, parts
+from tests.methods.refinement.cases import once, parts
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,10 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.engines import memory
-from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.errors import FederationError, PartyLostError
-from fedcircuits.federation.flow import Flow, Program, Recv
 from tests.estimators.faulty import Faulty, How, learned
 from tests.federation.cases import QUICK, federation, mixed_table
+from tests.methods.watched import Broken
 
 ROWS = mixed_table(30, seed=4)
 
@@ -134,37 +131,6 @@ def test_columns_that_others_hold_are_not_missed(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- lost in the middle of EM
-
-
-def failing_at(program: Program[Any], tag: str) -> Flow[Any]:
-    """The same flow, that breaks where it would wait for a tag."""
-    flow, answer = program.start(), None
-    while True:
-        try:
-            effect = flow.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(effect, Recv) and effect.tag == tag:
-            raise RuntimeError("out of memory")
-        answer = yield effect
-
-
-class Broken:
-    """An engine in which a party fails once at a tag; it counts the work it was given."""
-
-    def __init__(self, party: str, tag: str) -> None:
-        self.party, self.tag, self.fails = party, tag, True
-        self.kept: list[Kept] = []
-
-    def __call__(
-        self, programs: Mapping[str, Program[Any]], kept: Kept | None = None
-    ) -> Outcome[Any]:
-        self.kept.append(dict(kept or {}))
-        if self.fails:
-            self.fails = False
-            told = {"program": programs[self.party], "tag": self.tag}
-            programs = {**programs, self.party: Program(failing_at, told)}
-        return memory.run(programs, kept)
 
 
 @pytest.mark.parametrize("tag", ["em/rows", "em/posterior/0", "em/posterior/1"])

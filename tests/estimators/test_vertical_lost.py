@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import fedcircuits as fc
-from fedcircuits.engines import memory
-from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
-from fedcircuits.federation.flow import Flow, Program, Recv
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
 from tests.methods.vertical.mixtures import blocks_of, clustered, federation
+from tests.methods.watched import Broken
 
 X = clustered()
 BLOCKS = blocks_of(7, 3)
@@ -29,34 +26,6 @@ def quiet(model: VerticalGaussianMixture, parties: fc.Federation, **how: Any) ->
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(parties, **how)
-
-
-def failing_at(program: Program[Any], tag: str) -> Flow[Any]:
-    flow, answer = program.start(), None
-    while True:
-        try:
-            effect = flow.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(effect, Recv) and effect.tag == tag:
-            raise RuntimeError("out of memory")
-        answer = yield effect
-
-
-class Broken:
-    """The memory engine, in which a party fails once at a tag."""
-
-    def __init__(self, party: str, tag: str) -> None:
-        self.party, self.tag, self.fails = party, tag, True
-
-    def __call__(
-        self, programs: Mapping[str, Program[Any]], kept: Kept | None = None
-    ) -> Outcome[Any]:
-        if self.fails:
-            told = {"program": programs[self.party], "tag": self.tag}
-            programs = {**programs, self.party: Program(failing_at, told)}
-            self.fails = False
-        return memory.run(programs, kept)
 
 
 def settings(rounds: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from fedcircuits.engines import memory
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
-from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
+from fedcircuits.federation.flow import Effect, Flow, Program, Recv, Send, through
 from fedcircuits.federation.messages import encode_fields, fields_of
 from fedcircuits.federation.replay import Envelope, Record, recording
 from fedcircuits.federation.wire import Encoded, Payload, decode, encode
@@ -123,3 +123,34 @@ def breaking(party: str, tag: str) -> Engine:
         return memory.run({**programs, party: Program(saying, told)}, kept)
 
     return run
+
+
+def failing_at(program: Program[Any], tag: str) -> Flow[Any]:
+    """The same flow, that breaks where it would wait for a tag."""
+    flow, answer = program.start(), None
+    while True:
+        try:
+            effect = flow.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Recv) and effect.tag == tag:
+            raise RuntimeError("out of memory")
+        answer = yield effect
+
+
+class Broken:
+    """An engine in which a party fails once at a tag; it counts the work it was given."""
+
+    def __init__(self, party: str, tag: str) -> None:
+        self.party, self.tag, self.fails = party, tag, True
+        self.kept: list[Kept] = []
+
+    def __call__(
+        self, programs: Mapping[str, Program[Any]], kept: Kept | None = None
+    ) -> Outcome[Any]:
+        self.kept.append(dict(kept or {}))
+        if self.fails:
+            self.fails = False
+            told = {"program": programs[self.party], "tag": self.tag}
+            programs = {**programs, self.party: Program(failing_at, told)}
+        return memory.run(programs, kept)

@@ -114,7 +114,7 @@ class NetworkClient(SharedRowsClient[None]):
             return stays, True
         self.posteriors = answer.posteriors.astype(np.float64)
         require_shape(self.posteriors, (len(self.leaves), self.rows), *blamed, "posteriors")
-        sound = ((self.posteriors >= -ROUNDING) & (self.posteriors <= 1 + ROUNDING)).all()
+        sound = ((self.posteriors >= 0) & (self.posteriors <= 1 + ROUNDING)).all()
         require(bool(sound), *blamed, "posteriors", "expected probabilities from 0 to 1")
         self.mark = zlib.crc32(self.posteriors.tobytes(), self.mark)
         return best, False
@@ -177,6 +177,7 @@ class NetworkCoordinator(Role[Packed]):
             return best, ends
         weight = (~self.held).astype(np.float64)
         posteriors, self.counts = self.network.posteriors(self.given, self.above, weight)
+        posteriors = np.minimum(posteriors, 1 + ROUNDING)  # of rows that are next to impossible
         for party, place in self.place.items():
             yield from send(party, LeafPosteriors(posteriors[place]), tag)
         return best, ends

@@ -1,6 +1,9 @@
-"""M-steps that go as far as their rows justify: where they end, and that likelihood never falls."""
+"""EM of one leaf: M-steps that go as far as their rows justify, without a fall of the likelihood,
+and what the frame and the rows behind a leaf do to them."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,16 +11,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedcircuits as fc
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.learning.damping import cautious, reached
+from fedcircuits.learning.leaf_em import LEAST, EMLeaf, Moments, MStep, damped, rows_reaching
 from fedcircuits.leaves import Gaussian
 from fedcircuits.tables.schema import Schema, Variable
 from tests.circuits.evaluation.test_em import PLAIN
 from tests.circuits.reference import expected
 from tests.circuits.strategies import Model, model_of, models, random_rows, schema_of
+from tests.federation.cases import mixed_table
 
 SEEDS = st.integers(0, 2**32 - 1)
 RULES = {**PLAIN, "gaussian": Gaussian(1e-12, np.inf)}
@@ -29,7 +34,7 @@ def step(
     """The likelihood before it, and the parameters after it."""
     counts = program.counts(x, packed)
     maximum = program.maximise(counts, packed, RULES)
-    return counts.log_likelihood, cautious(program, counts, packed, maximum, rows)
+    return counts.log_likelihood, damped(program, counts, packed, maximum, rows)
 
 
 def real_rows(model: Model, seed: int, rows: int = 20) -> torch.Tensor:
@@ -52,7 +57,7 @@ def test_likelihood_never_falls(model: Model, seed: int, rows: float) -> None:
 
 
 @given(models(), SEEDS)
-def test_without_caution_it_is_em(model: Model, seed: int) -> None:
+def test_without_damping_it_is_em(model: Model, seed: int) -> None:
     program = CircuitProgram(model[0])
     packed, x = program.pack(model[1]), real_rows(model, seed)
     found = program.unpack(step(program, x, packed, 0.0)[1])
@@ -73,7 +78,7 @@ def test_rows_that_reach_a_unit(seed: int) -> None:
     truth = expected(circuit, parameters, x, np.ones(len(x)))
     program = CircuitProgram(circuit)
     packed = program.pack(parameters)
-    found = reached(program, program.counts(torch.from_numpy(x), packed), packed)
+    found = rows_reaching(program, program.counts(torch.from_numpy(x), packed), packed)
     for node in circuit.nodes:
         if isinstance(node, Sum):
             total = np.zeros(node.units)
@@ -123,3 +128,54 @@ def test_what_hardly_any_row_reaches_stays() -> None:
     np.testing.assert_allclose(found["g"]["mean"], [[2.0], [900.0]], rtol=0.05)
     assert found["g"]["variance"][1, 0] == pytest.approx(1e6, rel=0.01)
     assert found["g"]["variance"][0, 0] < 0.3
+
+
+# ---------------------------------------------------------------------- one leaf of a federation
+
+NAMES = ["age", "colour", "visits"]
+
+
+@settings(max_examples=5)
+@given(st.integers(0, 2**31))
+def test_frames_do_not_change_what_is_learned(seed: int) -> None:
+    """Counts in another frame lead to the same leaf: moments only say where bounds lie."""
+    table = mixed_table(60, seed % 1000).select(NAMES)
+    model = fc.MixtureOfProducts(2, max_iter=2, random_state=0).fit(table)
+    moments = Moments.of(table)
+    moved = replace(moments, mean=moments.mean + 1.0, deviation=moments.deviation * 1.5)
+    posterior = np.random.default_rng(seed).random(60)
+    found = []
+    for own in (moments, moved):
+        leaf = EMLeaf((model.circuit_, model.parameters_), table, own, table, MStep())
+        leaf.maximise(leaf.no_counts().like(leaf.counts(posterior).flat()))
+        found.append(leaf.learned()[1])
+    for name, arrays in found[0].values.items():
+        for key, array in arrays.items():
+            np.testing.assert_allclose(found[1][name][key], array, rtol=1e-9, atol=1e-9)
+
+
+def test_moments_of_columns_without_values() -> None:
+    table = fc.Table.of({"a": [1.0, 3.0, np.nan], "b": [7.0, 7.0, 7.0]})
+    empty = fc.Table(table.schema, np.array([[np.nan, 7.0]]))
+    moments = Moments.of(table)
+    assert moments.mean.tolist() == [2.0, 7.0] and moments.deviation.tolist() == [1.0, 1.0]
+    assert Moments.of(empty).mean.tolist() == [0.0, 7.0]
+    assert moments.select(["b"]).mean.tolist() == [7.0]
+
+
+@pytest.mark.parametrize("begin", [25.0, 25e-6])
+def test_variances_are_bounded_by_all_rows_or_by_where_they_begin(begin: float) -> None:
+    """One row is responsible for all: the leaf gets as narrow as the bound, and no narrower."""
+    rng = np.random.default_rng(0)
+    table = fc.Table.of({"a": rng.normal(3, 5, 200)})
+    model = fc.MixtureOfProducts(1, random_state=0).fit(table)
+    moments = Moments.of(table)
+    [leaf] = list(model.circuit_.leaves())
+    start = {**model.parameters_[leaf.name], "variance": np.full((1, 1), begin)}
+    values = Parameters({**model.parameters_.values, leaf.name: start})
+    em = EMLeaf((model.circuit_, values), table, moments, None, MStep(damping=0.0))
+    posterior = np.zeros(200)
+    posterior[0] = 1.0
+    em.maximise(em.counts(posterior))
+    found = em.learned()[1][leaf.name]["variance"][0, 0]
+    assert found == pytest.approx(min(LEAST * moments.deviation[0] ** 2, begin), rel=1e-6)

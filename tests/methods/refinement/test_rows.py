@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import zlib
 from typing import Any
 
 import numpy as np
@@ -10,106 +11,86 @@ import pytest
 import torch
 
 import fedcircuits as fc
-from fedcircuits.circuits.evaluation.program import Counts
-from fedcircuits.circuits.evaluation.program import Program as Folded
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.parameters import Parameters, inline
+from fedcircuits.circuits.graph.parameters import inline
+from fedcircuits.engines import memory
 from fedcircuits.engines.threads import as_one_of
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.replay import replay
 from fedcircuits.federation.sums.summations import Chebyshev, Tree
-from fedcircuits.federation.wire import decode, encode
-from fedcircuits.learning.damping import cautious
+from fedcircuits.learning.leaf_em import SAMPLE, damped
+from fedcircuits.learning.stopping import EarlyStopping
 from fedcircuits.leaves import Gaussian
-from fedcircuits.methods.refinement import leaf_em
+from fedcircuits.methods.refinement import training
+from fedcircuits.methods.refinement.roles import STEP, EMSettings
 from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.testing import check_protocol
-from tests.estimators.test_lost_parties import Broken
 from tests.federation.cases import QUICK, gaps, mixed_table
-from tests.methods.watched import Watched
+from tests.methods.refinement.cases import (
+    PLAIN,
+    assert_close,
+    central,
+    collected,
+    fitted,
+    once,
+    parts,
+    row_programs,
+)
+from tests.methods.watched import Broken, Watched, read
 
 ROWS = fc.Table(mixed_table().schema, gaps())
-FREE = {"gaussian": Gaussian(1e-12, np.inf)}  # without bounds
+LEAST = 1e-12  # variance: without bounds
 NOTE = (
     "EM over rows needs learned circuits to leave their parties, allow_collect=True: it was left "
     "out"
 )
 
 
-def parts(number: int = 3, seed: int = 1) -> fc.Federation:
-    """Other rows, and the same columns in another order at every party."""
-    rng = np.random.default_rng(seed)
-    whole = mixed_table()
-    places = np.array_split(rng.permutation(len(whole)), number)
-    tables = {
-        f"party {i}": whole.select(rng.permutation(whole.names).tolist()).rows(at)
-        for i, at in enumerate(places)
-    }
-    return fc.Federation(tables, allow_collect=True)
-
-
-def fitted(parties: fc.Federation, **how: Any) -> tuple[fc.FedPC, Watched]:
-    engine = Watched()
-    usual: dict[str, Any] = {"learner": QUICK, "random_state": 0, "refine": 1, "validation": 0.0}
-    return fc.FedPC(**usual | how).fit(parties, engine=engine), engine
-
-
-@functools.cache
-def once(**how: Any) -> tuple[fc.FedPC, Watched]:
-    return fitted(parts(), **how)
-
-
 def pooled(model: fc.FedPC, parties: fc.Federation) -> Array:
     return np.concatenate([p.table.select(model.schema_.names).values for p in parties])
 
 
-def assert_close(found: Parameters, expected: Parameters, tolerance: float = 1e-9) -> None:
-    assert set(found.values) == set(expected.values)
-    for name, arrays in expected.values.items():
-        for key, array in arrays.items():
-            np.testing.assert_allclose(
-                found[name][key], array, rtol=tolerance, atol=tolerance, err_msg=f"{name} {key}"
-            )
+def refined(start: fc.FedPC, parties: fc.Federation, settings: EMSettings) -> tuple[Any, Any]:
+    """What the coordinator has, and the parameters of the whole circuit."""
+    outcome = memory.run(row_programs(start, parties, settings))
+    assert not outcome.lost, outcome.lost
+    found = outcome.results[COORDINATOR]
+    return found, collected({**outcome.results, COORDINATOR: found.joint})[1]
 
 
 # ---------------------------------------------------------------------- against one place
 
 
-def central(start: fc.CircuitModel, rounds: int, x: Array) -> tuple[Parameters, list[float]]:
-    """Iterations of EM of the whole circuit on pooled rows."""
-    circuit, parameters = inline(start.circuit_, start.parameters_)
-    program = Folded(circuit)
-    packed = program.pack(parameters)
-    history = []
-    for _ in range(rounds):
-        counts = program.counts(torch.from_numpy(x), packed, None)
-        history.append(counts.log_likelihood / counts.weight)
-        packed = program.maximise(counts, packed, FREE)
-    return program.unpack(packed), history
-
-
 @pytest.mark.parametrize("target", [None, "risk"])
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_rounds_equal_em_on_pooled_rows(
-    monkeypatch: pytest.MonkeyPatch, target: str | None, rounds: int
-) -> None:
-    monkeypatch.setattr(leaf_em, "BEHIND", 0.0)
-    monkeypatch.setattr(leaf_em, "CAUTION", 0.0)
+def test_rounds_equal_em_on_pooled_rows(target: str | None, rounds: int) -> None:
     parties = parts()
     start, _ = fitted(parties, refine=0, target=target)
-    found, _ = fitted(parties, refine=rounds, target=target)
-    expected, history = central(start.collect(), rounds, pooled(start, parties))
-    np.testing.assert_allclose(found.history_, history, atol=1e-9)
-    whole = found.collect()
-    assert_close(inline(whole.circuit_, whole.parameters_)[1], expected)
-    for view in found.views_.values():
+    found, learned = refined(start, parties, EMSettings(rounds, **PLAIN))
+    whole = start.collect()
+    circuit = inline(whole.circuit_, whole.parameters_)
+    expected, history = central(circuit, rounds, pooled(start, parties), LEAST)
+    np.testing.assert_allclose(found.history, history, atol=1e-9)
+    assert_close(learned, expected, 1e-9)
+
+
+def test_the_estimator_does_the_same() -> None:
+    parties = parts()
+    start, _ = fitted(parties, refine=0)
+    model, _ = once(refine=2)
+    found, learned = refined(start, parties, EMSettings(2))
+    assert model.history_ == found.history
+    whole = model.collect()
+    assert inline(whole.circuit_, whole.parameters_)[1] == learned
+    for view in model.views_.values():
         assert all(leaf.name in view.parameters.circuits for leaf in view.leaves)
 
 
-def behind(program: Folded, packed: Any, table: fc.Table) -> Counts:
-    x = torch.from_numpy(table.values[:: max(1, len(table) // leaf_em.SAMPLE)].copy())
-    share = torch.full((len(x),), leaf_em.BEHIND / len(x), dtype=torch.float64)
+def behind(program: CircuitProgram, packed: Any, table: fc.Table) -> Counts:
+    x = torch.from_numpy(table.values[:: max(1, len(table) // SAMPLE)].copy())
+    share = torch.full((len(x),), STEP.behind / len(x), dtype=torch.float64)
     return program.counts(x, packed, share)
 
 
@@ -131,15 +112,15 @@ def test_the_holder_of_a_leaf_stands_behind_it_once() -> None:
     for name, own in zip(order, posterior, strict=True):
         circuit, values = leaves[name]
         holder = name.split("/")[0]
-        program = Folded(circuit)
+        program = CircuitProgram(circuit)
         packed = program.pack(values)
         counts = program.counts(torch.from_numpy(seen[name]), packed, torch.from_numpy(own))
         rows = parties[holder].table.select(circuit.schema.names)
         total = counts.add(behind(program, packed, rows))
-        maximum = program.maximise(total, packed, FREE)
-        moved = cautious(program, total, packed, maximum, leaf_em.CAUTION)
+        maximum = program.maximise(total, packed, {"gaussian": Gaussian(LEAST, np.inf)})
+        moved = damped(program, total, packed, maximum, STEP.damping)
         expected = program.unpack(moved)
-        assert_close(found.views_[holder].parameters.circuits[name][1], expected)
+        assert_close(found.views_[holder].parameters.circuits[name][1], expected, 1e-9)
 
 
 def test_likelihood_rises() -> None:
@@ -226,7 +207,7 @@ def test_exact_messages(rounds: int) -> None:
 
 def test_refine_0_says_nothing_of_permissions() -> None:
     _, engine = fitted(parts(), refine=0)
-    told: list[Any] = [decode(m.data) for _, m in engine.messages if m.tag == "count/sizes"]
+    told: list[Any] = [read(m.data) for _, m in engine.messages if m.tag == "count/sizes"]
     assert told == [{"0": [50]}, {"1": [50]}, {"2": [50]}]
 
 
@@ -255,7 +236,7 @@ def test_other_summations_give_the_same(summation: Any, share: float) -> None:
     np.testing.assert_allclose(other.history_, hub.history_, atol=1e-6)
     np.testing.assert_allclose(other.score_samples(ROWS), hub.score_samples(ROWS), atol=1e-6)
     ours, theirs = (inline(m.circuit_, m.parameters_)[1] for m in (hub.collect(), other.collect()))
-    assert_close(theirs, ours, 1e-6)
+    assert_close(theirs, ours, 1e-6, 1e-6)
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -359,36 +340,67 @@ def test_another_summation_makes_all_count_again() -> None:
     assert model.history_ == once(refine=3)[0].history_
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- rows held back
 
 
-def bent(message: Any) -> Any:
-    heard: Any = decode(encode(message))
-    return {**heard, "deviation": -heard["deviation"]}
+def held_rows(parties: fc.Federation, model: fc.FedPC, share: float) -> tuple[Array, Array]:
+    """Rows that parties learn from, and rows that they hold back."""
+    rows: list[list[Array]] = [[], []]
+    for party in parties:
+        seed = [0, zlib.crc32(party.name.encode()), training.LOTS]
+        held = np.random.default_rng(seed).random(len(party.table)) < share
+        values = party.table.select(model.schema_.names).values
+        rows[0].append(values[~held])
+        rows[1].append(values[held])
+    return np.concatenate(rows[0]), np.concatenate(rows[1])
 
 
-def without_weights(message: Any) -> Any:
-    heard: Any = decode(encode(message))
-    return {k: v for k, v in heard.items() if "weight" not in k}
+def test_rounds_on_the_other_rows() -> None:
+    parties = parts()
+    start, _ = fitted(parties, refine=0)
+    settings = EMSettings(4, 0.2, stopping=EarlyStopping(9), **PLAIN)
+    found, learned = refined(start, parties, settings)
+    kept, held = held_rows(parties, start, 0.2)
+    whole = start.collect()
+    circuit = inline(whole.circuit_, whole.parameters_)
+    ways = [central(circuit, t, kept, LEAST) for t in range(5)]
+    likely = [fc.Distribution(circuit[0], p).log_likelihood(held).mean() for p, _ in ways]
+    np.testing.assert_allclose(found.validation, likely, atol=1e-9)
+    np.testing.assert_allclose(found.history, ways[-1][1], atol=1e-9)
+    assert_close(learned, ways[int(np.argmax(likely))][0], 1e-9)
 
 
-def lighter(message: Any) -> Any:
-    return {k: v * (1 if k == "history" else 0.5) for k, v in message.items()}
+@pytest.mark.parametrize("summation", [fc.Hub(), Secret(), Tree("complete")])
+def test_exact_messages_with_rows_held_back(summation: Any) -> None:
+    """One sum more than rounds, and every sum is judged by one for all."""
+    plain, held = (once(refine=1, validation=v, summation=summation)[1] for v in (0.0, 0.2))
+    tags = [sorted(m.tag for _, m in e.messages if m.tag[:3] == "em/") for e in (plain, held)]
+    judged = [t for t in tags[1] if t.startswith("em/judged")]
+    others = 3 if isinstance(summation, fc.Hub) else 2
+    assert judged == ["em/judged/0"] * others + ["em/judged/1"] * others
+    again = [t.replace("counts/0", "counts/1") for t in tags[0] if "counts/0" in t]
+    assert sorted(tags[0] + again) == [t for t in tags[1] if t not in judged]
 
 
-@pytest.mark.parametrize(
-    ("who", "tag", "change", "text"),
-    [
-        ("party 1", "em/leaves", lambda m: [], "party 1 sent list under 'em/leaves', expected"),
-        ("party 1", "em/leaves", bent, "party 1 sent no mean and deviation of its columns"),
-        ("party 1", "em/leaves", without_weights, "party 1 sent circuits under 'em/leaves' that"),
-        ("party 0", "em/size", lambda m: "many", "party 0 sent str under 'em/size', expected int"),
-        ("party 0", "em/learned", lighter, "party 0 sent no weights of 'root' under 'em/learned'"),
-        ("party 0", "em/learned", lambda m: None, "party 0 sent NoneType under 'em/learned'"),
-        (COORDINATOR, "em/graph", lambda m: [], "coordinator sent list under 'em/graph'"),
-    ],
-)
-def test_other_messages_are_refused(who: str, tag: str, change: Any, text: str) -> None:
-    engine = Watched({(who, tag): change})
-    with pytest.raises(PartyLostError, match=text):
-        fc.FedPC(QUICK, refine=1, random_state=0).fit(parts(), engine=engine)
+def test_members_that_gossip_agree_on_the_best_round() -> None:
+    """Their sums differ; one of them decides, and nobody waits for another."""
+    hub, _ = once(refine=12, validation=0.2)
+    loose, _ = fitted(
+        parts(), refine=12, validation=0.2, summation=Chebyshev("cycle", tolerance=1e-7)
+    )
+    assert len(loose.validation_history_) == len(hub.validation_history_) < 13
+    np.testing.assert_allclose(loose.validation_history_, hub.validation_history_, atol=1e-3)
+    np.testing.assert_allclose(loose.score_samples(ROWS), hub.score_samples(ROWS), atol=1e-2)
+
+
+def test_the_laws_of_protocols_with_rows_held_back() -> None:
+    check_protocol(once(refine=2, validation=0.2)[1].programs[0], without=["processes"])
+
+
+def test_another_share_makes_all_count_again() -> None:
+    engine = Broken("party 1", "em/counts/1")
+    model = fc.FedPC(QUICK, refine=3, validation=0.2, random_state=0)
+    with pytest.raises(PartyLostError):
+        model.fit(parts(), engine=engine)
+    model.set_params(validation=0.0).fit(parts(), engine=engine, resume=True)
+    assert model.history_ == once(refine=3)[0].history_ and not model.validation_history_

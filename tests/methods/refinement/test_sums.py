@@ -1,4 +1,4 @@
-"""EM by sums of log-likelihoods: the rounds of network_em, and nobody sees one party's part."""
+"""EM by sums of log-likelihoods: those of the network, and nobody sees one party's part."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.placement import Joint, View
-from fedcircuits.methods.refinement import network_em, stopping, summed_em
+from fedcircuits.methods.refinement import sums
+from fedcircuits.methods.refinement.network import HeldRows
+from fedcircuits.methods.refinement.roles import JUDGED, EMSettings
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.testing import check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table
 from tests.federation.cases import three_columns as three
-from tests.methods.refinement.test_network_em import views
+from tests.methods.refinement.cases import sum_programs, views
 from tests.methods.watched import Watched, dying, flipped
-from tests.privacy.parties import key
 
 ROWS = fc.Table(mixed_table().schema, gaps())
 
@@ -70,8 +70,8 @@ def test_who_learns_what(share: float) -> None:
     to_parties = {reveals for to, _, reveals in told if to != COORDINATOR}
     assert to_parties == {
         SHARE,
-        f"the sum of {summed_em.VALUES}",
-        *([stopping.HELD, stopping.JUDGED] if share else ["whether EM has settled"]),
+        f"the sum of {sums.VALUES}",
+        *([HeldRows.reveals, JUDGED] if share else ["whether EM has settled"]),
         "which of its rows all parties hold",
         "how often combinations of clusters occur, and in which its own are",
     }
@@ -113,44 +113,13 @@ def test_own_likelihoods_never_cross() -> None:
 # ---------------------------------------------------------------------- the flows alone
 
 
-def start() -> tuple[Joint, dict[str, View]]:
-    model, _ = trained("three", False)
-    return model.joint_, model.views_
-
-
-def programs(
-    joint: Joint,
-    own: dict[str, View],
-    rounds: int = 1,
-    impossible: float = 0.0,
-    plain: bool = False,
-    share: float = 0.0,
-) -> dict[str, Program[Any]]:
-    """``plain``: of network_em in its place; ``impossible``: an age in two of the rows; ``share``:
-    of the first rows to hold back."""
-    positions = dict.fromkeys(own, np.arange(60))
-    told = {"joint": joint, "positions": positions} | ({"rounds": rounds} if plain else {})
-    role: Any = network_em if plain else summed_em
-    made: dict[str, Program[Any]] = {COORDINATOR: Program(role.coordinator, told)}
-    for party, view in own.items():
-        table = three()[party].table
-        values = table.values.copy()
-        if impossible and "age" in table.names:
-            values[:2, table.schema.index("age")] = impossible
-        given = {"view": view, "listed": fc.Table(table.schema, values), "every": table}
-        ways = {"members": tuple(own), "summation": Secret(key=key(party)), "rounds": rounds}
-        ways |= {"share": share, "lots": np.arange(len(table)) / len(table)}
-        made[party] = Program(role.client, given | ({} if plain else ways))
-    return made
-
-
 @pytest.mark.parametrize("rounds", [0, 2])
 @pytest.mark.parametrize("age", [1e6, 1e200])
 def test_rows_that_are_impossible(rounds: int, age: float) -> None:
     """Or next to it, under all combinations: they count as at a coordinator."""
     found = []
-    for plain in (False, True):
-        outcome = memory.run(programs(*start(), rounds, age, plain))
+    for way in ("sums", "network"):
+        outcome = memory.run(sum_programs(EMSettings(rounds), age, way))
         assert not outcome.lost, list(outcome.lost.values())
         joint, history = (getattr(outcome.results[COORDINATOR], k) for k in ("joint", "history"))
         assert len(history) > 1 and history[0] < -1e6
@@ -165,7 +134,7 @@ def test_rows_that_are_impossible(rounds: int, age: float) -> None:
      ("em/rows", COORDINATOR)],
 )  # fmt: skip
 def test_a_party_killed_in_every_round(tag: str, who: str) -> None:
-    made = programs(*start(), share=0.2)
+    made = sum_programs(EMSettings(1, 0.2))
     told = {"program": made[who], "tag": tag, "after": 0}
     outcome = memory.run({**made, who: Program(dying, told)})
     assert COORDINATOR not in outcome.results and who in outcome.lost
@@ -180,25 +149,10 @@ def test_a_flipped_share_is_caught() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda m: [], "north sent list under 'em/learned', expected dict"),
-        (lambda m: {**m, "of root": m["of root"] * 2}, "north sent no weights of 'root'"),
-    ],
-)
-def test_other_messages_are_refused(change: Any, said: str) -> None:
-    engine = Watched({("north", "em/learned"): change})
-    with pytest.raises(PartyLostError, match=said):
-        fc.FedPC(QUICK, clusters=2, ensemble=1, weights="em", summation=Secret()).fit(
-            three(), engine=engine
-        )
-
-
 def test_leaves_of_several_parties_in_one_sum() -> None:
     """Their product is no sum of logarithms: refused before anything of rows crosses."""
     joint = views(0)[COORDINATOR]
-    flow = summed_em.coordinator(joint, {p: np.arange(3) for p in ("north", "south", "west")})
+    flow = sums.coordinator(joint, {p: np.arange(3) for p in ("north", "south", "west")})
     with pytest.raises(
         fc.errors.FederationError, match="EM by sums is for shared_leaves='divided'"
     ):
@@ -207,5 +161,5 @@ def test_leaves_of_several_parties_in_one_sum() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_laws_of_protocols(share: float) -> None:
-    made = programs(*start(), rounds=1, share=share)
+    made = sum_programs(EMSettings(1, share))
     check_protocol(made, without=["processes"])  # test_secret_counts.py
