@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fedcircuits.federation.sums.topology import Topology
     from fedcircuits.learning.batches import ParquetRows
     from fedcircuits.learning.encoders.encoders import Frozen, SequenceEncoder, TabularEncoder
-    from fedcircuits.methods.trees.predictors import DecisionTreeLeaf
+    from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf
     from fedcircuits.privacy.secure_sum import Secret
     from fedcircuits.tables.schema import Schema, Variable
     from fedcircuits.tables.table import Table
@@ -128,7 +128,7 @@ _NAMES = {
     "federation.sums.topology": "Topology",
     "learning.batches": "ParquetRows",
     "learning.encoders.encoders": "Frozen SequenceEncoder TabularEncoder",
-    "methods.trees.predictors": "DecisionTreeLeaf",
+    "methods.trees.decision_tree": "DecisionTreeLeaf",
     "tables.table": "Table",
     "privacy.secure_sum": "Secret",
 }

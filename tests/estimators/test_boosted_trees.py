@@ -14,7 +14,7 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.flow import Compute, Flow, Program
 from fedcircuits.federation.sums.summations import Tree
-from tests.estimators.test_fedtrees import CANCER, SPLITS, federation, fitted, gaps
+from tests.estimators.tree_cases import CANCER, SPLITS, federation, fitted, gaps
 
 # ---------------------------------------------------------------------- trees grown together
 

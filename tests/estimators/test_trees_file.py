@@ -64,7 +64,7 @@ def test_they_come_back_to_the_last_bit(by: str, options: dict[str, Any], tmp_pa
         assert np.array_equal(again.predict(X), model.predict(X))
     assert again.score(CANCER) == model.score(CANCER)
     assert again.target == model.target and again.threshold_ == model.threshold_
-    assert again.circuit_ == model.circuit_ and again.bag.placement == model.placement_
+    assert again.circuit_ == model.circuit_ and again.ensemble.placement == model.placement_
     assert again.schema_ == model.schema_
     again.save(tmp_path / "again.fc")
     assert (tmp_path / "again.fc").read_bytes() == (tmp_path / "trees.fc").read_bytes()

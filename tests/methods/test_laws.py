@@ -12,7 +12,7 @@ from fedcircuits.errors import ExtraMissingError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.methods.meeting import intersection
-from fedcircuits.methods.trees import training as bagging
+from fedcircuits.methods.trees import ensemble, training
 from fedcircuits.testing import check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table
 from tests.methods.watched import Watched
@@ -80,7 +80,8 @@ def test_bagging(by: Any) -> None:
     trees = fc.FedTrees(target="risk", share_target=True, trees=2, random_state=0)
     trees.fit(fc.split(mixed_table(80), 3, by=by, target="risk", seed=2), engine=engine)
     trees.predict_proba(ROWS)
-    assert [p[COORDINATOR].function for p in engine.programs] == [bagging.coordinator, bagging.ask]
+    roles = [p[COORDINATOR].function for p in engine.programs]
+    assert roles == [training.coordinator, ensemble.ask]
     for programs in engine.programs:
         check_protocol(programs)
 

@@ -35,15 +35,15 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.methods.trees import training as bagging
-from fedcircuits.methods.trees.bag import Bag, fused, party_vector
-from fedcircuits.methods.trees.predictors import DecisionTreeLeaf, Predictor
-from fedcircuits.methods.trees.training import Grow, Join, Plan, Trained, Weights
+from fedcircuits.methods.trees import ensemble, training
+from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
+from fedcircuits.methods.trees.ensemble import TreeEnsemble, fused, party_vector
+from fedcircuits.methods.trees.training import Grow, Join, TrainedTrees, TreesPlan, Weights
 from fedcircuits.tables.decoding import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
 
-Result = Bag | Trained
+Result = TreeEnsemble | TrainedTrees
 
 
 class Predictions(BaseEstimator):  # type: ignore[misc]
@@ -124,19 +124,19 @@ class Predictions(BaseEstimator):  # type: ignore[misc]
 class CollectedTrees(Predictions):
     """The trees of all parties in one place (``FedTrees.collect``): the same answers."""
 
-    def __init__(self, bag: Bag, schema: Schema) -> None:
-        self.bag = bag
+    def __init__(self, ensemble: TreeEnsemble, schema: Schema) -> None:
+        self.ensemble = ensemble
         self.schema = schema
-        self.schema_, self.circuit_, self.target = schema, bag.circuit, bag.target.name
-        self.threshold_ = bag.threshold
+        self.schema_, self.circuit_, self.target = schema, ensemble.circuit, ensemble.target.name
+        self.threshold_ = ensemble.threshold
 
     def fit(self, X: object = None, y: object = None) -> Self:
-        """Nothing to learn: here for scikit-learn's sake."""
+        """Nothing to learn: here for compatibility with scikit-learn."""
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all trees as one .fc file, whole or not at all."""
-        trees_file.write(self.bag, self.schema, path)
+        trees_file.write(self.ensemble, self.schema, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -144,38 +144,56 @@ class CollectedTrees(Predictions):
         return cls(*trees_file.read(path))
 
     def _answers(self, x: Array) -> Array:
-        vectors = {}
-        for party in self.bag.clients:
-            blind = np.isnan(x[:, self.bag.columns(party)]).all(axis=1)
-            vectors[party] = np.full((len(x), len(self.bag.overall)), np.nan)
-            if not blind.all():
-                vectors[party][~blind] = party_vector(self.bag, party, x[~blind])
-        return fused(self.bag, vectors)
+        vectors = self.ensemble.absent(len(x))
+        for party, vector in vectors.items():
+            sees = ~np.isnan(x[:, self.ensemble.columns(party)]).all(axis=1)
+            if sees.any():
+                vector[sees] = party_vector(self.ensemble, party, x[sees])
+        return fused(self.ensemble, vectors)
 
 
 class FedTrees(FederatedEstimator[Result], Predictions):
-    """Predictions of one column by decision trees of all parties; trees stay where they grew.
+    """Predict one column by decision trees of all parties; trees stay where they grew.
 
-    ``grow``          "auto": a party whose columns nobody else holds boosts its trees, others bag
-                      theirs. "bagged": all bag, as in the paper. "together": parties that hold the
-                      same columns boost trees of all their rows, if all of them allow to collect.
-                      Numbers are always bagged
-    ``trees``         of every party, or of a group that grows together; "auto": 50 boosted, 20
-                      bagged, each of these of rows and columns drawn at random
-    ``leaf``          grows a bagged tree; one for all parties, or a dict by party
-    ``columns``       share of a party's columns that it reads; "auto": 0.8, all of numbers
-    ``target``        the column to predict: a class, or a number
-    ``task``          "classes", "number" or "auto": at most 20 different whole numbers are classes
-    ``share_target``  whether its holders tell the others its values of shared rows; parties that
-                      lack it take no part otherwise
-    ``weights``       of parties that hold the same columns: by "rows", or "equal"
-    ``fuse``          how parties are joined: "auto", a mean of those with the same columns and a
-                      product of classes from different ones; or the paper's "mean" of all
-    ``threshold``     of two classes: 0.5, or "macro-f1" for the one that gives the best macro-F1 on
-                      training rows (protocols/threshold.py says what crosses for it)
-    ``summation``       who adds up where trees grow together: Hub(), or Tree(…) without a server
-    ``on_lost``       a party that is lost: "stop", or "continue" where others hold the target
+    Parameters
+    ----------
+    leaf : Predictor or dict of str to Predictor, default=DecisionTreeLeaf()
+        What grows a bagged tree: one for all parties, or one by party.
+    grow : {"auto", "bagged", "together"}, default="auto"
+        "auto": a party whose columns nobody else holds boosts its trees, others bag theirs.
+        "bagged": all bag, as in the paper. "together": parties that hold the same columns boost
+        trees of all their rows, if all of them allow to collect. Numbers are always bagged.
+    trees : int or "auto", default="auto"
+        Trees per party, or per group that grows together. "auto": 50 boosted, 20 bagged, each of
+        these of rows and columns drawn at random.
+    columns : float or "auto", default="auto"
+        The share of a party's columns that a bagged tree reads. "auto": 0.8 for classes, all for
+        numbers.
+    target : str
+        The column to predict: a class, or a number.
+    task : {"auto", "classes", "number"}, default="auto"
+        What the target is. "auto": at most 20 different whole numbers are classes.
+    share_target : bool, default=False
+        Whether holders of the target tell the others its values of shared rows. Parties that lack
+        it take no part otherwise.
+    weights : {"rows", "equal"}, default="rows"
+        How parties that hold the same columns are weighted.
+    fuse : {"auto", "mean"}, default="auto"
+        How parties are joined: "auto", a mean of those with the same columns and a product of
+        classes from different ones; or the paper's "mean" of all.
+    threshold : float or "macro-f1", default=0.5
+        Of two classes, the probability from which on the second is predicted. "macro-f1": the one
+        that gives the best macro-F1 on training rows (methods/trees/threshold.py: what crosses).
+    summation : Summation, default=Hub()
+        Who adds up where trees grow together; ``Tree(…)`` does without a server, ``Secret()`` hides
+        what single parties add.
+    on_lost : {"stop", "continue"}, default="stop"
+        Whether to go on without a party that is lost, where others hold the target.
+    random_state : int or None, default=None
+        Makes training repeatable.
 
+    Examples
+    --------
     >>> import fedcircuits as fc
     >>> table = fc.datasets.load("breast_cancer")
     >>> clinics = fc.split(table, 2, by="columns", target="diagnosis")
@@ -188,7 +206,7 @@ class FedTrees(FederatedEstimator[Result], Predictions):
     (('party 1/trees',), 50)
     """
 
-    views_: dict[str, Bag]
+    views_: dict[str, TreeEnsemble]
     placement_: Placement
 
     allowed: ClassVar[Declared] = {
@@ -253,26 +271,29 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         federation.schema.index(self.target)
         tables = [p.table for p in federation if self.target in p.table.schema]
         if not self.share_target and all(len(t.schema) == 1 for t in tables):
-            raise FederationError(bagging.NOBODY.format(self.target))
+            raise FederationError(training.NOBODY.format(self.target))
         if self.grow == "together":
             refuse_to_collect({p.name: p.allow_collect for p in federation})
         return federation
 
     def _programs(self, federation: Federation, state: TrainingState) -> dict[str, Program[Result]]:
-        plan = Plan(
+        plan = TreesPlan(
             str(self.target), self.share_target, self.trees, self.columns, self.weights, self.fuse,
             state.seed, self.grow if self.leaf is None else "bagged", self.threshold == "macro-f1",
             Hub() if self.summation is None else self.summation,
         )  # fmt: skip
+        arguments: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {
-            COORDINATOR: Program(bagging.coordinator, {"members": federation.names, "plan": plan})
+            COORDINATOR: Program(training.coordinator, arguments)
         }
         for party in federation:
-            arguments: dict[str, object] = {
-                "party": party, "leaf": self._leaf(party.name), "secret": state.secret,
+            first = party.name == federation.names[0]  # whose key hides row ids
+            arguments = {
+                "party": party, "leaf": self._leaf(party.name),
+                "secret": state.secret if first else b"",
                 "plan": replace(plan, summation=plan.summation.for_party()),
             }  # fmt: skip
-            programs[party.name] = Program(bagging.client, arguments)
+            programs[party.name] = Program(training.client, arguments)
         return programs
 
     def _leaf(self, party: str) -> Predictor:
@@ -286,8 +307,8 @@ class FedTrees(FederatedEstimator[Result], Predictions):
 
     def _keep(self, run: FederatedRun[Result]) -> None:
         trained = run.results[COORDINATOR]
-        assert isinstance(trained, Trained)
-        clients = {n: v for n, v in run.results.items() if isinstance(v, Bag)}
+        assert isinstance(trained, TrainedTrees)
+        clients = {n: v for n, v in run.results.items() if isinstance(v, TreeEnsemble)}
         view = trained.view
         if self.threshold != "macro-f1":
             view = replace(view, threshold=float(self.threshold))
@@ -300,10 +321,10 @@ class FedTrees(FederatedEstimator[Result], Predictions):
     def _answers(self, x: Array) -> Array:
         view = self.views_[COORDINATOR]
         programs: dict[str, Program[object]] = {
-            COORDINATOR: Program(bagging.ask, {"view": view, "x": x})
+            COORDINATOR: Program(ensemble.ask, {"view": view, "x": x})
         }
-        for party in bagging.involved(view, x):
-            programs[party] = Program(bagging.respond, {"view": self.views_[party]})
+        for party in ensemble.involved(view, x):
+            programs[party] = Program(ensemble.respond, {"view": self.views_[party]})
         return self._ask(programs)[COORDINATOR]  # type: ignore[return-value]
 
     def collect(self) -> CollectedTrees:

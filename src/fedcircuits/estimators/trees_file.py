@@ -1,7 +1,7 @@
 """Collected trees as one .fc file: the graph, every tree, what fuse nodes know.
 
-    circuit.json            leaves "north/tree 1", …, and the fuse nodes above (protocols/bag.py)
-    parameters.safetensors  arrays of trees under their leaves (learning/flat_tree.py), classes that
+    circuit.json            leaves "north/tree 1", …, and the fuse nodes above (ensemble.py)
+    parameters.safetensors  arrays of trees under their leaves (decision_tree.py), classes that
                             a party has "seen" under its fuse node, "weight" of inputs under the
                             coordinator's, "overall" shares or mean of the target under the root
     fedcircuits.json        parties, the columns of all of them, the target, the threshold
@@ -25,47 +25,47 @@ from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators.model import require_estimator
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.learning.stored import AnyArray, Fields, StoredArrays, overall_of, read_from
-from fedcircuits.methods.trees.bag import Bag, fuse_of
-from fedcircuits.methods.trees.predictors import DecisionTreeLeaf, Predictor
+from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
+from fedcircuits.methods.trees.ensemble import SEEN, TreeEnsemble, fuse_of, tree_names
 from fedcircuits.tables.schema import Schema, Variable
 
 ESTIMATOR = "FedTrees"
 KINDS = {np.dtype(kind) for kind in (np.float64, np.int64, np.bool_)}  # of a tree's arrays
-SEEN, OVERALL = "seen", "overall"
+OVERALL = "overall"
 
 
 # ---------------------------------------------------------------------- to a file
 
 
-def write(bag: Bag, schema: Schema, path: str | os.PathLike[str]) -> None:
+def write(ensemble: TreeEnsemble, schema: Schema, path: str | os.PathLike[str]) -> None:
     """``schema``: the columns of all parties."""
     arrays: dict[str, dict[str, AnyArray]] = {}
-    for name, own in bag.parameters.values.items():
+    for name, own in ensemble.parameters.values.items():
         arrays[name] = dict(own)
-    for leaf in bag.circuit.leaves():
-        arrays[leaf.name] = _tree_stored(leaf, bag, path)
-    arrays[bag.circuit.root.name][OVERALL] = bag.overall
+    for leaf in ensemble.circuit.leaves():
+        arrays[leaf.name] = _tree_stored(leaf, ensemble, path)
+    arrays[ensemble.circuit.root.name][OVERALL] = ensemble.overall
     metadata = {
-        "estimator": ESTIMATOR, "target": bag.target.name, "parties": list(bag.clients),
-        "schema": schema.to_json(), "threshold": float(bag.threshold),
+        "estimator": ESTIMATOR, "target": ensemble.target.name, "parties": list(ensemble.clients),
+        "schema": schema.to_json(), "threshold": float(ensemble.threshold),
     }  # fmt: skip
     parameters = Parameters(arrays)  # type: ignore[arg-type]
     try:
-        _bag(bag.circuit, parameters, Fields("the file", metadata), schema)
+        _ensemble(ensemble.circuit, parameters, Fields("the file", metadata), schema)
     except FedcircuitsError as error:
         raise FileError(f"cannot write {path}: {error}") from error
-    files.write(path, bag.circuit, parameters, metadata)
+    files.write(path, ensemble.circuit, parameters, metadata)
 
 
-def _tree_stored(leaf: Leaf, bag: Bag, path: object) -> dict[str, AnyArray]:
-    tree = bag.predictors[leaf.name]
+def _tree_stored(leaf: Leaf, ensemble: TreeEnsemble, path: object) -> dict[str, AnyArray]:
+    tree = ensemble.predictors[leaf.name]
     ours = type(tree).predict_vector is DecisionTreeLeaf.predict_vector
     if not isinstance(tree, DecisionTreeLeaf) or not ours:
         raise FileError(
             f"cannot write {path}: {leaf.name!r} is a {type(tree).__name__} of yours, and files "
             "hold DecisionTreeLeaf alone; ask the trees where they are, or learn with that leaf"
         )
-    if tree.schema_ != bag.circuit.schema.select(leaf.scope):
+    if tree.schema_ != ensemble.circuit.schema.select(leaf.scope):
         raise FileError(f"cannot write {path}: {leaf.name!r} reads other columns than its leaf")
     return tree.to_arrays()
 
@@ -73,17 +73,19 @@ def _tree_stored(leaf: Leaf, bag: Bag, path: object) -> dict[str, AnyArray]:
 # ---------------------------------------------------------------------- from a file
 
 
-def read(path: str | os.PathLike[str]) -> tuple[Bag, Schema]:
+def read(path: str | os.PathLike[str]) -> tuple[TreeEnsemble, Schema]:
     """The trees with all their graph, and the columns of all parties."""
     circuit, parameters, metadata = files.read(path)
     require_estimator(path, metadata, ESTIMATOR)
     with read_from(path):
         about = Fields("the file", metadata)
         schema = about.schema("schema")
-        return _bag(circuit, parameters, about, schema), schema
+        return _ensemble(circuit, parameters, about, schema), schema
 
 
-def _bag(circuit: Circuit, parameters: Parameters, about: Fields, schema: Schema) -> Bag:
+def _ensemble(
+    circuit: Circuit, parameters: Parameters, about: Fields, schema: Schema
+) -> TreeEnsemble:
     target = schema[about.text("target")]
     if target.name in circuit.schema or schema.select(circuit.schema.names) != circuit.schema:
         raise FileError("the columns of its graph are not columns of parties beside the target")
@@ -105,9 +107,8 @@ def _bag(circuit: Circuit, parameters: Parameters, about: Fields, schema: Schema
             values[node.name] = _fuse_arrays(node, arrays, overall, target, at_party)
             arrays.end()
     trees = _trees(circuit, parameters, target)
-    return Bag(
-        COORDINATOR, circuit, placement, target, overall, Parameters(values), trees, False,
-        threshold,
+    return TreeEnsemble(
+        COORDINATOR, circuit, placement, target, overall, Parameters(values), trees, threshold
     )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def _placement(circuit: Circuit, parties: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for party in parties:
         fuse = circuit[fuse_of(party)]
-        trees = tuple(f"{party}/tree {i + 1}" for i in range(len(fuse.children)))
+        trees = tuple(tree_names(party, len(fuse.children)))
         if fuse.children != trees or fuse.name in found:
             raise FileError(f"node {fuse.name!r} must read the trees of one party alone")
         found |= dict.fromkeys((fuse.name, *trees), party)

@@ -12,7 +12,7 @@ from fedcircuits.methods.trees.gradient_trees import (
     LEAST,
     SMOOTH,
     Cells,
-    Sapling,
+    GrowingTree,
     best_splits,
     gradients,
     probabilities,
@@ -57,10 +57,10 @@ def test_cells_of_values() -> None:
 def test_sums_do_not_depend_on_who_adds_up(seed: int, classes: int) -> None:
     cells = Cells.of(SCHEMA, EDGES)
     codes, own = cells.codes(rows(seed)), terms(seed, classes=classes)
-    whole = Sapling.planted(cells, codes).histogram(own)
+    whole = GrowingTree.planted(cells, codes).histogram(own)
     order = np.random.default_rng(seed).permutation(80)
     parts = [
-        Sapling.planted(cells, codes[some]).histogram(own[some])
+        GrowingTree.planted(cells, codes[some]).histogram(own[some])
         for some in np.split(order, [9, 50])
     ]
     assert np.array_equal(parts[2] + parts[0] + parts[1], whole)
@@ -76,8 +76,8 @@ def gain(own: Array) -> float:
 def test_the_best_split_is_the_best_of_all(seed: int, classes: int, holes: float) -> None:
     x, own = rows(seed, holes=holes), terms(seed, classes=classes)
     cells = Cells.of(SCHEMA, EDGES)
-    sapling = Sapling.planted(cells, cells.codes(x))
-    chosen = best_splits(sapling.histogram(own), cells)
+    growing = GrowingTree.planted(cells, cells.codes(x))
+    chosen = best_splits(growing.histogram(own), cells)
     best = 0.0
     for column, edges in ((0, EDGES[0]), (1, EDGES[1]), (2, np.arange(3.0)), (3, np.zeros(1))):
         for edge in edges:
@@ -87,13 +87,13 @@ def test_the_best_split_is_the_best_of_all(seed: int, classes: int, holes: float
                 sides = own[first], own[~first]
                 if min(s[:, own.shape[1] // 2 :].sum(axis=0).max() for s in sides) >= LEAST:
                     best = max(best, gain(sides[0]) + gain(sides[1]) - gain(own))
-    sapling.split(chosen)
+    growing.split(chosen)
     if best <= 0:
-        assert chosen[0, 0] == -1 and not sapling.level
+        assert chosen[0, 0] == -1 and not growing.level
         return
-    sides = own[sapling.place == 1], own[sapling.place == 2]
+    sides = own[growing.place == 1], own[growing.place == 2]
     assert np.isclose(gain(sides[0]) + gain(sides[1]) - gain(own), best)
-    assert np.array_equal(sapling.terms[1], sides[0].sum(axis=0))
+    assert np.array_equal(growing.terms[1], sides[0].sum(axis=0))
 
 
 @given(st.integers(0, 1000), st.integers(2, 3))
@@ -101,17 +101,17 @@ def test_the_best_split_is_the_best_of_all(seed: int, classes: int, holes: float
 def test_rows_arrive_where_the_tree_sends_them(seed: int, classes: int) -> None:
     x, own = rows(seed), terms(seed, classes=classes)
     cells, base = Cells.of(SCHEMA, EDGES), np.full(classes, 1 / classes)
-    sapling = Sapling.planted(cells, cells.codes(x))
+    growing = GrowingTree.planted(cells, cells.codes(x))
     for _ in range(3):
-        if sapling.level:
-            sapling.split(best_splits(sapling.histogram(own), cells))
-    tree, moved = sapling.grown(0.5, base)
+        if growing.level:
+            growing.split(best_splits(growing.histogram(own), cells))
+    tree, moved = growing.grown(0.5, base)
     fc.DecisionTreeLeaf.from_arrays(
         tree.to_arrays(), SCHEMA, fc.Variable("t", "category", ("p", "q", "r")[:classes])
     )
-    assert np.array_equal(tree.answers(x), probabilities(moved, base)[sapling.place])
-    for node in np.unique(sapling.place):
-        here = own[sapling.place == node].sum(axis=0)
+    assert np.array_equal(tree.answers(x), probabilities(moved, base)[growing.place])
+    for node in np.unique(growing.place):
+        here = own[growing.place == node].sum(axis=0)
         assert np.allclose(moved[node], steps(here[None], 0.5)[0])
 
 

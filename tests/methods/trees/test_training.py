@@ -1,4 +1,5 @@
-"""Flows of bagging: which messages cross, what they hold, and that a replay sends them again."""
+"""Flows of training and questions: which messages cross, what they hold, that a replay sends them
+again."""
 
 from __future__ import annotations
 
@@ -9,50 +10,20 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.engines import memory
-from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Envelope, Record, recording, replay
+from fedcircuits.federation.replay import Envelope, replay
 from fedcircuits.federation.tokens import tokens
-from fedcircuits.methods.trees import training as bagging
-from fedcircuits.methods.trees.training import Plan
-from tests.methods.watched import read, saying
-
-SECRET = b"s" * 32
-
-
-def table(rows: int = 60) -> fc.Table:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(rows, 4))
-    y = np.where(x[:, 0] + x[:, 3] > 0, "high", "low")
-    return fc.Table.of({**{f"x{i}": x[:, i] for i in range(4)}, "risk": y})
-
-
-def programs(parties: Federation, plan: Plan) -> dict[str, Program[Any]]:
-    told: dict[str, Any] = {"members": parties.names, "plan": plan}
-    found: dict[str, Program[Any]] = {COORDINATOR: Program(bagging.coordinator, told)}
-    for party in parties:
-        own = {"party": party, "plan": plan, "leaf": fc.DecisionTreeLeaf(), "secret": SECRET}
-        found[party.name] = Program(bagging.client, own)
-    return found
-
-
-def recorded(flows: dict[str, Program[Any]]) -> dict[str, Record]:
-    outcome = memory.run({n: Program(recording, {"program": p}) for n, p in flows.items()})
-    assert not outcome.lost, outcome.lost
-    return {name: record for name, (_, record) in outcome.results.items()}
-
-
-def payload(record: Record, party: str, tag: str) -> Any:
-    (found,) = [
-        m for m in record.inbox if isinstance(m, Envelope) and (m.party, m.tag) == (party, tag)
-    ]
-    return read(found.data)
+from fedcircuits.methods.trees import ensemble
+from fedcircuits.methods.trees.training import TreesPlan
+from tests.methods.trees.cases import SECRET, fields, programs, recorded, table
+from tests.methods.watched import saying
 
 
 @pytest.mark.parametrize("by", ["rows", "columns", "both"])
 def test_messages_are_counted(by: Any) -> None:
     parties = fc.split(table(), 3, by=by, target="risk")
-    ledger = memory.run(programs(parties, Plan("risk", share_target=True, trees=2))).ledger
+    ledger = memory.run(programs(parties, TreesPlan("risk", share_target=True, trees=2))).ledger
     counts = ledger.summary()["messages"].groupby("phase").sum().to_dict()
     expected = {"agree": 6, "count": 6, "learn": 3, "graph": 3}
     if by != "rows":
@@ -62,7 +33,7 @@ def test_messages_are_counted(by: Any) -> None:
 
 def test_without_leave_no_label_crosses() -> None:
     parties = fc.split(table(), 3, by="columns", target="risk")
-    ledger = memory.run(programs(parties, Plan("risk", trees=2))).ledger
+    ledger = memory.run(programs(parties, TreesPlan("risk", trees=2))).ledger
     assert set(ledger.summary().reset_index()["phase"]) == {"agree", "count", "learn", "graph"}
     assert all(COORDINATOR in (e.sender, e.receiver) for e in ledger)
 
@@ -70,8 +41,8 @@ def test_without_leave_no_label_crosses() -> None:
 def test_labels_are_told_by_token() -> None:
     whole = table()
     parties = fc.split(whole, 2, by="columns", target="risk")
-    found = recorded(programs(parties, Plan("risk", share_target=True, trees=2)))
-    told = payload(found["party 1"], "party 2", "labels/target")
+    found = recorded(programs(parties, TreesPlan("risk", share_target=True, trees=2)))
+    told = fields(found["party 1"], "party 2", "labels/target")
     own = tokens(np.arange(60), SECRET)
     assert told["tokens"].tolist() == sorted(own.tolist())
     codes = dict(zip(own.tolist(), whole.values[:, 4].tolist(), strict=True))
@@ -81,14 +52,14 @@ def test_labels_are_told_by_token() -> None:
 
 def test_the_coordinator_hears_counts_and_columns() -> None:
     parties = fc.split(table(), 2, skew="label", target="risk")
-    found = recorded(programs(parties, Plan("risk", trees=3, columns=0.5)))
+    found = recorded(programs(parties, TreesPlan("risk", trees=3, columns=0.5)))
     for party in parties:
-        counts = payload(found[COORDINATOR], party.name, "count/target")
+        counts = fields(found[COORDINATOR], party.name, "count/target")["tally"]
         codes = party.table.values[:, 4].astype(int)
         assert counts.tolist() == np.bincount(codes, minlength=2).tolist()
-        scopes = payload(found[COORDINATOR], party.name, "learn/scopes")
+        scopes = fields(found[COORDINATOR], party.name, "learn/scopes")["scopes"]
         assert [len(s) for s in scopes] == [2, 2, 2] and all("risk" not in s for s in scopes)
-        shares = payload(found[party.name], COORDINATOR, "count/overall")
+        shares = fields(found[party.name], COORDINATOR, "count/overall")["overall"]
         assert np.allclose(shares, np.bincount(table().values[:, 4].astype(int)) / 60)
     assert {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Envelope)} == {
         "agree/hello", "count/target", "learn/scopes",
@@ -98,7 +69,7 @@ def test_the_coordinator_hears_counts_and_columns() -> None:
 @pytest.mark.parametrize("by", ["rows", "columns", "both"])
 def test_a_flow_replayed_sends_the_same_bytes(by: Any) -> None:
     parties = fc.split(table(), 2, by=by, target="risk")
-    flows = programs(parties, Plan("risk", share_target=True, trees=2, seed=3))
+    flows = programs(parties, TreesPlan("risk", share_target=True, trees=2, seed=3))
     for name, record in recorded(flows).items():
         assert record.sent and replay(flows[name], record.inbox) == record.sent
 
@@ -106,27 +77,27 @@ def test_a_flow_replayed_sends_the_same_bytes(by: Any) -> None:
 def test_evidence_goes_where_it_is_read() -> None:
     whole = table()
     parties = fc.split(whole, 2, by="columns", target="risk")
-    views = memory.run(programs(parties, Plan("risk", share_target=True, trees=2))).results
+    views = memory.run(programs(parties, TreesPlan("risk", share_target=True, trees=2))).results
     view = views[COORDINATOR].view
     x = whole.select(view.circuit.schema.names).values[:5].copy()
     x[3:, view.columns("party 1")] = np.nan
     x[1] = x[0]
-    flows: dict[str, Program[Any]] = {COORDINATOR: Program(bagging.ask, {"view": view, "x": x})}
-    assert bagging.involved(view, x) == ["party 1", "party 2"]
-    for name in bagging.involved(view, x):
-        flows[name] = Program(bagging.respond, {"view": views[name]})
+    flows: dict[str, Program[Any]] = {COORDINATOR: Program(ensemble.ask, {"view": view, "x": x})}
+    assert ensemble.involved(view, x) == ["party 1", "party 2"]
+    for name in ensemble.involved(view, x):
+        flows[name] = Program(ensemble.respond, {"view": views[name]})
     found = recorded(flows)
-    one = payload(found["party 1"], COORDINATOR, "query/evidence")
+    one = fields(found["party 1"], COORDINATOR, "query/evidence")
     assert one["columns"].tolist() == view.columns("party 1")
     assert len(one["x"]) == 2  # two of three rows are the same, and two say nothing to it
-    assert len(payload(found["party 2"], COORDINATOR, "query/evidence")["x"]) == 4
+    assert len(fields(found["party 2"], COORDINATOR, "query/evidence")["x"]) == 4
     assert not set(view.columns("party 1")) & set(view.columns("party 2"))
     x[:, view.columns("party 1")] = np.nan
-    assert bagging.involved(view, x) == ["party 2"]
+    assert ensemble.involved(view, x) == ["party 2"]
 
 
 def test_other_versions_are_refused() -> None:
-    flows = programs(fc.split(table(), 2, target="risk"), Plan("risk"))
+    flows = programs(fc.split(table(), 2, target="risk"), TreesPlan("risk"))
     old = {
         "program": flows["party 2"],
         "tag": "agree/hello",

@@ -23,15 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.methods.trees.flat_tree import GREATEST, FlatTree
-from fedcircuits.methods.trees.predictors import MOST_CODES
+from fedcircuits.methods.trees.decision_tree import MOST_CODES, FlatTree, Integers, Truths, single
 from fedcircuits.tables.schema import Schema
 
-Whole = npt.NDArray[np.int64]
-Truth = npt.NDArray[np.bool_]
 GRID = 2.0**-24
 SMOOTH = 1.0
 LEAST = 1.0  # curvature of a child
@@ -43,26 +39,26 @@ class Cells:
     """The cells of all columns, one after the other; a column's last one is of missing values."""
 
     edges: tuple[Array | None, ...]  # of every column: a number's cells end there; None: codes
-    column: Whole  # (cells,)
-    category: Whole  # (cells,): the code that a cell asks for, −1 for numbers
+    column: Integers  # (cells,)
+    category: Integers  # (cells,): the code that a cell asks for, −1 for numbers
     threshold: Array  # (cells,): the number that a cell ends at
-    asks: Truth  # (cells,): whether there is a question of it
-    first: Whole  # (columns,)
-    missing: Whole  # (columns,)
+    asks: Truths  # (cells,): whether there is a question of it
+    first: Integers  # (columns,)
+    missing: Integers  # (columns,)
 
     @classmethod
-    def of(cls, schema: Schema, edges: Sequence[Array]) -> Cells:
-        """``edges`` has those of every number in turn."""
-        numbers, own = iter(edges), []
+    def of(cls, schema: Schema, numbers: Sequence[Array]) -> Cells:
+        """``numbers``: edges of every number in turn, rising."""
+        left, edges = iter(numbers), []
         for v in schema:
             codes = None if 2 < v.size <= MOST_CODES else np.arange(v.size - 1.0)
-            own.append(codes if v.size else next(numbers))
-        sizes = [v.size if e is None else len(e) + 1 for v, e in zip(schema, own, strict=True)]
+            edges.append(codes if v.size else next(left))
+        sizes = [v.size if e is None else len(e) + 1 for v, e in zip(schema, edges, strict=True)]
         ends = np.cumsum([s + 1 for s in sizes])
         column = np.repeat(np.arange(len(sizes)), [s + 1 for s in sizes])
         category, threshold = np.full(len(column), -1), np.zeros(len(column))
         asks = np.ones(len(column), np.bool_)
-        for e, size, end in zip(own, sizes, ends.tolist(), strict=True):
+        for e, size, end in zip(edges, sizes, ends.tolist(), strict=True):
             cells = slice(end - size - 1, end - 1)
             if e is None:
                 category[cells] = np.arange(size)
@@ -71,24 +67,19 @@ class Cells:
                 asks[end - 2] = False  # all that is known is in its cells
         asks[ends - 1] = False
         first = np.asarray(ends - sizes - 1, np.int64)
-        return cls(tuple(own), column, category, threshold, asks, first, ends - 1)
+        return cls(tuple(edges), column, category, threshold, asks, first, ends - 1)
 
-    def codes(self, x: Array) -> Whole:
+    def codes(self, x: Array) -> Integers:
         """The cell of every value of x (rows, columns)."""
-        found = np.empty(x.shape, np.int64)
+        codes = np.empty(x.shape, np.int64)
         for i, edges in enumerate(self.edges):
             value = x[:, i]
             known = np.where(np.isnan(value), 0.0, value)
             if edges is not None:
                 known = np.searchsorted(edges, single(known), side="left")
             at = self.first[i] + known.astype(np.int64)
-            found[:, i] = np.where(np.isnan(value), self.missing[i], at)
-        return found
-
-
-def single(x: Array) -> Array:
-    """As trees read numbers (flat_tree.py)."""
-    return np.clip(x, -GREATEST, GREATEST).astype(np.float32).astype(np.float64)
+            codes[:, i] = np.where(np.isnan(value), self.missing[i], at)
+        return codes
 
 
 # ---------------------------------------------------------------------- gradients
@@ -100,59 +91,64 @@ def probabilities(scores: Array, base: Array) -> Array:
     logits = np.tile(np.log(np.where(possible, base, 1.0)), (len(scores), 1))
     logits[:, -scores.shape[1] :] += scores
     logits = np.where(possible, logits, -np.inf)
-    found = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(found / found.sum(axis=1, keepdims=True))
+    likely = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(likely / likely.sum(axis=1, keepdims=True))
 
 
 def outputs_of(classes: int) -> int:
     return 1 if classes == 2 else classes
 
 
-def gradients(scores: Array, base: Array, y: Whole, weight: Array) -> Array:
+def gradients(scores: Array, base: Array, y: Integers, weight: Array) -> Array:
     """g and h of every row side by side, (rows, 2 outputs)."""
-    found = probabilities(scores, base)
-    truth = np.eye(len(base))[y]
     outputs = scores.shape[1]
-    p, t = found[:, -outputs:], truth[:, -outputs:]
-    both = np.hstack([t - p, p * (1 - p)]) * weight[:, None]
+    p = probabilities(scores, base)[:, -outputs:]
+    truth = np.eye(len(base))[y][:, -outputs:]
+    both = np.hstack([truth - p, p * (1 - p)]) * weight[:, None]
     return np.asarray(np.round(both / GRID) * GRID)
 
 
 # ---------------------------------------------------------------------- splits
 
 
-def histogram(codes: Whole, node: Whole, nodes: int, terms: Array, cells: int) -> Array:
-    """Sums of terms (rows, terms) by node and cell, (nodes, cells, terms); node −1 is left out."""
-    active = node >= 0
-    at = (node[active, None] * cells + codes[active]).ravel()
-    columns = codes.shape[1]
-    sums = [
-        np.bincount(at, np.repeat(term, columns), nodes * cells).reshape(nodes, cells)
-        for term in terms[active].T
-    ]
-    return np.stack(sums, axis=2)
-
-
 def best_splits(total: Array, cells: Cells) -> Array:
     """(nodes, 2 + 2 terms) of a histogram: the cell asked for or −1, whether missing values go
     first, and the terms of both children."""
-    whole = total[:, cells.first[0] : cells.missing[0] + 1].sum(axis=1)[:, None]  # of a node
+    node = total[:, cells.first[0] : cells.missing[0] + 1].sum(axis=1)[:, None]
     missing = total[:, cells.missing[cells.column]]  # (nodes, cells, terms)
     first = _below(total, cells)
-    first = np.where((cells.category >= 0)[None, :, None], whole - missing - total, first)
+    first = np.where((cells.category >= 0)[None, :, None], node - missing - total, first)
     options = np.stack([first, first + missing])  # missing values second, first
-    gain = _gain(options) + _gain(whole - options) - _gain(whole)
-    enough = np.minimum(_curvature(options), _curvature(whole - options)) >= LEAST
+    gain = _gain(options) + _gain(node - options) - _gain(node)
+    enough = np.minimum(_curvature(options), _curvature(node - options)) >= LEAST
     gain = np.where(enough & cells.asks, gain, -np.inf)
     # where nothing is missing both are the same, and missing values go to the larger side
-    larger = _curvature(first) > _curvature(whole - first)
+    larger = _curvature(first) > _curvature(node - first)
     gain[1] = np.where((missing == 0).all(axis=2) & ~larger, -np.inf, gain[1])
     gain[0] = np.where((missing == 0).all(axis=2) & larger, -np.inf, gain[0])
     nodes = np.arange(len(total))
     side, cell = np.divmod(gain.transpose(1, 0, 2).reshape(len(total), -1).argmax(1), gain.shape[2])
     good = gain[side, nodes, cell] > 0
     chosen = options[side, nodes, cell]
-    return np.column_stack([np.where(good, cell, -1), side, chosen, whole[:, 0] - chosen])
+    return np.column_stack([np.where(good, cell, -1), side, chosen, node[:, 0] - chosen])
+
+
+def sums_problem(total: Array, rows: float) -> str:
+    """What is wrong with terms (…, terms) that are summed over so many rows, "" if nothing."""
+    g, h = np.split(total, 2, axis=-1)
+    most = 1.01 * rows + 1  # weights of rows add up to no more than their number
+    sound = (np.abs(g) <= most).all() and (h > -SMOOTH / 2).all() and (h <= most).all()
+    return "" if sound else f"expected sums of gradients and curvatures of {rows:.0f} rows"
+
+
+def splits_problem(chosen: Array, nodes: int, outputs: int, cells: Cells, rows: float) -> str:
+    """What is wrong with splits that somebody else has chosen, "" if nothing."""
+    if chosen.shape != (nodes, 2 + 4 * outputs):
+        return f"expected splits of the shape {(nodes, 2 + 4 * outputs)}, got {chosen.shape}"
+    asked = np.isin(chosen[:, 0], [-1, *np.flatnonzero(cells.asks)])
+    if not asked.all() or not np.isin(chosen[:, 1], [0, 1]).all():
+        return "expected questions that columns can be asked"
+    return sums_problem(chosen[:, 2:].reshape(nodes, 2, -1), rows)
 
 
 def _below(total: Array, cells: Cells) -> Array:
@@ -181,25 +177,33 @@ def steps(terms: Array, rate: float) -> Array:
 
 
 @dataclass(slots=True)
-class Sapling:
+class GrowingTree:
     """A tree in growth, level by level, and where the rows of one party are in it."""
 
     cells: Cells
-    codes: Whole  # (rows, columns)
-    node: Whole  # (rows,): of the last level, −1 for rows that have arrived
-    place: Whole  # (rows,): of the whole tree
+    codes: Integers  # (rows, columns)
+    node: Integers  # (rows,): of the last level, −1 for rows that have arrived
+    place: Integers  # (rows,): of the whole tree
     level: list[int]  # nodes of the last level, by their places in the tree
     children: list[list[int]]
     question: list[tuple[int, bool]]  # cell, and whether missing values go first
     terms: list[Array]
 
     @classmethod
-    def planted(cls, cells: Cells, codes: Whole) -> Sapling:
+    def planted(cls, cells: Cells, codes: Integers) -> GrowingTree:
         rows = np.zeros(len(codes), np.int64)
         return cls(cells, codes, rows, rows.copy(), [0], [[-1, -1]], [(-1, False)], [])
 
     def histogram(self, terms: Array) -> Array:
-        return histogram(self.codes, self.node, len(self.level), terms, len(self.cells.column))
+        """Sums of terms (rows, terms) by node of the last level and cell, (nodes, cells, terms)."""
+        active, nodes, cells = self.node >= 0, len(self.level), len(self.cells.column)
+        at = (self.node[active, None] * cells + self.codes[active]).ravel()
+        columns = self.codes.shape[1]
+        sums = [
+            np.bincount(at, np.repeat(term, columns), nodes * cells).reshape(nodes, cells)
+            for term in terms[active].T
+        ]
+        return np.stack(sums, axis=2)
 
     def split(self, chosen: Array) -> None:
         """By what ``best_splits`` has said of the last level."""
@@ -218,7 +222,8 @@ class Sapling:
             self.terms += [row[2 : 2 + width], row[2 + width :]]
         self._move(chosen[:, :2].astype(np.int64), new)
 
-    def _move(self, chosen: Whole, new: Whole) -> None:
+    def _move(self, chosen: Integers, new: Integers) -> None:
+        """Rows of the last level to the children of their nodes."""
         rows = np.flatnonzero(self.node >= 0)
         at = self.node[rows]
         cell, missing_first = chosen[at, 0], chosen[at, 1] > 0
@@ -226,23 +231,22 @@ class Sapling:
         code = self.codes[rows, column]
         yes = np.where(self.cells.category[cell] < 0, code <= cell, code != cell)
         first = np.where(code == self.cells.missing[column], missing_first, yes)
-        found = new[at, np.where(first, 0, 1)]
-        stays = found < 0
-        self.place[rows] = np.where(stays, self.place[rows], found)
+        child = new[at, np.where(first, 0, 1)]
+        stays = child < 0
+        self.place[rows] = np.where(stays, self.place[rows], child)
         self.level = [int(n) for pair in new for n in pair if n >= 0]
         begin = self.level[0] if self.level else 0
-        self.node[rows] = np.where(stays, -1, found - begin)
+        self.node[rows] = np.where(stays, -1, child - begin)
 
     def grown(self, rate: float, base: Array) -> tuple[FlatTree, Array]:
         """The tree, whose values are probabilities at score 0, and steps of all nodes."""
-        cell = np.array([c for c, _ in self.question])
+        cell = np.maximum([c for c, _ in self.question], 0)
         moved = steps(np.array(self.terms), rate)
-        asked = np.maximum(cell, 0)
         tree = FlatTree(
             children=np.array(self.children),
-            column=self.cells.column[asked],
-            category=self.cells.category[asked],
-            threshold=self.cells.threshold[asked],
+            column=self.cells.column[cell],
+            category=self.cells.category[cell],
+            threshold=self.cells.threshold[cell],
             missing_first=np.array([m for _, m in self.question]),
             value=probabilities(moved, base),
         )

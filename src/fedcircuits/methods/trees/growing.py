@@ -1,13 +1,40 @@
 """How a party grows its trees from its rows: bagged, or boosted by itself or with others.
 
 Rows count by class so that every party, or the parties of a group together, learn as if classes had
-their overall shares: parties that prefer other classes then mean the same by their probabilities.
+their overall shares: parties that prefer different classes then mean the same by their
+probabilities.
 
     bagged    every tree is of rows drawn with replacement and of a share of the columns; the answer
               is the mean of the trees. Nothing crosses.
     boosted   every tree is of what those before it got wrong, and has probabilities as values,
               P_t(y | x) ∝ P(y) exp(step). The answer is their product P(y) Π P_t(y | x) / P(y), a
-              sum of log-odds. boosting.py says what crosses in a group; from a party alone nothing.
+              sum of log-odds. From a party alone nothing crosses.
+
+Parties that hold the same columns may decide every split together. The trees are then those of all
+their rows in one place, to the last bit. All members add up (Collective) and hear what follows; a
+hub's server is a member without rows.
+
+    boost/classes     how many of a party's rows have which class. To all: the sums.
+    boost/known/q     how many of its rows have a value of each number. To all: the sums.
+    boost/below/q/b   how many of these are below each edge, at bit b of the edge. To all: whether
+                      edges are to rise. At the end all know quantiles of every number over all
+                      rows (q: all of them, or those beside frequent values), each of which is the
+                      value of some row.
+    boost/sums/t/d    sums of gradients and curvatures of its rows (gradient_trees.py) for each node
+                      of level d of tree t and each cell of each column. To all: the question of
+                      every node, and these sums over the rows of its two children.
+
+No row crosses. Whoever adds up learns sums of every party for cells that may hold one row; under a
+summation that hides its inputs nobody does. Members learn the trees, and sums over all their rows,
+which of two parties are the other's; no child has less curvature than 1, that is at least four rows
+of weight 1. Sums that no rows can have end the run with an error that names who may have sent them.
+
+On held-back training rows (seeds 1 to 3, 9,800 of adult and of credit, breast cancer; five parties
+with the same columns), macro-F1 and cross-entropy were: bagged 0.776, 0.547, 0.931 and 0.325,
+0.194, 0.205; boosted each alone 0.788, 0.532, 0.942 and 0.305, 0.202, 0.195; together 0.806, 0.636,
+0.970 and 0.291, 0.194, 0.099. Counting the classes of all rows in every leaf of bagged trees, and
+Newton steps of all rows in trees that one party has grown, gained little or nothing: questions that
+only one party's rows have chosen are not the best ones of all rows.
 """
 
 from __future__ import annotations
@@ -15,33 +42,57 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import clone
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Flow, compute
-from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.methods.trees import boosting
-from fedcircuits.methods.trees.bag import base_of, multiply_trees
-from fedcircuits.methods.trees.flat_tree import FlatTree
-from fedcircuits.methods.trees.predictors import DecisionTreeLeaf, Predictor, average_predictions
-from fedcircuits.methods.trees.threshold import Judged
+from fedcircuits.federation.sums.collectives import Check, Collective, HubSum, Summation, Then
+from fedcircuits.methods.trees.decision_tree import (
+    DecisionTreeLeaf,
+    FlatTree,
+    Integers,
+    Predictor,
+    Truths,
+    single,
+)
+from fedcircuits.methods.trees.ensemble import base_of, tree_names
+from fedcircuits.methods.trees.gradient_trees import (
+    Cells,
+    GrowingTree,
+    best_splits,
+    gradients,
+    outputs_of,
+    splits_problem,
+    sums_problem,
+)
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
+BINS, ROWS_OF_A_BIN = 128, 16  # at most, at least
+DEPTH = 4
+PACE = 10.0  # rate × trees: fewer trees take longer steps
+BITS = 32
+MOST_ROWS = 2.0**40
+
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """What trees of one party are grown from: rows that have the target."""
+class LabelledRows:
+    """What trees of one party are grown from: its rows that have the target."""
 
     party: str
-    x: Table
+    x: Table  # columns in the order of all parties of a group
     y: Array  # (rows,)
     target: Variable
     overall: Array  # (outputs,): shares of the classes, or the mean
     stamp: str  # of all that the trees depend on, in the names of kept work
+
+    @property
+    def tally(self) -> Array:
+        return tally_of(self.y, self.target)
 
     def weights(self, tally: Array) -> Array:
         """(rows,): rows of a class count so much that classes of the tally have overall shares."""
@@ -52,34 +103,18 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
-class Grove:
+class GrownTrees:
     """Trees of one party, or of a group, whose first party keeps them."""
 
     trees: Mapping[str, Predictor]
-    scopes: Sequence[Sequence[str]]  # of every tree
+    scopes: list[list[str]]  # of every tree
     tally: Array  # rows of every class that they were grown from
-    unseen: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)  # rows, by tree
+    unseen: Mapping[str, Truths] = field(default_factory=dict)  # rows, by tree
     boosted: bool = False
 
     @property
     def seen(self) -> Array:
         return (self.tally > 0).astype(np.float64)
-
-    def judged(self, own: Material) -> Judged:
-        """The party's rows under trees that have not seen them; under all if they are boosted."""
-        vectors = []
-        for name, tree in self.trees.items():
-            found = tree.predict_vector(own.x)
-            if name in self.unseen and len(self.trees) > 1:
-                found = np.where(self.unseen[name][:, None], found, np.nan)
-            vectors.append(found)
-        if not vectors or not len(own.y):
-            answers = np.full((len(own.y), len(own.overall)), np.nan)
-        elif self.boosted:
-            answers = multiply_trees(vectors, base_of(own.overall, self.seen))
-        else:
-            answers = average_predictions(vectors)
-        return Judged(answers, own.y.astype(np.int64), own.weights(self.tally))
 
 
 def tally_of(y: Array, target: Variable) -> Array:
@@ -93,92 +128,219 @@ def tally_of(y: Array, target: Variable) -> Array:
 # ---------------------------------------------------------------------- bagged
 
 
-@dataclass(frozen=True, slots=True)
-class _Growing:
-    leaf: Predictor
-    table: Table
-    target: str
-    weight: Array
-    seed: int
-
-    def __call__(self) -> Predictor:
-        own: Predictor = clone(self.leaf)
-        if "random_state" in own.get_params():  # type: ignore[attr-defined]
-            own.set_params(random_state=self.seed)  # type: ignore[attr-defined]
-        return own.fit(self.table, self.target, sample_weight=self.weight)
-
-
-def bagged(own: Material, leaf: Predictor, trees: int, share: float, seed: int) -> Flow[Grove]:
+def bagged(
+    rows: LabelledRows, leaf: Predictor, trees: int, share: float, seed: int
+) -> Flow[GrownTrees]:
     """``share`` of the columns are read by each tree; a single one is of all rows and columns."""
     grown: dict[str, Predictor] = {}
     scopes, unseen = [], {}
-    for i in range(trees if len(own.y) and len(own.x.names) else 0):
-        name = f"{own.party}/tree {i + 1}"
-        rng = np.random.default_rng([seed, zlib.crc32(own.party.encode()), i])
-        work = _growing(own, leaf, share if trees > 1 else 1.0, trees > 1, rng)
-        grown[name] = yield from compute(f"growing {name} ({own.stamp})", work)
-        scopes.append([n for n in work.table.names if n != own.target.name])
-        unseen[name] = work.weight == 0
-    return Grove(grown, scopes, tally_of(own.y, own.target), unseen)
+    for i, name in enumerate(tree_names(rows.party, trees if len(rows.y) and rows.x.names else 0)):
+        rng = np.random.default_rng([seed, zlib.crc32(rows.party.encode()), i])
+        weight, columns = _drawn(rows, share, rng) if trees > 1 else (np.ones(len(rows.y)), None)
+        weight = weight * rows.weights(rows.tally)
+        x = rows.x if columns is None else rows.x.select(columns)
+        schema = Schema((*x.schema.variables, rows.target))
+        table = Table(schema, np.column_stack([x.values, rows.y]))
+        work = partial(_learned, leaf, table, rows.target.name, weight, int(rng.integers(2**31)))
+        grown[name] = yield from compute(f"growing {name} ({rows.stamp})", work)
+        scopes.append(list(x.names))
+        unseen[name] = weight == 0
+    return GrownTrees(grown, scopes, rows.tally, unseen)
 
 
-def _growing(
-    own: Material, leaf: Predictor, share: float, draw: bool, rng: np.random.Generator
-) -> _Growing:
-    rows, columns = len(own.y), list(own.x.names)
-    weight: Array = np.ones(rows)
-    if draw:
-        drawn = rng.integers(rows, size=rows)
-        weight = np.bincount(drawn, minlength=rows).astype(np.float64)
-        few = max(1, int(np.ceil(share * len(columns))))
-        columns = [columns[i] for i in np.sort(rng.permutation(len(columns))[:few])]
-    weight = weight * own.weights(tally_of(own.y, own.target))
-    x = own.x.select(columns)
-    schema = Schema((*x.schema.variables, own.target))
-    table = Table(schema, np.column_stack([x.values, own.y]))
-    return _Growing(leaf, table, own.target.name, weight, int(rng.integers(2**31)))
+def _drawn(rows: LabelledRows, share: float, rng: np.random.Generator) -> tuple[Array, list[str]]:
+    """How often each row was drawn with replacement, and a share of the columns."""
+    number, names = len(rows.y), rows.x.names
+    times = np.bincount(rng.integers(number, size=number), minlength=number).astype(np.float64)
+    few = max(1, int(np.ceil(share * len(names))))
+    return times, [names[i] for i in np.sort(rng.permutation(len(names))[:few])]
+
+
+def _learned(leaf: Predictor, table: Table, target: str, weight: Array, seed: int) -> Predictor:
+    tree: Predictor = clone(leaf)
+    if "random_state" in tree.get_params():  # type: ignore[attr-defined]
+        tree.set_params(random_state=seed)  # type: ignore[attr-defined]
+    return tree.fit(table, target, sample_weight=weight)
 
 
 # ---------------------------------------------------------------------- boosted
 
 
-def boosted(own: Material, trees: int, group: Sequence[str], summation: Summation) -> Flow[Grove]:
-    """``own.x`` has its columns in the order of all parties of the group."""
-    tally = tally_of(own.y, own.target)
+def boosted(
+    rows: LabelledRows, trees: int, group: Sequence[str], summation: Summation
+) -> Flow[GrownTrees]:
+    grown: list[FlatTree] = []
+    tally = rows.tally
     if len(group) > 1:
-        members = summation.members(group)
-        found, tally = yield from _together(own, tally, trees, summation, own.party, members)
-    elif len(own.y):
-        step = f"growing {own.party}'s trees ({own.stamp})"
-        rows, base = _rows(own, tally), base_of(own.overall, tally)
-        found = yield from compute(step, lambda: boosting.grow_alone(rows, base, trees))
-    else:
-        found = []
-    names = [f"{group[0]}/tree {i + 1}" for i in range(len(found))]
-    leaves = [DecisionTreeLeaf.from_arrays(t.to_arrays(), own.x.schema, own.target) for t in found]
-    scopes = [list(own.x.names)] * len(found)
-    return Grove(dict(zip(names, leaves, strict=True)), scopes, tally, boosted=True)
+        grown, tally = yield from boost_together(rows, trees, group, summation)
+    elif len(rows.y) and rows.x.names:
+        step = f"growing {rows.party}'s trees ({rows.stamp})"
+        grown = yield from compute(step, partial(boost_alone, rows, trees))
+    leaves = [
+        DecisionTreeLeaf.from_arrays(t.to_arrays(), rows.x.schema, rows.target) for t in grown
+    ]
+    named = dict(zip(tree_names(group[0], len(grown)), leaves, strict=True))
+    return GrownTrees(named, [list(rows.x.names)] * len(grown), tally, boosted=True)
 
 
-def add_up(own: Material, trees: int, group: Sequence[str], summation: Summation) -> Flow[Array]:
-    """A server's part in a group, ``own`` without rows; returns the group's rows of every class."""
-    members, tally = summation.members(group), np.zeros(len(own.overall))
-    return (yield from _together(own, tally, trees, summation, own.party, members))[1]
-
-
-def _together(
-    own: Material, tally: Array, trees: int, summation: Summation, me: str, members: Sequence[str]
+def boost_together(
+    rows: LabelledRows, trees: int, group: Sequence[str], summation: Summation
 ) -> Flow[tuple[list[FlatTree], Array]]:
-    collective = summation.at(me, members)
-    told = f"how many of its rows have which class of {own.target.name}"
-    whole = np.array((yield from collective.sum("boost/classes", tally, told)))
-    if not whole.sum():
-        return [], whole
-    rows = _rows(own, whole)
-    found = yield from boosting.grow(rows, base_of(own.overall, whole), trees, collective)
-    return found, whole
+    """Trees of all rows of a group, and its rows of every class; a server has no rows."""
+    members, own = summation.members(group), rows.tally
+    sums = CheckedSums(summation.at(rows.party, members), members)
+
+    def problem(total: Array) -> str:
+        sound = (total >= own).all() and (total % 1 == 0).all() and total.sum() <= MOST_ROWS
+        possible = not total[rows.overall == 0].any()
+        return "" if sound and possible else "expected numbers of rows of every class"
+
+    reveals = f"how many of its rows have which class of {rows.target.name}"
+    tally = np.array((yield from sums.add("boost/classes", own, reveals, problem)))
+    return ((yield from _boost(rows, tally, trees, sums)) if tally.sum() else []), tally
 
 
-def _rows(own: Material, tally: Array) -> boosting.Rows:
-    y = own.y.astype(np.int64)
-    return boosting.Rows(own.x.schema, own.x.values, y, own.weights(tally))
+def boost_alone(rows: LabelledRows, trees: int) -> list[FlatTree]:
+    """The same of one party: whoever is alone has nobody to wait for."""
+    alone = (rows.party,)
+    sums = CheckedSums(HubSum(rows.party, alone, rows.party), alone)
+    try:
+        next(_boost(rows, rows.tally, trees, sums))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    raise AssertionError("a party alone has nothing to wait for")
+
+
+def _boost(rows: LabelledRows, tally: Array, trees: int, sums: CheckedSums) -> Flow[list[FlatTree]]:
+    base, weight, y = base_of(rows.overall, tally), rows.weights(tally), rows.y.astype(np.int64)
+    edges = yield from _edges(rows.x, sums, tally.sum())
+    cells = Cells.of(rows.x.schema, edges)
+    codes = cells.codes(rows.x.values)
+    outputs, total = outputs_of(len(base)), float(tally.sum())
+    scores = np.zeros((len(y), outputs))
+    grown: list[FlatTree] = []
+    for t in range(trees):
+        terms = gradients(scores, base, y, weight)
+        tree = GrowingTree.planted(cells, codes)
+        for depth in range(DEPTH):
+            chosen = yield from sums.add(
+                f"boost/sums/{t}/{depth}",
+                tree.histogram(terms),
+                "sums of gradients in nodes and cells",
+                partial(sums_problem, rows=total),
+                partial(best_splits, cells=cells),
+                partial(
+                    splits_problem, nodes=len(tree.level), outputs=outputs, cells=cells, rows=total
+                ),
+            )
+            tree.split(chosen)
+            if not tree.level:
+                break
+        flat, moved = tree.grown(min(1.0, PACE / trees), base)
+        scores += moved[tree.place]
+        grown.append(flat)
+    return grown
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSums:
+    """Sums of a group that are refused if no rows can have them."""
+
+    collective: Collective
+    members: Sequence[str]
+
+    def add(
+        self,
+        tag: str,
+        value: Array,
+        reveals: str,
+        problem: Check,
+        then: Then | None = None,
+        check: Check | None = None,
+    ) -> Flow[Array]:
+        """``problem`` says what is wrong with a sum, ``check`` with what another made of it."""
+
+        def checked(total: Array) -> Array:
+            self.refuse(tag, problem(total))
+            return total if then is None else then(total)
+
+        if then is None:
+            return checked((yield from self.collective.sum(tag, value, reveals)))
+        return (yield from self.collective.sum(tag, value, reveals, checked, check))
+
+    def refuse(self, tag: str, problem: str) -> None:
+        """ProtocolError if there is a problem: whoever adds up cannot tell whose it is."""
+        if problem:
+            raise ProtocolError(
+                f"the sum under {tag!r} does not fit, {problem}: one of "
+                f"{', '.join(self.members)} has sent something wrong"
+            )
+
+
+# ---------------------------------------------------------------------- quantiles of all rows
+
+
+def _edges(x: Table, sums: CheckedSums, rows: float) -> Flow[list[Array]]:
+    """Values that cut every number into cells.
+
+    Half of them are quantiles of all rows, and half of the rows beside values so frequent that they
+    are several of these: nine in ten capital gains are 0, and what matters is how much the others
+    are.
+    """
+    numbers = [x.values[:, i] for i, v in enumerate(x.schema) if not v.size]
+    keys = [np.sort(_keys(n[~np.isnan(n)])) for n in numbers]
+    if not keys:
+        return []
+    every = yield from _quantiles(keys, sums, "all", rows)
+    often = [e[:-1][np.diff(e) == 0] for e in every]
+    rest = [k[~np.isin(k, o)] for k, o in zip(keys, often, strict=True)]
+    others = yield from _quantiles(rest, sums, "others", rows)
+    edges = [_values(np.unique(e[e > 0])) for e in np.hstack([every, others])]  # 0: of no rows
+    finite = all(np.isfinite(e).all() for e in edges)
+    sums.refuse("boost/below", "" if finite else "expected edges that are values of rows")
+    return edges
+
+
+def _quantiles(keys: list[Integers], sums: CheckedSums, of: str, rows: float) -> Flow[Integers]:
+    """(numbers, edges): the least key that a share of the rows does not exceed, bit by bit."""
+
+    def problem(total: Array, most: Array | float) -> str:
+        sound = (total >= 0).all() and (total <= most).all()
+        return "" if sound else f"expected numbers of rows up to {np.max(most):.0f}"
+
+    def rise_problem(rise: Array) -> str:
+        sound = rise.shape == wanted.shape and bool(np.isin(rise, [0, 1]).all())
+        return "" if sound else f"expected 0 or 1 for each of {wanted.shape} edges"
+
+    count = np.array([len(k) for k in keys], float)
+    reveals = "how many rows have a value of each number"
+    known = yield from sums.add(f"boost/known/{of}", count, reveals, partial(problem, most=rows))
+    edges = max(1, min(BINS // 2, int(known.max() / ROWS_OF_A_BIN)))
+    wanted = known[:, None] * (np.arange(edges) + 0.5) / edges
+    edge = np.zeros(wanted.shape, np.int64)
+    for bit in reversed(range(BITS)):
+        tried = edge + (1 << bit) - 1
+        below = np.array([np.searchsorted(k, e, "right") for k, e in zip(keys, tried, strict=True)])
+        rise = yield from sums.add(
+            f"boost/below/{of}/{bit}",
+            below.astype(float),
+            "how many rows are below each edge",
+            partial(problem, most=known[:, None]),
+            lambda s: np.asarray(s < wanted, np.float64),
+            rise_problem,
+        )
+        edge += (rise > 0).astype(np.int64) << bit
+    return edge
+
+
+def _keys(x: Array) -> Integers:
+    """Whole numbers from 0 to 2³² − 1 in the order of x in single precision."""
+    bits = (single(x) + np.float32(0)).view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -1 - bits - (1 << 31), bits) + (1 << 31)
+
+
+def _values(keys: Integers) -> Array:
+    """What ``_keys`` came from."""
+    bits = keys - (1 << 31)
+    bits = np.where(bits < 0, -1 - bits - (1 << 31), bits)
+    return bits.astype(np.int32).view(np.float32).astype(np.float64)

@@ -4,125 +4,202 @@ rows: rare classes are seldom the more probable ones.
 Answers are of trees that have not seen the row (out of the bag) where there are such. Rows count by
 class as if classes had their overall shares everywhere.
 
-    decide/counts    where all trees read the same columns. Every party adds up how many
-                     of its rows of each class its own trees rate at or above each of 199
-                     thresholds; all learn the threshold. Whoever adds up learns these counts.
-    decide/rows      where parties read other columns and rows have tokens. client → coordinator:
-                     tokens of its rows in their order, their classes and its trees' answers. The
-                     coordinator, which has no key to tokens, joins the answers as it will those to
-                     questions, and learns classes and answers of rows that it cannot name.
+    decide/counts      where all trees read the same columns. Every party adds up how many of its
+                       rows of each class its own trees rate at or above each of 199 thresholds; all
+                       learn the threshold. Whoever adds up learns these counts (200, 2).
+    decide/threshold   first client → coordinator: the threshold, where it does not add up itself
+    decide/rows        where parties read different columns and rows have tokens. client →
+                       coordinator: tokens of its rows in their order, their classes, their weights
+                       and its trees' answers (rows, 2). The coordinator, which has no key to
+                       tokens, joins the answers as it will those to questions, and learns classes
+                       and answers of rows that it cannot name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import Summation, gather_payloads
-from fedcircuits.federation.tokens import Labels, Tokens, matched
-from fedcircuits.federation.wire import AnyArray
-from fedcircuits.methods.trees.bag import Bag, fused
+from fedcircuits.federation.flow import Flow, gather, receive, send
+from fedcircuits.federation.messages import (
+    FiniteVector,
+    IntegerVector,
+    Message,
+    RealMatrix,
+    require,
+    require_shape,
+)
+from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages, rising_tokens
+from fedcircuits.methods.trees.ensemble import (
+    TreeEnsemble,
+    average_predictions,
+    base_of,
+    check_votes,
+    fused,
+    multiply_trees,
+)
+from fedcircuits.methods.trees.growing import MOST_ROWS, CheckedSums, GrownTrees, LabelledRows
+from fedcircuits.tables.table import Table
 
 TRIED = np.arange(1, 200) / 200
 
 
+class BestThreshold(Message, frozen=True):
+    """What the parties have found together."""
+
+    tag: ClassVar[str] = "decide/threshold"
+    reveals: ClassVar[str] = "the threshold"
+
+    threshold: float
+
+
+class RowRatings(TokenMessage, frozen=True):
+    """What a party's trees say of its rows, in the order of tokens."""
+
+    tag: ClassVar[str] = "decide/rows"
+    reveals: ClassVar[str] = "classes of rows that it cannot name, and what its trees say of them"
+
+    classes: IntegerVector  # (rows,)
+    answers: RealMatrix  # (rows, 2); NaN where no tree can say
+    weights: FiniteVector  # (rows,)
+
+
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RatedRows:
     """Rows of one party whose class is known, and what its trees say of them."""
 
     answers: Array  # (rows, 2); NaN where no tree can say
     y: Labels  # (rows,)
     weight: Array  # (rows,)
 
+    @classmethod
+    def of(cls, rows: LabelledRows, grown: GrownTrees) -> RatedRows:
+        """By trees that have not seen a row; by all if they are boosted."""
+        vectors = []
+        for name, tree in grown.trees.items():
+            vector = tree.predict_vector(rows.x)
+            if name in grown.unseen and len(grown.trees) > 1:
+                vector = np.where(grown.unseen[name][:, None], vector, np.nan)
+            vectors.append(vector)
+        if not vectors or not len(rows.y):
+            answers = np.full((len(rows.y), len(rows.overall)), np.nan)
+        elif grown.boosted:
+            answers = multiply_trees(vectors, base_of(rows.overall, grown.seen))
+        else:
+            answers = average_predictions(vectors)
+        return cls(answers, rows.y.astype(np.int64), rows.weights(grown.tally))
+
     def counts(self) -> Array:
-        """(thresholds, 2): weight of rows of each class at or above."""
-        found = np.zeros((len(TRIED), 2))
+        """(thresholds + 1, 2): weight of rows of each class at or above; in the end of all."""
+        counts = np.zeros((len(TRIED) + 1, 2))
         known = ~np.isnan(self.answers).any(axis=1)
         for code in (0, 1):
-            mine = known & (self.y == code)
-            order = np.argsort(self.answers[mine, 1], kind="stable")
-            above = np.append(np.cumsum(self.weight[mine][order][::-1])[::-1], 0.0)
-            found[:, code] = above[np.searchsorted(self.answers[mine, 1][order], TRIED)]
-        return found
-
-    def totals(self) -> Array:
-        """(1, 2): weight of the rows of each class."""
-        known = ~np.isnan(self.answers).any(axis=1)
-        found = [self.weight[known & (self.y == code)].sum() for code in (0, 1)]
-        return np.array([found], np.float64)
+            some = known & (self.y == code)
+            order = np.argsort(self.answers[some, 1], kind="stable")
+            above = np.append(np.cumsum(self.weight[some][order][::-1])[::-1], 0.0)
+            counts[:-1, code] = above[np.searchsorted(self.answers[some, 1][order], TRIED)]
+            counts[-1, code] = self.weight[some].sum()
+        return counts
 
 
-def best_threshold(counts: Array) -> Array:
-    """(1,) from counts above thresholds (thresholds + 1, 2), whose last row is of all rows."""
-    above, whole = counts[:-1], counts[-1]
-    right, wrong = above[:, 1], above[:, 0] + whole[1] - above[:, 1]
-    other = whole[0] - above[:, 0]
+def best_threshold(counts: Array) -> float:
+    """From counts above thresholds (thresholds + 1, 2), whose last row is of all rows."""
+    above, every = counts[:-1], counts[-1]
+    right, wrong = above[:, 1], above[:, 0] + every[1] - above[:, 1]
+    other = every[0] - above[:, 0]
     score = right / np.maximum(2 * right + wrong, 1e-300)
     score = score + other / np.maximum(2 * other + wrong, 1e-300)
     good = np.flatnonzero(score >= score.max() * (1 - 1e-12))
-    return TRIED[good[np.abs(TRIED[good] - 0.5).argmin()], None]
+    return float(TRIED[good[np.abs(TRIED[good] - 0.5).argmin()]])
 
 
 # ---------------------------------------------------------------------- counts
 
 
 def by_counts(
-    me: str, own: Judged | None, parties: Sequence[str], summation: Summation
+    me: str, rows: RatedRows | None, parties: Sequence[str], summation: Summation
 ) -> Flow[float]:
     """One flow for parties and for a server, which has no rows."""
-    members = summation.members(parties)
-    counts = np.zeros((len(TRIED) + 1, 2))
-    if own is not None:
-        counts = np.vstack([own.counts(), own.totals()])
-    teller, tag = parties[0], "decide/threshold"
+    members, teller = summation.members(parties), parties[0]
     if me not in members:
-        told = expect((yield from recv_payload(teller, tag)), np.ndarray, teller, tag)
-        return float(told[0])
-    said = "rows of each class that its trees rate above thresholds"
-    found = yield from summation.at(me, members).sum("decide/counts", counts, said, best_threshold)
+        threshold = (yield from receive(teller, BestThreshold)).threshold
+        problem = _choice_problem(np.array([threshold]))
+        require(not problem, teller, BestThreshold, "threshold", problem)
+        return threshold
+    (threshold,) = yield from CheckedSums(summation.at(me, members), members).add(
+        "decide/counts",
+        np.zeros((len(TRIED) + 1, 2)) if rows is None else rows.counts(),
+        "rows of each class that its trees rate above thresholds",
+        _counts_problem,
+        lambda total: np.array([best_threshold(total)]),
+        _choice_problem,
+    )
     if me == teller and COORDINATOR not in members:
-        yield from send_payload(COORDINATOR, tag, np.array(found), "the threshold")
-    return float(found[0])
+        yield from send(COORDINATOR, BestThreshold(float(threshold)))
+    return float(threshold)
+
+
+def _counts_problem(total: Array) -> str:
+    bounded = bool((np.abs(total) <= MOST_ROWS).all())
+    falls = bounded and (np.diff(total[[-1, *range(len(TRIED))]], axis=0) < 1e-3).all()
+    return "" if falls else "expected counts of rows, fewer above higher thresholds"
+
+
+def _choice_problem(chosen: Array) -> str:
+    one = chosen.shape == (1,) and np.isclose(TRIED, chosen).any()
+    return "" if one else "expected one of the thresholds that are tried"
 
 
 # ---------------------------------------------------------------------- rows
 
 
-def tell_rows(own: Judged, tokens: Tokens) -> Flow[None]:
-    order = np.argsort(tokens)
-    told: dict[str, AnyArray] = {
-        "tokens": tokens[order],
-        "classes": own.y[order],
-        "answers": own.answers[order],
-        "weights": own.weight[order],
-    }
-    said = "classes of rows that it cannot name, and what its trees say of them"
-    yield from send_payload(COORDINATOR, "decide/rows", told, said)
+def send_rows(rows: RatedRows, table: Table, key: bytes) -> Flow[None]:
+    """``table``: the party's rows whose class is known."""
+    assert table.row_ids is not None
+    tokens, order = rising_tokens(table.row_ids, key)
+    ratings = RowRatings(tokens, rows.y[order], rows.answers[order], rows.weight[order])  # type: ignore[arg-type]
+    yield from send(COORDINATOR, ratings)
 
 
-def by_rows(view: Bag, parties: Sequence[str]) -> Flow[float]:
+def by_rows(view: TreeEnsemble, tallies: Mapping[str, Array]) -> Flow[float]:
     """At the coordinator, from rows that all its parties with trees have answered, or any."""
-    found = yield from gather_payloads(parties, "decide/rows")
-    told = {p: expect(found[p], dict, p, "decide/rows") for p in parties}
-    where = matched([np.asarray(told[p]["tokens"], np.uint64) for p in parties])
-    whole = where[(where >= 0).all(axis=1)]
-    joined = _joined(view, told, whole if len(whole) else where)
-    counts = np.vstack([joined.counts(), joined.totals()])
-    return float(best_threshold(counts)[0])
+    ratings = yield from gather(tuple(tallies), RowRatings)
+    for party, tally in tallies.items():
+        _check_ratings(ratings[party], view, tally, sum(t.sum() for t in tallies.values()), party)
+    where = match_messages(ratings)  # (rows, parties)
+    complete = where[(where >= 0).all(axis=1)]
+    return best_threshold(_joined(view, ratings, complete if len(complete) else where).counts())
 
 
-def _joined(view: Bag, told: Mapping[str, Mapping[str, AnyArray]], where: Labels) -> Judged:
-    """``where`` (rows, parties): the place of a row in what each party has told, −1 for nowhere."""
+def _check_ratings(
+    ratings: RowRatings, view: TreeEnsemble, tally: Array, most: float, party: str
+) -> None:
+    """``tally``: how many of the party's rows have which class, as it has said before."""
+    rows = int(tally.sum())
+    for field, width in {"tokens": (), "classes": (), "answers": (2,), "weights": ()}.items():
+        require_shape(getattr(ratings, field), (rows, *width), party, RowRatings, field)
+    counts = [int((ratings.classes == code).sum()) for code in (0, 1)]
+    problem = f"expected the classes that were counted, {tally.tolist()}"
+    require(counts == tally.tolist(), party, RowRatings, "classes", problem)
+    sound = bool((ratings.weights >= 0).all() and (ratings.weights <= most).all())
+    require(sound, party, RowRatings, "weights", f"expected numbers from 0 to {most:.0f}")
+    check_votes(ratings.answers, view.target, party, RowRatings, "answers")
+
+
+def _joined(view: TreeEnsemble, ratings: Mapping[str, RowRatings], where: Labels) -> RatedRows:
+    """``where`` (rows, parties): the place of a row in what each party has sent, −1 for nowhere."""
     vectors, y, weight = {}, np.zeros(len(where), np.int64), np.ones(len(where))
-    for i, (party, own) in enumerate(told.items()):
+    for i, (party, sent) in enumerate(ratings.items()):
         has, at = where[:, i] >= 0, where[where[:, i] >= 0, i]
         vectors[party] = np.full((len(where), 2), np.nan)
-        vectors[party][has] = own["answers"][at]
-        y[has], weight[has] = own["classes"][at], own["weights"][at]
+        vectors[party][has] = sent.answers[at]
+        y[has], weight[has] = sent.classes[at], sent.weights[at]
     answers = {p: v for p, v in vectors.items() if p in view.clients}
-    return Judged(fused(view, answers), y, weight)
+    return RatedRows(fused(view, answers), y, weight)

@@ -1,4 +1,4 @@
-"""Predictors: trees that equal scikit-learn's without being them, and averages of what they say."""
+"""Decision trees that equal scikit-learn's without being them, as leaves and as arrays."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.metrics import f1_score
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import fedcircuits as fc
 from fedcircuits.errors import ParameterError, TableError
-from fedcircuits.methods.trees.predictors import (
+from fedcircuits.methods.trees.decision_tree import (
     MOST_CODES,
     DecisionTreeLeaf,
     Predictor,
     _questions,
-    average_predictions,
     one_hot,
 )
 
@@ -224,48 +222,3 @@ def test_what_cannot_be_learned() -> None:
         DecisionTreeLeaf().predict_vector(table)
     with pytest.raises(NotFittedError):
         DecisionTreeLeaf().to_arrays()
-
-
-# ---------------------------------------------------------------------- averages
-
-
-@given(st.integers(1, 4), st.integers(0, 10_000), st.booleans())
-def test_average_is_that_of_the_children_who_answer(
-    children: int, seed: int, weighted: bool
-) -> None:
-    rng = np.random.default_rng(seed)
-    vectors = rng.random((children, 6, 3))
-    vectors[rng.random((children, 6)) < 0.4, rng.integers(3)] = np.nan
-    weights = rng.uniform(0.1, 2, children) if weighted else np.ones(children)
-    found = average_predictions(list(vectors), weights if weighted else None)
-    for row in range(6):
-        there = ~np.isnan(vectors[:, row]).any(axis=1)
-        if there.any():
-            right = np.average(vectors[there, row], axis=0, weights=weights[there])
-            assert found[row] == pytest.approx(right)
-        else:
-            assert np.isnan(found[row]).all()
-
-
-def test_averages_that_cannot_be() -> None:
-    one = np.ones((2, 3))
-    for vectors in ([], [one, np.ones((2, 4))], [np.ones(3)]):
-        with pytest.raises(ParameterError, match="must all have one shape"):
-            average_predictions(vectors)
-    for weights in ([1.0], [1.0, -1.0], [0.0, 0.0], [1.0, np.nan]):
-        with pytest.raises(ParameterError, match="weights must be 2 finite numbers"):
-            average_predictions([one, one], weights)
-    assert average_predictions([one, 3 * one], [0.0, 2.0]).tolist() == (3 * one).tolist()
-
-
-def test_bagging_of_five_parties_on_adult(data: object) -> None:
-    train = fc.datasets.load("adult", split="train")
-    test = fc.datasets.load("adult", split="test")
-    right = test.values[:, test.schema.index("income")]
-    order = np.random.default_rng(0).permutation(len(train))
-    leaves = [
-        DecisionTreeLeaf(random_state=i).fit(train.rows(part), "income")
-        for i, part in enumerate(np.array_split(order, 5))
-    ]
-    found = average_predictions([leaf.predict_vector(test) for leaf in leaves])
-    assert f1_score(right, found.argmax(axis=1), average="macro") > 0.78

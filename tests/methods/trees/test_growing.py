@@ -11,114 +11,92 @@ from hypothesis import strategies as st
 
 import fedcircuits as fc
 from fedcircuits.engines import memory
-from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Envelope, recording, replay
-from fedcircuits.federation.wire import decode
-from fedcircuits.methods.trees import boosting
-from fedcircuits.methods.trees import training as bagging
+from fedcircuits.federation.replay import Envelope, replay
+from fedcircuits.federation.sums.collectives import HubSum
+from fedcircuits.methods.trees import growing
 from fedcircuits.methods.trees.gradient_trees import Cells
-from fedcircuits.methods.trees.training import Plan
+from fedcircuits.methods.trees.training import TreesPlan
 from fedcircuits.testing import check_protocol
-
-BITS = boosting.BITS
-
-
-def table(rows: int = 90) -> fc.Table:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(rows, 2))
-    x[rng.random(rows) < 0.5, 0] = 0.0
-    y = np.where(x[:, 0] + x[:, 1] > 0, "high", "low")
-    return fc.Table.of({"a": x[:, 0], "b": x[:, 1], "risk": y})
-
-
-def programs(parties: fc.Federation, plan: Plan) -> dict[str, Program[Any]]:
-    told: dict[str, Any] = {"members": parties.names, "plan": plan}
-    found: dict[str, Program[Any]] = {COORDINATOR: Program(bagging.coordinator, told)}
-    for party in parties:
-        own = {"party": party, "plan": plan, "leaf": fc.DecisionTreeLeaf(), "secret": b"s" * 32}
-        found[party.name] = Program(bagging.client, own)
-    return found
+from tests.methods.trees.cases import narrow as table
+from tests.methods.trees.cases import programs, recorded
+from tests.methods.watched import read
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
 def test_keys_are_in_the_order_of_values(values: list[float]) -> None:
     x = np.sort(np.array(values)) + 0.0
-    keys = boosting._keys(x)
+    keys = growing._keys(x)
     assert (np.diff(keys) >= 0).all() and np.array_equal(np.diff(keys) == 0, np.diff(x) == 0)
-    assert np.array_equal(boosting._values(keys), x)
+    assert np.array_equal(growing._values(keys), x)
 
 
 def test_edges_are_quantiles_and_frequent_values_do_not_hide_others() -> None:
     rng = np.random.default_rng(0)
     x = np.where(rng.random(20_000) < 0.9, 0.0, rng.exponential(size=20_000))[:, None]
-    y = np.zeros(len(x), np.int64)
-    rows = boosting.Rows(fc.Schema.real(["gain"]), x, y, np.ones(len(x)))
+    rows = fc.Table(fc.Schema.real(["gain"]), x)
+    sums = growing.CheckedSums(HubSum("alone", ("alone",), "alone"), ["alone"])
     with pytest.raises(StopIteration) as stop:
-        next(boosting._edges(rows, boosting.Alone()))
+        next(growing._edges(rows, sums, len(x)))
     (edges,) = stop.value.value
     cells = Cells.of(rows.schema, [edges])
     counts = np.bincount(cells.codes(x)[:, 0])
-    assert edges[0] == 0.0 and 64 <= len(edges) <= boosting.BINS
+    assert edges[0] == 0.0 and 64 <= len(edges) <= growing.BINS
     assert counts[0] == (x == 0).sum() and counts[1:-1].max() < 2 * 2000 / 64
 
 
 def test_messages_are_counted_and_explained() -> None:
     parties = fc.split(table(), 3, target="risk")
-    flows = programs(parties, Plan("risk", trees=2, grow="together", threshold=True))
+    flows = programs(parties, TreesPlan("risk", trees=2, grow="together", threshold=True))
     ledger = memory.run(flows).ledger
     counts = ledger.summary()["messages"].groupby("phase").sum().to_dict()
     levels = len({e.tag for e in ledger if e.tag.startswith("boost/sums")})
-    assert 2 <= levels <= 2 * boosting.DEPTH
-    boost = 6 * (1 + 2 * (1 + BITS) + levels)
+    assert 2 <= levels <= 2 * growing.DEPTH
+    boost = 6 * (1 + 2 * (1 + growing.BITS) + levels)
     assert counts == {"agree": 6, "count": 6, "boost": boost, "learn": 3, "graph": 3, "decide": 6}
     assert all(e.reveals for e in ledger)
 
 
 def test_sums_of_a_party_are_of_its_own_rows_and_results_of_nodes() -> None:
     parties = fc.split(table(), 2, target="risk")
-    flows = programs(parties, Plan("risk", trees=1, grow="together"))
-    outcome = memory.run({n: Program(recording, {"program": p}) for n, p in flows.items()})
+    flows = programs(parties, TreesPlan("risk", trees=1, grow="together"))
+    records = recorded(flows)
     for name in parties.names:
-        sent = {m.tag: decode(m.data) for m in outcome.results[name][1].sent}
-        first: Any = sent["boost/sums/0/0"]
+        sent = {m.tag: read(m.data) for m in records[name].sent}
+        first: Any = sent["boost/sums/0/0"]["values"]
         own = parties[name].table.values[:, 2]
         share = table().values[:, 2].mean()
         assert first.shape[0] == 1 and first.shape[2] == 2
         assert first[0, :, 0].sum() == pytest.approx(2 * (own - share).sum(), abs=1e-5)  # 2 columns
-        inbox = {
-            m.tag: decode(m.data) for m in outcome.results[name][1].inbox if isinstance(m, Envelope)
-        }
-        heard: Any = inbox["boost/sums/0/0"]
-        assert heard.shape == (1, 2 + 2 * 2)
+        inbox = {m.tag: read(m.data) for m in records[name].inbox if isinstance(m, Envelope)}
+        splits: Any = inbox["boost/sums/0/0"]["values"]
+        assert splits.shape == (1, 2 + 2 * 2)
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_flow_replayed_sends_the_same_bytes(together: bool) -> None:
     parties = fc.split(table(), 2, by="rows" if together else "columns", target="risk")
     grow: Any = "together" if together else "auto"
-    flows = programs(parties, Plan("risk", True, trees=2, grow=grow, threshold=True))
-    outcome = memory.run({n: Program(recording, {"program": p}) for n, p in flows.items()})
-    for name, (_, record) in outcome.results.items():
+    flows = programs(parties, TreesPlan("risk", True, trees=2, grow=grow, threshold=True))
+    for name, record in recorded(flows).items():
         assert record.sent and replay(flows[name], record.inbox) == record.sent
 
 
 @pytest.mark.parametrize("by", ["rows", "columns"])
 def test_laws(by: Any) -> None:
     parties = fc.split(table(60), 2, by=by, target="risk")
-    plan = Plan("risk", share_target=True, trees=1, grow="together", threshold=True)
+    plan = TreesPlan("risk", share_target=True, trees=1, grow="together", threshold=True)
     check_protocol(programs(parties, plan))
 
 
 def test_a_client_does_not_take_part_without_its_leave() -> None:
     parties = fc.split(table(), 2, target="risk", allow_collect=False)
-    lost = memory.run(programs(parties, Plan("risk", grow="together"))).lost
+    lost = memory.run(programs(parties, TreesPlan("risk", grow="together"))).lost
     assert "party 1 did not allow what it has learned to leave it" in str(lost["party 1"])
 
 
 def test_nothing_crosses_where_columns_differ() -> None:
     parties = fc.split(table(), 2, by="columns", target="risk")
-    ledger = memory.run(programs(parties, Plan("risk", share_target=True, grow="auto"))).ledger
+    ledger = memory.run(programs(parties, TreesPlan("risk", share_target=True, grow="auto"))).ledger
     assert "boost" not in set(ledger.summary().reset_index()["phase"])
 
 
