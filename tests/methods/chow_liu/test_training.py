@@ -19,7 +19,7 @@ from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.tables.table import Table
-from fedcircuits.testing import check_protocol
+from fedcircuits.testing import check_messages, check_protocol
 from tests.estimators.tables import related as table
 from tests.methods.watched import dying, flipped, read, saying
 from tests.privacy.parties import key, messages, names
@@ -128,3 +128,8 @@ def test_parties_must_have_the_same_settings() -> None:
 @pytest.mark.parametrize("summation", [None, fc.Hub(), fc.Tree("cycle")])
 def test_laws_of_protocols(summation: Any) -> None:
     check_protocol(programs(summation=summation))
+
+
+@pytest.mark.parametrize("summation", [None, fc.Hub(), fc.Tree("cycle")])
+def test_malformed_messages_blame_their_sender(summation: Any) -> None:
+    assert check_messages(programs(summation=summation), most=150) > 100

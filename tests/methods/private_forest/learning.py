@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,15 @@ from tests.privacy.parties import key, names
 
 FLAT, DEEP = ForestShape(2, units=3), ForestShape(2, 1, 1, 2)
 SMALL = ForestPlan(FLAT, max_iter=8, seed=3, run="r")
+TINY = replace(SMALL, shape=ForestShape(1, units=2), max_iter=1, validation=0.0)
+PLANS: dict[str, ForestPlan] = {
+    "average": TINY,
+    "average, deeper": replace(TINY, shape=ForestShape(1, depth=1, units=2)),
+    "average, total secret": replace(TINY, public_total=False),  # more steps of logarithms
+    "average, together": replace(TINY, together=1),
+    "concatenate": replace(TINY, shape=ForestShape(4, units=2), combine="concatenate"),
+    "em": replace(TINY, combine="em"),
+}
 SCHEMA = mixed(4)
 OPEN = {"settings; names, kinds and categories of its columns", "a digest of public structures"}
 

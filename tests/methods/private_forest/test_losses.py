@@ -1,5 +1,5 @@
 """Private learning, masks and openings when something goes wrong: a party that dies in any round,
-a wrong bit in any message, numbers that nobody has; and that nothing plain crosses before."""
+a wrong bit in any message, numbers that nobody has."""
 
 from __future__ import annotations
 
@@ -19,32 +19,19 @@ from fedcircuits.methods.private_forest.masks import prepare
 from fedcircuits.methods.private_forest.model import Forest
 from fedcircuits.methods.private_forest.parameters import opening
 from fedcircuits.methods.private_forest.structures import ForestShape
-from fedcircuits.methods.private_forest.training import ForestPlan
 from fedcircuits.tables.table import Table
 from tests.methods.private_forest.asking import RUN, booleans
 from tests.methods.private_forest.learning import (
+    PLANS,
     SMALL,
-    alone,
     close,
-    mean_by_use,
     opened,
     parameters,
-    parties,
     programs,
     trained,
 )
 from tests.methods.watched import dying, flipped, saying
-from tests.privacy.parties import key, messages, names
-
-TINY = replace(SMALL, shape=ForestShape(1, units=2), max_iter=1, validation=0.0)
-PLANS: dict[str, ForestPlan] = {
-    "average": TINY,
-    "average, deeper": replace(TINY, shape=ForestShape(1, depth=1, units=2)),
-    "average, total secret": replace(TINY, public_total=False),  # more steps of logarithms
-    "average, together": replace(TINY, together=1),
-    "concatenate": replace(TINY, shape=ForestShape(4, units=2), combine="concatenate"),
-    "em": replace(TINY, combine="em"),
-}
+from tests.privacy.parties import key, names
 
 
 def preparing(count: int) -> dict[str, Program[Any]]:
@@ -166,30 +153,3 @@ def test_components_that_no_row_uses(value: float, public: bool) -> None:
              for me, p in every.items()}
         )  # fmt: skip
         close(found, parameters(again), 1e-7)
-
-
-# ---------------------------------------------------------------------- what never crosses
-
-
-@pytest.mark.parametrize("what", PLANS)
-def test_rows_and_parameters_of_one_party_never_cross(what: str) -> None:
-    plan = replace(PLANS[what], max_iter=5)
-    _, sent = messages(programs(plan))
-    data = b"".join(m.data for own in sent.values() for m in own)
-    for party in parties(3):
-        for kind in (np.float64, np.float32, np.int64, np.uint8):
-            rows = party.table.values[:4].astype(kind)
-            assert rows.tobytes() not in data and rows.T.copy().tobytes() not in data
-    if what == "average":
-        for _, own in alone(plan, 3):
-            values = np.concatenate([a.ravel() for n in own for a in own[n].values()])
-            inner = values[(values > 1e-6) & (values < 1 - 1e-6)]
-            assert len(inner) > 10
-            assert not any(np.float64(v).tobytes() in data for v in inner)
-            assert not any(np.float32(v).tobytes() in data for v in inner)
-
-
-def test_the_mean_is_that_of_what_was_scanned_for() -> None:
-    """Those are the parameters that the forest is made of."""
-    outcome = trained(replace(TINY, max_iter=5))
-    close(parameters(outcome), mean_by_use(outcome, alone(replace(TINY, max_iter=5), 3)))

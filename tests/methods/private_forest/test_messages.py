@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.federation.flow import Program
 from fedcircuits.methods.private_forest.model import Forest
 from fedcircuits.methods.private_forest.parameters import opening
-from fedcircuits.methods.private_forest.structures import ForestShape
-from fedcircuits.methods.private_forest.training import ForestPlan
 from fedcircuits.testing import check_messages
 from tests.methods.private_forest.asking import (
     booleans,
@@ -23,20 +20,13 @@ from tests.methods.private_forest.asking import (
     preparing,
     ready,
 )
-from tests.methods.private_forest.learning import SMALL, programs, trained
+from tests.methods.private_forest.learning import PLANS, programs, trained
 from tests.privacy.parties import key
 
-TINY = replace(SMALL, shape=ForestShape(1, units=2), max_iter=1, validation=0.0)
-PLANS: dict[str, ForestPlan] = {
-    "average": TINY,
-    "average, deeper": replace(TINY, shape=ForestShape(1, depth=1, units=2)),
-    "concatenate": replace(TINY, shape=ForestShape(4, units=2), combine="concatenate"),
-    "em": replace(TINY, combine="em"),
-}
 MOST = 120  # changes of one protocol: the rest is drawn by other runs
 
 
-@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("name", ["average", "average, deeper", "concatenate", "em"])
 def test_training(name: str) -> None:
     assert check_messages(lambda: programs(PLANS[name]), most=MOST) == MOST
 

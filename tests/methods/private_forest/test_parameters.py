@@ -88,7 +88,8 @@ def test_plain_parameters_never_cross() -> None:
             assert FIELD.packed(element[None]).tobytes()[:8] not in data
     for own in learned.values.values():
         for values in own.values():
-            assert all(v.tobytes() not in data for v in np.concatenate([values, np.log2(values)]))
+            single = np.concatenate([values, np.log2(values)]).ravel()
+            assert all(v.tobytes() not in data for v in single)
 
 
 # ---------------------------------------------------------------------- opening

@@ -25,7 +25,7 @@ from msgspec import Meta
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.errors import TableError
+from fedcircuits.errors import ProtocolError, TableError
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, receive, send
 from fedcircuits.federation.messages import Message
@@ -36,6 +36,7 @@ from fedcircuits.methods.meeting.hello import Method, agreed_table
 
 METHOD = Method("chow_liu", 1)
 COUNTS = "counts of its rows for every pair of columns and their values"
+MOST = 2.0**53  # whole numbers are exact below
 TREE = "Chow–Liu tree"  # in the words of errors
 
 
@@ -59,7 +60,12 @@ def member(
     if party.name == members[0] and COORDINATOR in taking:
         yield from send(COORDINATOR, TableSize(len(counts)))
     collective = summation.at(party.name, taking)
-    total = np.rint((yield from collective.sum("count/pairs", counts, COUNTS, check=_problem)))
+    total = np.rint((yield from collective.sum("count/pairs", counts, COUNTS)))
+    if not ((total >= 0) & (total < MOST)).all():
+        raise ProtocolError(
+            f"sums under 'count/pairs' are no counts: one of {', '.join(taking)} has sent wrong "
+            "numbers; start again without that party"
+        )
     if not total.any():
         raise TableError("every value of all parties is missing: there is nothing to learn from")
     return chow_liu_circuit(table.schema, _both(total, hot.starts), hot.starts, smoothing)
@@ -70,10 +76,6 @@ def server(members: tuple[str, ...], summation: Summation) -> Flow[None]:
     size = (yield from receive(members[0], TableSize)).size
     collective = summation.at(COORDINATOR, summation.members(members))
     yield from collective.sum("count/pairs", np.zeros(size), COUNTS)
-
-
-def _problem(total: Array) -> str:
-    return "" if (np.isfinite(total) & (total >= 0)).all() else "expected counts from 0"
 
 
 def _above(tables: Array) -> Array:
