@@ -1,8 +1,8 @@
 """The command ``fedcircuits``: train, query, sample, inspect, split, demo.
 
-Exit codes: 0 fine; 1 an error, told in one line on the error stream; 2 wrong usage; 130 stopped by
-the user. A traceback only with --debug. What a command needs is imported when it runs, so that
---help need not wait for it.
+Exit codes: 0 success; 1 an error, described in one line on the error stream; 2 wrong usage; 130
+stopped by the user. There is a traceback only with --debug. What a command needs is imported when
+it runs, so that --help need not wait for it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def main() -> None:
     app(prog_name="fedcircuits")
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         print(f"fedcircuits {__version__}")
         raise typer.Exit
 
@@ -92,12 +92,12 @@ def train(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Tables (csv, parquet, npz), each one a party, named by its file or NAME=FILE.",
+            help="Tables (csv, parquet, npz), one per party, named by the file or NAME=FILE.",
         ),
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="Where the model goes; an older one is replaced."),
+        typer.Option("--output", "-o", help="File of the model; an older one is replaced."),
     ],
     row_id: Annotated[
         str | None, typer.Option(help="The column that says which rows belong together.")
@@ -105,25 +105,25 @@ def train(
     target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
     learner: Annotated[Learner, typer.Option(help="How a party learns.")] = "learn-spn",
     clusters: Annotated[
-        int | None, typer.Option(min=1, help="Of every party's rows; chosen if not given.")
+        int | None, typer.Option(min=1, help="Clusters of each party's rows; default: by size.")
     ] = None,
     weights: Annotated[
         Literal["cooccurrence", "sizes", "em"],
-        typer.Option(help="How combinations of clusters are weighed."),
+        typer.Option(help="How combinations of clusters are weighted."),
     ] = "cooccurrence",
     share_target: Annotated[
         bool, typer.Option("--share-target", help="Tell all parties the target of shared rows.")
     ] = False,
     engine: Annotated[
-        Literal["memory", "process"], typer.Option(help="One process, or one a party.")
+        Literal["memory", "process"], typer.Option(help="One process, or one per party.")
     ] = "memory",
     seed: Seed = 0,
 ) -> None:
     """Learn one circuit from several tables.
 
-    How the data are split is read off the columns. All files are taken to be yours: the parts of
-    the circuit, learned apart, are collected into the model. Between owners who may not do that,
-    use the Python library, where the parts stay with their parties.
+    The columns tell how the data are split. All files are assumed to be yours: the parts of the
+    circuit are learned separately and collected into one model. Between owners who may not do
+    that, use the Python library, where the parts stay with their parties.
     """
     with clear():
         from fedcircuits.app import screen, training
@@ -134,13 +134,13 @@ def train(
         parties = training.parties_of(tables)
         screen.tell("reading")
         federation = Federation(parties, row_id, allow_collect=True)
-        training.described(federation)
+        training.describe(federation)
         model = FedPC(
             training.learner_of(learner), clusters=clusters or "auto", weights=weights,
             target=target, share_target=share_target, random_state=seed,
         )  # fmt: skip
-        training.learned(model, federation, engine)
-        training.crossed(model)
+        training.fit(model, federation, engine)
+        training.show_ledger(model)
         chosen = {"learner": learner, "weights": weights, "engine": engine, "seed": seed}
         training.save(output, model, federation, chosen)
         screen.say(f"\nwrote {output}")
@@ -155,39 +155,39 @@ def split(
         Literal["rows", "columns", "both"], typer.Option(help="What parties get a part of.")
     ] = "columns",
     skew: Annotated[
-        str | None, typer.Option(help="Of rows: label, cluster, or dirichlet:0.5.")
+        str | None, typer.Option(help="Skew of rows: label, cluster, or dirichlet:0.5.")
     ] = None,
     overlap: Annotated[
         float, typer.Option(help="Share of rows, or columns, that several parties hold.")
     ] = 0.0,
     target: Annotated[
-        str | None, typer.Option(help="For skew; by columns the last has it.")
+        str | None, typer.Option(help="Target of the skew; by columns, the last party holds it.")
     ] = None,
-    row_id: Annotated[str | None, typer.Option(help="The column that tells rows apart.")] = None,
+    row_id: Annotated[str | None, typer.Option(help="The column that identifies rows.")] = None,
     seed: Seed = 0,
 ) -> None:
-    """Cut one table into files of several parties, to try out.
+    """Split one table into files of several parties, to try things out.
 
-    Every file has the ids of its rows in a first column, row_id or the one named. No file that
-    exists is written over.
+    The first column of every file has the ids of its rows; it is called row_id unless --row-id
+    names another. No existing file is overwritten.
     """
     with clear():
         from fedcircuits.app import screen, training
         from fedcircuits.federation.split import split as cut
         from fedcircuits.tables.table import Table
 
-        whole = Table.read(table, row_id=row_id)
+        rows = Table.read(table, row_id=row_id)
         if target is not None:
-            whole.schema.index(target)
+            rows.schema.index(target)
         names = training.names_of(parties)
         parts = training.CsvFolder(output, row_id or "row_id")
-        parts.check(whole, names)
+        parts.check(rows, names)
         federation = cut(
-            whole, names, by=by, skew=training.skew_of(skew), overlap=overlap, target=target,
+            rows, names, by=by, skew=training.skew_of(skew), overlap=overlap, target=target,
             seed=seed,
         )  # fmt: skip
         parts.write(federation)
-        training.described(federation)
+        training.describe(federation)
         screen.say(f"wrote {', '.join(str(parts.path(n)) for n in names)}; now try\n")
         screen.say(training.command(parts, names, target))
 
@@ -203,10 +203,11 @@ def query(
     ],
     json: Annotated[bool, typer.Option("--json", help="Answers as JSON.")] = False,
 ) -> None:
-    """Ask a model, as in "P(risk = 'high' | age > 60)".
+    """Ask a model a question such as "P(risk = 'high' | age > 60)".
 
-    P of a condition is its probability; P of a category, "P(risk | age > 60)", those of all its
-    values; E of a column, "E(age | risk = 'high')", its mean ± standard deviation.
+    P of a condition is its probability. P of a category, as in "P(risk | age > 60)", gives the
+    probabilities of all its values. E of a column, as in "E(age | risk = 'high')", is its mean ±
+    standard deviation.
     """
     with clear():
         from json import dumps
@@ -226,7 +227,7 @@ def query(
 @app.command()
 def sample(
     model: ModelFile,
-    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Of rows.")] = 10,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of rows.")] = 10,
     given: Annotated[str | None, typer.Option(help='Evidence, such as "age > 60".')] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A csv file; an older one is replaced.")
@@ -249,9 +250,9 @@ def sample(
 def inspect(model: ModelFile) -> None:
     """Show what a model is made of and how it was learned."""
     with clear():
-        from fedcircuits.app.inspecting import inspect as told
+        from fedcircuits.app.inspecting import describe
 
-        told(model)
+        describe(model)
 
 
 @app.command()

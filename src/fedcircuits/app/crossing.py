@@ -1,4 +1,4 @@
-"""What crossed between parties and what they learned by it, as tables."""
+"""What crossed between parties and what they learned from it, as tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.ledger import Ledger
 
 MOST_PARTIES = 8  # that get a column of their own
-MOST_NAMES = 4  # of variables or parties in a cell
+MOST_NAMES = 4  # names of variables or parties in a cell
 
 
 def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
@@ -18,7 +18,7 @@ def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
 
 
 def holdings(federation: Federation) -> TextTable:
-    """The matrix M, transposed: variables that the same parties hold in one line."""
+    """Who holds what; variables that the same parties hold are in one line."""
     few = len(federation) <= MOST_PARTIES
     rows = []
     for space in federation.subspaces:
@@ -30,7 +30,7 @@ def holdings(federation: Federation) -> TextTable:
 
 
 def by_phase(ledger: Ledger) -> TextTable:
-    """Messages and bytes of every phase, and of all."""
+    """Messages and bytes of every phase, and in total."""
     totals: dict[str, tuple[int, int]] = {}
     for entry in ledger:
         messages, size = totals.get(entry.phase, (0, 0))
@@ -42,13 +42,13 @@ def by_phase(ledger: Ledger) -> TextTable:
 
 
 def revealed(ledger: Ledger) -> TextTable:
-    """What was revealed to whom; the same from or to several parties in one line."""
-    found: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
+    """What was revealed to whom; the same thing from or to several parties is in one line."""
+    parties: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
     for _, to, sender, phase, what in ledger.revealed().itertuples():
-        readers, writers = found.setdefault((phase, what), ({}, {}))
+        readers, writers = parties.setdefault((phase, what), ({}, {}))
         readers[to], writers[sender] = None, None
     rows = [
         (phase, listed(list(readers)), listed(list(writers)), what)
-        for (phase, what), (readers, writers) in found.items()
+        for (phase, what), (readers, writers) in parties.items()
     ]
     return TextTable(("phase", "to", "from", "what"), rows, texts=4)

@@ -1,11 +1,11 @@
 """A first look: three hospitals learn one model without putting their data in one place.
 
-On the breast cancer data that scikit-learn brings: 569 tumours, 30 measurements of cell nuclei, and
-the diagnosis. The rows are divided at random into those to learn from (70 %) and those to compare
-on, several times. What is learned from is cut into three hospitals by rows (each prefers other
-diagnoses), by columns, and by both; every hospital alone, the federation, and one learner that has
-all rows meet the same test rows, which decide nothing. The folder ``demo`` gets report.html and
-circuit.png. The same seed gives the same report, but for the time.
+The breast cancer data of scikit-learn have 569 tumours, 30 measurements of cell nuclei, and the
+diagnosis. The rows are divided at random, several times, into rows to learn from (70 %) and test
+rows. The rows to learn from are split among three hospitals by rows (with different shares of
+diagnoses), by columns, and by both. Every hospital alone, the federation, and one learner with all
+rows are compared on the same test rows, which are used for nothing else. The folder ``demo`` gets
+report.html and circuit.png. The same seed gives the same report, except for the time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ import numpy as np
 from fedcircuits import datasets
 from fedcircuits.app import crossing, report, screen
 from fedcircuits.circuits.graph.parameters import WEIGHT
-from fedcircuits.circuits.questions.distribution import Distribution
-from fedcircuits.circuits.questions.events import parse_evidence
 from fedcircuits.estimators.fedpc import FedPC
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.mixture import MixtureOfProducts
-from fedcircuits.estimators.model import CircuitModel, Model
+from fedcircuits.estimators.model import Model
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.split import Skew, split
@@ -47,12 +45,12 @@ SHOWN = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    likelihood: float | None  # mean log-likelihood of a test row; None: has not all columns
+    likelihood: float | None  # mean log-likelihood per test row; None: it lacks columns
     accuracy: float
     bytes: int | None = None  # that crossed
 
 
-Results = dict[str, list[Result]]  # by model, one a trial
+Results = dict[str, list[Result]]  # by model, one per trial
 
 
 def run(folder: Path, seed: int) -> None:
@@ -64,19 +62,19 @@ def run(folder: Path, seed: int) -> None:
     for trial in range(TRIALS):
         rng = np.random.default_rng([seed, trial])
         train, test = held_out(table, 0.3, rng)
-        found = compete(train, test, int(rng.integers(2**31)), results)
-        models = models or found  # questions and pictures are of the first trial
+        fitted = compete(train, test, int(rng.integers(2**31)), results)
+        models = models or fitted  # questions and pictures are of the first trial
     opening = introduction(table, len(train), len(test))
     grid, vertical = comparison(results, train), models["columns"]
     screen.say(f"{opening}\n")
     screen.show(grid)
     screen.say("\nWhat was revealed to whom, split by columns:")
     screen.show(crossing.revealed(vertical.ledger_))
-    asked = answers(vertical)
-    for question, answer in asked:
+    questions = answers(vertical)
+    for question, answer in questions:
         screen.say(f"\n{question}\n  {answer}")
     screen.tell("drawing")
-    blocks = page(opening, grid, models, asked)
+    blocks = page(opening, grid, models, questions)
     text = report.page("Three hospitals, one model", blocks).encode()
     png = report.png_of(figure_of(beside(graph(vertical), beliefs(vertical))))
     screen.say()
@@ -90,7 +88,7 @@ def run(folder: Path, seed: int) -> None:
 
 
 def held_out(table: Table, share: float, rng: np.random.Generator) -> tuple[Table, Table]:
-    """The rows without and with a share of every diagnosis, drawn at random."""
+    """Rows to learn from and test rows: a share of every diagnosis, drawn at random."""
     codes = table.values[:, table.schema.index(TARGET)]
     drawn = np.zeros(len(table), dtype=bool)
     for code in np.unique(codes):
@@ -100,30 +98,29 @@ def held_out(table: Table, share: float, rng: np.random.Generator) -> tuple[Tabl
 
 
 def compete(train: Table, test: Table, seed: int, results: Results) -> dict[str, FedPC]:
-    """All models of one trial; the federated ones by split."""
-    every = set(test.names)
+    """Fit and compare all models of one trial; the federated ones are returned by split."""
 
-    def met(name: str, model: Model, crossed: int | None = None) -> None:
-        whole = set(model.schema_.names) == every
+    def compare(name: str, model: Model, crossed: int | None = None) -> None:
+        complete = set(model.schema_.names) == set(test.names)
         right = model.predict(test, TARGET) == test.column(TARGET)
-        found = Result(model.score(test) if whole else None, float(right.mean()), crossed)
-        results.setdefault(name, []).append(found)
+        result = Result(model.score(test) if complete else None, float(right.mean()), crossed)
+        results.setdefault(name, []).append(result)
 
     def alone(federation: Federation, name: str) -> LearnSPN:
         return LearnSPN(target=TARGET, random_state=seed).fit(federation[name].table)
 
     screen.tell("learning from all rows in one place")
-    met("all rows, LearnSPN", LearnSPN(target=TARGET, random_state=seed).fit(train))
+    compare("all rows, LearnSPN", LearnSPN(target=TARGET, random_state=seed).fit(train))
     plain = MixtureOfProducts(8, target=TARGET, random_state=seed).fit(train)
-    met("all rows, mixture of 8 products", plain)
+    compare("all rows, mixture of 8 products", plain)
     models: dict[str, FedPC] = {}
     for by, skew in SPLITS.items():
         screen.tell(f"learning split by {by}")
         federation = split(train, HOSPITALS, by=by, skew=skew, target=TARGET, seed=seed)  # type: ignore[arg-type]
         for name in (p.name for p in federation if TARGET in p.table.names):
-            met(f"by {by}: {name} alone", alone(federation, name))
+            compare(f"by {by}: {name} alone", alone(federation, name))
         models[by] = FedPC(target=TARGET, random_state=seed).fit(federation)
-        met(f"by {by}: federated", models[by], models[by].ledger_.bytes)
+        compare(f"by {by}: federated", models[by], models[by].ledger_.bytes)
     return models
 
 
@@ -133,8 +130,8 @@ def compete(train: Table, test: Table, seed: int, results: Results) -> dict[str,
 def introduction(table: Table, learned: int, tested: int) -> str:
     return (
         f"Breast cancer: {len(table)} tumours, {len(table.names) - 1} measurements and the "
-        f"diagnosis. Three hospitals learn from {learned} of them, cut in three ways, and are "
-        f"compared on the other {tested}. Means of {TRIALS} random divisions."
+        f"diagnosis. Three hospitals learn from {learned} of them, split in three ways, and are "
+        f"compared on the other {tested}. Means over {TRIALS} random divisions."
     )
 
 
@@ -149,9 +146,9 @@ def comparison(results: Results, train: Table) -> report.TextTable:
         accuracy = float(np.mean([r.accuracy for r in found]))
         rows.append((name, _spread(likely), f"{100 * accuracy:.1f} %", size))
     caption = (
-        "Mean log-likelihood of a test row in nats (± standard deviation over divisions; — where "
-        "a hospital has not all columns), accuracy of the diagnosis, bytes that crossed to learn "
-        "it (all rows: the table itself, 8 bytes a number)."
+        "Mean log-likelihood per test row in nats (± standard deviation over divisions; — where a "
+        "hospital lacks columns), accuracy of the diagnosis, and bytes that crossed to learn it "
+        "(all rows: the table itself, 8 bytes per number)."
     )
     return report.TextTable(("model", "log-likelihood", "accuracy", "bytes"), rows, caption)
 
@@ -161,17 +158,17 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def answers(model: FedPC) -> list[tuple[str, str]]:
-    """A question across the parties, and the same to the collected circuit."""
-    whole, before = model.collect(), len(model.queries_)
+    """A question answered across the parties, and by the collected circuit."""
+    collected, before = model.collect(), len(model.queries_)
     prior, after = (float(np.asarray(model.probability(EVENT, given=g))) for g in (None, EVIDENCE))
-    asked = Ledger(model.queries_.entries[before:])
-    apart = abs(after - float(np.asarray(whole.probability(EVENT, given=EVIDENCE))))
+    crossed = Ledger(model.queries_.entries[before:])
+    apart = abs(after - float(np.asarray(collected.probability(EVENT, given=EVIDENCE))))
     same = f"but for {apart:.0e}" if apart else "bit for bit"
-    who = sorted({e.receiver for e in asked} - {COORDINATOR})
+    who = sorted({e.receiver for e in crossed} - {COORDINATOR})
     first = (
         f"{percent(prior)}; if its mean radius is above 15: {percent(after)}. Leaves stayed "
-        f"where they are: {' and '.join(who)} were asked, {asked.bytes:,} bytes crossed in "
-        f"{len(asked)} messages. The collected circuit gives the same number, {same}."
+        f"where they are: {' and '.join(who)} were asked, {crossed.bytes:,} bytes crossed in "
+        f"{len(crossed)} messages. The collected circuit gives the same number, {same}."
     )
     return [
         ("Split by columns: how likely is a tumour malignant?", first),
@@ -194,7 +191,7 @@ def page(
     opening: str,
     grid: report.TextTable,
     models: Mapping[str, FedPC],
-    asked: Sequence[tuple[str, str]],
+    questions: Sequence[tuple[str, str]],
 ) -> list[report.Block]:
     vertical = models["columns"]
     crossed = figure_of(bytes_drawing({f"by {by}": m.ledger_ for by, m in models.items()}))
@@ -203,7 +200,7 @@ def page(
         report.Heading("One place, every hospital alone, the federation"),
         grid,
         report.Heading("Questions across the hospitals"),
-        report.Answers(asked),
+        report.Answers(questions),
         report.Heading("The circuit of three hospitals"),
         report.Picture(
             report.png_of(figure_of(graph(vertical))),
@@ -228,8 +225,6 @@ def graph(model: FedPC) -> Drawing:
 
 
 def beliefs(model: FedPC) -> Drawing:
-    whole: CircuitModel = model.collect()
-    ask = Distribution(whole.circuit_, whole.parameters_)
-    known = parse_evidence(EVIDENCE, model.schema_)
-    nothing = np.full((1, len(model.schema_)), np.nan)
-    return marginals_drawing(Beliefs(ask, nothing, known.event), SHOWN)
+    collected = model.collect()
+    given = collected._given(EVIDENCE)
+    return marginals_drawing(Beliefs(collected._distribution, *given), SHOWN)

@@ -1,4 +1,4 @@
-"""What ``fedcircuits inspect`` tells of a model's file."""
+"""What ``fedcircuits inspect`` shows of a model's file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedcircuits.tables.schema import Schema
 MOST_CATEGORIES = 8
 
 
-def inspect(path: Path) -> None:
+def describe(path: Path) -> None:
     circuit, parameters, metadata = files.read(path)
     target = metadata.get("target")
     screen.say(f"{path}: {path.stat().st_size:,} bytes, {metadata.get('estimator', 'a circuit')}")
@@ -49,14 +49,14 @@ def variables(schema: Schema) -> TextTable:
 
 
 def nodes(circuit: Circuit, parameters: Parameters) -> TextTable:
-    """How many of which kind, with those of circuits that are leaves."""
-    found = _counted(circuit, parameters)
-    rows = [(kind, f"{number:,}") for kind, number in found.most_common()]
-    return TextTable(("node", "number"), [*rows, ("all", f"{found.total():,}")])
+    """How many nodes there are of each kind, including those of circuits that are leaves."""
+    counts = _counts(circuit, parameters)
+    rows = [(kind, f"{number:,}") for kind, number in counts.most_common()]
+    return TextTable(("node", "number"), [*rows, ("all", f"{counts.total():,}")])
 
 
 def fuses(circuit: Circuit) -> TextTable:
-    """What joins predictions or representations, and how."""
+    """The nodes that join predictions or representations, and how they do it."""
     rows = []
     for node in circuit.nodes:
         if isinstance(node, Fuse):
@@ -68,7 +68,7 @@ def fuses(circuit: Circuit) -> TextTable:
 def encoders(
     path: Path, circuit: Circuit, parameters: Parameters, metadata: files.Metadata
 ) -> TextTable:
-    """Of a fusion's owners: what they encode by, what it reads, how many numbers it gives."""
+    """For each owner in a fusion: its encoder, what that reads, and how many numbers it gives."""
     from fedcircuits.estimators.fusion_file import Content
     from fedcircuits.learning.stored import Fields, read_from
 
@@ -85,16 +85,16 @@ def encoders(
     return TextTable(("owner", "encoder", "reads", "numbers"), rows, texts=3)
 
 
-def _counted(circuit: Circuit, parameters: Parameters) -> Counter[str]:
-    found: Counter[str] = Counter()
+def _counts(circuit: Circuit, parameters: Parameters) -> Counter[str]:
+    counts: Counter[str] = Counter()
     for node in circuit.nodes:
         if isinstance(node, Leaf) and node.family == CIRCUIT:
-            found += _counted(*parameters.circuits[node.name])
+            counts += _counts(*parameters.circuits[node.name])
         elif isinstance(node, Leaf):
-            found[f"{node.family} leaf"] += 1
+            counts[f"{node.family} leaf"] += 1
         else:
-            found[type(node).__name__.lower()] += 1
-    return found
+            counts[type(node).__name__.lower()] += 1
+    return counts
 
 
 def _value(value: object) -> str:

@@ -1,7 +1,7 @@
 """A report as one HTML page: title, headings, paragraphs, answers, tables and pictures.
 
-The page stands alone: pictures are embedded, nothing is loaded from elsewhere, and it reads on a
-phone. All text is escaped: whatever a column or a person is called, it is shown, never run.
+The page is self-contained: pictures are embedded, nothing is loaded from elsewhere, and it is
+readable on a phone. All text is escaped: whatever the name of a column, it is shown and never run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table. Columns after the first ``texts`` are numbers, aligned at the right."""
+    """A table. Columns after the first ``texts`` are numbers, aligned to the right."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -88,7 +88,7 @@ def png_of(figure: Figure) -> bytes:
 
 
 def write(path: Path, content: bytes) -> None:
-    """The file, whole or not at all."""
+    """Write the file, whole or not at all."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

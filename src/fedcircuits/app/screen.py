@@ -1,6 +1,7 @@
-"""What the command line shows: tables and words on standard output, progress on the error stream.
+"""What the command line shows: tables and text on standard output, progress on the error stream.
 
-Names come from files of others: whatever cannot be printed is shown as �, never sent to a terminal.
+Names come from other people's files: characters that cannot be printed are shown as �, and never
+sent to a terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def plain(text: str) -> str:
 
 
 def one_line(message: str) -> str:
-    """A message that points into a text by a caret, in words."""
+    """A message on one line; one with a caret names the place that the caret points at."""
     lines = message.split("\n")
     if len(lines) == 3 and lines[2].strip() == "^":
         rest = lines[1][lines[2].index("^") :]
@@ -28,12 +29,12 @@ def one_line(message: str) -> str:
 
 
 def say(text: str = "") -> None:
-    """Words as they are, on lines as long as they are."""
+    """Text as it is, without wrapping lines."""
     print(plain(text), flush=True)
 
 
 def show(grid: TextTable) -> None:
-    """A table as wide as the terminal; long texts go on in their column."""
+    """A table as wide as the terminal; long texts are wrapped within their column."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
     for i, name in enumerate(grid.columns):
         table.add_column(Text(plain(name)), justify="left" if i < grid.texts else "right")
@@ -48,7 +49,7 @@ def show(grid: TextTable) -> None:
 
 
 def tell(step: str) -> None:
-    """A step that begins, if somebody watches."""
+    """A step that begins, if the error stream is a terminal."""
     if sys.stderr.isatty():
         print(f"… {plain(step)}", file=sys.stderr, flush=True)
 

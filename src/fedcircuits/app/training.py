@@ -1,8 +1,8 @@
 """What ``fedcircuits train`` and ``fedcircuits split`` do, apart from their options.
 
-Every file is a party, named by its file: ``data/north.csv`` is north, ``site=data/north.csv`` is
-site. All files belong to whoever runs the command, so every party allows that its part of the
-circuit is collected into one file.
+Every file is a party, named after the file: ``data/north.csv`` is north, ``site=data/north.csv`` is
+site. All files belong to whoever runs the command, so every party allows its part of the circuit to
+be collected into one file.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def learner_of(name: str) -> Learner:
 
 def parties_of(arguments: Sequence[str]) -> dict[str, Path]:
     """Paths of files by the names of their parties."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for argument in arguments:
         name, equals, path = argument.partition("=")
         if not equals or Path(argument).exists():
             name, path = _stem(argument), argument
-        if name in found:
+        if name in paths:
             raise FederationError(
                 f"two files are called {name!r}: name their parties, such as "
-                f"a={found[name]} b={path}"
+                f"a={paths[name]} b={path}"
             )
-        found[name] = existing(path)
-    return found
+        paths[name] = existing(path)
+    return paths
 
 
 def _stem(path: str) -> str:
@@ -69,7 +69,7 @@ def _stem(path: str) -> str:
 
 
 def check_output(path: Path) -> None:
-    """Before anything is learned: whether the model can be written there."""
+    """FileError, before anything is learned, if the model cannot be written there."""
     if path.suffix != ".fc":
         raise FileError(f"{path}: expected the name of a model, ending in .fc")
     if path.is_dir():
@@ -78,7 +78,7 @@ def check_output(path: Path) -> None:
         raise FileError(f"{path}: there is no folder {path.parent}; make it first")
 
 
-def described(federation: Federation) -> None:
+def describe(federation: Federation) -> None:
     screen.say(
         f"{federation.kind} split: {len(federation)} parties, "
         f"{len(federation.schema)} variables; who holds what:"
@@ -87,26 +87,21 @@ def described(federation: Federation) -> None:
     screen.say()
 
 
-def learned(model: FedPC, federation: Federation, engine: str) -> FedPC:
-    """Fit, with progress; warnings become notes."""
-    with warnings.catch_warnings(record=True) as heard:
+def fit(model: FedPC, federation: Federation, engine: str) -> None:
+    """Fit, with progress; warnings become notes. The error about a lost party comes without the
+    advice to resume, which a command cannot do."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Bar(f"learning at {len(federation)} parties"):
-            _fit(model, federation, engine)
-    for text in dict.fromkeys(str(w.message) for w in heard if w.category is UserWarning):
+            try:
+                model.fit(federation, engine=engine)
+            except PartyLostError as error:
+                raise error.__cause__ or error from None
+    for text in dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning):
         screen.warn(text)
-    return model
 
 
-def _fit(model: FedPC, federation: Federation, engine: str) -> None:
-    """A lost party is told without advice to resume, which a command cannot."""
-    try:
-        model.fit(federation, engine=engine)
-    except PartyLostError as error:
-        raise error.__cause__ or error from None
-
-
-def crossed(model: FedPC) -> None:
+def show_ledger(model: FedPC) -> None:
     screen.say("What crossed between the parties:")
     screen.show(crossing.by_phase(model.ledger_))
     screen.say("\nWhat was revealed to whom:")
@@ -114,8 +109,8 @@ def crossed(model: FedPC) -> None:
 
 
 def save(path: Path, model: FedPC, federation: Federation, settings: Mapping[str, object]) -> None:
-    """The collected circuit, and beside it how it was learned."""
-    whole = model.collect()
+    """Write the collected circuit, and how it was learned."""
+    collected = model.collect()
     about = {
         "estimator": type(model).__name__,
         "target": model.target,
@@ -128,7 +123,7 @@ def save(path: Path, model: FedPC, federation: Federation, settings: Mapping[str
             "notes": list(model.notes_),
         },
     }
-    files.write(path, whole.circuit_, whole.parameters_, about)
+    files.write(path, collected.circuit_, collected.parameters_, about)
 
 
 # ---------------------------------------------------------------------- split
@@ -146,7 +141,7 @@ def skew_of(text: str | None) -> Skew:
 
 
 def names_of(text: str) -> list[str]:
-    """Of a number of parties, or of their names with commas between."""
+    """The names of parties, from their number or from names separated by commas."""
     if text.isdigit():
         return [f"party-{i + 1}" for i in range(int(text))]
     names = [name.strip() for name in text.split(",")]
@@ -157,13 +152,13 @@ def names_of(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class CsvFolder:
-    """Tables of a federation as csv files in a folder, their row ids in a column."""
+    """Tables of a federation as csv files in a folder, with row ids in a column."""
 
     folder: Path
     row_id: str
 
     def check(self, table: Table, names: Sequence[str]) -> None:
-        """Nothing that exists is written over."""
+        """FileError if a file exists already: nothing is overwritten."""
         if self.row_id in table.names:
             raise TableError(
                 f"the table has a column {self.row_id!r}, which is to be that of row ids: "

@@ -1,6 +1,6 @@
-"""A progress bar for learning that takes a while: on a terminal, after two seconds, else nothing.
+"""A progress bar for learning that takes more than two seconds, if there is a terminal.
 
-Learners that count epochs tell how far they are; the bar of others moves without an end.
+Learners that count epochs report how far they are; the bar of others moves without an end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is predicted: classes or a number.
 
-Kinds of columns are guessed from their values: labels 0, 1 and 2 look like counts, and like reals
-beside a missing one. For a target few whole numbers are more often labels, so they are taken as
-classes (task="auto") unless the user says otherwise.
+Kinds of columns are inferred from their values: labels 0, 1 and 2 look like counts, and like reals
+if one of them is missing. As the target, a few whole numbers are more often labels, so they are
+taken as classes (task="auto") unless the user says otherwise.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from fedcircuits.arguments import Choice
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import in_agreed
@@ -19,16 +20,15 @@ from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
 
 Task: TypeAlias = Literal["auto", "classes", "number"]
+TASK = Choice(*get_args(Task))
 FEW = 20  # different whole numbers
 
 
 def for_task(federation: Federation, name: str | None, task: Task) -> Federation:
-    """The federation with its target as classes or as a number, as the task is."""
-    if task not in get_args(Task):
-        known = ", ".join(map(repr, get_args(Task)))
-        raise FederationError(f"task must be one of {known}, got {task!r}")
+    """The federation with its target as classes or as a number, as the task says."""
+    TASK.check("task", task, FederationError)
     if not isinstance(name, str) or name not in federation.schema:
-        return federation  # which is refused later
+        return federation  # it is refused later
     variable = federation.schema[name]
     if variable.size:
         return federation if task != "number" else _as_number(federation, variable)
@@ -43,11 +43,11 @@ def for_task(federation: Federation, name: str | None, task: Task) -> Federation
 
 
 def _values(federation: Federation, name: str) -> Array:
-    """Different numbers of all parties."""
+    """The distinct numbers of all parties."""
     tables = [in_agreed(p.table, federation.schema) for p in federation]
-    held = [t.values[:, t.schema.index(name)] for t in tables if name in t.schema]
-    found = np.unique(np.concatenate(held))
-    return found[np.isfinite(found)]
+    columns = [t.values[:, t.schema.index(name)] for t in tables if name in t.schema]
+    distinct = np.unique(np.concatenate(columns))
+    return distinct[np.isfinite(distinct)]
 
 
 def _as_number(federation: Federation, variable: Variable) -> Federation:

@@ -1,8 +1,9 @@
 """What all pictures share: colours, sizes in inches, and drawings that can stand side by side.
 
 A drawing knows its size in inches before it is painted, so texts keep their size and a figure is
-made to fit its drawings, never the other way round. Figures are made directly, without pyplot: no
-global state, no screen. Names are the user's: they are drawn as they are, never read as formulas.
+made to fit its drawings, never the other way round. Figures are made directly, without pyplot, so
+that there is no global state and no screen. Names are the user's: they are drawn as they are, never
+read as formulas.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def figure_of(drawing: Drawing, title: str = "") -> Figure:
 
 
 def beside(a: Drawing, b: Drawing) -> Drawing:
-    """a at the left of b, hung from one line; above it where a is low, to waste no room."""
+    """a to the left of b, aligned at the top; above it where a is low, to waste no room."""
     stacked = a.height < 0.6 * b.height and a.width < 1.3 * b.width
     width = max(a.width, b.width) if stacked else a.width + GAP + b.width
     height = a.height + GAP + b.height if stacked else max(a.height, b.height)

@@ -1,8 +1,8 @@
 """Pictures of a federation: where the nodes of its circuit live, and how many bytes crossed.
 
-A federated circuit is drawn from its root, on top, to its leaves, which stand in the groups of
-their parties. A leaf is a whole circuit that its party keeps; everything above lives at the
-coordinator. Edges of the root are as wide as their weights.
+A federated circuit is drawn from its root, on top, to its leaves, which are grouped by party. A
+leaf is a whole circuit that its party keeps; everything above lives at the coordinator. Edges of
+the root are as wide as their weights.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Place = tuple[float, float]
 def federated_drawing(
     circuit: Circuit, placement: Placement, parties: Sequence[str], weights: Array
 ) -> Drawing:
-    """``weights`` are those of the root, (children,)."""
+    """``weights`` (children,) are those of the root."""
     places = _places(circuit, placement, parties)
     colour = {party: COLOURS[i % len(COLOURS)] for i, party in enumerate(parties)}
     height = FOOT + max(y for _, y in places.values()) + 0.3
@@ -112,7 +112,7 @@ def _write(
 
 
 def bytes_drawing(ledgers: Mapping[str, Ledger]) -> Drawing:
-    """A bar a run, its parts the phases."""
+    """One bar per run, divided into the phases."""
     phases = list(dict.fromkeys(e.phase for ledger in ledgers.values() for e in ledger))
     height = 0.42 * len(ledgers) + 0.8
 

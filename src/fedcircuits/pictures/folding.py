@@ -1,8 +1,9 @@
 """A circuit folded by layers: some dozens of boxes for a graph of any size.
 
-A node's level is the longest way from it to a leaf. Nodes of one level, kind, family and units make
-a box; all edges between two boxes make a band. Where that gives too many boxes, units are joined to
-a range first, then families, then neighbouring levels into one row; the root keeps a row.
+The level of a node is the longest path from it to a leaf. Nodes with the same level, kind, family
+and units make a box; all edges between two boxes make a band. Where that gives too many boxes,
+units are joined to a range first, then families, then neighbouring levels into one row. The root
+keeps a row of its own.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class Folded:
 
 
 def levels(circuit: Circuit) -> dict[str, int]:
-    """The longest way from every node to a leaf."""
-    found: dict[str, int] = {}
+    """The longest path from every node to a leaf."""
+    level: dict[str, int] = {}
     for node in circuit.nodes:
-        found[node.name] = 1 + max((found[c] for c in node.children), default=-1)
-    return found
+        level[node.name] = 1 + max((level[c] for c in node.children), default=-1)
+    return level
 
 
 def edges(circuit: Circuit) -> int:
@@ -108,5 +109,5 @@ def _range(numbers: list[int]) -> Range:
 
 
 def weights(circuit: Circuit) -> int:
-    """How many weights its sums have."""
+    """The number of weights of its sums."""
     return sum(n.units * circuit.inputs(n) for n in circuit.nodes if isinstance(n, Sum))

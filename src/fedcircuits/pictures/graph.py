@@ -1,8 +1,9 @@
 """The circuit as a graph that stays readable at any size.
 
-A small circuit is drawn node by node (node_picture.py), a large one folded by layers (folding.py):
-the root on top, the leaves below, a box for all nodes that are alike, between boxes a band whose
-width grows with the logarithm of its number of edges. Numbers above tell the whole size.
+A small circuit is drawn node by node (nodes.py), a large one folded by layers (folding.py): the
+root on top, the leaves below, one box for all nodes of the same sort, and between boxes a band
+whose width grows with the logarithm of its number of edges. Numbers above the graph give the size
+of the circuit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Small multiples: the distribution of every variable, before evidence in grey, after it in colour.
 
-Reals are densities, counts stems, categories and booleans bars with their percentages. Variables
-that the evidence speaks of come first and are marked; a value it fixes is a line.
+Reals are shown as densities, counts as stems, categories and booleans as bars with percentages.
+Variables that the evidence mentions come first and are marked; a value that it fixes is a line.
 """
 
 from __future__ import annotations

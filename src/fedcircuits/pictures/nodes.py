@@ -1,8 +1,9 @@
-"""A small circuit node by node: the root at the left, its leaves in one column at the right.
+"""A small circuit node by node: the root on the left, its leaves in one column on the right.
 
-Columns are levels (the longest way to a leaf), so every edge points right. The leaves stand in the
-order in which a walk from the root meets them: the edges of a tree hardly cross. With parameters,
-the edges of a sum are as wide as their weights; a child with few units gets a line for each.
+Columns are levels (the longest path to a leaf), so every edge points to the right. The leaves are
+in the order in which a walk from the root meets them, so that the edges of a tree hardly cross.
+With parameters, the edges of a sum are as wide as their weights; a child with few units gets one
+line for each.
 """
 
 from __future__ import annotations
