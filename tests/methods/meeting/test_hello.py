@@ -163,6 +163,7 @@ def test_hellos_lack_nothing(field: str) -> None:
     [
         ("members", ["south"]), ("members", ["north", "north"]), ("variables", []),
         ("variables", TWICE), ("receivers", ["west"]), ("senders", ["north"]), ("tokens", False),
+        ("senders", ["south", "south"]),
         ("tokens", None), ("seed", "7"),
     ],
 )  # fmt: skip

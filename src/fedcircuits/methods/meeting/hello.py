@@ -136,19 +136,23 @@ def introduce(party: Party, method: Method, kind: type[A]) -> Flow[tuple[A, Tabl
 
 
 def _check_assignment(party: Party, assignment: Assignment) -> None:
-    members, names = assignment.members, {v.name for v in assignment.variables}
-    others = set(members) - {party.name}
+    names = {v.name for v in assignment.variables}
+    others = set(assignment.members) - {party.name}
     tells, hears = assignment.receivers, assignment.senders
     for field, holds, problem in (
-        ("members", party.name in members, f"{party.name} is not among them"),
-        ("members", len(set(members)) == len(members), "a party is named twice"),
+        ("members", party.name in assignment.members, f"{party.name} is not among them"),
+        ("members", _differ(assignment.members), "a party is named twice"),
         ("variables", names == set(party.table.names), f"expected those of {party.name}"),
-        ("receivers", set(tells) <= others, "expected other members"),
-        ("senders", set(hears) <= others, "expected other members"),
+        ("receivers", others.issuperset(tells) and _differ(tells), "expected other members"),
+        ("senders", others.issuperset(hears) and _differ(hears), "expected other members"),
         ("tokens", assignment.tokens or not (tells or hears), "labels are told by token"),
         ("tokens", not assignment.tokens or party.table.row_ids is not None, "rows have no ids"),
     ):
         require(holds, COORDINATOR, assignment.tag, field, problem)
+
+
+def _differ(names: Sequence[str]) -> bool:
+    return len(set(names)) == len(names)
 
 
 def hellos_of(members: Sequence[str], method: Method) -> Flow[dict[str, Hello]]:
