@@ -57,6 +57,7 @@ from fedcircuits.methods.vertical.rows import (
     numbers_problem,
     row_code,
 )
+from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
@@ -251,17 +252,13 @@ class PointSpace:
     @classmethod
     def of(cls, table: Table, weight: Array, standardise: bool) -> PointSpace:
         shift, scale = column_scales(_features(table.schema, table.values), weight)
-        plain = _of_categories(table.schema) | (not standardise)
+        plain = _indicators(table.schema) | (not standardise)
         return cls(table.schema, shift, np.where(plain, 1.0, scale))
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of features: the column of a number, or "column=category"."""
-        return tuple(
-            name
-            for v in self.schema
-            for name in ([f"{v.name}={c}" for c in v.categories] if v.size > 2 else [v.name])
-        )
+        return FeatureLayout.of(self.schema).names(self.schema)
 
     def points(self, values: Array) -> PointSet:
         """Rows (rows, columns) as points."""
@@ -273,7 +270,7 @@ class PointSpace:
     def in_user_units(self, centres: Array) -> Array:
         """Centres in the units of the data; for categories their shares."""
         values = centres * self.scale + self.shift
-        return np.where(_of_categories(self.schema), values * np.sqrt(2), values)
+        return np.where(_indicators(self.schema), values * np.sqrt(2), values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -329,19 +326,13 @@ class PartyCentres:
         return -self.space.points(values).distances(self.centres, slice(0, len(values)))
 
 
-def _of_categories(schema: Schema) -> npt.NDArray[np.bool_]:
+def _indicators(schema: Schema) -> npt.NDArray[np.bool_]:
     """(features,): whether a feature is one category of several."""
-    sizes = [v.size for v in schema for _ in range(v.size if v.size > 2 else 1)]
-    return np.array(sizes, np.int64) > 2
+    return np.asarray(FeatureLayout.of(schema).codes >= 0)
 
 
 def _features(schema: Schema, values: Array) -> Array:
-    """(rows, features); NaN is missing."""
-    features: list[Array] = []
-    for x, variable in zip(values.T, schema, strict=True):
-        if variable.size > 2:
-            codes = np.arange(variable.size)[:, None]
-            features.extend(np.where(np.isnan(x), np.nan, x == codes) / np.sqrt(2))
-        else:
-            features.append(x)
-    return np.stack(features, axis=1) if features else np.zeros((len(values), 0))
+    """(rows, features), indicators scaled so that two categories are 1 apart; NaN is missing."""
+    features = FeatureLayout.of(schema).values(values)
+    features[:, _indicators(schema)] /= np.sqrt(2)
+    return features
