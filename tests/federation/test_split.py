@@ -159,7 +159,7 @@ def test_own_row_ids_are_kept() -> None:
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ({"by": "cells"}, "by must be 'rows', 'columns' or 'both', got 'cells'"),
+        ({"by": "cells"}, "by must be one of 'rows', 'columns', 'both', got 'cells'"),
         ({"parties": 0}, "parties must be a number from 1, or different names"),
         ({"parties": ["a", "a"]}, "parties must be a number from 1, or different names"),
         ({"overlap": 1.5}, "overlap must be a share from 0 to 1, got 1.5"),

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedcircuits.arguments import Choice, Real
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import Federation
 from fedcircuits.learning.spn.clustering import Features, split_rows
@@ -88,18 +89,16 @@ def _check(
 ) -> None:
     if target is not None:
         table.schema.index(target)  # an error that names it
-    if by not in ("rows", "columns", "both"):
-        raise FederationError(f"by must be 'rows', 'columns' or 'both', got {by!r}")
+    Choice("rows", "columns", "both").check("by", by, FederationError)
     if not names or len(set(names)) != len(names):
         raise FederationError(f"parties must be a number from 1, or different names, got {names!r}")
-    if not 0 <= overlap <= 1:
-        raise FederationError(f"overlap must be a share from 0 to 1, got {overlap!r}")
+    Real(least=0, most=1, what="a share").check("overlap", overlap, FederationError)
     if not (skew in (None, "label", "cluster") or isinstance(skew, dirichlet)):
         raise FederationError(
             f"skew must be None, 'label', 'cluster' or dirichlet(beta), got {skew!r}"
         )
-    if isinstance(skew, dirichlet) and not 0 < skew.beta < np.inf:
-        raise FederationError(f"dirichlet: beta must be a number above 0, got {skew.beta!r}")
+    if isinstance(skew, dirichlet):
+        Real(above=0).check("dirichlet: beta", skew.beta, FederationError)
     if skew is not None and by != "rows":
         raise FederationError(f"skew is of rows: it needs by='rows', got by={by!r}")
     if (skew == "label" or isinstance(skew, dirichlet)) and (

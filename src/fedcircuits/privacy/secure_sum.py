@@ -21,6 +21,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from fedcircuits.arguments import Choice
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, broadcast
@@ -71,8 +72,7 @@ class Secret(Summation):
     key: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.threshold not in ("majority", "all"):
-            raise FederationError(f"threshold must be 'majority' or 'all', got {self.threshold!r}")
+        Choice("majority", "all").check("threshold", self.threshold, FederationError)
 
     def prepare(self, name: str) -> None:
         """Keys are the parties' own; kernels are compiled here, before parties do it at once."""

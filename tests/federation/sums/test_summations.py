@@ -364,12 +364,21 @@ def test_members_that_do_not_fit() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Hub("float16"), "'float64' or 'float32', got 'float16'"),
-        (lambda: Tree(dtype="int8"), "'float64' or 'float32', got 'int8'"),
-        (lambda: Chebyshev("path", 0.0), "tolerance must lie between 0 and 1, got 0.0"),
-        (lambda: Chebyshev("path", "1e-6"), "tolerance must lie between 0 and 1, got '1e-6'"),
-        (lambda: Metropolis("path", rounds=0), "at least one round, got rounds=0"),
-        (lambda: Metropolis("path", rounds=2.5), "rounds must be a whole number, got 2.5"),
+        (lambda: Hub("float16"), "dtype must be one of 'float64', 'float32', got 'float16'"),
+        (lambda: Tree(dtype="int8"), "dtype must be one of 'float64', 'float32', got 'int8'"),
+        (lambda: Chebyshev("path", 0.0), "tolerance must be a number above 0 and below 1, got 0.0"),
+        (
+            lambda: Chebyshev("path", "1e-6"),
+            "tolerance must be a number above 0 and below 1, got '1e-6'",
+        ),
+        (
+            lambda: Metropolis("path", rounds=0),
+            "rounds must be None or a whole number from 1, got 0",
+        ),
+        (
+            lambda: Metropolis("path", rounds=2.5),
+            "rounds must be None or a whole number from 1, got 2.5",
+        ),
         (lambda: Tree(nx.DiGraph([(0, 1)])), "a directed graph"),
     ],
 )

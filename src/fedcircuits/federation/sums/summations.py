@@ -26,8 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy as np
-
+from fedcircuits.arguments import Choice, Declared, Real, Whole, check_arguments
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.sums.collectives import HubSum, Summation, Traffic
@@ -40,6 +39,7 @@ from fedcircuits.federation.sums.consensus import (
 from fedcircuits.federation.sums.peers import GossipSum, TreeSum
 from fedcircuits.federation.sums.topology import Graph, Links, Topology, plain, spanning_tree
 
+DTYPE = Choice("float64", "float32")  # as which numbers travel
 UNITS: dict[Traffic, float] = {"float64": 0.0, "float32": 2.0**-24}  # by which gossip is rounded
 
 
@@ -66,10 +66,11 @@ class Hub(Summation):
     ('north', 'south', 'coordinator')
     """
 
+    allowed: ClassVar[Declared] = {"dtype": DTYPE}
     dtype: Traffic = "float64"
 
     def __post_init__(self) -> None:
-        _check_dtype(self.dtype)
+        check_arguments(self, FederationError)
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
         return (*parties, COORDINATOR)
@@ -99,11 +100,12 @@ class Tree(Summation):
     Cost(rounds=4, messages=8, error=0.0)
     """
 
+    allowed: ClassVar[Declared] = {"dtype": DTYPE}
     graph: Graph = "complete"
     dtype: Traffic = "float64"
 
     def __post_init__(self) -> None:
-        _check_dtype(self.dtype)
+        check_arguments(self, FederationError)
         object.__setattr__(self, "graph", plain(self.graph))
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
@@ -132,6 +134,9 @@ class Gossip(Summation):
     """
 
     exact: ClassVar[bool] = False
+    allowed: ClassVar[Declared] = {
+        "tolerance": Real(above=0, below=1), "rounds": Whole(1, or_=(None,)), "dtype": DTYPE,
+    }  # fmt: skip
 
     graph: Graph
     tolerance: float = 1e-10
@@ -139,14 +144,8 @@ class Gossip(Summation):
     dtype: Traffic = "float64"
 
     def __post_init__(self) -> None:
-        _check_dtype(self.dtype)
+        check_arguments(self, FederationError)
         object.__setattr__(self, "graph", plain(self.graph))
-        if not isinstance(self.tolerance, float | int) or not 0.0 < self.tolerance < 1.0:
-            raise FederationError(f"tolerance must lie between 0 and 1, got {self.tolerance!r}")
-        if not isinstance(self.rounds, int | np.integer | None):
-            raise FederationError(f"rounds must be a whole number, got {self.rounds!r}")
-        if self.rounds is not None and self.rounds < 1:
-            raise FederationError(f"gossip takes at least one round, got rounds={self.rounds}")
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
         return self.topology(parties).names
@@ -223,8 +222,3 @@ def _remaining(graph: Graph, parties: Sequence[str], remaining: Sequence[str]) -
 def _check_member(me: str, members: Sequence[str]) -> None:
     if me not in members:
         raise FederationError(f"{me} is not among the members {', '.join(members)}")
-
-
-def _check_dtype(dtype: str) -> None:
-    if dtype not in ("float64", "float32"):
-        raise FederationError(f"numbers travel as 'float64' or 'float32', got {dtype!r}")
