@@ -35,8 +35,7 @@ from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.operations.products import product
-from fedcircuits.privacy.operations.truncation import Cut, Masks, masks_made, truncated
+from fedcircuits.privacy.operations.products import Cut, Masks, masks_made, product, truncated
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
 from fedcircuits.privacy.sharing.shares import deal, reconstruct

@@ -45,7 +45,7 @@ from fedcircuits.methods.private_forest.training import (
 from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.privacy.channels.sealing import sealed
-from fedcircuits.privacy.operations.truncation import MASKED
+from fedcircuits.privacy.operations.products import MASKED
 from fedcircuits.privacy.secure_sum import secret_sums
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.privacy.sharing.randomness import fresh_key

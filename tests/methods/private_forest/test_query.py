@@ -20,8 +20,8 @@ from fedcircuits.methods.private_forest.model import Forest, ModelShares, bounde
 from fedcircuits.methods.private_forest.query import CHECK, LIKELIHOOD, joint_points, posterior
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
-from fedcircuits.privacy.operations.secure_log import Logarithm, logs_of
-from fedcircuits.privacy.operations.truncation import MASKED
+from fedcircuits.privacy.operations.powers import Logarithm, logs_of
+from fedcircuits.privacy.operations.products import MASKED
 from fedcircuits.privacy.sharing.group import SHARE, Group, Shares
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.privacy.sharing.sharing import summed

@@ -22,7 +22,7 @@ from fedcircuits.methods.private_forest.structures import (
     structure_weights,
 )
 from fedcircuits.methods.private_forest.training import ForestPlan, LocalTraining, TrainedForest
-from fedcircuits.privacy.operations.truncation import MASKED
+from fedcircuits.privacy.operations.products import MASKED
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_protocol

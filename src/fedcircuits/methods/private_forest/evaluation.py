@@ -32,9 +32,8 @@ from fedcircuits.methods.private_forest.model import Forest, ForestRegion, Model
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.exponents import FRACTION, weighted_powers
-from fedcircuits.privacy.operations.masked_powers import power
-from fedcircuits.privacy.operations.products import reduced
-from fedcircuits.privacy.operations.truncation import MASKED
+from fedcircuits.privacy.operations.powers import power
+from fedcircuits.privacy.operations.products import MASKED, reduced
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.sharing import opened
 

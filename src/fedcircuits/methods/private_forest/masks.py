@@ -1,6 +1,6 @@
 """Masks for private inference, which no data goes into: made ahead, used once.
 
-For every row and every exponent of a forest a mask r and shares of 2^(−r) (masked_powers.py); for
+For every row and every exponent of a forest a mask r and shares of 2^(−r) (powers.py); for
 every row a factor R = 2^shift + ρ and an addend that drown the root's lower bits, in which single
 components could be read. Each of the first t + 1 parties contributes to all of them.
 
@@ -24,7 +24,7 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.methods.private_forest.model import Forest, ValueScale
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.operations.masked_powers import (
+from fedcircuits.privacy.operations.powers import (
     Dealt,
     contributed,
     contributors,

@@ -37,7 +37,7 @@ from fedcircuits.leaves.bernoulli import LEAST
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_prime
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.exponents import FRACTION, MANTISSA
-from fedcircuits.privacy.operations.truncation import HIDING
+from fedcircuits.privacy.operations.products import HIDING
 from fedcircuits.privacy.sharing.shares import threshold
 
 FAMILIES = ("bernoulli", "categorical")

@@ -16,9 +16,9 @@ expected count of a unit at party i (``usage``) and p_i a probability of it,
 
     p = Σ_i u_i p_i / Σ_i u_i,    log2 p = log2 Σ_i u_i p_i − log2 Σ_i u_i
 
-Both sums are added up on shares, their logarithms are taken once (secure_log.py), and quotients are
+Both sums are added up on shares, their logarithms are taken once (powers.py), and quotients are
 differences: there is no division. Weights of deeper forests come back from their logarithms by one
-power (secure_power.py). Weights of structures are in the counts: a party's root has them. Nothing
+power. Weights of structures are in the counts: a party's root has them. Nothing
 is opened but under masks: any t parties learn nothing, not even those who learned the parameters.
 Sums are scaled by the number of all rows where that is public, else by 2^``row_bits``, and u_i is
 at least 2^−13 of a party's rows, so that they lie in a public range. A party whose numbers lie
@@ -55,8 +55,7 @@ from fedcircuits.methods.private_forest.structures import usage
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.operations.secure_log import Logarithm, logs_of
-from fedcircuits.privacy.operations.secure_power import Power, powers_of
+from fedcircuits.privacy.operations.powers import Logarithm, Power, logs_of, powers_of
 from fedcircuits.privacy.sharing.group import Group, Lot, exchange
 from fedcircuits.privacy.sharing.shares import deal, reconstruct
 from fedcircuits.privacy.sharing.sharing import summed
