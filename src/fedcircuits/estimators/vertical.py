@@ -30,7 +30,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.sums.topology import Neighbourhood, hubs
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.methods.meeting.hello import Hello, leader_of
+from fedcircuits.methods.meeting.hello import Hello, check_rows, leader_of
 from fedcircuits.methods.meeting.rows import check_matchable
 from fedcircuits.methods.vertical import answers, kmeans
 from fedcircuits.methods.vertical.answers import LearnedTerms
@@ -54,6 +54,7 @@ class VerticalEstimator(FederatedEstimator[R]):
     schema_: Schema
     labels_: dict[str, Labels]  # by party: the component or cluster of each of its rows
     _parties: tuple[str, ...]  # who took part when training began
+    _learned: Mapping[str, LearnedTerms]  # by party with columns
 
     # ------------------------------------------------------------------ training
 
@@ -92,14 +93,12 @@ class VerticalEstimator(FederatedEstimator[R]):
         """How to make programs of those who still take part; ``weights``: of rows, by party."""
         raise NotImplementedError
 
-    @property
-    def _learned(self) -> Mapping[str, LearnedTerms]:
-        """What every party with columns has learned."""
-        raise NotImplementedError
-
     def _check_federation(self, federation: Federation) -> Federation:
-        check_holders({p.name: p.table.schema for p in federation})
-        check_matchable({p.name: Hello.of(p.table, kmeans.METHOD) for p in federation})
+        hellos = {p.name: Hello.of(p.table, kmeans.METHOD) for p in federation}
+        for name, hello in hellos.items():
+            check_rows(name, hello.rows)
+        check_holders({name: hello.schema for name, hello in hellos.items()})
+        check_matchable(hellos)
         name, number = self.groups, getattr(self, self.groups)
         if number > max(len(p.table) for p in federation):
             rows = len({i for p in federation for i in row_ids(p)})
@@ -158,10 +157,12 @@ class VerticalEstimator(FederatedEstimator[R]):
 
     def _table_terms(self, X: Rows) -> Array:
         """Terms (components, rows) of rows of a table, as the parties tell them."""
+        self._check_fitted()
         learned, index = self._learned, self.schema_.index
         x = questions.values_of(X, self.schema_)
         evidence = {p: x[:, [index(n) for n in own.schema.names]] for p, own in learned.items()}
-        question: dict[str, object] = {"evidence": evidence, "components": _components(learned)}
+        number = next(iter(learned.values())).components
+        question: dict[str, object] = {"evidence": evidence, "components": number}
         programs: dict[str, Program[Array | None]] = {COORDINATOR: Program(answers.asker, question)}
         for party, own in learned.items():
             programs[party] = Program(answers.answerer, {"learned": own})
@@ -172,18 +173,16 @@ class VerticalEstimator(FederatedEstimator[R]):
     def _party_answers(self, X: Federation, log_weights: Array | None = None) -> Array:
         """What parties find out of every row (…, rows): in the order of the first party's rows,
         then rows that it does not hold."""
+        self._check_fitted()
         learned, moved = self._learned, self._hubs(X.names)
         known = _readable(X, self.schema_, learned, moved)
-        same = {"components": _components(learned), "log_weights": log_weights, "hubs": moved}
+        number = next(iter(learned.values())).components
+        same = {"components": number, "log_weights": log_weights, "hubs": moved}
         own, secret = {"learned": learned}, TrainingState().secret
         results = self._ask(self._members(answers.member, known, secret, same, own))
         parts = [pd.DataFrame(results[p.name].T, index=row_ids(p)) for p in known]
         rows = pd.concat(parts)
         return np.ascontiguousarray(rows[~rows.index.duplicated()].to_numpy().T)
-
-
-def _components(learned: Mapping[str, LearnedTerms]) -> int:
-    return next(iter(learned.values())).components
 
 
 def _readable(
@@ -215,8 +214,7 @@ def party_weights(given: Weights, federation: Federation) -> dict[str, Array]:
     rows; empty if none are given."""
     if given is None:
         return {}
-    first = next(iter(federation))
-    ids = {p.name: row_ids(p) for p in federation}
+    first, ids = next(iter(federation)), {p.name: row_ids(p) for p in federation}
     if isinstance(given, Mapping | pd.Series):
         keys = [str(key) for key, _ in given.items()]
         values = numbers("sample_weight", [weight for _, weight in given.items()])
@@ -227,18 +225,16 @@ def party_weights(given: Weights, federation: Federation) -> dict[str, Array]:
                 f"sample_weight: expected one for each of the {len(first.table):,} rows of "
                 f"{first.name}, got the shape {values.shape}; weights by row id are a Series"
             )
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise FederationError("sample_weight must be numbers from 0, some are not")
     known = dict(zip(keys, values, strict=True))
-    weights = {}
     for name, own in ids.items():
-        absent = next((i for i in own if i not in known), None)
-        if absent is not None:
+        if absent := [i for i in own if i not in known]:
             raise FederationError(
-                f"sample_weight has none for row {absent!r} of {name}: give a Series or mapping "
-                "of row ids to weights that has all"
+                f"sample_weight has none for row {absent[0]!r} of {name}: give a Series or "
+                "mapping of row ids to weights that has all"
             )
-        weights[name] = np.array([known[i] for i in own])
-        if not (np.isfinite(weights[name]).all() and (weights[name] >= 0).all()):
-            raise FederationError("sample_weight must be numbers from 0, some are not")
+    weights = {name: np.array([known[i] for i in own]) for name, own in ids.items()}
     if not any(w.sum() > 0 for w in weights.values()):
         raise FederationError("sample_weight must be above 0 for some row, all are 0")
     return weights
@@ -299,7 +295,7 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
 
     inertia_: float  # sum of squared distances from the centres
     n_iter_: int
-    centres_: dict[str, PartyCentres]  # what every party holds
+    _learned: dict[str, PartyCentres]
 
     def __init__(
         self,
@@ -340,13 +336,8 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
         parties = {n: run.results[n] for n in run.federation.names}
         self.schema_ = run.federation.schema
         self.labels_ = {n: result.labels for n, result in parties.items()}
-        self.centres_ = {n: r.centres for n, r in parties.items() if r.centres.schema.names}
+        self._learned = {n: r.centres for n, r in parties.items() if r.centres.schema.names}
         self.inertia_, self.n_iter_, self.notes_ = leader.inertia, leader.rounds, leader.notes
-
-    @property
-    def _learned(self) -> dict[str, PartyCentres]:
-        self._check_fitted()
-        return self.centres_
 
     def predict(self, X: Rows | Federation) -> Labels:
         """The nearest centre of every row; rows of a federation come in the order of its first
@@ -362,10 +353,11 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
     @property
     def feature_names_(self) -> tuple[str, ...]:
         """Of the columns of ``cluster_centers_``: numbers, and "column=category"."""
+        self._check_fitted()
         return tuple(n for own in self._learned.values() for n in own.space.names)
 
     @property
     def cluster_centers_(self) -> Array:
         """(clusters, features) in the units of the data, if all parties allow it."""
         self._check_collect()
-        return np.hstack([c.space.in_user_units(c.centres) for c in self.centres_.values()])
+        return np.hstack([c.space.in_user_units(c.centres) for c in self._learned.values()])

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 
 from fedcircuits.arguments import FLAG, SEED, Choice, Declared, Real, Whole
-from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.engines.outcome import Kept
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators.distribution import FederatedCircuit
@@ -29,7 +29,7 @@ from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.methods.vertical import training
-from fedcircuits.methods.vertical.answers import PartyDensities, Posterior
+from fedcircuits.methods.vertical.answers import PartyDensities, posterior
 from fedcircuits.methods.vertical.block import UserValues, check_leaves
 from fedcircuits.methods.vertical.rows import holders
 from fedcircuits.methods.vertical.training import EMPlan, EMProgress, EMResult, Init
@@ -149,7 +149,7 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
 
     def _check_federation(self, federation: Federation) -> Federation:
         super()._check_federation(federation)
-        check_leaves({} if self.leaves is None else self.leaves, [federation.schema])
+        check_leaves({} if self.leaves is None else self.leaves, federation.schema)
         return federation
 
     def _programs_for(
@@ -209,16 +209,18 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     def _keep(self, run: FederatedRun[EMResult]) -> None:
         leader = next(m for m in run.results.values() if m.joint is not None)
         assert leader.joint is not None
-        self.joint_, self.weights_ = leader.joint, np.array(leader.weights)
+        self.joint_, self.weights_ = leader.joint, np.array(leader.progress.weights)
         self.circuit_, self.placement_ = leader.joint.circuit, leader.joint.placement
         parties = {n: run.results[n] for n in run.federation.names}
         self.views_ = {n: m.view for n, m in parties.items() if m.view is not None}
+        self._learned = {n: PartyDensities(v) for n, v in self.views_.items() if v.leaves}
         self.labels_ = {n: m.labels for n, m in parties.items()}
-        self._blocks = {n: m.values for n, m in parties.items()}
+        self._blocks = {n: m.progress.values for n, m in parties.items()}
         size = sum(m.n_parameters for m in parties.values())
         self._n_parameters = len(self.weights_) * (size + 1) - 1
-        self.lower_bounds_, self.n_iter_ = list(leader.bounds), len(leader.bounds)
-        self.lower_bound_, self.converged_ = leader.bound, leader.converged
+        self.lower_bounds_ = list(leader.progress.bounds)
+        self.n_iter_, self.lower_bound_ = len(self.lower_bounds_), leader.bound
+        self.converged_ = leader.converged
         self.notes_ = tuple(dict.fromkeys(n for m in (leader, *parties.values()) for n in m.notes))
         if not self.converged_:
             change = abs(float(np.diff(self.lower_bounds_[-2:]).sum()))
@@ -231,11 +233,6 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
             )
 
     # ------------------------------------------------------------------ components of rows
-
-    @property
-    def _learned(self) -> dict[str, PartyDensities]:
-        self._check_fitted()
-        return {p: PartyDensities(v) for p, v in self.views_.items() if v.leaves}
 
     def predict_proba(self, X: Rows | Federation, target: str | None = None) -> Array:
         """Responsibilities (rows, components); with ``target`` the probabilities of the classes of
@@ -271,12 +268,11 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     def _answers(self, X: Rows | Federation) -> Array:
         """(rows, components + 1): responsibilities and the log-likelihood."""
         self._check_fitted()
-        log_weights = np.log(np.maximum(self.weights_, 1e-300))
+        log_weights = training.logarithms(self.weights_)
         if isinstance(X, Federation):
             result = self._party_answers(X, log_weights)
         else:
-            terms = self._table_terms(X)
-            result = Posterior(log_weights, terms.shape[1])(terms)
+            result = posterior(log_weights, self._table_terms(X))
         first, logs = result[:-1], result[-1:]
         last = np.maximum(1 - first.sum(axis=0), 0.0)[None]
         return np.vstack([first, last, logs]).T
@@ -286,23 +282,19 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     @property
     def means_(self) -> Array:
         """(components, real columns in the order of ``schema_``), if all parties allow it."""
-        gaussians = [g for own in self._gaussians().values() for g in own]
+        gaussians = self._gaussians().values()
         means = {n: m for names, v in gaussians for n, m in zip(names, v["mean"].T, strict=True)}
         return np.stack([means[n] for n in self.schema_.names if n in means], axis=1)
 
     @property
     def covariances_(self) -> dict[str, Array]:
         """By party (components, its real columns, its real columns), if all parties allow it."""
-        gaussians = self._gaussians()
-        return {p: values["covariance"] for p, own in gaussians.items() for _, values in own}
+        return {party: values["covariance"] for party, (_, values) in self._gaussians().items()}
 
-    def _gaussians(self) -> dict[str, UserValues]:
+    def _gaussians(self) -> dict[str, tuple[tuple[str, ...], Arrays]]:
         """By party the columns and parameters of its Gaussian, if it has one."""
         self._check_collect()
-        return {
-            p: tuple((names, values) for names, values in own if "covariance" in values)
-            for p, own in self._blocks.items()
-        }
+        return {p: own for p, block in self._blocks.items() for own in block if "mean" in own[1]}
 
 
 def _latest(kept: Kept, members: Sequence[str], plan: EMPlan) -> tuple[Kept, dict[str, EMProgress]]:

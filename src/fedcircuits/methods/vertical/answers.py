@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -35,7 +36,7 @@ from fedcircuits.methods.vertical.rows import (
     Span,
     check_holders,
     columns_at,
-    numbers_problem,
+    expected,
 )
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
@@ -66,42 +67,18 @@ class PartyDensities:
 LearnedTerms: TypeAlias = PartyDensities | PartyCentres  # terms of rows in a party's columns
 
 
-# ---------------------------------------------------------------------- what follows from terms
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Posterior:
+def posterior(log_weights: Array, terms: Array) -> Array:
     """Responsibilities of all components but the last, and log-densities: (components, rows)."""
-
-    log_weights: Array  # (components,)
-    rows: int
-
-    def __call__(self, total: Array) -> Array:
-        joint = total + self.log_weights[:, None]
-        top = joint.max(axis=0)
-        share = np.exp(joint - top)
-        size = share.sum(axis=0)
-        return np.vstack([share[:-1] / size, top + np.log(size)])
-
-    def problem(self, result: Array) -> str:
-        shape, others = (len(self.log_weights), self.rows), len(self.log_weights) - 1
-        spans = Span(others * self.rows, 0, 1), Span(self.rows, -np.inf, FINITE)
-        return numbers_problem(result, shape, *spans)
+    joint = terms + log_weights[:, None]
+    top = joint.max(axis=0)
+    share = np.exp(joint - top)
+    size = share.sum(axis=0)
+    return np.vstack([share[:-1] / size, top + np.log(size)])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NearestCluster:
-    """The cluster of every row: (1, rows)."""
-
-    clusters: int
-    rows: int
-
-    def __call__(self, total: Array) -> Array:
-        return np.asarray(total.argmax(axis=0)[None], np.float64)
-
-    def problem(self, result: Array) -> str:
-        labels = Span(self.rows, 0, self.clusters - 1, whole=True)
-        return numbers_problem(result, (1, self.rows), labels)
+def nearest_cluster(terms: Array) -> Array:
+    """(1, rows)."""
+    return np.asarray(terms.argmax(axis=0)[None], np.float64)
 
 
 # ---------------------------------------------------------------------- rows that parties hold
@@ -128,27 +105,20 @@ def member(
     table, joined = yield from columns_at(me, party, rows, hubs)
     terms = np.zeros((components, len(joined.at)))
     if learned is not None and table.names:
-        values, model = _arranged(table, learned.schema), learned
+        values = Table.of(table, schema=learned.schema, partial=True).values
+        model = learned
         terms = yield from compute("evaluating its rows", lambda: model.terms(values))
     sums = RowSums(summation.at(me, members), joined, components)
-    reduction = (
-        NearestCluster(components, rows.total)
-        if log_weights is None
-        else Posterior(log_weights, rows.total)
-    )
-    result = yield from sums.full("answer/terms", lambda part: terms[:, part], TERMS, reduction)
+    total, then = rows.total, nearest_cluster
+    check = expected((1, total), Span(total, 0, components - 1, whole=True))
+    if log_weights is not None:
+        then, shares = partial(posterior, log_weights), Span((components - 1) * total, 0, 1)
+        check = expected((components, total), shares, Span(total, -np.inf, FINITE))
+    value = sums.every(lambda part: terms[:, part])
+    result = yield from sums.collective.sum("answer/terms", value, TERMS, then, check)
     own = np.zeros((len(result), len(rows.order)))
     own[:, rows.order] = result[:, rows.at]
     return own
-
-
-def _arranged(table: Table, schema: Schema) -> Array:
-    """(rows, columns of the schema), NaN where the table has none."""
-    values = np.full((len(table), len(schema)), np.nan)
-    for i, name in enumerate(schema.names):
-        if name in table.schema:
-            values[:, i] = table.values[:, table.schema.index(name)]
-    return values
 
 
 # ---------------------------------------------------------------------- rows of a table

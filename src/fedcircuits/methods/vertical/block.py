@@ -12,7 +12,7 @@ the graph above the leaves: a sum of products of one leaf per party.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -209,7 +209,7 @@ class MixtureBlock:
         return View(party.name, self.schema, leaves, parameters, party.allow_collect)
 
 
-def joint_of(weights: Array, schema: Schema, holders: Mapping[str, Schema]) -> Joint:
+def joint_of(weights: Array, schemas: Mapping[str, Schema], holders: Mapping[str, Schema]) -> Joint:
     """The graph above the leaves: a sum of products, one per component, of one leaf per holder."""
     nodes: list[Node] = []
     placement: dict[str, str] = {}
@@ -224,8 +224,8 @@ def joint_of(weights: Array, schema: Schema, holders: Mapping[str, Schema]) -> J
             placement[tops[-1]] = COORDINATOR
     nodes.append(Sum("root", tuple(tops)))
     placement["root"] = COORDINATOR
-    parameters = Parameters({"root": {WEIGHT: weights[None]}})
-    return Joint(Circuit(tuple(nodes), schema), placement, parameters)
+    circuit = Circuit(tuple(nodes), Schema(tuple(v for own in schemas.values() for v in own)))
+    return Joint(circuit, placement, Parameters({"root": {WEIGHT: weights[None]}}))
 
 
 def leaf_name(party: str, component: int) -> str:
@@ -243,18 +243,17 @@ def added(sums: Sequence[BlockState]) -> BlockState:
 # ---------------------------------------------------------------------- families of columns
 
 
-def check_leaves(leaves: Mapping[str, str], schemas: Iterable[Schema]) -> None:
+def check_leaves(leaves: Mapping[str, str], schema: Schema) -> None:
     """FederationError if a family is named for a column that nobody has, or does not fit it."""
     if not isinstance(leaves, Mapping):
         raise FederationError(
             f"leaves={leaves!r}: expected a dict of columns and families, such as "
             "{'income': 'gamma'}"
         )
-    known = {v.name: v for schema in schemas for v in schema}
     for name in leaves:
-        if name not in known:
+        if name not in schema:
             raise FederationError(f"leaves names {name!r}, which is no column of any party")
-        _family_of(known[name], leaves)
+        _family_of(schema[name], leaves)
 
 
 def _family_of(variable: Variable, leaves: Mapping[str, str]) -> Family | None:

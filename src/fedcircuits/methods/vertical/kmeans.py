@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -50,12 +51,10 @@ from fedcircuits.methods.vertical.rows import (
     Span,
     Terms,
     check_holders,
-    code_problem,
     columns_at,
     drawn,
+    expected,
     notes_on,
-    numbers_problem,
-    row_code,
 )
 from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema
@@ -132,13 +131,11 @@ def seeded(sums: RowSums, points: PointSet, name: str, rng: np.random.Generator)
     seeds = [drawn(weight, rng)]
     draw = _NextSeed(weight, rng)
     for i in range(1, sums.components):
-        tag, value = f"seed/rows/{name}/{i}", np.zeros(sums.rows.total)
-        at = sums.position(seeds[-1])
+        value, at = np.zeros(sums.rows.total), sums.position(seeds[-1])
         if at is not None:
             every = slice(0, points.x.shape[1])
             value[sums.rows.at] = points.distances(points.at(at)[None], every)[0]
-        code = yield from sums.collective.sum(f"{tag}/sum", value, FROM_ROW, draw, draw.problem)
-        seeds.append((yield from sums.chosen(f"{tag}/row", code, draw)))
+        seeds.append((yield from sums.chosen(f"seed/rows/{name}/{i}", value, FROM_ROW, draw)))
     return seeds
 
 
@@ -149,13 +146,10 @@ class _NextSeed:
         self.weight, self.rng = weight, rng
         self.nearest = np.full(len(weight), np.inf)
 
-    def __call__(self, total: Array) -> Array:
+    def __call__(self, total: Array) -> int:
         self.nearest = np.minimum(self.nearest, np.maximum(total, 0.0))
         chance = self.weight * self.nearest
-        return row_code(drawn(chance if chance.sum() > 0 else self.weight, self.rng))
-
-    def problem(self, result: Array) -> str:
-        return code_problem(result, len(self.weight))
+        return drawn(chance if chance.sum() > 0 else self.weight, self.rng)
 
 
 # ---------------------------------------------------------------------- Lloyd's rule
@@ -174,18 +168,25 @@ def lloyd(
 ) -> Flow[LloydResult]:
     """Lloyd's rule until no row changes, the sum falls by too little, or rounds are over."""
     centres = np.stack([points.at(sums.position(row)) for row in seeds])
-    labels, before = np.full(sums.rows.total, -1, np.int64), np.inf
-    nearest = _NearestCentres(sums.rows.weight, sums.components)
+    number, total, weight = sums.components, sums.rows.total, sums.rows.weight
+    labels, before = np.full(total, -1, np.int64), np.inf
+    inertias, which = Span(1, -FINITE, FINITE), Span(1, -1, number - 1, whole=True)
+    check = expected((total + 1,), Span(total, 0, number - 1, whole=True), inertias)
+    agreed = expected((3,), inertias, Span(1, 0, total, whole=True), which)
+    then = partial(_nearest, weight)
     for t in range(max_iter):
         tag, terms = f"means/rows/{name}/{t}", _nearness(points, centres)
-        result = yield from sums.compared(tag, terms, sums.everything, NEARER, nearest)
+        result = yield from sums.compared(tag, terms, sums.everything, NEARER, then, check)
         new = result[:-1].astype(np.int64)
-        value = (result[-1], (new != labels).sum(), _empty(new, sums))
-        inertia, changed, empty = yield from sums.agree(
-            f"means/agreed/{name}/{t}", value, "sum of distances", nearest.agreed_problem
+        sizes = np.bincount(new, minlength=number)
+        lacks = total >= number and not sizes.all()
+        value = [result[-1], (new != labels).sum(), sizes.argmin() if lacks else -1]
+        inertia, changed, empty = yield from sums.collective.agree(
+            f"means/agreed/{name}/{t}", np.array(value), "sum of distances", agreed
         )
         labels = new
-        centres = points.centres(_membership(labels, sums), centres)
+        member = (labels[sums.rows.at] == np.arange(number)[:, None]) * weight[sums.rows.at]
+        centres = points.centres(member, centres)
         if empty >= 0:
             even, terms = np.zeros(sums.components), _nearness(points, centres)
             row = yield from sums.worst(f"means/worst/{name}/{t}", terms, even, FROM_CENTRES)
@@ -193,49 +194,19 @@ def lloyd(
         elif changed == 0 or (np.isfinite(before) and before - inertia < tol * before):
             break
         before = inertia
-    return LloydResult(labels, centres, inertia, t + 1)
+    return LloydResult(labels, centres, float(inertia), t + 1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _NearestCentres:
+def _nearest(weight: Array, total: Array) -> Array:
     """The nearest centre of every row, and the sum of distances."""
-
-    weight: Array  # (rows,)
-    clusters: int
-
-    def __call__(self, total: Array) -> Array:
-        differences = total[:-1].reshape(-1, len(self.weight))
-        every = np.vstack([differences, np.zeros(len(self.weight))])
-        labels = every.argmax(axis=0)
-        inertia = -(total[-1] + self.weight @ every.max(axis=0))
-        return np.append(labels.astype(np.float64), inertia)
-
-    def problem(self, result: Array) -> str:
-        rows = len(self.weight)
-        labels = Span(rows, 0, self.clusters - 1, whole=True)
-        return numbers_problem(result, (rows + 1,), labels, Span(1, -FINITE, FINITE))
-
-    def agreed_problem(self, decision: Array) -> str:
-        """What is wrong with a sum of distances, a number of rows and a cluster or −1."""
-        changed = Span(1, 0, len(self.weight), whole=True)
-        empty = Span(1, -1, self.clusters - 1, whole=True)
-        return numbers_problem(decision, (3,), Span(1, -FINITE, FINITE), changed, empty)
+    differences = total[:-1].reshape(-1, len(weight))
+    every = np.vstack([differences, np.zeros(len(weight))])
+    inertia = -(total[-1] + weight @ every.max(axis=0))
+    return np.append(every.argmax(axis=0).astype(np.float64), inertia)
 
 
 def _nearness(points: PointSet, centres: Array) -> Terms:
     return lambda rows: -points.distances(centres, rows)
-
-
-def _membership(labels: Labels, sums: RowSums) -> Array:
-    """(clusters, own rows): weights of rows that are in a cluster."""
-    own, weight = labels[sums.rows.at], sums.rows.weight[sums.rows.at]
-    return np.asarray((own == np.arange(sums.components)[:, None]) * weight)
-
-
-def _empty(labels: Labels, sums: RowSums) -> int:
-    """The first cluster without rows, −1 if there is none."""
-    sizes = np.bincount(labels, minlength=sums.components)
-    return -1 if sizes.all() or len(labels) < sums.components else int(sizes.argmin())
 
 
 # ---------------------------------------------------------------------- columns as points

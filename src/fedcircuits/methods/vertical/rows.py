@@ -5,7 +5,7 @@ squared distance. What a mixture needs is how components compare, so K − 1 dif
 component travel per row instead of K numbers, and one number for all rows:
 
     value   (K − 1) × rows differences, component by component; then Σ weight × last term
-    result  what a ``Reduction`` makes of the sum over parties
+    result  what whoever adds up makes of the sum over parties
 
 A party adds 0 for rows that it does not hold: they count by what others know of them, which is
 their exact marginal. A member without columns, such as a server, adds nothing.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,14 +36,14 @@ from fedcircuits.federation.messages import (
     blaming,
     require,
 )
-from fedcircuits.federation.sums.collectives import Collective
+from fedcircuits.federation.sums.collectives import Check, Collective, Then
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.meeting.rows import MatchedRows
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
-LARGE = 1 << 20  # the place of a row travels as two numbers, each exact in single precision
+LARGE = 1 << 20
 FINITE = float(np.finfo(np.float64).max)
 TWO_PARTIES = (
     "there are two parties with columns: each can work out the other's terms of every row from the "
@@ -53,15 +53,6 @@ Terms = Callable[[slice], Array]  # (components, rows) of a range of the member'
 
 
 # ---------------------------------------------------------------------- sums
-
-
-class Reduction(Protocol):
-    """What is made of a sum over parties, by whoever adds up."""
-
-    def __call__(self, total: Array) -> Array: ...
-    def problem(self, result: Array) -> str:
-        """What is wrong with a result that arrived, or nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +86,9 @@ class RowSums:
         return at if at < len(self.rows.at) and self.rows.at[at] == row else None
 
     def compared(
-        self, tag: str, terms: Terms, part: slice, reveals: str, reduction: Reduction
+        self, tag: str, terms: Terms, part: slice, reveals: str, then: Then, check: Check
     ) -> Flow[Array]:
-        """What the reduction makes of the differences, and of the number for all rows."""
+        """``then`` of the differences and the number for all rows, added over members."""
         size = part.stop - part.start
         value = np.zeros((self.components - 1) * size + 1)
         own, weight = terms(self.held_range(part)), self.held(self.rows.weight[part], part)
@@ -108,97 +99,38 @@ class RowSums:
             at = self.rows.at[self.held_range(part)] - part.start
             differences[:, at] = own[:-1] - own[-1]
         value[-1] = weight @ own[-1]
-        return (yield from self.collective.sum(tag, value, reveals, reduction, reduction.problem))
+        return (yield from self.collective.sum(tag, value, reveals, then, check))
 
-    def full(self, tag: str, terms: Terms, reveals: str, reduction: Reduction) -> Flow[Array]:
-        """What the reduction makes of all terms (components, rows)."""
+    def every(self, terms: Terms) -> Array:
+        """(components, rows): all terms of the member, to be added up as they are."""
         value = np.zeros((self.components, self.rows.total))
         value[:, self.rows.at] = terms(slice(0, len(self.rows.at)))
-        return (yield from self.collective.sum(tag, value, reveals, reduction, reduction.problem))
+        return value
 
-    def agree(
-        self, tag: str, value: Sequence[float], reveals: str, problem: Callable[[Array], str]
-    ) -> Flow[list[float]]:
-        """The leader's numbers, at every member."""
-        agreed = yield from self.collective.agree(tag, np.array(value), reveals, problem)
-        return [float(x) for x in agreed]
+    def chosen(
+        self, tag: str, value: Array, reveals: str, choice: Callable[[Array], int]
+    ) -> Flow[int]:
+        """The row that a choice finds in a sum over members, as the leader has found it."""
+        high, low = divmod(self.rows.total - 1, LARGE)
+        low = LARGE - 1 if high else low
+        check = expected((2,), Span(1, 0, high, whole=True), Span(1, 0, low, whole=True))
 
-    def chosen(self, tag: str, code: Array, reduction: Reduction) -> Flow[int]:
-        """The row that the leader has found in a sum; ``code``: the one found here."""
-        reveals = "a row to begin at"
-        high, low = yield from self.agree(tag, code.tolist(), reveals, reduction.problem)
-        return int(high) * LARGE + int(low)
+        def code(total: Array) -> Array:
+            return np.array(divmod(choice(total), LARGE), dtype=np.float64)
+
+        own = yield from self.collective.sum(f"{tag}/sum", value, reveals, code, check)
+        told = "a row to begin at"
+        agreed = yield from self.collective.agree(f"{tag}/row", own, told, check)
+        return int(agreed[0]) * LARGE + int(agreed[1])
 
     def worst(self, tag: str, terms: Terms, log_weights: Array, reveals: str) -> Flow[int]:
-        """The row that all components together explain worst."""
-        lowest = LowestRow(log_weights, self.rows.weight)
-        code = yield from self.full(f"{tag}/sum", terms, reveals, lowest)
-        return (yield from self.chosen(f"{tag}/row", code, lowest))
+        """The row that all components together explain worst; one without weight does not count."""
 
+        def lowest(total: Array) -> int:
+            logs = np.logaddexp.reduce(total + log_weights[:, None], axis=0)
+            return int(np.where(self.rows.weight > 0, logs, np.inf).argmin())
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Normalised:
-    """The E-step: responsibilities from summed differences.
-
-    From K − 1 differences per row and the sum of last terms it makes K − 1 responsibilities per row
-    and the log-likelihood of all rows.
-    """
-
-    log_weights: Array  # (components,)
-    weight: Array  # (rows,)
-
-    def __call__(self, total: Array) -> Array:
-        last = self.log_weights[-1]
-        out = np.empty(len(total))
-        logits = out[:-1].reshape(-1, len(self.weight))
-        np.add(
-            total[:-1].reshape(logits.shape), (self.log_weights[:-1] - last)[:, None], out=logits
-        )
-        top = logits.max(axis=0, initial=0.0)
-        logits -= top
-        np.exp(logits, out=logits)
-        size = logits.sum(axis=0) + np.exp(-top)
-        logits /= size
-        top += np.log(size)
-        out[-1] = total[-1] + self.weight @ top + last * self.weight.sum()
-        return out
-
-    def problem(self, result: Array) -> str:
-        size = (len(self.log_weights) - 1) * len(self.weight)
-        return numbers_problem(result, (size + 1,), Span(size, 0, 1), Span(1, -np.inf, FINITE))
-
-
-def responsibilities(result: Array, components: int, rows: int) -> Array:
-    """(components, rows) of a ``Normalised`` result."""
-    first = result[:-1].reshape(components - 1, rows)
-    return np.vstack([first, np.maximum(1.0 - first.sum(axis=0), 0.0)])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LowestRow:
-    """The row of lowest density under all components together, as a code."""
-
-    log_weights: Array  # (components,)
-    weight: Array  # (rows,): one without weight does not count
-
-    def __call__(self, total: Array) -> Array:
-        logs = np.logaddexp.reduce(total + self.log_weights[:, None], axis=0)
-        return row_code(int(np.where(self.weight > 0, logs, np.inf).argmin()))
-
-    def problem(self, result: Array) -> str:
-        return code_problem(result, len(self.weight))
-
-
-def row_code(row: int) -> Array:
-    return np.array(divmod(row, LARGE), dtype=np.float64)
-
-
-def code_problem(code: Array, rows: int) -> str:
-    """What is wrong with the code of one of so many rows, or nothing."""
-    if problem := numbers_problem(code, (2,), Span(2, 0, LARGE - 1, whole=True)):
-        return problem
-    row = int(code[0]) * LARGE + int(code[1])
-    return "" if row < rows else f"expected one of {rows} rows, got {row}"
+        return (yield from self.chosen(tag, self.every(terms), reveals, lowest))
 
 
 class Span(NamedTuple):
@@ -210,17 +142,21 @@ class Span(NamedTuple):
     whole: bool = False
 
 
-def numbers_problem(values: Array, shape: tuple[int, ...], *spans: Span) -> str:
-    """What is wrong with numbers of this shape, which fall into spans, or nothing."""
-    if values.shape != shape:
-        return f"expected numbers of the shape {shape}, got {values.shape}"
-    first, flat = 0, values.reshape(-1).astype(np.float64)
-    for size, least, most, whole in spans:
-        x = flat[first : first + size]
-        if not ((x >= least) & (x <= most)).all() or (whole and (x % 1).any()):
-            return f"expected {'whole ' if whole else ''}numbers from {least:g} to {most:g}"
-        first += size
-    return ""
+def expected(shape: tuple[int, ...], *spans: Span) -> Check:
+    """A check of numbers that arrive: of this shape, and in these spans one after the other."""
+
+    def problem(values: Array) -> str:
+        if values.shape != shape:
+            return f"expected numbers of the shape {shape}, got {values.shape}"
+        first, flat = 0, values.reshape(-1).astype(np.float64)
+        for size, least, most, whole in spans:
+            x = flat[first : first + size]
+            if not ((x >= least) & (x <= most)).all() or (whole and (x % 1).any()):
+                return f"expected {'whole ' if whole else ''}numbers from {least:g} to {most:g}"
+            first += size
+        return ""
+
+    return problem
 
 
 def drawn(weight: Array, rng: np.random.Generator) -> int:

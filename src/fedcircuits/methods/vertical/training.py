@@ -32,7 +32,7 @@ mixture of the remaining columns is what the mixture of all was for them: the ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -47,7 +47,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
-from fedcircuits.methods.meeting.rows import MatchedRows, match_rows
+from fedcircuits.methods.meeting.rows import match_rows
 from fedcircuits.methods.vertical.block import (
     BlockState,
     MixtureBlock,
@@ -58,18 +58,15 @@ from fedcircuits.methods.vertical.block import (
 from fedcircuits.methods.vertical.kmeans import PointSpace, lloyd, seeded
 from fedcircuits.methods.vertical.rows import (
     FINITE,
-    Normalised,
     RowSums,
     Span,
     check_holders,
     columns_at,
     drawn,
+    expected,
     holders,
     notes_on,
-    numbers_problem,
-    responsibilities,
 )
-from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 METHOD = Method("vertical mixture", 1)
@@ -114,21 +111,16 @@ class EMProgress:
     plan: EMPlan | None = None
 
 
-NOTHING_YET = EMProgress()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EMResult:
     """What a member has at the end."""
 
-    weights: Array  # (components,)
-    bounds: tuple[float, ...]  # log-likelihood per row before every update
+    progress: EMProgress  # of the best run, when it ended
     converged: bool
     bound: float  # log-likelihood per row at the end
     labels: Labels  # (own rows,) in the order of its own table
     view: View | None = None  # of a party
     joint: Joint | None = None  # of the leader
-    values: UserValues = ()  # of its columns, to go on from
     n_parameters: int = 0  # numbers that its columns have learned for one component
     notes: tuple[str, ...] = ()
 
@@ -158,46 +150,23 @@ def member(
     local = MixtureMember(plan, sums, table, block)
     best, model = yield from _best_run(local, start)
     final = yield from _expected(local, model, sums.everything, "em/terms/final")
-    return _result(me, party, local, rows, best, model, final)
-
-
-def _result(
-    me: str,
-    party: Party | None,
-    local: MixtureMember,
-    rows: MatchedRows,
-    best: EMProgress,
-    model: Components,
-    final: Array,
-) -> EMResult:
-    plan, block = local.plan, local.block
     resp = responsibilities(final, plan.components, rows.total)
     labels = np.zeros(len(rows.order), np.int64)
     labels[rows.order] = resp.argmax(axis=0)[rows.at]
-    joint, notes = None, _collapsed(me, local, model)
-    if rows.schemas:  # at the leader
-        schema = Schema(tuple(v for own in rows.schemas.values() for v in own))
-        joint = joint_of(model.weights, schema, holders(rows.schemas, plan.hubs))
+    view = None if party is None else block.view(party, model.state)
+    joint, notes = None, _collapsed(me, block.collapsed(model.state), plan.reg_covar)
+    if me == leader:
+        joint = joint_of(model.weights, rows.schemas, holders(rows.schemas, plan.hubs))
         notes = [*notes_on(rows, plan.hubs), *_restarted(best), *notes]
-    return EMResult(
-        model.weights,
-        best.bounds,
-        _settled(plan, best),
-        float(final[-1] / rows.weight.sum()),
-        labels,
-        None if party is None else block.view(party, model.state),
-        joint,
-        block.in_user_units(model.state),
-        block.n_parameters,
-        tuple(notes),
-    )
+    settled, bound = _settled(plan, best), float(final[-1] / rows.weight.sum())
+    return EMResult(best, settled, bound, labels, view, joint, block.n_parameters, tuple(notes))
 
 
-def _collapsed(me: str, local: MixtureMember, model: Components) -> list[str]:
+def _collapsed(me: str, columns: Mapping[str, Sequence[int]], reg_covar: float) -> list[str]:
     return [
         f"{_named(which)} collapsed at {me}: {column!r} varies no more there than reg_covar="
-        f"{local.plan.reg_covar:g} says; raise reg_covar, or take fewer components"
-        for column, which in local.block.collapsed(model.state).items()
+        f"{reg_covar:g} says; raise reg_covar, or take fewer components"
+        for column, which in columns.items()
     ]
 
 
@@ -223,10 +192,6 @@ class Components:
     state: BlockState
     weights: Array  # (components,)
 
-    @property
-    def log_weights(self) -> Array:
-        return np.log(np.maximum(self.weights, 1e-300))
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureMember:
@@ -244,7 +209,7 @@ class MixtureMember:
         size = self.plan.batch_size or total
         return [slice(a, min(a + size, total)) for a in range(0, total, size)]
 
-    def begun(self, progress: EMProgress = NOTHING_YET) -> Components:
+    def begun(self, progress: EMProgress) -> Components:
         """From what is known already; what is not known is as all rows are."""
         weights, number = progress.weights, self.plan.components
         equal = np.full(number, 1 / number)
@@ -301,7 +266,7 @@ def _best_run(
 
 def _started(local: MixtureMember, run: int) -> Flow[Components]:
     """A start that all members know alike."""
-    plan, sums, model = local.plan, local.sums, local.begun()
+    plan, sums, model = local.plan, local.sums, local.begun(EMProgress())
     weight = sums.rows.weight
     rng = np.random.default_rng([plan.seed, 1, run])
     if plan.init == "random_from_data":
@@ -333,7 +298,9 @@ def _iterated(
         restarts = progress.restarts
         if empty >= 0:
             terms = partial(local.block.terms, model.state)
-            row = yield from sums.worst(f"em/worst/{name}", terms, model.log_weights, LIKELY)
+            row = yield from sums.worst(
+                f"em/worst/{name}", terms, logarithms(model.weights), LIKELY
+            )
             model, batches = local.restarted(model, empty, row), [None] * len(local.batches)
             restarts = (*restarts, (empty, progress.round + 1))
         progress = EMProgress(
@@ -383,9 +350,34 @@ def _pass(
 
 def _expected(local: MixtureMember, model: Components, part: slice, tag: str) -> Flow[Array]:
     """The E-step of a range of rows: K − 1 responsibilities per row, and the log-likelihood."""
-    estep = Normalised(model.log_weights, local.sums.rows.weight[part])
-    terms = partial(local.block.terms, model.state)
-    return (yield from local.sums.compared(tag, terms, part, LIKELIER, estep))
+    weight, terms = local.sums.rows.weight[part], partial(local.block.terms, model.state)
+    size = (local.plan.components - 1) * len(weight)
+    check = expected((size + 1,), Span(size, 0, 1), Span(1, -np.inf, FINITE))
+    then = partial(normalised, logarithms(model.weights), weight)
+    return (yield from local.sums.compared(tag, terms, part, LIKELIER, then, check))
+
+
+def normalised(log_weights: Array, weight: Array, total: Array) -> Array:
+    """From summed differences, K − 1 per row, and the sum of last terms: K − 1 responsibilities
+    per row, and the log-likelihood of all rows. ``weight``: of rows."""
+    last = log_weights[-1]
+    out = np.empty(len(total))
+    logits = out[:-1].reshape(-1, len(weight))
+    np.add(total[:-1].reshape(logits.shape), (log_weights[:-1] - last)[:, None], out=logits)
+    top = logits.max(axis=0, initial=0.0)
+    logits -= top
+    np.exp(logits, out=logits)
+    size = logits.sum(axis=0) + np.exp(-top)
+    logits /= size
+    top += np.log(size)
+    out[-1] = total[-1] + weight @ top + last * weight.sum()
+    return out
+
+
+def responsibilities(result: Array, components: int, rows: int) -> Array:
+    """(components, rows), from what ``normalised`` has returned."""
+    first = result[:-1].reshape(components - 1, rows)
+    return np.vstack([first, np.maximum(1.0 - first.sum(axis=0), 0.0)])
 
 
 def _agreed(
@@ -395,12 +387,11 @@ def _agreed(
     weight = sums.rows.weight
     least = EMPTY * weight.sum() / np.count_nonzero(weight)
     lacks = len(size) > 1 and size.min() < least and restarts < len(size)
-    value = (total / weight.sum(), int(size.argmin()) if lacks else -1)
-    problem = partial(_agreed_problem, len(size))
-    bound, empty = yield from sums.agree(f"em/agreed/{name}", value, AGREED, problem)
-    return bound, int(empty)
+    value = np.array([total / weight.sum(), size.argmin() if lacks else -1])
+    check = expected((2,), Span(1, -np.inf, FINITE), Span(1, -1, len(size) - 1, whole=True))
+    bound, empty = yield from sums.collective.agree(f"em/agreed/{name}", value, AGREED, check)
+    return float(bound), int(empty)
 
 
-def _agreed_problem(components: int, decision: Array) -> str:
-    empty = Span(1, -1, components - 1, whole=True)
-    return numbers_problem(decision, (2,), Span(1, -np.inf, FINITE), empty)
+def logarithms(weights: Array) -> Array:
+    return np.log(np.maximum(weights, 1e-300))
