@@ -30,7 +30,8 @@ from fedcircuits.errors import FedcircuitsError, ParameterError
 
 
 class Allowed(ABC):
-    """The values that one argument may have; ``or_`` holds single values beside the others."""
+    """The values that one argument may have. ``or_`` holds what is allowed besides: single values,
+    or declarations such as ``Instance(…)``."""
 
     or_: tuple[object, ...] = ()
 
@@ -47,24 +48,20 @@ class Allowed(ABC):
         """Raise ``error`` unless the value is allowed."""
         if _among(value, self.or_) or self.fits(value):
             return
-        expected = [*map(repr, self.or_), self.expected]
-        got = f"the class {value.__name__}" if isinstance(value, type) else _shown(value)
-        raise error(f"{name} must be {' or '.join(expected)}, got {got}")
+        others = [o.expected if isinstance(o, Allowed) else repr(o) for o in self.or_]
+        got = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+        got = got if len(got) <= 80 else f"{got[:80]}…"
+        raise error(f"{name} must be {' or '.join([*others, self.expected])}, got {got}")
 
 
 Declared: TypeAlias = Mapping[str, Allowed]
 
 
-def check_arguments(
-    thing: object, error: type[FedcircuitsError] = ParameterError, only: tuple[str, ...] = ()
-) -> None:
-    """Raise ``error`` unless every argument of an object is as its class declares in ``allowed``.
-
-    ``only`` names the arguments to check, by default all of them.
-    """
+def check_arguments(thing: object, error: type[FedcircuitsError] = ParameterError) -> None:
+    """Raise ``error`` unless an object's arguments are as its class declares in ``allowed``."""
     declared: Declared = type(thing).allowed  # type: ignore[attr-defined]
-    for name in only or declared:
-        declared[name].check(name, getattr(thing, name), error)
+    for name, allowed in declared.items():
+        allowed.check(name, getattr(thing, name), error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,22 +153,6 @@ class Instance(Allowed):
         return isinstance(value, self.kinds) and not isinstance(value, type)
 
 
-@dataclass(frozen=True, slots=True)
-class OrElse(Allowed):
-    """Either of two declarations: ``OrElse(Whole(1), Instance(Clustering, "…"))``."""
-
-    first: Allowed
-    second: Allowed
-
-    @property
-    def expected(self) -> str:
-        words = [*map(repr, (*self.first.or_, *self.second.or_))]
-        return " or ".join([*words, self.first.expected, self.second.expected])
-
-    def fits(self, value: object) -> bool:
-        return any(_among(value, a.or_) or a.fits(value) for a in (self.first, self.second))
-
-
 FLAG = Choice(True, False)
 SEED = Whole(0, 2**63 - 1, or_=(None,))
 ROWS_HELD_BACK = Real(least=0, below=1, what="a share of rows")  # a ``validation`` argument
@@ -188,12 +169,12 @@ def _is(value: object, kinds: object) -> bool:
 
 
 def _among(value: object, known: tuple[object, ...]) -> bool:
-    """Whether it is one of a few plain values; arrays and frames never are."""
+    """Whether it is one of a few plain values, which arrays and frames never are, or fits."""
     if isinstance(value, np.bool_):
         value = bool(value)
-    return any(value is k or (isinstance(value, str) and value == k) for k in known)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
+    return any(
+        k.fits(value)
+        if isinstance(k, Allowed)
+        else value is k or (isinstance(value, str) and value == k)
+        for k in known
+    )

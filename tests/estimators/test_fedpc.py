@@ -229,7 +229,7 @@ def test_settings_are_checked() -> None:
     for wrong, text in (
         (
             {"clusters": 0},
-            "clusters must be 'auto' or a whole number from 1 or a mixture .*, got 0",
+            "clusters must be 'auto' or a mixture .* or a whole number from 1, got 0",
         ),
         ({"products": 1.5}, "products must be 'auto' or a whole number from 1, got 1.5"),
         (

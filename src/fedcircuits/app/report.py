@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import io
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from fedcircuits.circuits.graph.files import replace_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,15 +89,7 @@ def png_of(figure: Figure) -> bytes:
 
 def write(path: Path, content: bytes) -> None:
     """Write the file, whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, 0o644)  # mkstemp makes it private to its owner
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    replace_file(path, lambda file: file.write(content))
 
 
 def _html(block: Block) -> str:

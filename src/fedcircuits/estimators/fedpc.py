@@ -14,7 +14,6 @@ from fedcircuits.arguments import (
     Choice,
     Declared,
     Instance,
-    OrElse,
     Whole,
 )
 from fedcircuits.errors import FederationError
@@ -84,9 +83,7 @@ class FedPC(FederatedCircuit[Result]):
     validation_history_: tuple[float, ...]  # of rows held back, before EM and after every round
 
     allowed: ClassVar[Declared] = {
-        "clusters": OrElse(
-            Whole(1, or_=("auto",)), Instance(Clustering, "a mixture learned from this federation")
-        ),
+        "clusters": Whole(1, or_=("auto", Instance(Clustering, "a mixture of this federation"))),
         "products": Whole(1, or_=("auto",)),
         "weights": Choice(*get_args(Rule)),
         "shared_leaves": Choice(*get_args(Shared)),

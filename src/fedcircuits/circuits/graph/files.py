@@ -17,7 +17,7 @@ import os
 import secrets
 import stat
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -49,7 +49,7 @@ def write(
     about = {"format": FORMAT, "sha256": digests, "metadata": dict(metadata)}
     data = {ABOUT: _json(about, "metadata"), **members}
     try:
-        _write_whole(Path(os.path.realpath(path)), data)
+        replace_file(Path(os.path.realpath(path)), lambda file: _write_zip(file, data))
     except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
         if isinstance(error, FileError):
             raise
@@ -160,7 +160,8 @@ def _json(data: object, what: str) -> bytes:
 # ---------------------------------------------------------------------- the zip
 
 
-def _write_whole(path: Path, members: Mapping[str, bytes]) -> None:
+def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write a file, whole or not at all: an older one stays until the new one is complete."""
     if not path.parent.is_dir():
         raise FileError(f"cannot write {path}: the folder {path.parent} does not exist")
     if path.exists() and not path.is_file():
@@ -170,7 +171,7 @@ def _write_whole(path: Path, members: Mapping[str, bytes]) -> None:
         with open(temporary, "xb") as file:
             if path.exists():
                 os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
-            _write_zip(file, members)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
