@@ -1,7 +1,7 @@
-"""Sums that nobody sees the parts of: a summation for every protocol that adds up over parties.
+"""Sums whose parts nobody sees: a summation for every method that adds up over parties.
 
 Each member deals shares of its numbers to all, adds up the shares it gets, and sends its share of
-the total to all. Two rounds, 2 N (N − 1) messages of 16 bytes a number, no server.
+the total to all. Two rounds, 2 N (N − 1) messages of 16 bytes per number, no server.
 
     tag/shares   member → member: shares, which say nothing together with fewer than the threshold
     tag/total    member → member: its share of the total; all learn the total
@@ -50,15 +50,20 @@ Coalition = Literal["majority", "all"]
 class Secret(Summation):
     """Parties add up on secret shares: each learns the total and no other party's numbers.
 
-    threshold   "majority": fewer than half of the parties learn nothing more when they put together
-                what they see, and wrong shares are found. "all": nor do any but one, but no wrong
-                share is found.
-    fraction    bits below the point; numbers are rounded to steps of 2^−fraction
-    magnitude   numbers beyond ±2^magnitude are refused before anything is shared
-    key         of one party, for one run (``fresh_key()``); drawn when the flow begins if None
-
     Any N − 1 parties can always take their own numbers off the total, which is why there must be
     three or more.
+
+    Parameters
+    ----------
+    threshold : {"majority", "all"}, default="majority"
+        "majority": fewer than half of the parties learn nothing more when they put together what
+        they see, and wrong shares are found. "all": nor do any but one, but no wrong share is found.
+    fraction : int, default=40
+        Bits below the point: numbers are rounded to steps of 2^−fraction.
+    magnitude : int, default=64
+        Numbers beyond ±2^magnitude are refused before anything is shared.
+    key : bytes, optional
+        Of one party, for one run (``fresh_key()``); by default it is drawn when the flow begins.
 
     >>> Secret().members(["north", "east", "south"])
     ('north', 'east', 'south')
@@ -143,10 +148,10 @@ class SecretSum:
         secret = self.point.encode(plain, f"values under {tag!r}")
         ones = [1] * len(self.members)
         own = yield from shared_mix(group, f"{tag}/shares", secret, plain.shape, ones, self.degree)
-        told = of_sum(reveals, None)  # the total itself, whatever is made of it
-        total = yield from opened(group, f"{tag}/total", own, told, self.degree)
-        found = self.point.decode(total)
-        return frozen(np.asarray(found if then is None else then(found), dtype=np.float64))
+        learned = of_sum(reveals, None)  # the total itself, whatever is made of it
+        opened_total = yield from opened(group, f"{tag}/total", own, learned, self.degree)
+        total = self.point.decode(opened_total)
+        return frozen(np.asarray(total if then is None else then(total), dtype=np.float64))
 
     def agree(
         self, tag: str, value: Array, reveals: str = "", check: Check | None = None
