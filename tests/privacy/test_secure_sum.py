@@ -176,7 +176,9 @@ def test_too_few_parties() -> None:
 
 
 def test_choices() -> None:
-    with pytest.raises(FederationError, match="'majority' or 'all', got 'half'"):
+    with pytest.raises(
+        FederationError, match="threshold must be one of 'majority', 'all', got 'half'"
+    ):
         Secret("half")  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="need 129 bits"):
         Secret(fraction=60, magnitude=65).at("a", ("a", "b", "c"))

@@ -57,7 +57,8 @@ class Secret(Summation):
     ----------
     threshold : {"majority", "all"}, default="majority"
         "majority": fewer than half of the parties learn nothing more when they put together what
-        they see, and wrong shares are found. "all": nor do any but one, but no wrong share is found.
+        they see, and wrong shares are found. "all": nor do all but one, but no wrong share is
+        found.
     fraction : int, default=40
         Bits below the point: numbers are rounded to steps of 2^−fraction.
     magnitude : int, default=64
