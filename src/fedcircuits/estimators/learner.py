@@ -21,12 +21,11 @@ from fedcircuits.arguments import (
 )
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import TableError
 from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.estimators.progress import Bar, current
-from fedcircuits.learning.batches import PIECE, InMemory, ParquetRows, Source
+from fedcircuits.learning.batches import PIECE, InMemory, ParquetRows, Source, row_weights
 from fedcircuits.learning.em import EMSchedule, Fitted, maximise_likelihood
 from fedcircuits.tables.readers import suffix_of
 from fedcircuits.tables.schema import Schema
@@ -136,7 +135,7 @@ def _opened(given: Training) -> Table | ParquetRows:
 
 def _rows_of(table: Table, sample_weight: Weights) -> InMemory:
     """The rows that have a value and a weight: others say nothing."""
-    weight = _weights(sample_weight, len(table))
+    weight = None if sample_weight is None else row_weights(sample_weight, len(table))
     kept = np.isfinite(table.values).any(axis=1)
     if not kept.any():
         raise TableError("every value of the table is missing: there is nothing to learn from")
@@ -178,18 +177,6 @@ def hold_back(
         return rows, InMemory(rows.some(min(held, 20_000), rng))
     order = rng.permutation(len(rows))
     return rows.rows(np.sort(order[held:])), rows.rows(order[:held])
-
-
-def _weights(given: Weights, rows: int) -> Array | None:
-    if given is None:
-        return None
-    weight = np.asarray(given, dtype=np.float64)
-    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
-        raise TableError(
-            f"sample_weight must be {rows} finite numbers from 0, got an array of the shape "
-            f"{weight.shape}"
-        )
-    return weight
 
 
 def progress(name: str, epochs: int) -> Callable[[int, float], None]:

@@ -42,6 +42,17 @@ def _writeable(values: Array) -> Array:
     return np.require(values, np.float64, ["C", "W"])
 
 
+def row_weights(given: npt.ArrayLike | None, rows: int) -> Array:
+    """What a user gave as ``sample_weight``, checked; 1 for every row if nothing was given."""
+    weight = np.ones(rows) if given is None else np.asarray(given, dtype=np.float64)
+    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
+        raise TableError(
+            f"sample_weight must be {rows} finite numbers from 0, got an array of the shape "
+            f"{weight.shape}"
+        )
+    return weight
+
+
 class InMemory:
     """The rows of a table, weighted or not."""
 

@@ -20,7 +20,7 @@ settings (0.320); trees that grow to the end gave 0.748 and 0.779 (1.295).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -33,6 +33,8 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from fedcircuits.arguments import SEED, Declared, Whole, check_arguments
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError, TableError
+from fedcircuits.learning.batches import row_weights
+from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
@@ -232,21 +234,21 @@ class DecisionTreeLeaf(BaseEstimator):  # type: ignore[misc]
         if not len(features.schema):
             raise TableError(f"{target!r} is the only column: there is nothing to predict it from")
         y = table.values[:, table.schema.index(target)]
-        weight = _checked_weights(sample_weight, len(table))
+        weight = row_weights(sample_weight, len(table))
         known = ~np.isnan(y) & (weight > 0)
         if not known.any():
             raise TableError(f"no row of weight has a value of the target {target!r}")
-        questions = _questions(features.schema)
+        layout = FeatureLayout.of(features.schema, lambda v: 2 < v.size <= MOST_CODES)
         kind = DecisionTreeClassifier if variable.size else DecisionTreeRegressor
         learner = kind(
             max_depth=self.max_depth,
             min_samples_leaf=self.min_rows,
             random_state=self.random_state,
         )
-        x = one_hot(features.values[known], questions)
+        x = single(layout.values(features.values[known]))
         learner.fit(x, y[known], sample_weight=weight[known])
         self.schema_, self.target_ = features.schema, variable
-        self.tree_ = _flat(learner, questions, variable)
+        self.tree_ = _flat(learner, layout, variable)
         return self
 
     def predict_vector(self, X: object) -> Array:
@@ -290,49 +292,19 @@ def _read(X: object, schema: Schema) -> Array:
     return Table.of(X, schema=schema, partial=True).values
 
 
-def _checked_weights(given: npt.ArrayLike | None, rows: int) -> Array:
-    weight = np.ones(rows) if given is None else np.asarray(given, dtype=np.float64)
-    if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
-        raise TableError(
-            f"sample_weight must be {rows} finite numbers from 0, got an array of the shape "
-            f"{weight.shape}"
-        )
-    return weight
-
-
-# ---------------------------------------------------------------------- to and from scikit-learn
-
-
-def _questions(schema: Schema) -> list[tuple[int, int]]:
-    """Columns that the tree may split on: (column, −1) for numbers, (column, code) for one-hot."""
-    return [
-        (at, code)
-        for at, variable in enumerate(schema)
-        for code in (range(variable.size) if 2 < variable.size <= MOST_CODES else (-1,))
-    ]
-
-
-def one_hot(x: Array, questions: Sequence[tuple[int, int]]) -> npt.NDArray[np.float32]:
-    """x (rows, columns) as scikit-learn's tree reads it, (rows, questions); NaN stays missing."""
-    columns = []
-    for at, code in questions:
-        value = x[:, at]
-        columns.append(value if code < 0 else np.where(np.isnan(value), np.nan, value == code))
-    return single(np.stack(columns, axis=1))
-
-
-def _flat(learner: SklearnTree, questions: Sequence[tuple[int, int]], target: Variable) -> FlatTree:
-    """An infinite threshold only asks whether a value is missing, also of a category."""
+def _flat(learner: SklearnTree, layout: FeatureLayout, target: Variable) -> FlatTree:
+    """A tree of scikit-learn over features as one over columns. An infinite threshold only asks
+    whether a value is missing, also of a category."""
     tree = learner.tree_
-    asked = np.array(questions)[np.maximum(tree.feature, 0)]  # (nodes, 2)
+    feature = np.maximum(tree.feature, 0)  # (nodes,)
     value = np.array(tree.value[:, 0], dtype=np.float64)
     if target.size:  # probabilities of all classes, also of those that no row had
         value = np.zeros((len(value), target.size))
         value[:, learner.classes_.astype(np.int64)] = tree.value[:, 0]
     return FlatTree(
         children=np.stack([tree.children_left, tree.children_right], axis=1).astype(np.int64),
-        column=asked[:, 0].astype(np.int64),
-        category=np.where(np.isinf(tree.threshold), -1, asked[:, 1]).astype(np.int64),
+        column=layout.columns[feature],
+        category=np.where(np.isinf(tree.threshold), -1, layout.codes[feature]),
         threshold=np.array(tree.threshold, dtype=np.float64),
         missing_first=np.array(tree.missing_go_to_left, dtype=np.bool_),
         value=value,
