@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters, inline
-from fedcircuits.errors import FedcircuitsError
+from fedcircuits.engines import memory
+from fedcircuits.errors import FedcircuitsError, MessageError
+from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.messages import decode_message, encode_message
 from fedcircuits.federation.sums.summations import Tree
@@ -30,6 +32,7 @@ from tests.methods.refinement.cases import (
     sum_programs,
     views,
 )
+from tests.methods.watched import saying
 
 # ---------------------------------------------------------------------- circuits
 
@@ -98,16 +101,100 @@ def by_rows(**how: Any) -> dict[str, Program[Any]]:
     return row_programs(fitted(parties, refine=0)[0], parties, EMSettings(2, 0.2, **how))
 
 
-@pytest.mark.parametrize("summation", [None, Tree("complete")])
-def test_messages_by_rows(summation: Any) -> None:
-    how = {} if summation is None else {"summation": summation}
-    assert check_messages(by_rows(**how), most=150) > 100
+def through_network() -> dict[str, Program[Any]]:
+    return network_programs(views(0), EMSettings(2, 0.2))
 
 
-def test_messages_through_the_network() -> None:
-    assert check_messages(network_programs(views(0), EMSettings(2, 0.2)), most=250) > 100
+def by_sums(share: float = 0.2) -> dict[str, Program[Any]]:
+    return sum_programs(EMSettings(1, share, weight_rounds=2))
 
 
-@pytest.mark.parametrize("share", [0.0, 0.2])
-def test_messages_by_sums(share: float) -> None:
-    assert check_messages(sum_programs(EMSettings(1, share, weight_rounds=2)), most=150) > 100
+@pytest.mark.parametrize(
+    "programs",
+    [
+        by_rows,
+        lambda: by_rows(summation=Tree("complete")),
+        through_network,
+        by_sums,
+        lambda: by_sums(share=0.0),
+    ],
+)
+def test_spoiled_messages_blame_their_sender(programs: Callable[[], Any]) -> None:
+    assert check_messages(programs(), most=100) == 100
+
+
+def twice(fields: Any) -> Any:
+    return {**fields, "weights": {n: 2 * w for n, w in fields["weights"].items()}}
+
+
+def other_leaf(**change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Another graph or other arrays of the first leaf."""
+
+    def changed_leaf(fields: Any) -> Any:
+        name, leaf = next(iter(fields["leaves"].items()))
+        other = {k: change[k](v) if k in change else v for k, v in leaf.items()}
+        return {**fields, "leaves": {**fields["leaves"], name: other}}
+
+    return changed_leaf
+
+
+weightless = other_leaf(arrays=lambda arrays: without(arrays, "weight"))
+renamed = other_leaf(graph=lambda graph: graph.replace("age", "size"))
+
+
+def holding(value: float) -> Callable[[Any], Any]:
+    """A number that no log-likelihood or posterior is."""
+
+    def change(fields: Any) -> Any:
+        [(name, array)] = [(n, a) for n, a in fields.items() if isinstance(a, np.ndarray)]
+        changed = array.copy()
+        changed[0, 0] = value
+        return {**fields, name: changed}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("programs", "who", "tag", "change", "field"),
+    [
+        (by_rows, "party 1", "em/leaves", lambda m: [], ""),
+        (by_rows, "party 1", "em/leaves", lambda m: {**m, "deviation": -m["deviation"]}, "devia"),
+        (by_rows, "party 1", "em/leaves", lambda m: {**m, "mean": m["mean"] + 1e308}, "mean"),
+        (by_rows, "party 1", "em/leaves", weightless, "leaves"),
+        (by_rows, "party 1", "em/leaves", renamed, "leaves"),
+        (by_rows, "party 0", "em/size", lambda m: {"size": "many"}, "size"),
+        (by_rows, "party 0", "em/size", lambda m: {"size": 2**50}, "size"),
+        (by_rows, "party 0", "em/learned", twice, "weights"),
+        (by_rows, "party 0", "em/learned", lambda m: None, ""),
+        (by_rows, COORDINATOR, "em/graph", lambda m: [], ""),
+        (by_rows, COORDINATOR, "em/graph", twice, "weights"),
+        (by_rows, COORDINATOR, "em/graph", lambda m: {**m, "held": 2.0}, "held"),
+        (by_rows, COORDINATOR, "em/judged/1", lambda m: {"values": m["values"] + 5}, "values"),
+        (by_rows, "party 2", "em/counts/0", lambda m: {"values": m["values"] * np.nan}, "values"),
+        (through_network, "north", "em/held", lambda m: {"held": np.ones(80, np.bool_)}, "held"),
+        (through_network, "north", "em/held", lambda m: {"held": np.ones(80)}, "held"),
+        (through_network, "north", "em/held", lambda m: 16, ""),
+        *((through_network, "south", "em/values/1", holding(v), "values")
+          for v in (np.nan, np.inf, 1e308)),
+        *((through_network, COORDINATOR, "em/posterior/0", holding(v), "posteriors")
+          for v in (np.nan, np.inf, 1e308, -0.5, 1.5)),
+        (through_network, COORDINATOR, "em/posterior/1", lambda m: {"stays": 3}, "stays"),
+        (through_network, COORDINATOR, "em/posterior/2", lambda m: {}, "stays"),
+        (through_network, COORDINATOR, "em/rows", lambda m: {**m, "rows": m["rows"] + 1}, "rows"),
+        (by_sums, "north", "em/learned", lambda m: [], ""),
+        (by_sums, "north", "em/learned", twice, "weights"),
+        (by_sums, COORDINATOR, "em/graph", twice, "weights"),
+        (by_sums, COORDINATOR, "em/graph", lambda m: {**m, "below": m["below"][1:]}, "weights"),
+        (by_sums, "north", "em/held", lambda m: {"values": ~(m["values"] & False)}, "values"),
+    ],
+)  # fmt: skip
+def test_who_sends_nonsense_is_blamed(
+    programs: Callable[[], Any], who: str, tag: str, change: Any, field: str
+) -> None:
+    made = programs()
+    spoiled = Program(saying, {"program": made[who], "tag": tag, "change": change})
+    outcome = memory.run({**made, who: spoiled})
+    first = next(iter(outcome.lost.values()))
+    assert isinstance(first.__cause__, MessageError), first
+    assert first.__cause__.sender == first.party == who and tag in str(first)
+    assert first.__cause__.field.startswith(field)

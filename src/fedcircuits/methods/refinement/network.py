@@ -44,6 +44,11 @@ class SharedRows(Message, frozen=True):
     reveals: ClassVar[str] = "which of its rows all parties hold"
 
     rows: IntegerVector
+    number: Count  # of them
+
+    def __post_init__(self) -> None:
+        if len(self.rows) != self.number:
+            raise ValueError(f"expected {self.number} rows, got {len(self.rows)}")
 
 
 class HeldRows(Message, frozen=True):
@@ -203,7 +208,7 @@ def settled(history: Sequence[float]) -> bool:
 
 def coordinator(joint: Joint, positions: Positions, share: float) -> Flow[NetworkCoordinator]:
     for party, rows in positions.items():
-        yield from send(party, SharedRows(rows))
+        yield from send(party, SharedRows(rows, len(rows)))
     first, shared = next(iter(positions.items()))
     held = np.zeros(len(shared), np.bool_)
     if held_share(len(shared), share):

@@ -32,7 +32,7 @@ from fedcircuits.tables.table import Table
 
 HUB, STOPPING, STEP = Hub(), EarlyStopping(patience=2), MStep()
 JUDGED = "whether rows that are held back have become likelier, and whether EM ends"
-LARGEST = 1e150  # of parameters and statistics: squares of larger numbers are infinite
+LARGEST = np.float64(1e150)  # of parameters and statistics: larger squares are infinite
 NATS = 1000.0  # log-density of a row per column, at most: float64 knows no narrower distribution
 A = TypeVar("A")
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]

@@ -269,7 +269,8 @@ def client(site: EMSite) -> Flow[RowClient]:
     mark = zlib.crc32(encode_message(graph), zlib.crc32(site.stamp.encode()))
     for party in site.members:
         nodes = [n for n in network.circuit.leaves() if graph.holders[n.name] == party]
-        moments = Moments(rows.names, told[party].mean, told[party].deviation)
+        mean, deviation = (a.astype(np.float64) for a in (told[party].mean, told[party].deviation))
+        moments = Moments(rows.names, mean, deviation)
         every, step = rows if party == view.me else None, site.settings.step
         for name, own in told[party].circuits(nodes, rows.schema, party).items():
             leaves[name] = EMLeaf(own, rows, moments, every, step)

@@ -20,7 +20,7 @@ from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, gather, receive, send
-from fedcircuits.federation.messages import FiniteMatrix, IntegerVector, Message, require
+from fedcircuits.federation.messages import Booleans, FiniteMatrix, Message, require, require_shape
 from fedcircuits.federation.placement import Joint
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.stopping import held_back, held_share, mean_of_rows
@@ -58,7 +58,7 @@ class Combinations(Message, frozen=True):
     weights: dict[str, FiniteMatrix]  # (1, inputs) of the root and of its mixtures
     below: list[list[str]]  # leaves and mixtures below every child
     mixtures: dict[str, list[str]]  # leaves of every mixture
-    moving: IntegerVector  # children with a mixture below, anybody's
+    moving: Booleans  # whether a child has a mixture below, anybody's
 
     def check(self, leaves: set[str], sender: str) -> None:
         """That it speaks of these leaves."""
@@ -71,9 +71,7 @@ class Combinations(Message, frozen=True):
         require(apart, sender, Combinations, "mixtures", problem)
         below = {name for names in self.below for name in names}
         require(below <= leaves | self.mixtures.keys(), sender, Combinations, "below", problem)
-        moving = {*self.moving.tolist()}
-        sound = len(moving) == len(self.moving) and moving <= {*range(len(self.below))}
-        require(sound, sender, Combinations, "moving", "expected numbers of combinations")
+        require_shape(self.moving, (len(self.below),), sender, Combinations, "moving")
 
 
 class SumClient(SharedRowsClient[dict[str, Array]]):
@@ -166,7 +164,7 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
             if (yield from decided(self.collective, f"em/settled/{t}", own, about)).any():
                 break
             self._maximise_weights(posteriors)
-            if len(moving := self.graph.moving):
+            if (moving := self.graph.moving).any():
                 changed = yield from self._added(f"em/mixtures/{t}", self._values()[moving])
                 self.total[moving] = changed
         weights = {n: w[None] for n, w in self.above.items() if self.first or n != self.graph.root}
@@ -204,7 +202,7 @@ def coordinator(joint: Joint, positions: Positions) -> Flow[Above]:
     members, columns = list(positions), len(joint.circuit.schema)
     graphs = _combinations(joint, members)
     for party, rows in positions.items():
-        yield from send(party, SharedRows(rows))
+        yield from send(party, SharedRows(rows, len(rows)))
         yield from send(party, graphs[party])
     answers = yield from gather(members, LearnedWeights)
     weights, likelihoods = dict(joint.parameters.values), []
@@ -225,7 +223,7 @@ def _combinations(joint: Joint, members: Sequence[str]) -> dict[str, Combination
     top = joint.parameters[root.name][WEIGHT] if isinstance(root, Sum) else np.ones((1, 1))
     below: dict[str, list[list[str]]] = {p: [[] for _ in children] for p in members}
     mixtures: dict[str, dict[str, list[str]]] = {p: {} for p in members}
-    moving: dict[int, None] = {}
+    moving = np.zeros(len(children), np.bool_)
     for i, child in enumerate(children):
         for name in nodes[child].children if isinstance(nodes[child], Product) else (child,):
             mixes = not isinstance(nodes[name], Leaf)
@@ -233,12 +231,11 @@ def _combinations(joint: Joint, members: Sequence[str]) -> dict[str, Combination
             holder = _holder(joint, leaves, name)
             below[holder][i].append(name)
             if mixes:
-                mixtures[holder][name], moving[i] = leaves, None
-    moved = np.array([*moving], np.int64)
+                mixtures[holder][name], moving[i] = leaves, True
     found = {}
     for p in members:
         weights = {root.name: top} | {n: joint.parameters[n][WEIGHT] for n in mixtures[p]}
-        found[p] = Combinations(root.name, weights, below[p], mixtures[p], moved)
+        found[p] = Combinations(root.name, weights, below[p], mixtures[p], moving)
     return found
 
 
