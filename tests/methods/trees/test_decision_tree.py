@@ -18,8 +18,8 @@ from fedcircuits.methods.trees.decision_tree import (
     MOST_CODES,
     DecisionTreeLeaf,
     Predictor,
-    _questions,
-    one_hot,
+    _layout,
+    single,
 )
 
 COLOURS = ("red", "green", "blue", "grey")
@@ -53,11 +53,11 @@ def mixed(seed: int, rows: int = 300, missing: float = 0.1) -> fc.Table:
 def test_classes_equal_those_of_scikit_learn(seed: int, depth: int | None, gaps: float) -> None:
     table, other = mixed(seed, missing=gaps), mixed(seed + 1, missing=0.3)
     leaf = DecisionTreeLeaf(max_depth=depth, min_rows=2, random_state=3).fit(table, "kind")
-    tests, columns = _questions(leaf.schema_), [0, 1, 2, 3, 4, 6]
+    layout, columns = _layout(leaf.schema_), [0, 1, 2, 3, 4, 6]
     peer = DecisionTreeClassifier(max_depth=depth, min_samples_leaf=2, random_state=3)
-    peer.fit(one_hot(table.values[:, columns], tests), table.values[:, 5])
+    peer.fit(single(layout.values(table.values[:, columns])), table.values[:, 5])
     found = leaf.predict_vector(other)
-    right = peer.predict_proba(one_hot(other.values[:, columns], tests))
+    right = peer.predict_proba(single(layout.values(other.values[:, columns])))
     assert np.array_equal(found[:, peer.classes_.astype(int)], right)
     assert (found[:, 3] == 0).all(), "a class that was never seen"
 
@@ -67,10 +67,10 @@ def test_means_equal_those_of_scikit_learn(seed: int, weighted: bool) -> None:
     table, other = mixed(seed), mixed(seed + 1, missing=0.3)
     weight = np.random.default_rng(seed).uniform(0.5, 2, len(table)) if weighted else None
     leaf = DecisionTreeLeaf(random_state=0).fit(table, "height", weight)
-    tests, columns = _questions(leaf.schema_), [0, 1, 2, 3, 4, 5]
+    layout, columns = _layout(leaf.schema_), [0, 1, 2, 3, 4, 5]
     peer = DecisionTreeRegressor(max_depth=10, min_samples_leaf=5, random_state=0)
-    peer.fit(one_hot(table.values[:, columns], tests), table.values[:, 6], weight)
-    right = peer.predict(one_hot(other.values[:, columns], tests))
+    peer.fit(single(layout.values(table.values[:, columns])), table.values[:, 6], weight)
+    right = peer.predict(single(layout.values(other.values[:, columns])))
     assert np.array_equal(leaf.predict_vector(other), right[:, None])
 
 
@@ -90,10 +90,10 @@ def test_numbers_beyond_single_precision() -> None:
 
 def test_one_hot_asks_for_categories_and_leaves_gaps() -> None:
     table = mixed(0)
-    asked = _questions(table.schema)
-    assert [code for column, code in asked if column == 2] == [0, 1, 2, 3]
-    assert [code for column, code in asked if column in (0, 1, 3, 4)] == [-1, -1, -1, -1]
-    found = one_hot(np.array([[0.5, 1, 2, 1, 9, 0, 0], [np.nan] * 7]), asked)
+    layout = _layout(table.schema)
+    assert layout.codes[layout.columns == 2].tolist() == [0, 1, 2, 3]
+    assert layout.codes[np.isin(layout.columns, (0, 1, 3, 4))].tolist() == [-1, -1, -1, -1]
+    found = single(layout.values(np.array([[0.5, 1, 2, 1, 9, 0, 0], [np.nan] * 7])))
     assert found[0, 2:6].tolist() == [0, 0, 1, 0] and np.isnan(found[1]).all()
 
 

@@ -238,7 +238,7 @@ class DecisionTreeLeaf(BaseEstimator):  # type: ignore[misc]
         known = ~np.isnan(y) & (weight > 0)
         if not known.any():
             raise TableError(f"no row of weight has a value of the target {target!r}")
-        layout = FeatureLayout.of(features.schema, lambda v: 2 < v.size <= MOST_CODES)
+        layout = _layout(features.schema)
         kind = DecisionTreeClassifier if variable.size else DecisionTreeRegressor
         learner = kind(
             max_depth=self.max_depth,
@@ -290,6 +290,11 @@ def _read(X: object, schema: Schema) -> Array:
     ):
         return X.select(schema.names).values
     return Table.of(X, schema=schema, partial=True).values
+
+
+def _layout(schema: Schema) -> FeatureLayout:
+    """What a tree may split on: numbers, and single values of categories that have few."""
+    return FeatureLayout.of(schema, lambda v: 2 < v.size <= MOST_CODES)
 
 
 def _flat(learner: SklearnTree, layout: FeatureLayout, target: Variable) -> FlatTree:
