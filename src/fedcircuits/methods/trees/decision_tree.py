@@ -44,14 +44,6 @@ AnyArrays = Mapping[str, npt.NDArray[np.generic]]
 SklearnTree: TypeAlias = DecisionTreeClassifier | DecisionTreeRegressor
 MOST_CODES = 64  # categories that are asked for one by one
 GREATEST = float(np.finfo(np.float32).max)
-FORM = {  # kind and trailing axes of a tree's arrays; None: the number of outputs
-    "children": ("i", (2,)),
-    "column": ("i", ()),
-    "category": ("i", ()),
-    "threshold": ("f", ()),
-    "missing_first": ("b", ()),
-    "value": ("f", (None,)),
-}
 
 
 # ---------------------------------------------------------------------- arrays
@@ -83,7 +75,20 @@ class FlatTree:
     @classmethod
     def checked(cls, arrays: AnyArrays, schema: Schema, outputs: int) -> FlatTree:
         """A tree from arrays of unknown origin, over the columns of ``schema``."""
-        _check_form(arrays, outputs)
+        names = [f.name for f in fields(cls)]
+        if set(arrays) != set(names):
+            raise ParameterError(
+                f"a decision tree: expected the arrays {', '.join(names)}, got "
+                f"{', '.join(sorted(arrays)) or 'none'}"
+            )
+        nodes = len(arrays["column"]) if arrays["column"].ndim else 0
+        for name, kind in zip(names, "iiifbf", strict=True):
+            width, array = {"children": (2,), "value": (outputs,)}.get(name, ()), arrays[name]
+            if not nodes or array.dtype.kind != kind or array.shape != (nodes, *width):
+                raise ParameterError(
+                    f"a decision tree: expected {name} of the shape {(max(nodes, 1), *width)} and "
+                    f"kind {kind!r}, got {array.shape} of {array.dtype}"
+                )
         tree = cls(**arrays)  # type: ignore[arg-type]
         tree._check_graph()
         tree._check_questions(schema)
@@ -135,22 +140,6 @@ class FlatTree:
             raise ParameterError("a decision tree: thresholds and values must be numbers")
 
 
-def _check_form(arrays: AnyArrays, outputs: int) -> None:
-    if set(arrays) != set(FORM):
-        raise ParameterError(
-            f"a decision tree: expected the arrays {', '.join(FORM)}, got "
-            f"{', '.join(sorted(arrays)) or 'none'}"
-        )
-    nodes = len(arrays["column"]) if arrays["column"].ndim else 0
-    for name, (kind, axes) in FORM.items():
-        array, shape = arrays[name], (nodes, *(outputs if n is None else n for n in axes))
-        if not nodes or array.dtype.kind != kind or array.shape != shape:
-            raise ParameterError(
-                f"a decision tree: expected {name} of the shape {(max(nodes, 1), *shape[1:])} and "
-                f"kind {kind!r}, got {array.shape} of {array.dtype}"
-            )
-
-
 def single(x: Array) -> npt.NDArray[np.float32]:
     """Numbers as trees read them."""
     return np.clip(x, -GREATEST, GREATEST).astype(np.float32)
@@ -187,15 +176,6 @@ class DecisionTreeLeaf(BaseEstimator):  # type: ignore[misc]
     random_state : int or None, default=None
         Breaks ties between equally good splits.
 
-    Attributes
-    ----------
-    schema_ : Schema
-        The columns that the tree reads, without the target.
-    target_ : Variable
-        The column that it predicts.
-    tree_ : FlatTree
-        The tree as arrays.
-
     Examples
     --------
     >>> from fedcircuits import Table
@@ -214,7 +194,7 @@ class DecisionTreeLeaf(BaseEstimator):  # type: ignore[misc]
         "min_rows": Whole(1),
         "random_state": SEED,
     }
-    schema_: Schema
+    schema_: Schema  # the columns that are read, without the target
     target_: Variable
     tree_: FlatTree
 
@@ -240,11 +220,8 @@ class DecisionTreeLeaf(BaseEstimator):  # type: ignore[misc]
             raise TableError(f"no row of weight has a value of the target {target!r}")
         layout = _layout(features.schema)
         kind = DecisionTreeClassifier if variable.size else DecisionTreeRegressor
-        learner = kind(
-            max_depth=self.max_depth,
-            min_samples_leaf=self.min_rows,
-            random_state=self.random_state,
-        )
+        settings = {"min_samples_leaf": self.min_rows, "random_state": self.random_state}
+        learner = kind(max_depth=self.max_depth, **settings)
         x = single(layout.values(features.values[known]))
         learner.fit(x, y[known], sample_weight=weight[known])
         self.schema_, self.target_ = features.schema, variable

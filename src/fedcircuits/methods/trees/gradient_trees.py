@@ -141,14 +141,14 @@ def sums_problem(total: Array, rows: float) -> str:
     return "" if sound else f"expected sums of gradients and curvatures of {rows:.0f} rows"
 
 
-def splits_problem(chosen: Array, nodes: int, outputs: int, cells: Cells, rows: float) -> str:
+def splits_problem(chosen: Array, shape: tuple[int, int], cells: Cells, rows: float) -> str:
     """What is wrong with splits that somebody else has chosen, "" if nothing."""
-    if chosen.shape != (nodes, 2 + 4 * outputs):
-        return f"expected splits of the shape {(nodes, 2 + 4 * outputs)}, got {chosen.shape}"
+    if chosen.shape != shape:
+        return f"expected splits of the shape {shape}, got {chosen.shape}"
     asked = np.isin(chosen[:, 0], [-1, *np.flatnonzero(cells.asks)])
     if not asked.all() or not np.isin(chosen[:, 1], [0, 1]).all():
         return "expected questions that columns can be asked"
-    return sums_problem(chosen[:, 2:].reshape(nodes, 2, -1), rows)
+    return sums_problem(chosen[:, 2:].reshape(len(chosen), 2, -1), rows)
 
 
 def _below(total: Array, cells: Cells) -> Array:

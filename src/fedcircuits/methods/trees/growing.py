@@ -187,16 +187,11 @@ def boost_together(
     rows: LabelledRows, trees: int, group: Sequence[str], summation: Summation
 ) -> Flow[tuple[list[FlatTree], Array]]:
     """Trees of all rows of a group, and its rows of every class; a server has no rows."""
-    members, own = summation.members(group), rows.tally
-    sums = CheckedSums(summation.at(rows.party, members), members)
-
-    def problem(total: Array) -> str:
-        sound = (total >= own).all() and (total % 1 == 0).all() and total.sum() <= MOST_ROWS
-        possible = not total[rows.overall == 0].any()
-        return "" if sound and possible else "expected numbers of rows of every class"
-
+    sums = CheckedSums.of(summation, rows.party, group)
     reveals = f"how many of its rows have which class of {rows.target.name}"
-    tally = np.array((yield from sums.add("boost/classes", own, reveals, problem)))
+    most = np.where(rows.overall > 0, MOST_ROWS, 0.0)
+    check = partial(counts_problem, most=most, least=rows.tally)
+    tally = np.array((yield from sums.add("boost/classes", rows.tally, reveals, check)))
     return ((yield from _boost(rows, tally, trees, sums)) if tally.sum() else []), tally
 
 
@@ -213,27 +208,20 @@ def boost_alone(rows: LabelledRows, trees: int) -> list[FlatTree]:
 
 def _boost(rows: LabelledRows, tally: Array, trees: int, sums: CheckedSums) -> Flow[list[FlatTree]]:
     base, weight, y = base_of(rows.overall, tally), rows.weights(tally), rows.y.astype(np.int64)
-    edges = yield from _edges(rows.x, sums, tally.sum())
-    cells = Cells.of(rows.x.schema, edges)
-    codes = cells.codes(rows.x.values)
     outputs, total = outputs_of(len(base)), float(tally.sum())
+    cells = Cells.of(rows.x.schema, (yield from _edges(rows.x, sums, total)))
+    codes = cells.codes(rows.x.values)
     scores = np.zeros((len(y), outputs))
+    bounds, splits = partial(sums_problem, rows=total), partial(best_splits, cells=cells)
     grown: list[FlatTree] = []
     for t in range(trees):
         terms = gradients(scores, base, y, weight)
         tree = GrowingTree.planted(cells, codes)
         for depth in range(DEPTH):
-            chosen = yield from sums.add(
-                f"boost/sums/{t}/{depth}",
-                tree.histogram(terms),
-                "sums of gradients in nodes and cells",
-                partial(sums_problem, rows=total),
-                partial(best_splits, cells=cells),
-                partial(
-                    splits_problem, nodes=len(tree.level), outputs=outputs, cells=cells, rows=total
-                ),
-            )
-            tree.split(chosen)
+            tag, reveals = f"boost/sums/{t}/{depth}", "sums of gradients in nodes and cells"
+            own, shape = tree.histogram(terms), (len(tree.level), 2 + 4 * outputs)
+            check = partial(splits_problem, shape=shape, cells=cells, rows=total)
+            tree.split((yield from sums.add(tag, own, reveals, bounds, splits, check)))
             if not tree.level:
                 break
         flat, moved = tree.grown(min(1.0, PACE / trees), base)
@@ -248,6 +236,11 @@ class CheckedSums:
 
     collective: Collective
     members: Sequence[str]
+
+    @classmethod
+    def of(cls, summation: Summation, me: str, parties: Sequence[str]) -> CheckedSums:
+        members = summation.members(parties)
+        return cls(summation.at(me, members), members)
 
     def add(
         self,
@@ -303,34 +296,31 @@ def _edges(x: Table, sums: CheckedSums, rows: float) -> Flow[list[Array]]:
 
 def _quantiles(keys: list[Integers], sums: CheckedSums, of: str, rows: float) -> Flow[Integers]:
     """(numbers, edges): the least key that a share of the rows does not exceed, bit by bit."""
-
-    def problem(total: Array, most: Array | float) -> str:
-        sound = (total >= 0).all() and (total <= most).all()
-        return "" if sound else f"expected numbers of rows up to {np.max(most):.0f}"
-
-    def rise_problem(rise: Array) -> str:
-        sound = rise.shape == wanted.shape and bool(np.isin(rise, [0, 1]).all())
-        return "" if sound else f"expected 0 or 1 for each of {wanted.shape} edges"
-
     count = np.array([len(k) for k in keys], float)
     reveals = "how many rows have a value of each number"
-    known = yield from sums.add(f"boost/known/{of}", count, reveals, partial(problem, most=rows))
+    fits = partial(counts_problem, most=np.full(len(keys), rows))
+    known = yield from sums.add(f"boost/known/{of}", count, reveals, fits)
     edges = max(1, min(BINS // 2, int(known.max() / ROWS_OF_A_BIN)))
     wanted = known[:, None] * (np.arange(edges) + 0.5) / edges
     edge = np.zeros(wanted.shape, np.int64)
+    fits = partial(counts_problem, most=np.repeat(known[:, None], edges, axis=1))
+    rises = partial(counts_problem, most=np.ones(wanted.shape))
+    reveals = "how many rows are below each edge"
     for bit in reversed(range(BITS)):
         tried = edge + (1 << bit) - 1
         below = np.array([np.searchsorted(k, e, "right") for k, e in zip(keys, tried, strict=True)])
-        rise = yield from sums.add(
-            f"boost/below/{of}/{bit}",
-            below.astype(float),
-            "how many rows are below each edge",
-            partial(problem, most=known[:, None]),
-            lambda s: np.asarray(s < wanted, np.float64),
-            rise_problem,
-        )
+        tag, then = f"boost/below/{of}/{bit}", lambda s: np.asarray(s < wanted, np.float64)
+        rise = yield from sums.add(tag, below.astype(float), reveals, fits, then, rises)
         edge += (rise > 0).astype(np.int64) << bit
     return edge
+
+
+def counts_problem(counts: Array, most: Array, least: Array | float = 0.0) -> str:
+    """What is wrong with whole numbers from ``least`` to ``most``, "" if nothing."""
+    if counts.shape != most.shape:
+        return f"expected numbers of the shape {most.shape}, got {counts.shape}"
+    sound = (counts >= least).all() and (counts <= most).all() and (counts % 1 == 0).all()
+    return "" if sound else f"expected whole numbers from {np.max(least):.0f} to {most.max():.0f}"
 
 
 def _keys(x: Array) -> Integers:

@@ -133,14 +133,11 @@ def by_counts(
         problem = _choice_problem(np.array([threshold]))
         require(not problem, teller, BestThreshold, "threshold", problem)
         return threshold
-    (threshold,) = yield from CheckedSums(summation.at(me, members), members).add(
-        "decide/counts",
-        np.zeros((len(TRIED) + 1, 2)) if rows is None else rows.counts(),
-        "rows of each class that its trees rate above thresholds",
-        _counts_problem,
-        lambda total: np.array([best_threshold(total)]),
-        _choice_problem,
-    )
+    reveals = "rows of each class that its trees rate above thresholds"
+    counts = np.zeros((len(TRIED) + 1, 2)) if rows is None else rows.counts()
+    sums, then = CheckedSums.of(summation, me, parties), lambda s: np.array([best_threshold(s)])
+    checks = _counts_problem, then, _choice_problem
+    (threshold,) = yield from sums.add("decide/counts", counts, reveals, *checks)
     if me == teller and COORDINATOR not in members:
         yield from send(COORDINATOR, BestThreshold(float(threshold)))
     return float(threshold)

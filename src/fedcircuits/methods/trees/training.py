@@ -47,17 +47,17 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
-from fedcircuits.federation.messages import FiniteVector, Message, blaming, require, require_shape
+from fedcircuits.federation.messages import (
+    Count,
+    FiniteVector,
+    Message,
+    blaming,
+    require,
+    require_shape,
+)
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.methods.meeting.hello import (
-    Assignment,
-    Hello,
-    Method,
-    hellos_of,
-    introduce,
-    target_routes,
-)
+from fedcircuits.methods.meeting import hello
 from fedcircuits.methods.meeting.tokens import key_of, target_of
 from fedcircuits.methods.trees import growing, threshold
 from fedcircuits.methods.trees.decision_tree import Predictor, are_probabilities
@@ -66,7 +66,7 @@ from fedcircuits.methods.trees.growing import GrownTrees, LabelledRows
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
-METHOD = Method("trees", 1)
+METHOD = hello.Method("trees", 1)
 Weights: TypeAlias = Literal["rows", "equal"]
 Join: TypeAlias = Literal["auto", "mean"]
 Grow: TypeAlias = Literal["auto", "bagged", "together"]
@@ -97,27 +97,40 @@ class TreesPlan:
         alone = self.grow == "auto" and len(group) == 1
         return bool(target.size) and (alone or self.grow == "together")
 
-    def growers(self, party: str, group: Sequence[str], target: Variable) -> tuple[str, ...]:
-        """Whose rows a party's trees are of; the first of them keeps the trees."""
-        return tuple(group) if self.boosts(group, target) else (party,)
-
     def number(self, boosted: bool) -> int:
         return self.trees if self.trees != "auto" else (BOOSTED if boosted else BAGGED)
 
     def share(self, target: Variable) -> float:
-        """On held-back rows of adult and breast cancer no share from 0.5 to 1 was best for classes
-        in all splits; numbers were predicted best from all columns."""
+        """Of columns. No share from 0.5 to 1 was best for classes in all splits of adult and breast
+        cancer; numbers were predicted best from all columns."""
         return self.columns if self.columns != "auto" else (0.8 if target.size else 1.0)
 
 
 # ---------------------------------------------------------------------- messages
 
 
-class TreesAssignment(Assignment, frozen=True):
+class TreesAssignment(hello.Assignment, frozen=True):
     target: Variable
-    group: tuple[str, ...]  # who may learn and holds the same columns
-    features: tuple[str, ...]  # the columns, in one order for all of the group
+    holders: tuple[str, ...]  # of the target, if they tell the others its values
+    groups: dict[str, Count]  # by member: those who may learn and hold the same columns have one
+    features: tuple[str, ...]  # the columns, in one order for all of a group
     by_rows: bool  # how a threshold is found
+
+    @property
+    def holds(self) -> bool:
+        return self.target in self.variables
+
+    @property
+    def learns(self) -> bool:
+        return bool(self.features) and (self.holds or bool(self.holders))
+
+    def group(self, party: str) -> tuple[str, ...]:
+        return tuple(p for p in self.members if self.groups[p] == self.groups[party])
+
+    def growers(self, party: str, plan: TreesPlan) -> tuple[str, ...]:
+        """Whose rows a party's trees are of; the first of them keeps the trees."""
+        group = self.group(party)
+        return group if plan.boosts(group, self.target) else (party,)
 
 
 class TargetTally(Message, frozen=True):
@@ -155,25 +168,23 @@ class TreesGraph(Message, frozen=True):
 
 
 def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flow[TreeEnsemble]:
-    task, table = yield from introduce(party, METHOD, TreesAssignment)
+    task, table = yield from hello.introduce(party, METHOD, TreesAssignment)
     _check_assignment(party, plan, task)
-    target, key = task.target, None
-    if task.tokens:
-        key = yield from key_of(party.name, task.members, secret)
-    routes = task.receivers, task.senders
+    target, routes = task.target, (task.receivers, task.senders)
+    key = (yield from key_of(party.name, task.members, secret)) if task.tokens else None
     y = yield from target_of(table, target.name, key, *routes, target.size)
     tally = growing.tally_of(y, target)
     counted = "how many of its rows have which class" if target.size else "its rows and their sum"
     yield from send(COORDINATOR, TargetTally(tally), reveals=f"{counted} of {target.name}")
-    overall = (yield from receive(COORDINATOR, OverallTarget)).overall
-    _check_overall(overall, tally, target)
+    sent = yield from receive(COORDINATOR, OverallTarget)
+    overall = _checked_overall(sent.overall, tally, target)
 
     has = ~np.isnan(y)
     stamp = f"plan {zlib.crc32(f'{task} {plan} {leaf} {overall.tolist()}'.encode()):08x}"
     x = table.select(task.features).rows(has)
     rows = LabelledRows(party.name, x, y[has], target, overall, stamp)
     grown = yield from _grow(party, task, plan, leaf, rows)
-    keeps = party.name == plan.growers(party.name, task.group, target)[0]
+    keeps = party.name == task.growers(party.name, plan)[0]
     kept = grown if keeps else replace(grown, trees={}, scopes=[])
     yield from send(COORDINATOR, TreeScopes(kept.scopes))
     view = _view(rows, kept, task.members, (yield from receive(COORDINATOR, TreesGraph)))
@@ -190,18 +201,16 @@ def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flo
 def _grow(
     party: Party, task: TreesAssignment, plan: TreesPlan, leaf: Predictor, rows: LabelledRows
 ) -> Flow[GrownTrees]:
-    if not plan.boosts(task.group, task.target):
-        return (
-            yield from growing.bagged(
-                rows, leaf, plan.number(False), plan.share(task.target), plan.seed
-            )
-        )
-    if len(task.group) > 1 and not party.allow_collect:
+    group = task.group(party.name)
+    if not plan.boosts(group, task.target):
+        trees, share = plan.number(False), plan.share(task.target)
+        return (yield from growing.bagged(rows, leaf, trees, share, plan.seed))
+    if len(group) > 1 and not party.allow_collect:
         raise FederationError(
             f"{party.name} did not allow what it has learned to leave it, and trees that are grown "
             "together are known to all: Federation(…, allow_collect=True), or grow='auto'"
         )
-    return (yield from growing.boosted(rows, plan.number(True), task.group, plan.summation))
+    return (yield from growing.boosted(rows, plan.number(True), group, plan.summation))
 
 
 def _view(
@@ -225,34 +234,38 @@ def _view(
     require(fits, COORDINATOR, TreesGraph, "placement", "expected every node at whoever has it")
     seen = kept.seen if target.size else np.ones(1)
     values: dict[str, Arrays] = {fuse_of(me): {SEEN: seen}} if kept.trees else {}
-    return TreeEnsemble(
-        me, circuit, placement, target, rows.overall, Parameters(values), kept.trees
-    )
+    learned = Parameters(values), kept.trees
+    return TreeEnsemble(me, circuit, placement, target, rows.overall, *learned)
 
 
 def _check_assignment(party: Party, plan: TreesPlan, task: TreesAssignment) -> None:
     """MessageError unless the plan is one for this party."""
-    names, group = party.table.names, task.group
-    held = [v for v in task.variables if v.name == plan.target]
+    me, names, holders, groups = party.name, {*party.table.names}, task.holders, task.groups
+    others = tuple(p for p in task.members if p not in holders)
+    routes = (others if me in holders else (), () if me in holders else holders)
+    known = groups.keys() == {*task.members} and max(groups.values()) < len(task.members)
     for name, holds, problem in (
         ("target", task.target.name == plan.target, f"expected {plan.target!r}"),
-        ("target", not held or held == [task.target], "expected what 'variables' say"),
+        ("target", task.holds == (plan.target in names), "expected what 'variables' say"),
         ("target", not plan.threshold or task.target.size == 2, "expected two classes"),
-        ("group", party.name in group and set(group) <= set(task.members), "expected members"),
-        ("group", len(set(group)) == len(group), "a party is named twice"),
-        ("features", sorted({*names} - {plan.target}) == sorted(task.features), "expected columns"),
+        ("holders", not holders or (me in holders) == task.holds, f"expected {me} if it is one"),
+        ("holders", routes == (task.receivers, task.senders), "expected who tells whom"),
+        ("groups", known, "expected a number below that of members for each of them"),
+        ("groups", known and (task.learns or len(task.group(me)) == 1), f"{me} cannot learn"),
+        ("features", sorted(names - {plan.target}) == sorted(task.features), "expected columns"),
         ("by_rows", not task.by_rows or (plan.threshold and task.tokens), "there are no tokens"),
     ):
         require(holds, COORDINATOR, TreesAssignment, name, problem)
 
 
-def _check_overall(overall: Array, tally: Array, target: Variable) -> None:
+def _checked_overall(overall: Array, tally: Array, target: Variable) -> Array:
     """MessageError unless it is what can be said overall of these rows and others."""
     require_shape(overall, (target.size or 1,), COORDINATOR, OverallTarget, "overall")
     if target.size:
         fits = are_probabilities(overall[None]) and bool((overall > 0)[tally > 0].all())
         problem = "expected shares of classes, above 0 for those that rows have"
         require(fits, COORDINATOR, OverallTarget, "overall", problem)
+    return np.asarray(overall, np.float64)
 
 
 # ---------------------------------------------------------------------- the coordinator
@@ -268,123 +281,100 @@ class TrainedTrees:
 
 
 def coordinator(members: Sequence[str], plan: TreesPlan) -> Flow[TrainedTrees]:
-    hellos = yield from hellos_of(members, METHOD)
-    parties = _Holdings.of(hellos, plan)
-    target = parties.target
-    for party in members:
-        yield from send(party, parties.assignment(party))
+    hellos = yield from hello.hellos_of(members, METHOD)
+    schema, tasks = _assignments(hellos, plan)
+    target, first = schema[plan.target], tasks[members[0]]
+    for party, task in tasks.items():
+        yield from send(party, task)
     tallies: dict[str, Array] = {}
     for party, message in (yield from gather(members, TargetTally)).items():
         _check_tally(message.tally, target, party, hellos[party].rows)
-        tallies[party] = message.tally
-    overall = _overall([t for p, t in tallies.items() if plan.target in parties.schemas[p]], target)
+        tallies[party] = np.asarray(message.tally, np.float64)
+    overall = _overall([t for p, t in tallies.items() if tasks[p].holds], target)
     reveals = f"overall {'shares of the classes' if target.size else 'mean'} of {target.name}"
     yield from broadcast(members, OverallTarget(overall), reveals=reveals)
 
-    for group in parties.groups:
-        together = plan.boosts(group, target) and len(group) > 1
-        if together and COORDINATOR in plan.summation.members(group):  # the server has no rows
-            schema = parties.schema.select(parties.features(group[0]))
-            none = Table(schema, np.zeros((0, len(schema))))
-            server = LabelledRows(COORDINATOR, none, np.zeros(0), target, overall, "")
-            yield from growing.boost_together(server, plan.number(True), group, plan.summation)
-    scopes = yield from gather(members, TreeScopes)
-    trees = parties.trees(scopes, {p: t[: target.size or 1].sum() for p, t in tallies.items()})
+    for group in dict.fromkeys(task.growers(party, plan) for party, task in tasks.items()):
+        if len(group) > 1 and COORDINATOR in plan.summation.members(group):
+            columns = schema.select(tasks[group[0]].features)  # of a server, which has no rows
+            x = Table(columns, np.zeros((0, len(columns))))
+            rows = LabelledRows(COORDINATOR, x, np.zeros(0), target, overall, "")
+            yield from growing.boost_together(rows, plan.number(True), group, plan.summation)
+    trees = _party_trees(tasks, plan, (yield from gather(members, TreeScopes)), tallies)
     if not trees:
         raise FederationError(NOBODY.format(plan.target))
-    average = plan.fuse == "mean"
-    circuit, placement, weights = graph_of(trees, parties.schema, target, average=average)
-    yield from broadcast(members, TreesGraph(circuit.dumps(), placement))
-    view = TreeEnsemble(COORDINATOR, circuit, placement, target, overall, weights)
-    if plan.threshold and parties.by_rows:
-        view = replace(view, threshold=(yield from threshold.by_rows(view, tallies)))
-    elif plan.threshold:
-        best = yield from threshold.by_counts(COORDINATOR, None, members, plan.summation)
-        view = replace(view, threshold=best)
-    busy = {p for own in trees for p in parties.growers(own.party)}
-    idle = [p for p in members if p not in busy and parties.features(p)]
-    return TrainedTrees(view, parties.schema, (_note(idle, plan, parties.shared),) if idle else ())
+    graph = graph_of(trees, schema, target, average=plan.fuse == "mean")
+    yield from broadcast(members, TreesGraph(graph[0].dumps(), graph[1]))
+    view = TreeEnsemble(COORDINATOR, *graph[:2], target, overall, graph[2])
+    if plan.threshold:
+        by_counts = threshold.by_counts(COORDINATOR, None, members, plan.summation)
+        finding = threshold.by_rows(view, tallies) if first.by_rows else by_counts
+        view = replace(view, threshold=(yield from finding))
+    busy = {p for own in trees for p in tasks[own.party].growers(own.party, plan)}
+    idle = [p for p, task in tasks.items() if p not in busy and task.features]
+    return TrainedTrees(view, schema, (_note(idle, plan, bool(first.holders)),) if idle else ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Holdings:
-    """Who holds what, and so who grows trees with whom."""
-
-    plan: TreesPlan
-    schemas: Mapping[str, Schema]
-    schema: Schema  # of all
-    target: Variable
-    shared: bool  # whether the target is told to those who lack it
-    groups: Sequence[tuple[str, ...]]  # parties that may learn, by columns
-    by_rows: bool
-
-    @classmethod
-    def of(cls, hellos: Mapping[str, Hello], plan: TreesPlan) -> _Holdings:
-        schemas = {p: h.schema for p, h in hellos.items()}
-        schema, ids = agree(schemas), all(h.ids for h in hellos.values())
-        target = schema[plan.target]  # or an error that names it
-        if plan.threshold and target.size != 2:
-            text = f"a threshold is for two classes, {plan.target!r} has {target.size}"
-            raise FederationError(text)
-        shared = plan.share_target and ids and any(plan.target not in s for s in schemas.values())
-        groups: dict[frozenset[str], tuple[str, ...]] = {}
-        for party, own in schemas.items():
-            features = frozenset(own.names) - {plan.target}
-            if features and (shared or plan.target in own):
-                groups[features] = (*groups.get(features, ()), party)
-        by_rows = plan.threshold and ids and len(groups) > 1
-        return cls(plan, schemas, schema, target, shared, list(groups.values()), by_rows)
-
-    def features(self, party: str) -> tuple[str, ...]:
-        own = self.schemas[party]
-        return tuple(n for n in self.schema.names if n in own and n != self.target.name)
-
-    def group(self, party: str) -> tuple[str, ...]:
-        return next((g for g in self.groups if party in g), (party,))
-
-    def growers(self, party: str) -> tuple[str, ...]:
-        return self.plan.growers(party, self.group(party), self.target)
-
-    def assignment(self, party: str) -> TreesAssignment:
-        routes = target_routes(self.schemas, self.target.name if self.shared else None)[party]
-        return TreesAssignment(
-            tuple(self.schemas),
-            self.schema.select(self.schemas[party].names).variables,
-            self.shared or self.by_rows,
-            *routes,
-            self.target,
-            self.group(party),
-            self.features(party),
-            self.by_rows,
+def _assignments(
+    hellos: Mapping[str, hello.Hello], plan: TreesPlan
+) -> tuple[Schema, dict[str, TreesAssignment]]:
+    """The columns of all parties, and what each of them is to do."""
+    schemas = {party: said.schema for party, said in hellos.items()}
+    schema, ids = agree(schemas), all(said.ids for said in hellos.values())
+    if plan.target not in schema:
+        raise FederationError(f"none of {', '.join(schemas)} holds the target {plan.target!r}")
+    target = schema[plan.target]
+    if plan.threshold and target.size != 2:
+        raise FederationError(f"a threshold is for two classes, {plan.target!r} has {target.size}")
+    shared = plan.share_target and ids and any(target.name not in own for own in schemas.values())
+    routes = hello.target_routes(schemas, target.name if shared else None)
+    groups: dict[str, int] = {}
+    numbers: dict[str | tuple[str, ...], int] = {}  # by columns, or by a party that cannot learn
+    features: dict[str, tuple[str, ...]] = {}  # in the order of all columns
+    for party, own in schemas.items():
+        features[party] = tuple(n for n in schema.names if n in own and n != target.name)
+        learns = features[party] and (shared or target.name in own)
+        groups[party] = numbers.setdefault(features[party] if learns else party, len(numbers))
+    by_rows = plan.threshold and ids and sum(isinstance(k, tuple) for k in numbers) > 1
+    return schema, {
+        party: TreesAssignment(
+            tuple(schemas), schema.select(own.names).variables, shared or by_rows, *routes[party],
+            target, tuple(p for p in schemas if routes[p][0]), groups, features[party], by_rows,
         )
+        for party, own in schemas.items()
+    }  # fmt: skip
 
-    def trees(self, sent: Mapping[str, TreeScopes], rows: Mapping[str, float]) -> list[PartyTrees]:
-        """The trees of all parties that have some; ``rows``: by party, those with the target."""
-        trees = []
-        for party, message in sent.items():
-            growers, held = self.growers(party), frozenset(self.features(party))
-            boosts, total = self.plan.boosts(self.group(party), self.target), 0.0
-            if party == growers[0] and any(party in group for group in self.groups):
-                total = sum(rows[p] for p in growers)
-            number, scopes = self.plan.number(boosts) if total else 0, message.scopes
-            fits = len(scopes) == number and all(
-                scope and len({*scope}) == len(scope) and {*scope} <= held for scope in scopes
-            )
-            problem = f"expected columns of {number} trees, among those of {party}"
-            require(fits, party, TreeScopes, "scopes", problem)
-            if scopes:
-                weight = total if self.plan.weights == "rows" else 1.0
-                trees.append(PartyTrees(party, scopes, weight, held, boosts))
-        return trees
+
+def _party_trees(
+    tasks: Mapping[str, TreesAssignment], plan: TreesPlan, sent: Mapping[str, TreeScopes],
+    tallies: Mapping[str, Array],
+) -> list[PartyTrees]:  # fmt: skip
+    """The trees of all parties that have some; as many as rows with the target let grow."""
+    trees = []
+    for party, task in tasks.items():
+        scopes, held = sent[party].scopes, frozenset(task.features)
+        growers, boosts = task.growers(party, plan), plan.boosts(task.group(party), task.target)
+        rows = float(sum(tallies[p][: task.target.size or 1].sum() for p in growers))
+        grows = task.learns and party == growers[0] and rows > 0
+        number = plan.number(boosts) if grows else 0
+        fits = len(scopes) == number and all(
+            scope and len({*scope}) == len(scope) and {*scope} <= held for scope in scopes
+        )
+        problem = f"expected columns of {number} trees, among those of {party}"
+        require(fits, party, TreeScopes, "scopes", problem)
+        if scopes:
+            weight = rows if plan.weights == "rows" else 1.0
+            trees.append(PartyTrees(party, scopes, weight, held, boosts))
+    return trees
 
 
 def _check_tally(tally: Array, target: Variable, party: str, rows: int) -> None:
     """``rows``: how many the party has said to hold."""
     require_shape(tally, (target.size or 2,), party, TargetTally, "tally")
     counts = tally[: target.size or 1]
-    fits = (counts >= 0).all() and (counts % 1 == 0).all() and counts.sum() <= rows
-    fits = fits and (target.size > 0 or abs(tally[1]) < 1e300)
-    problem = f"expected counts of at most {rows} rows{'' if target.size else ', and their sum'}"
+    problem = growing.counts_problem(counts, np.full(len(counts), float(rows)))
+    fits = not problem and counts.sum() <= rows and (target.size or abs(tally[1]) < 1e300)
+    problem = problem or f"expected {rows} rows, or fewer, and a sum that is a number"
     require(bool(fits), party, TargetTally, "tally", problem)
 
 
