@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
-import fedcircuits as fc
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
-from tests.methods.vertical.mixtures import blocks_of, clustered, federation
+from tests.methods.vertical.mixtures import blocks_of, clustered, federation, quiet
 from tests.methods.watched import Broken
 
 X = clustered()
 BLOCKS = blocks_of(7, 3)
 FRAME = pd.DataFrame(X, columns=[f"x{i}" for i in range(7)])
-
-
-def quiet(model: VerticalGaussianMixture, parties: fc.Federation, **how: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return model.fit(parties, **how)
 
 
 def settings(rounds: int) -> dict[str, Any]:

@@ -127,15 +127,15 @@ class VerticalEstimator(FederatedEstimator[R]):
         names, summation = federation.names, self._summation(federation.names)
         programs = {}
         for name in summation.members(names):
-            own: dict[str, object] = {
+            given: dict[str, object] = {
                 "me": name,
                 "parties": names,
                 "party": federation.parties.get(name),
                 "summation": summation.for_party(),
                 "secret": secret if name == names[0] else b"",
             }
-            own |= {argument: of.get(name) for argument, of in of_members.items()}
-            programs[name] = Program(role, {**arguments, **own})
+            given |= {argument: of.get(name) for argument, of in of_members.items()}
+            programs[name] = Program(role, {**arguments, **given})
         return programs
 
     def _summation(self, parties: Sequence[str]) -> Summation:
@@ -160,12 +160,12 @@ class VerticalEstimator(FederatedEstimator[R]):
         self._check_fitted()
         learned, index = self._learned, self.schema_.index
         x = questions.values_of(X, self.schema_)
-        evidence = {p: x[:, [index(n) for n in own.schema.names]] for p, own in learned.items()}
+        evidence = {p: x[:, [index(n) for n in t.schema.names]] for p, t in learned.items()}
         number = next(iter(learned.values())).components
         question: dict[str, object] = {"evidence": evidence, "components": number}
         programs: dict[str, Program[Array | None]] = {COORDINATOR: Program(answers.asker, question)}
-        for party, own in learned.items():
-            programs[party] = Program(answers.answerer, {"learned": own})
+        for party, terms_of in learned.items():
+            programs[party] = Program(answers.answerer, {"learned": terms_of})
         terms = self._ask(programs)[COORDINATOR]
         assert terms is not None
         return terms
@@ -178,8 +178,8 @@ class VerticalEstimator(FederatedEstimator[R]):
         known = _readable(X, self.schema_, learned, moved)
         number = next(iter(learned.values())).components
         same = {"components": number, "log_weights": log_weights, "hubs": moved}
-        own, secret = {"learned": learned}, TrainingState().secret
-        results = self._ask(self._members(answers.member, known, secret, same, own))
+        each, secret = {"learned": learned}, TrainingState().secret
+        results = self._ask(self._members(answers.member, known, secret, same, each))
         parts = [pd.DataFrame(results[p.name].T, index=row_ids(p)) for p in known]
         rows = pd.concat(parts)
         return np.ascontiguousarray(rows[~rows.index.duplicated()].to_numpy().T)
@@ -199,13 +199,13 @@ def _readable(
         names = [n for n in party.table.names if n in schema]
         for name in names:
             if home is None or name not in home.schema:
-                holder = next((p for p, own in learned.items() if name in own.schema), "another")
+                holder = next((p for p, t in learned.items() if name in t.schema), "another")
                 raise QueryError(
                     f"{party.name} has {name!r}, which the model has learned at {holder}: parties "
                     "need the columns they had in training; or ask with a table"
                 )
-        own = Table.of(party.table.select(names), schema=schema.select(names))
-        tables[party.name] = Table(own.schema, own.values, party.table.row_ids)
+        table = Table.of(party.table.select(names), schema=schema.select(names))
+        tables[party.name] = Table(table.schema, table.values, party.table.row_ids)
     return Federation(tables)
 
 
@@ -228,13 +228,13 @@ def party_weights(given: Weights, federation: Federation) -> dict[str, Array]:
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise FederationError("sample_weight must be numbers from 0, some are not")
     known = dict(zip(keys, values, strict=True))
-    for name, own in ids.items():
-        if absent := [i for i in own if i not in known]:
+    for name, rows in ids.items():
+        if absent := [i for i in rows if i not in known]:
             raise FederationError(
                 f"sample_weight has none for row {absent[0]!r} of {name}: give a Series or "
                 "mapping of row ids to weights that has all"
             )
-    weights = {name: np.array([known[i] for i in own]) for name, own in ids.items()}
+    weights = {name: np.array([known[i] for i in rows]) for name, rows in ids.items()}
     if not any(w.sum() > 0 for w in weights.values()):
         raise FederationError("sample_weight must be above 0 for some row, all are 0")
     return weights
@@ -326,8 +326,8 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
                 int(self.n_clusters), int(self.max_iter), float(self.tol), int(self.n_init),
                 bool(self.standardise), self._hubs(left.names), state.seed,
             )  # fmt: skip
-            same, own = {"plan": plan}, {"weight": weights}
-            return self._members(kmeans.member, left, state.secret, same, own)
+            same, each = {"plan": plan}, {"weight": weights}
+            return self._members(kmeans.member, left, state.secret, same, each)
 
         return programs
 
@@ -354,7 +354,7 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
     def feature_names_(self) -> tuple[str, ...]:
         """Of the columns of ``cluster_centers_``: numbers, and "column=category"."""
         self._check_fitted()
-        return tuple(n for own in self._learned.values() for n in own.space.names)
+        return tuple(n for centres in self._learned.values() for n in centres.space.names)
 
     @property
     def cluster_centers_(self) -> Array:

@@ -165,8 +165,8 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
             )  # fmt: skip
             members = self._summation(left.names).members(left.names)
             state.kept, latest = _latest(state.kept, members, plan)
-            same, own = {"plan": plan}, {"weight": weights, "start": latest or given}
-            return self._members(training.member, left, state.secret, same, own)
+            same, each = {"plan": plan}, {"weight": weights, "start": latest or given}
+            return self._members(training.member, left, state.secret, same, each)
 
         return programs
 
@@ -294,7 +294,8 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     def _gaussians(self) -> dict[str, tuple[tuple[str, ...], Arrays]]:
         """By party the columns and parameters of its Gaussian, if it has one."""
         self._check_collect()
-        return {p: own for p, block in self._blocks.items() for own in block if "mean" in own[1]}
+        blocks = self._blocks.items()
+        return {p: part for p, block in blocks for part in block if "covariance" in part[1]}
 
 
 def _latest(kept: Kept, members: Sequence[str], plan: EMPlan) -> tuple[Kept, dict[str, EMProgress]]:
@@ -333,11 +334,11 @@ def _covariances(given: object, components: int, width: int, at: list[int]) -> A
     name, precisions = "precisions_init", numbers("precisions_init", given)
     if precisions.ndim == 2:
         precisions = np.stack([np.diag(v) for v in _shaped(name, precisions, (components, width))])
-    own = _shaped(name, precisions, (components, width, width))[:, at][:, :, at]
-    for k, matrix in enumerate(own):
+    within = _shaped(name, precisions, (components, width, width))[:, at][:, :, at]
+    for k, matrix in enumerate(within):
         if np.linalg.eigvalsh((matrix + matrix.T) / 2).min(initial=1.0) <= 0:
             raise FederationError(
                 f"{name}: expected positive definite matrices, that of component {k} is not; "
                 "precisions are inverse covariances"
             )
-    return np.asarray(np.linalg.inv(own), np.float64)
+    return np.asarray(np.linalg.inv(within), np.float64)

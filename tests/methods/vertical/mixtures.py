@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
 
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
@@ -43,6 +46,13 @@ def federation(
     return fc.Federation(tables, allow_collect=allow_collect)
 
 
+def quiet(model: Any, parties: fc.Federation, **how: Any) -> Any:
+    """The fitted model, without a warning that EM has not settled."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(parties, **how)
+
+
 @dataclass
 class Central:
     """All columns in one place; what a party lacks of a row is left out of its block."""
@@ -67,7 +77,7 @@ class Central:
         return found
 
     def step(self) -> float:
-        """One iteration; the log-likelihood a row before it."""
+        """One iteration; the log-likelihood per row before it."""
         joint = self.log_joint()
         logs = np.logaddexp.reduce(joint, axis=0)
         resp = np.exp(joint - logs) * self.rows

@@ -81,3 +81,12 @@ def test_training_of_k_means(how: str) -> None:
 @pytest.mark.parametrize("rows", [X, PARTIES], ids=["table", "parties"])
 def test_answers(kind: Any, rows: Any) -> None:
     assert check_messages(programs(kind(3, max_iter=2, random_state=0), rows=rows)) > 30
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_only_the_first_party_has_the_secret_that_hides_row_ids() -> None:
+    """It tells the other parties a key, and a coordinator never has one."""
+    model = fc.VerticalGaussianMixture(3, max_iter=2, random_state=0)
+    for asked in (None, PARTIES):
+        each = programs(model, rows=asked)
+        assert [n for n, p in each.items() if p.arguments["secret"]] == ["north"]

@@ -116,9 +116,9 @@ def member(
         check = expected((components, total), shares, Span(total, -np.inf, FINITE))
     value = sums.every(lambda part: terms[:, part])
     result = yield from sums.collective.sum("answer/terms", value, TERMS, then, check)
-    own = np.zeros((len(result), len(rows.order)))
-    own[:, rows.order] = result[:, rows.at]
-    return own
+    answer = np.zeros((len(result), len(rows.order)))
+    answer[:, rows.order] = result[:, rows.at]
+    return answer
 
 
 # ---------------------------------------------------------------------- rows of a table

@@ -138,7 +138,7 @@ class MixtureBlock:
 
     def terms(self, state: BlockState, rows: slice) -> Array:
         """(components, rows) log-densities."""
-        each = [f.terms(own, rows) for f, own in zip(self.factors, state, strict=True)]
+        each = [f.terms(values, rows) for f, values in zip(self.factors, state, strict=True)]
         if not each:
             return np.zeros((self.components, rows.stop - rows.start))
         return sum(each[1:], each[0])
@@ -148,11 +148,11 @@ class MixtureBlock:
     ) -> BlockState:
         """Additive sums of rows; weight is (components, rows)."""
         each = zip(self.factors, state, origin, strict=True)
-        return tuple(f.statistics(weight, own, about, rows) for f, own, about in each)
+        return tuple(f.statistics(weight, values, about, rows) for f, values, about in each)
 
     def maximise(self, sums: BlockState, state: BlockState, origin: BlockState) -> BlockState:
         each = zip(self.factors, sums, state, origin, strict=True)
-        return tuple(f.maximise(total, own, about) for f, total, own, about in each)
+        return tuple(f.maximise(total, values, about) for f, total, values, about in each)
 
     def of_all_rows(self) -> BlockState:
         """Every component as all rows are."""
@@ -161,11 +161,11 @@ class MixtureBlock:
     def restarted(self, state: BlockState, component: int, row: int | None) -> BlockState:
         """One component begun anew at a row of the party, or in the middle of its rows."""
         each = zip(self.factors, state, strict=True)
-        return tuple(f.restarted(own, component, row) for f, own in each)
+        return tuple(f.restarted(values, component, row) for f, values in each)
 
     def in_user_units(self, state: BlockState) -> UserValues:
         each = zip(self.factors, state, strict=True)
-        return tuple((f.names, f.in_user_units(own)) for f, own in each)
+        return tuple((f.names, f.in_user_units(values)) for f, values in each)
 
     def from_user_units(self, values: UserValues) -> BlockState:
         """A state of what is known of the columns; the rest is as all rows are."""
@@ -181,8 +181,9 @@ class MixtureBlock:
         """By column the components without any spread in it, though other rows have some."""
         columns: dict[str, list[int]] = {}
         each = zip(self.factors, state, strict=True)
-        for component, name in [item for f, own in each for item in f.collapsed(own).items()]:
-            columns.setdefault(name, []).append(component)
+        for factor, values in each:
+            for component, name in factor.collapsed(values).items():
+                columns.setdefault(name, []).append(component)
         return columns
 
     # ------------------------------------------------------------------ circuits
@@ -190,15 +191,14 @@ class MixtureBlock:
     def circuit(self, state: BlockState, component: int) -> tuple[Circuit, Parameters]:
         """One component as a circuit over the block's columns."""
         nodes: list[Node] = []
-        values: dict[str, Arrays] = {}
-        for factor, own in zip(self.factors, state, strict=True):
-            rule, parameters = factor.leaf(own, component)
-            name = factor.names[0] if len(factor.names) == 1 else "numbers"
-            nodes.append(Leaf(f"leaf {name}", rule, factor.names))
-            values[f"leaf {name}"] = parameters
+        parameters: dict[str, Arrays] = {}
+        for factor, values in zip(self.factors, state, strict=True):
+            name = f"leaf {factor.names[0] if len(factor.names) == 1 else 'numbers'}"
+            rule, parameters[name] = factor.leaf(values, component)
+            nodes.append(Leaf(name, rule, factor.names))
         if len(nodes) > 1:
             nodes.append(Product("all", tuple(n.name for n in nodes)))
-        return Circuit(tuple(nodes), self.schema), Parameters(values)
+        return Circuit(tuple(nodes), self.schema), Parameters(parameters)
 
     def view(self, party: Party, state: BlockState) -> View:
         """The leaves that live at a party: one per component, over all columns of its block."""
@@ -224,7 +224,7 @@ def joint_of(weights: Array, schemas: Mapping[str, Schema], holders: Mapping[str
             placement[tops[-1]] = COORDINATOR
     nodes.append(Sum("root", tuple(tops)))
     placement["root"] = COORDINATOR
-    circuit = Circuit(tuple(nodes), Schema(tuple(v for own in schemas.values() for v in own)))
+    circuit = Circuit(tuple(nodes), Schema(tuple(v for schema in schemas.values() for v in schema)))
     return Joint(circuit, placement, Parameters({"root": {WEIGHT: weights[None]}}))
 
 
@@ -236,7 +236,8 @@ def added(sums: Sequence[BlockState]) -> BlockState:
     """The sums of several batches of rows together."""
     first, *others = sums
     return tuple(
-        {n: sum((o[i][n] for o in others), own[n]) for n in own} for i, own in enumerate(first)
+        {n: sum((o[i][n] for o in others), a) for n, a in arrays.items()}
+        for i, arrays in enumerate(first)
     )
 
 

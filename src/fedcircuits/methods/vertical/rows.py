@@ -91,14 +91,14 @@ class RowSums:
         """``then`` of the differences and the number for all rows, added over members."""
         size = part.stop - part.start
         value = np.zeros((self.components - 1) * size + 1)
-        own, weight = terms(self.held_range(part)), self.held(self.rows.weight[part], part)
+        term, weight = terms(self.held_range(part)), self.held(self.rows.weight[part], part)
         differences = value[:-1].reshape(-1, size)
         if self.rows.complete:
-            np.subtract(own[:-1], own[-1], out=differences)
+            np.subtract(term[:-1], term[-1], out=differences)
         else:
             at = self.rows.at[self.held_range(part)] - part.start
-            differences[:, at] = own[:-1] - own[-1]
-        value[-1] = weight @ own[-1]
+            differences[:, at] = term[:-1] - term[-1]
+        value[-1] = weight @ term[-1]
         return (yield from self.collective.sum(tag, value, reveals, then, check))
 
     def every(self, terms: Terms) -> Array:
@@ -118,10 +118,9 @@ class RowSums:
         def code(total: Array) -> Array:
             return np.array(divmod(choice(total), LARGE), dtype=np.float64)
 
-        own = yield from self.collective.sum(f"{tag}/sum", value, reveals, code, check)
-        told = "a row to begin at"
-        agreed = yield from self.collective.agree(f"{tag}/row", own, told, check)
-        return int(agreed[0]) * LARGE + int(agreed[1])
+        row = yield from self.collective.sum(f"{tag}/sum", value, reveals, code, check)
+        row = yield from self.collective.agree(f"{tag}/row", row, "a row to begin at", check)
+        return int(row[0]) * LARGE + int(row[1])
 
     def worst(self, tag: str, terms: Terms, log_weights: Array, reveals: str) -> Flow[int]:
         """The row that all components together explain worst; one without weight does not count."""

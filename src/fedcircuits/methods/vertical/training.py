@@ -238,7 +238,7 @@ class MixtureMember:
     ) -> Components:
         """The components that follow from the sums of all batches."""
         size = np.sum([rows for rows, _ in batches], axis=0)
-        total = added([own for _, own in batches])
+        total = added([sums for _, sums in batches])
         return Components(self.block.maximise(total, model.state, origin), size / size.sum())
 
 
