@@ -12,8 +12,7 @@ from fedcircuits.version import __version__ as __version__
 if TYPE_CHECKING:
     from fedcircuits import datasets, errors, testing
     from fedcircuits.circuits.graph import structures
-    from fedcircuits.circuits.graph.circuit import Circuit
-    from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node, Product, Sum
+    from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Node, Product, Sum
     from fedcircuits.circuits.graph.parameters import Parameters
     from fedcircuits.circuits.questions.distribution import Distribution, Explanation
     from fedcircuits.errors import FedcircuitsError
@@ -102,9 +101,8 @@ _MODULES = {
     "testing": "fedcircuits.testing",
 }
 _NAMES = {
-    "circuits.graph.circuit": "Circuit",
+    "circuits.graph.circuit": "Circuit Fuse Leaf Node Product Sum",
     "circuits.questions.distribution": "Distribution Explanation",
-    "circuits.graph.nodes": "Fuse Leaf Node Product Sum",
     "circuits.graph.parameters": "Parameters",
     "tables.schema": "Schema Variable",
     "errors": "FedcircuitsError",

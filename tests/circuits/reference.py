@@ -21,9 +21,8 @@ import numpy.typing as npt
 from scipy import stats
 from scipy.special import roots_legendre
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.tables.schema import Schema
 

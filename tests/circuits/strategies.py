@@ -15,9 +15,8 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from fedcircuits.circuits.graph import structures
-from fedcircuits.circuits.graph.circuit import Circuit, reachable
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum, reachable
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.tables.schema import Schema, Variable
 from tests.circuits.reference import CUTS

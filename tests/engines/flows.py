@@ -108,8 +108,7 @@ def _end_of_file() -> None:
 
 def likelihood(table: Array) -> Flow[Array]:
     """The compiled kernels, in every process."""
-    from fedcircuits.circuits.graph.circuit import Circuit
-    from fedcircuits.circuits.graph.nodes import Leaf, Sum
+    from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
     from fedcircuits.circuits.graph.parameters import Parameters
     from fedcircuits.circuits.questions.distribution import Distribution
     from fedcircuits.tables.schema import Schema

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.circuit import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FileError, QueryError, TableError
 

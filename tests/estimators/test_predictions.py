@@ -8,7 +8,7 @@ import polars
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.circuit import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import QueryError, TableError
 

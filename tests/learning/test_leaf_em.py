@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import fedcircuits as fc
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.learning.leaf_em import LEAST, EMLeaf, Moments, MStep, damped, rows_reaching
 from fedcircuits.leaves import Gaussian

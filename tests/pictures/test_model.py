@@ -19,15 +19,14 @@ from matplotlib.text import Text
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.circuit import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import random_weights
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.model import Model
-from fedcircuits.pictures.beliefs import Belief, Beliefs
 from fedcircuits.pictures.drawing import figure_of, shortened
 from fedcircuits.pictures.folding import edges, fold, levels
 from fedcircuits.pictures.graph import graph_drawing
-from fedcircuits.pictures.marginals import marginals_drawing, percent
+from fedcircuits.pictures.marginals import Belief, Beliefs, marginals_drawing, percent
 
 
 def circuit_picture(circuit: fc.Circuit, parameters: fc.Parameters | None = None) -> Figure:

@@ -27,10 +27,9 @@ from fedcircuits.estimators.model import Model
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.split import Skew, split
-from fedcircuits.pictures.beliefs import Beliefs
 from fedcircuits.pictures.drawing import Drawing, beside, figure_of
 from fedcircuits.pictures.federation import bytes_drawing, federated_drawing
-from fedcircuits.pictures.marginals import marginals_drawing, percent
+from fedcircuits.pictures.marginals import Beliefs, marginals_drawing, percent
 from fedcircuits.tables.table import Table
 
 TARGET, EVENT, EVIDENCE = "diagnosis", "diagnosis = malignant", "mean radius > 15"

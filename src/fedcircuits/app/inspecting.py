@@ -10,8 +10,7 @@ from fedcircuits.app import screen
 from fedcircuits.app.crossing import listed
 from fedcircuits.app.report import TextTable
 from fedcircuits.circuits.graph import files
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.tables.schema import Schema
 

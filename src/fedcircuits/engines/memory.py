@@ -19,11 +19,13 @@ from typing import Any, TypeVar
 from fedcircuits.engines.outcome import (
     Kept,
     Outcome,
+    as_one_of,
     check_other_party,
     failure,
+    threads_each,
     waits,
+    with_threads,
 )
-from fedcircuits.engines.threads import as_one_of, threads_each, with_threads
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Batch, Compute, Effect, Flow, Program, Recv, Send
 from fedcircuits.federation.ledger import Entry

@@ -6,9 +6,14 @@ party: the caller decides whether the results that are there are enough.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Generic, Protocol, TypeVar
+
+import torch
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from fedcircuits.errors import FedcircuitsError, MessageError, PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program, Recv, Send
@@ -64,3 +69,38 @@ def check_other_party(me: str, effect: Send | Recv, members: frozenset[str]) -> 
         f"{me} {'sends' if sends else 'waits for'} {effect.tag!r} {'to' if sends else 'from'} "
         f"{other!r}, which is no other party of this run: {', '.join(sorted(members - {me}))}"
     )
+
+
+# ---------------------------------------------------------------------- threads
+#
+# How many threads a party's libraries get.
+#
+# Sums of floating-point numbers depend on how they are cut for threads. So all engines give a
+# party as many as it has where all parties compute at once, and results are the same to the last
+# bit.
+
+
+def threads_each(parties: int) -> int:
+    """Threads of a party where all compute at once."""
+    return max(1, torch.get_num_threads() // max(1, parties))
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def as_one_of(parties: int) -> AbstractContextManager[None]:
+    """Computes as one of so many parties."""
+    return with_threads(threads_each(parties))
+
+
+@contextmanager
+def with_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with _libraries().limit(limits=count):
+            yield
+    finally:
+        torch.set_num_threads(before)

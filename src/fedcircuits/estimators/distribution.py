@@ -12,7 +12,7 @@ from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.family import Array, Region
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.circuits.questions.queryable import Queryable, Regions
+from fedcircuits.circuits.questions.distribution import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError

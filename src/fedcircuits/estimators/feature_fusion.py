@@ -40,7 +40,7 @@ from fedcircuits.methods.fusion.together import Together
 from fedcircuits.methods.fusion.training import Trained
 from fedcircuits.methods.fusion.votes import Vote
 from fedcircuits.pictures import fusion as fusion_pictures
-from fedcircuits.tables.decoding import values_of
+from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 
 if TYPE_CHECKING:

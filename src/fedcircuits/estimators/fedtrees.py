@@ -39,7 +39,7 @@ from fedcircuits.methods.trees import ensemble, training
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
 from fedcircuits.methods.trees.ensemble import TreeEnsemble, fused, party_vector
 from fedcircuits.methods.trees.training import Grow, Join, TrainedTrees, TreesPlan, Weights
-from fedcircuits.tables.decoding import values_of
+from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
 

@@ -7,15 +7,13 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 
 from fedcircuits.arguments import COLUMN, ROWS_HELD_BACK, SEED, Declared, Whole
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
-from fedcircuits.learning.spn.pruning import prune
+from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn, prune
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 

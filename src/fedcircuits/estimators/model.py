@@ -29,7 +29,7 @@ from fedcircuits.circuits.questions.events import Evidence, parse_evidence
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
 from fedcircuits.errors import FileError, QueryError
 from fedcircuits.estimators import questions
-from fedcircuits.tables.decoding import values_of
+from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
 
@@ -185,10 +185,9 @@ class Model(BaseEstimator):  # type: ignore[misc]
 
         ``columns`` names the variables to show, by default those that ``given`` changes most.
         """
-        from fedcircuits.pictures.beliefs import Beliefs
         from fedcircuits.pictures.drawing import beside, figure_of
         from fedcircuits.pictures.graph import graph_drawing
-        from fedcircuits.pictures.marginals import marginals_drawing
+        from fedcircuits.pictures.marginals import Beliefs, marginals_drawing
 
         self._check_fitted()
         drawing = graph_drawing(self.circuit_, self.parameters_)

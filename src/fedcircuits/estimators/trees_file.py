@@ -17,9 +17,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedcircuits.circuits.graph import files
-from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit
+from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators.model import require_estimator

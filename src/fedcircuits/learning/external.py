@@ -21,9 +21,8 @@ import numpy.typing as npt
 from sklearn.base import clone
 from sklearn.mixture import GaussianMixture
 
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.questions.distribution import Explanation
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.joints import JointCounts, JointStep
+from fedcircuits.circuits.evaluation.direct import JointCounts, JointStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep, LeafValues
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
 from fedcircuits.circuits.evaluation.statistics import Frame

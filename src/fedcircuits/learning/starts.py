@@ -20,9 +20,8 @@ import torch
 from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.evaluation.step import Rules
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import AnyFamily, Array, Arrays, Family, JointFamily, family
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights
 from fedcircuits.circuits.graph.structures import indicator_codes
 from fedcircuits.tables.features import FeatureLayout

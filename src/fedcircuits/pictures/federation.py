@@ -13,9 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Sum
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
 from fedcircuits.pictures.drawing import FAINT, INK, TEXT, Drawing, axes_at, sheet

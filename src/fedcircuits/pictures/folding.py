@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Node, Product, Sum
 
 MOST_ROWS, MOST_IN_A_ROW = 13, 4
 Range = tuple[int, int]  # fewest and most

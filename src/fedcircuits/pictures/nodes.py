@@ -15,9 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Node, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.pictures.drawing import (
     EDGE,

@@ -26,7 +26,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import ExtraMissingError, TableError
-from fedcircuits.tables.sources import refuse_repeated
+from fedcircuits.tables.assembly import refuse_repeated
 
 if TYPE_CHECKING:
     import pyarrow

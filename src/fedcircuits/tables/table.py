@@ -32,13 +32,14 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables import assembly, decoding, readers
+from fedcircuits.tables import assembly, readers
+from fedcircuits.tables import inference as decoding
 from fedcircuits.tables import series as series_columns
+from fedcircuits.tables.assembly import columns_of
 from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.inference import Unseen
 from fedcircuits.tables.schema import Kind, Scalar, Schema
 from fedcircuits.tables.series import NO_SERIES, Series
-from fedcircuits.tables.sources import columns_of
 
 if TYPE_CHECKING:
     import polars

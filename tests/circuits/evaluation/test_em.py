@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.evaluation.step import Rules
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import StructureError, TableError

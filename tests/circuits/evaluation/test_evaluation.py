@@ -15,9 +15,8 @@ import fedcircuits.leaves  # noqa: F401
 from fedcircuits.circuits import evaluation
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.program import CircuitProgram
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.tables.schema import Schema, Variable

@@ -8,9 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedcircuits.circuits.evaluation.network import UpperCircuit
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import QueryError
 from tests.circuits.reference import count_trees, expected, trees, values

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.circuits.graph.circuit import Circuit, reachable
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Node, Product, Sum, reachable
 from fedcircuits.errors import StructureError
 from fedcircuits.tables.schema import Schema, Variable
 

@@ -20,8 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcircuits.circuits.graph import files
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FileError
 from fedcircuits.tables.schema import Schema, Variable

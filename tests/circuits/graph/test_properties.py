@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcircuits.leaves  # noqa: F401
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Fuse, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.properties import is_deterministic
 from fedcircuits.circuits.graph.structures import chow_liu, class_conditional, factorised

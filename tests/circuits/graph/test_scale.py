@@ -8,8 +8,7 @@ import sys
 import numpy as np
 
 import fedcircuits.leaves  # noqa: F401
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.tables.schema import Schema
@@ -73,7 +72,7 @@ import numpy as np
 import fedcircuits.leaves
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.questions.distribution import Distribution
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.circuit import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.tables.schema import Schema
 

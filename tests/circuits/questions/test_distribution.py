@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import fedcircuits.leaves  # noqa: F401
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Product
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import factorised
 from fedcircuits.circuits.questions.distribution import Distribution

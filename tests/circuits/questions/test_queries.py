@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import fedcircuits.leaves  # noqa: F401
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.circuits.questions.events import parse_event

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import fedcircuits as fc
 from fedcircuits import Circuit, CircuitModel, Parameters, Schema, Table, Variable
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.spn.grids import HEAVY, Grid
-from fedcircuits.learning.spn.marginals import PULL, Marginals
+from fedcircuits.learning.spn.marginals import HEAVY, PULL, Grid, Marginals
 
 REAL = Schema.real(["x"])
 LETTERS = np.array([["a"], ["b"], ["c"]])

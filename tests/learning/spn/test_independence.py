@@ -8,15 +8,18 @@ from scipy.stats import chi2_contingency
 
 from fedcircuits import Variable
 from fedcircuits.learning.spn.independence import (
+    TOLERANCE,
     BinaryPairs,
     OneHot,
     PairTables,
+    canonical,
     g_statistics,
     groups,
     mutual_information,
     pair_tables,
+    random_sines,
+    rdc,
 )
-from fedcircuits.learning.spn.rdc import TOLERANCE, canonical, random_sines, rdc
 
 SIZES = (2, 3, 4, 2)
 VARIABLES = tuple(Variable(f"v{i}", "category", tuple(range(s))) for i, s in enumerate(SIZES))

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcircuits.circuits.evaluation.network import UpperCircuit
-from fedcircuits.circuits.graph.circuit import CIRCUIT
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Leaf
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf
 from fedcircuits.federation.federation import COORDINATOR, Subspace
 from fedcircuits.federation.tokens import Labels, patterns
 from fedcircuits.methods.fedpc.assembly import (

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.engines.threads import as_one_of
+from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.ledger import Entry

@@ -10,7 +10,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.engines.threads import as_one_of
+from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.replay import replay

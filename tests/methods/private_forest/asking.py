@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters, random_weights
 from fedcircuits.circuits.graph.structures import latent_tree, mixture_of_products, random_binary
 from fedcircuits.circuits.questions.distribution import Distribution

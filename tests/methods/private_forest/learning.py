@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.circuit import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import factorised, mixture_of_products
 from fedcircuits.errors import ParameterError, StructureError

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedcircuits.circuits.graph.nodes import Leaf
+from fedcircuits.circuits.graph.circuit import Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.engines import memory

@@ -12,9 +12,8 @@ import torch
 
 import fedcircuits as fc
 from fedcircuits.circuits.evaluation.program import CircuitProgram
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import Parameters, inline
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program

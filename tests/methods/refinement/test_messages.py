@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters, inline
 from fedcircuits.engines import memory
 from fedcircuits.errors import FedcircuitsError, MessageError

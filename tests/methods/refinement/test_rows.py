@@ -15,7 +15,7 @@ from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import inline
 from fedcircuits.engines import memory
-from fedcircuits.engines.threads import as_one_of
+from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.replay import replay

@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.rows import chunks
+from fedcircuits.circuits.evaluation.layout import chunks
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, log_of
 
 

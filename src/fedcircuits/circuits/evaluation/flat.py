@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation import kernel
-from fedcircuits.circuits.evaluation.direct import DirectStep
-from fedcircuits.circuits.evaluation.joints import JointStep
+from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.products import ProductStep
 from fedcircuits.circuits.evaluation.statistics import Inputs

@@ -15,12 +15,17 @@ Row 0 is the constant 0 = log 1: products of fewer children are filled up with i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Family, LinearFamily, family
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 
 Key = tuple[int | str, ...]  # level, kind, shape…
 
@@ -201,3 +206,85 @@ def _reading_order(key: Key, members: list[Slot]) -> Iterator[str]:
         return (name for span in spans for slot in members for name in slot.reads[span])
     longest = max(len(slot.reads) for slot in members)
     return (s.reads[i] for i in range(longest) for s in members if i < len(s.reads))
+
+
+# ---------------------------------------------------------------------- rows
+#
+# Row numbers of the value matrix. Consecutive rows are read as a view, others are gathered.
+
+
+CACHE = 1 << 18  # numbers in a temporary: about a megabyte, so that it stays in the cache
+
+
+class ValueRows:
+    __slots__ = ("first", "index")
+
+    def __init__(self, index: Tensor, first: int | None) -> None:
+        self.index = index
+        self.first = first  # of consecutive rows, else None
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> ValueRows:
+        index = torch.tensor(numbers, dtype=torch.long)
+        step = index[1:] - index[:-1]
+        consecutive = len(index) > 0 and bool((step == 1).all())
+        return cls(index, int(index[0]) if consecutive else None)
+
+    def part(self, start: int, stop: int) -> ValueRows:
+        first = None if self.first is None else self.first + start
+        return ValueRows(self.index[start:stop], first)
+
+    def read(self, values: Tensor, *shape: int) -> Tensor:
+        """(shape…, batch) of the value matrix (rows, batch)."""
+        if self.first is None:
+            found = values.index_select(0, self.index)
+        else:
+            found = values.narrow(0, self.first, len(self.index))
+        return found.view(*shape, values.shape[1])
+
+    def add(self, gradient: Tensor, change: Tensor) -> None:
+        """gradient[rows] += change, where a row may occur several times."""
+        change = change.reshape(-1, gradient.shape[1])
+        if self.first is None:
+            gradient.index_add_(0, self.index, change)
+        else:
+            gradient.narrow(0, self.first, len(self.index)).add_(change)
+
+
+def chunks(folds: int, size: int) -> Iterator[tuple[int, int]]:
+    """Spans of folds whose temporaries, ``size`` numbers a fold, stay in the cache."""
+    step = max(1, CACHE // max(1, size))
+    return ((a, min(folds, a + step)) for a in range(0, folds, step))
+
+
+# ---------------------------------------------------------------------- parallel
+#
+# Batches on all cores: one thread a core, each operation inside it on one thread.
+#
+# Splitting rows scales better than splitting every small operation; torch and numba kernels let go
+# of the interpreter lock while they compute. ``torch.set_num_threads`` says how many threads to
+# use.
+
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Kept for good: new threads would have to set up their memory and libraries every time."""
+    return ThreadPoolExecutor(threads, "rows", torch.set_num_threads, (1,))
+
+
+def in_threads(function: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
+    """function of every item, in order."""
+    threads = min(torch.get_num_threads(), len(items))
+    if threads <= 1:
+        yield from map(function, items)
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # also for libraries whose number of threads is one for all
+    try:
+        yield from _pool(threads).map(function, items)
+    finally:
+        torch.set_num_threads(before)

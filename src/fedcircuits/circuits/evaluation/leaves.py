@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, linear_size
+from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, chunks, linear_size
 from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
-from fedcircuits.circuits.evaluation.rows import chunks
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
     BatchState,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
-from fedcircuits.circuits.evaluation.rows import ValueRows
+from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, ValueRows
 from fedcircuits.circuits.evaluation.step import BatchState, Descent, Frames, Step
 from fedcircuits.circuits.graph.family import Arrays
 from fedcircuits.circuits.graph.parameters import Parameters

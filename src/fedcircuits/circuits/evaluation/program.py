@@ -20,13 +20,16 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation import flat
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
-from fedcircuits.circuits.evaluation.direct import DirectStep
+from fedcircuits.circuits.evaluation.direct import (
+    DirectStep,
+    GivenStep,
+    JointCounts,
+    JointStep,
+    JointValues,
+)
 from fedcircuits.circuits.evaluation.flat import Flat
-from fedcircuits.circuits.evaluation.given import GivenStep
-from fedcircuits.circuits.evaluation.joints import JointCounts, JointStep, JointValues
-from fedcircuits.circuits.evaluation.layout import Key, Slot, lay_out
+from fedcircuits.circuits.evaluation.layout import Key, Slot, in_threads, lay_out
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
-from fedcircuits.circuits.evaluation.parallel import in_threads
 from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (

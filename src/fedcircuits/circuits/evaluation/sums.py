@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.arithmetic import tiny
-from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot
-from fedcircuits.circuits.evaluation.rows import ValueRows, chunks
+from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, ValueRows, chunks
 from fedcircuits.circuits.evaluation.step import BatchState, Descent, Frames, Rules, Step
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, log_of
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters

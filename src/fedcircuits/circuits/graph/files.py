@@ -24,9 +24,8 @@ from typing import IO
 import numpy as np
 import safetensors.numpy
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Product
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Product
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FedcircuitsError, FileError
 

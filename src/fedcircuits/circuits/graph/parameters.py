@@ -13,9 +13,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, PREDICTOR, Circuit, reachable
+from fedcircuits.circuits.graph.circuit import (
+    CIRCUIT,
+    PREDICTOR,
+    Circuit,
+    Fuse,
+    Leaf,
+    Node,
+    Product,
+    Sum,
+    reachable,
+)
 from fedcircuits.circuits.graph.family import Array, Arrays, Family, family, raise_if_wrong
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node, Product, Sum
 from fedcircuits.errors import ParameterError
 
 WEIGHT = "weight"

@@ -13,9 +13,8 @@ from itertools import combinations
 
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Family, family
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 
 Support = Mapping[str, int]  # variable → bits of the codes that are possible

@@ -20,9 +20,8 @@ import networkx as nx
 import numpy as np
 
 from fedcircuits.arguments import Whole
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.errors import StructureError
 from fedcircuits.tables.schema import Schema, Variable
 

@@ -32,11 +32,10 @@ from socket import socketpair
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
-from fedcircuits.engines.outcome import Kept, Outcome, failure
+from fedcircuits.engines.outcome import Kept, Outcome, failure, threads_each
 from fedcircuits.engines.process import party
 from fedcircuits.engines.process.frames import Field, Line
 from fedcircuits.engines.process.parcels import Parcel, unpack
-from fedcircuits.engines.threads import threads_each
 from fedcircuits.errors import PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Entry

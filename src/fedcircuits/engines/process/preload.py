@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from fedcircuits.circuits.evaluation.program import CircuitProgram
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.tables.schema import Schema
 

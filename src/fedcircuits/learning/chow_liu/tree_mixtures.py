@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.learning.chow_liu.trees import conditional, forest_nodes, spanning_tree
 from fedcircuits.learning.spn.independence import (

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import networkx as nx
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import chow_liu, indicator_codes, parents
 from fedcircuits.learning.spn.independence import Index, OneHot, mutual_information, pair_tables

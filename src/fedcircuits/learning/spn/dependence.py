@@ -20,8 +20,8 @@ from fedcircuits.learning.spn.independence import (
     OneHot,
     PairTables,
     pair_tables,
+    rdc,
 )
-from fedcircuits.learning.spn.rdc import rdc
 from fedcircuits.tables.schema import Schema
 
 THRESHOLD = {"g": 5.0, "rdc": 0.3}

@@ -18,16 +18,104 @@ unseen categories are likely to be come from the larger table then.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from fedcircuits.circuits.graph.circuit import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.learning.spn.fits import Scale, fitted, log_density
-from fedcircuits.learning.spn.grids import HEAVY, Grid
 from fedcircuits.learning.spn.independence import Index
 from fedcircuits.tables.schema import Schema
+
+# ---------------------------------------------------------------------- grids
+#
+# Bins of a column of numbers, chosen once for the whole table: what its histograms share.
+#
+# A bin holds about the same weight everywhere; a value that is heavy on its own gets a bin of its
+# own. Cuts lie half-way between values that occur (for counts: between whole numbers), so a bin is
+# never narrower than the data can tell; the outer bins reach a little beyond the values. With
+# codes for all rows, the histogram of a part is one count of codes.
+
+
+BINS = 32
+HEAVY = 0.2  # share of a value that makes a column lumpy
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    edges: Array  # (bins + 1,)
+    codes: Index  # (rows,): the bin of every row; −1 where the value is missing
+    share: Array  # (bins,): smoothed frequency over the whole table
+
+    @classmethod
+    def of(cls, column: Array, weight: Array, count: bool, bins: int = BINS) -> Grid:
+        seen = ~np.isnan(column)
+        edges = _edges(column[seen], weight[seen], count, bins)
+        codes = _codes(edges, column)
+        counts = np.bincount(codes[seen], weight[seen], len(edges) - 1)
+        even = np.diff(edges) / (edges[-1] - edges[0])
+        return cls(edges, codes, (counts + 0.5 * even) / (counts.sum() + 0.5))
+
+    def of_part(self, column: Array) -> Grid:
+        """The same bins for other rows of the column."""
+        return Grid(self.edges, _codes(self.edges, column), self.share)
+
+    @property
+    def lumpy(self) -> bool:
+        """Whether single values are so heavy that no smooth family describes the column."""
+        return bool(len(self.share) > 2 and self.share.max() > HEAVY)
+
+    def counted(self, rows: Index, weight: Array) -> Array:
+        """Weight in every bin (bins,), for rows and their weights."""
+        codes = self.codes[rows]
+        seen = codes >= 0
+        return np.bincount(codes[seen], weight[seen], len(self.share)).astype(np.float64)
+
+
+def _codes(edges: Array, column: Array) -> Index:
+    codes = np.full(len(column), -1)
+    seen = ~np.isnan(column)
+    codes[seen] = np.searchsorted(edges[1:-1], column[seen], side="right")
+    return codes
+
+
+def _edges(x: Array, weight: Array, count: bool, bins: int) -> Array:
+    values, place = np.unique(x, return_inverse=True)
+    if not len(values):
+        return np.array([-0.5, 0.5, 1.5]) if count else np.array([0.0, 0.5, 1.0])
+    held = np.bincount(place, weight).astype(np.float64)
+    bin_of = np.floor((np.cumsum(held) - held / 2) / max(held.sum(), 1e-300) * bins)
+    cut = np.flatnonzero(np.diff(bin_of)) if len(values) > bins else np.arange(len(values) - 1)
+    middle = values[cut] / 2 + values[cut + 1] / 2
+    if count:
+        low, high = values[0] - 0.5, values[-1] + 0.5
+        tail = [-0.5] if low > 0 else []
+        return np.array([*tail, low, *(np.floor(middle) + 0.5), high, 2 * high + 9.5])
+    if not len(middle):  # one value, or one bin
+        reach = max(float(values[-1] - values[0]) / 4, 1e-3 * max(abs(float(values[0])), 1.0))
+        return np.array([values[0] - reach, values[0] / 2 + values[-1] / 2, values[-1] + reach])
+    middle = _around_heavy(values, held, middle)
+    below = (middle[0] - values[0]) / (1 if cut[0] == 0 else 4)
+    above = (values[-1] - middle[-1]) / (1 if cut[-1] == len(values) - 2 else 4)
+    return np.array([values[0] - below, *middle, values[-1] + above])
+
+
+def _around_heavy(values: Array, held: Array, middle: Array) -> Array:
+    """Cuts close around values that are heavy on their own: as close as values lie anywhere, but
+    not closer than a thousandth of the column's deviation."""
+    heavy = values[held > HEAVY * held.sum()]
+    if not len(heavy):
+        return middle
+    mean = float(np.average(values, weights=held))
+    deviation = float(np.sqrt(np.average(np.square(values - mean), weights=held)))
+    reach = max(float(np.diff(values).min()), 1e-3 * deviation) / 2
+    close = np.concatenate([heavy - reach, heavy + reach])
+    inside = (close > values[0]) & (close < values[-1])
+    far = np.abs(middle[:, None] - heavy).min(axis=1) > reach
+    return np.unique(np.concatenate([middle[far], close[inside]]))
+
 
 FEW = 20
 MANY = 30  # rows from which on real columns may take histograms and positive families

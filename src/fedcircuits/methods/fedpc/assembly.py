@@ -29,9 +29,8 @@ from typing import Literal
 
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, reachable
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum, reachable
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.federation.federation import COORDINATOR, Subspace
 from fedcircuits.federation.placement import Placement

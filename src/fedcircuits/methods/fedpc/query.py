@@ -26,9 +26,9 @@ import numpy.typing as npt
 
 from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
+from fedcircuits.circuits.graph.circuit import Leaf
 from fedcircuits.circuits.graph.family import Array, Region
-from fedcircuits.circuits.graph.nodes import Leaf
-from fedcircuits.circuits.questions.queryable import Index, Regions
+from fedcircuits.circuits.questions.distribution import Index, Regions
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, receive, send
 from fedcircuits.federation.messages import (

@@ -48,9 +48,8 @@ from typing import Literal, Protocol, cast
 import numpy as np
 from sklearn.base import clone
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.federation.agreement import agree, in_agreed
 from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, subspaces

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit
+from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.placement import Placement

@@ -24,8 +24,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.nodes import Product, Sum
+from fedcircuits.circuits.graph.circuit import Circuit, Product, Sum
 from fedcircuits.federation.flow import Flow
 from fedcircuits.methods.private_forest.masks import MaskBatch
 from fedcircuits.methods.private_forest.model import Forest, ForestRegion, ModelShares, ValueScale

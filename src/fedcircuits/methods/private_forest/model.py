@@ -28,9 +28,8 @@ from math import ceil, log2
 
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import ParameterError, StructureError
 from fedcircuits.leaves.bernoulli import LEAST

@@ -35,8 +35,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedcircuits.circuits.graph.circuit import Leaf, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import FederationError, ParameterError
 from fedcircuits.federation.flow import Flow

@@ -34,9 +34,8 @@ import torch
 
 from fedcircuits.arguments import Choice, Declared, Whole, check_arguments
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
-from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights, renamed
 from fedcircuits.circuits.graph.structures import by_kind, mixture_of_products, random_binary
 from fedcircuits.errors import StructureError

@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import logsumexp
 
+from fedcircuits.circuits.graph.circuit import Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Leaf, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR

@@ -39,9 +39,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit
+from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit, Fuse, Leaf, Node
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf, Node
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import ParameterError
 from fedcircuits.federation.federation import COORDINATOR

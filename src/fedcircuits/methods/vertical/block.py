@@ -19,9 +19,8 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays, Family, family
-from fedcircuits.circuits.graph.nodes import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Party

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any, TypeVar
 
-from fedcircuits.engines.outcome import Kept, Outcome
-from fedcircuits.engines.threads import as_one_of
+from fedcircuits.engines.outcome import Kept, Outcome, as_one_of
 from fedcircuits.federation.replay import replay
 from fedcircuits.testing.protocols.trial import Trial, recorded, require_all
 
