@@ -24,7 +24,7 @@ from fedcircuits.engines import memory, process
 from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.federation.flow import Compute, Flow, Program, Recv, Send
 from fedcircuits.federation.wire import Encoded, decode, encode
-from fedcircuits.privacy.arithmetic.compiling import compile_kernels
+from fedcircuits.privacy.compiling import compile_kernels
 
 LATENCY = 0.010  # seconds
 

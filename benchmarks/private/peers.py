@@ -31,10 +31,10 @@ from benchmarks.runner import Cell, Json, best, print_table, run_peer
 from fedcircuits.engines import memory
 from fedcircuits.federation.flow import Flow, Program, broadcast, gather
 from fedcircuits.federation.messages import Message
-from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.operations.products import Cut, Masks, masks_made, product, truncated
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key

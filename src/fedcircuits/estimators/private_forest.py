@@ -42,9 +42,9 @@ from fedcircuits.methods.private_forest.training import (
     TrainedForest,
     member,
 )
-from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.privacy.channels.sealing import sealed
+from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.operations.products import MASKED
 from fedcircuits.privacy.secure_sum import secret_sums
 from fedcircuits.privacy.sharing.group import SHARE

@@ -37,7 +37,7 @@ from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.chow_liu.tree_mixtures import learn_mixture, mixture_circuit
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit, learn_tree
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.learning.spn.independence import OneHot, pair_tables
+from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
 from fedcircuits.methods.chow_liu import training as summed_counts
 from fedcircuits.methods.meeting.hello import same_variables

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from fedcircuits.arguments import Choice, Real
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import Federation
+from fedcircuits.learning.independence import Floats
 from fedcircuits.learning.spn.clustering import Features, split_rows
-from fedcircuits.learning.spn.independence import Floats
 from fedcircuits.tables.table import Table
 
 HELD = 0.6  # of the rows, by every party of a split by both

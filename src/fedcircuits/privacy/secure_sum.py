@@ -34,9 +34,9 @@ from fedcircuits.federation.sums.collectives import (
     frozen,
     of_sum,
 )
-from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
+from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.secret_counts import SecretCounts
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key

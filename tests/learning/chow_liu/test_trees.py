@@ -16,7 +16,7 @@ from fedcircuits.learning.chow_liu.trees import (
     learn_tree,
     spanning_tree,
 )
-from fedcircuits.learning.spn.independence import OneHot, mutual_information, pair_tables
+from fedcircuits.learning.independence import OneHot, mutual_information, pair_tables
 
 
 def trees(count: int) -> list[list[tuple[int, int]]]:

@@ -12,7 +12,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.learning.spn.independence import OneHot, pair_tables
+from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.methods.chow_liu import training as summed_counts
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint

@@ -23,7 +23,7 @@ from fedcircuits.circuits.graph.circuit import Circuit, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.learning.chow_liu.trees import conditional, forest_nodes, spanning_tree
-from fedcircuits.learning.spn.independence import (
+from fedcircuits.learning.independence import (
     BinaryPairs,
     Floats,
     Index,

@@ -16,7 +16,7 @@ from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import chow_liu, indicator_codes, parents
-from fedcircuits.learning.spn.independence import Index, OneHot, mutual_information, pair_tables
+from fedcircuits.learning.independence import Index, OneHot, mutual_information, pair_tables
 from fedcircuits.tables.schema import Schema, Variable
 
 BINS = 8

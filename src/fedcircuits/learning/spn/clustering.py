@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.spn.independence import Flags, Floats, Index, gathered
+from fedcircuits.learning.independence import Flags, Floats, Index, gathered
 from fedcircuits.tables.features import FeatureLayout, features_of
 from fedcircuits.tables.schema import Schema
 

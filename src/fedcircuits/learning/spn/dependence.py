@@ -11,8 +11,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError
-from fedcircuits.learning.spn.clustering import Features
-from fedcircuits.learning.spn.independence import (
+from fedcircuits.learning.independence import (
     BinaryPairs,
     Flags,
     Floats,
@@ -22,6 +21,7 @@ from fedcircuits.learning.spn.independence import (
     pair_tables,
     rdc,
 )
+from fedcircuits.learning.spn.clustering import Features
 from fedcircuits.tables.schema import Schema
 
 THRESHOLD = {"g": 5.0, "rdc": 0.3}

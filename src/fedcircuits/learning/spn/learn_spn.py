@@ -26,9 +26,9 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import TableError
 from fedcircuits.learning.chow_liu.trees import forest_nodes, spanning_tree
+from fedcircuits.learning.independence import Index, groups
 from fedcircuits.learning.spn.clustering import Features, split_rows
 from fedcircuits.learning.spn.dependence import Dependence
-from fedcircuits.learning.spn.independence import Index, groups
 from fedcircuits.learning.spn.marginals import Marginals
 from fedcircuits.tables.schema import Schema
 

@@ -25,8 +25,8 @@ import numpy as np
 from fedcircuits.circuits.graph.circuit import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT
+from fedcircuits.learning.independence import Index
 from fedcircuits.learning.spn.fits import Scale, fitted, log_density
-from fedcircuits.learning.spn.independence import Index
 from fedcircuits.tables.schema import Schema
 
 # ---------------------------------------------------------------------- grids

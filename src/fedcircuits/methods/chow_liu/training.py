@@ -31,7 +31,7 @@ from fedcircuits.federation.flow import Flow, compute, receive, send
 from fedcircuits.federation.messages import Message
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
-from fedcircuits.learning.spn.independence import Index, OneHot, pair_tables
+from fedcircuits.learning.independence import Index, OneHot, pair_tables
 from fedcircuits.methods.meeting.hello import Method, agreed_table
 
 METHOD = Method("chow_liu", 1)

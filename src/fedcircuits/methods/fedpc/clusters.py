@@ -20,8 +20,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.independence import Floats
 from fedcircuits.learning.spn.clustering import Features, split_rows
-from fedcircuits.learning.spn.independence import Floats
 from fedcircuits.tables.table import Table
 
 FEWEST_ROWS = 8  # of a cluster: a circuit is learned from them

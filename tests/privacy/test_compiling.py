@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedcircuits.privacy.arithmetic import prime_kernels, ring_kernels
-from fedcircuits.privacy.arithmetic.compiling import compile_kernels
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
+from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.operations import exponents
 from fedcircuits.privacy.operations.exponents import inverse_powers, weighted_powers
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
 from fedcircuits import Variable
-from fedcircuits.learning.spn.independence import (
+from fedcircuits.learning.independence import (
     TOLERANCE,
     BinaryPairs,
     OneHot,
