@@ -55,8 +55,9 @@ def test_the_best_is_known_when_it_ends(scores: list[float], patience: int) -> N
 def test_small_gains_are_none(scores: list[float], patience: int, tolerance: float) -> None:
     ends = EarlyStopping(patience, tolerance).ends(scores)
     before = scores[:-patience]
-    gains = not before or max(scores) > max(before) + tolerance
-    assert ends == (not gains)
+    recent = max(scores[-patience:])
+    gains = before and recent > max(before) and recent >= max(before) + tolerance
+    assert ends == (bool(before) and not gains)
 
 
 def test_impossible_rows_count() -> None:

@@ -34,6 +34,7 @@ from fedcircuits.estimators.learner import BY_BATCHES, Learner, hold_back, progr
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import EMSchedule, Fitted, mean_log_likelihood
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from, start_from_regions
+from fedcircuits.learning.stopping import EarlyStopping
 from fedcircuits.leaves import Gaussian, GaussianMass
 from fedcircuits.tables.schema import Schema
 
@@ -234,7 +235,7 @@ class EinsumNetwork(Learner):
                 scores.append(mean_log_likelihood(program, model.packed(), held))
             if held is None or scores[-1] >= max(scores):
                 best = model.packed()
-            if len(scores) > self.patience and max(scores[-self.patience :]) < max(scores):
+            if EarlyStopping(self.patience).ends(scores):
                 break
         learned = program.unpack(best)
         return Fitted(learned, tuple(history), tuple(scores), len(history) < self.epochs)

@@ -29,6 +29,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.learning.batches import Batch, InMemory, Source
+from fedcircuits.learning.stopping import EarlyStopping
 
 Report = Callable[[int, float], None]  # after every epoch: its number, mean log-likelihood
 PIECE = 65_536  # rows of one E-step where no batch size is given
@@ -45,6 +46,10 @@ class EMSchedule:
     last_step: float = 0.01
     tolerance: float = 1e-4  # least gain of an epoch, in nats a row
     patience: int = 5  # epochs without such a gain on the validation rows
+
+    @property
+    def stopping(self) -> EarlyStopping:
+        return EarlyStopping(self.patience, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +197,7 @@ class _EMRun:
             self.validation.append(mean_log_likelihood(self.program, self.packed, self.held))
             if self.validation[-1] >= max(self.validation):
                 self.best = self.packed
-            recent = self.validation[-self.plan.patience :]
-            before = self.validation[: -self.plan.patience]
-            if before and max(recent) < max(before) + self.plan.tolerance:
+            if self.plan.stopping.ends(self.validation):
                 self.finished = self.converged = True
         if self.plan.batch_size is not None and len(self.history) >= self.plan.epochs:
             self.finished = True

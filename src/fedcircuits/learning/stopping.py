@@ -1,7 +1,7 @@
 """When learning stops: by rows that it does not learn from.
 
 A share of the rows is held back and scored before the first round and after every round. Learning
-ends when ``patience`` rounds have brought nothing better by more than ``tolerance``, and keeps the
+ends when ``patience`` rounds have brought nothing better, or less than ``tolerance``, and keeps the
 parameters that were best on these rows, those it began with among them. Of fewer than ``FEW`` rows
 none are held back.
 """
@@ -39,9 +39,11 @@ class EarlyStopping:
         return int(np.argmax(scores))
 
     def ends(self, scores: Sequence[float]) -> bool:
-        """Whether the last ``patience`` scores gain no more than the tolerance on those before."""
-        recent, before = scores[-self.patience :], scores[: -self.patience]
-        return bool(before) and max(recent) <= max(before) + self.tolerance
+        """Whether the last ``patience`` scores gain nothing, or less than the tolerance."""
+        if len(scores) <= self.patience:
+            return False
+        recent, before = max(scores[-self.patience :]), max(scores[: -self.patience])
+        return recent <= before or recent < before + self.tolerance
 
 
 def held_share(rows: int, share: float) -> float:

@@ -32,6 +32,7 @@ from fedcircuits.learning.independence import (
     pair_tables,
 )
 from fedcircuits.learning.starts import clusters
+from fedcircuits.learning.stopping import EarlyStopping
 from fedcircuits.tables.schema import Schema
 
 RESIDUE = 0.1  # pseudo-rows of a conditional table, beside those of the whole table
@@ -152,8 +153,7 @@ def learn_mixture(
 
 def _settled(history: list[float], judged: list[float], tolerance: float) -> bool:
     if judged:
-        before = judged[:-PATIENCE]
-        return bool(before) and max(judged[-PATIENCE:]) < max(before) + tolerance
+        return EarlyStopping(PATIENCE, tolerance).ends(judged)
     return len(history) > 1 and history[-1] - history[-2] < tolerance
 
 

@@ -46,6 +46,7 @@ from fedcircuits.learning.em import EMSchedule, maximise_likelihood, mean_log_li
 from fedcircuits.leaves.bernoulli import Bernoulli
 from fedcircuits.leaves.categorical import Categorical
 from fedcircuits.methods.private_forest.model import PROBABILITY
+from fedcircuits.methods.refinement.roles import Role
 from fedcircuits.tables.schema import Schema, Variable
 
 LeafChoice = Literal["auto", "categorical"]
@@ -252,45 +253,59 @@ class StructureFit:
         ends = [counts.log_likelihood, counts.weight, judged, float(len(held))]
         return np.append(counts.flat(), ends)
 
-    def update(self, total: Array, schedule: EMSchedule | None, last: bool) -> None:
-        """One M-step from the totals of all parties; without a schedule nothing stops it."""
+    def judge(self, total: Array, schedule: EMSchedule | None, last: bool) -> None:
+        """By the totals of all parties; without a schedule nothing stops it."""
         seen, rows, judged, held = total[-JUDGED:]
         self.history.append(float(judged / held if held else seen / rows))
         if schedule is None or self.history[-1] >= max(self.history):
             self.best = self.packed
         if schedule is not None:
-            patience = schedule.patience
-            recent, before = self.history[-patience:], self.history[:-patience]
-            stuck = bool(before) and max(recent) < max(before) + schedule.tolerance
-            self.finished = last or stuck
-        if not self.finished:
-            counts = self.template.like(total[:-JUDGED])
-            self.packed = self.program.maximise(counts, self.packed, RULES)
-            if schedule is None:
-                self.best = self.packed
+            self.finished = last or schedule.stopping.ends(self.history)
+
+    def maximise(self, total: Array, schedule: EMSchedule | None) -> None:
+        counts = self.template.like(total[:-JUDGED])
+        self.packed = self.program.maximise(counts, self.packed, RULES)
+        if schedule is None:
+            self.best = self.packed
 
 
-def learned_together(
-    collective: Collective,
-    structures: Sequence[StructureFit],
-    rows: Array,
-    held: Array,
-    rounds: int,
-    schedule: EMSchedule | None,
-) -> Flow[None]:
-    """At most so many iterations of EM on all structures at once. With a schedule the parameters
-    that are best on the rows held back are kept, and one more round judges the last ones."""
-    stamp = zlib.crc32(held.tobytes(), zlib.crc32(rows.tobytes()))
-    for t in range(rounds + (schedule is not None)):
-        active = [s for s in structures if not s.finished]
-        if not active:
-            break
+class ForestRole(Role[None]):
+    """A party's part in rounds of EM on all structures at once. With a schedule the parameters that
+    are best on the rows held back are kept; every structure is judged, and stops, by itself."""
+
+    def __init__(
+        self,
+        collective: Collective,
+        structures: Sequence[StructureFit],
+        rows: Array,
+        held: Array,
+        schedule: EMSchedule | None,
+    ) -> None:
+        super().__init__({}, None)
+        self.collective, self.structures, self.schedule = collective, structures, schedule
+        self.rows, self.held = rows, held
+        self.stamp = zlib.crc32(held.tobytes(), zlib.crc32(rows.tobytes()))
+
+    def expect(self, t: int, last: bool) -> Flow[float | None]:
+        self.active = [s for s in self.structures if not s.finished]
+        if last and self.schedule is None:
+            return None  # nothing is judged
         addend = yield from compute(
-            f"counting what is expected, round {t} ({stamp:08x})",
-            lambda active=active: np.concatenate([s.expected(rows, held) for s in active]),  # type: ignore[misc]
+            f"counting what is expected, round {t} ({self.stamp:08x})",
+            lambda: np.concatenate([s.expected(self.rows, self.held) for s in self.active]),
         )
-        total = yield from collective.sum(f"em/counts/{t}", addend, COUNTS)
-        stamp = zlib.crc32(total.tobytes(), stamp)
-        parts = np.split(total, np.cumsum([s.width for s in active])[:-1])
-        for structure, part in zip(active, parts, strict=True):
-            structure.update(part, schedule, last=t == rounds)
+        total = yield from self.collective.sum(f"em/counts/{t}", addend, COUNTS)
+        self.stamp = zlib.crc32(total.tobytes(), self.stamp)
+        self.totals = np.split(total, np.cumsum([s.width for s in self.active])[:-1])
+        for structure, own in zip(self.active, self.totals, strict=True):
+            structure.judge(own, self.schedule, last)
+        return None
+
+    def agree(self, rounds: range, best: int, ends: bool) -> Flow[tuple[int, bool]]:
+        yield from ()
+        return best, ends or all(s.finished for s in self.structures)
+
+    def maximise(self) -> None:
+        for structure, own in zip(self.active, self.totals, strict=True):
+            if not structure.finished:
+                structure.maximise(own, self.schedule)

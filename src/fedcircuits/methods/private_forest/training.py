@@ -64,17 +64,18 @@ from fedcircuits.methods.private_forest.model import LEAST_WEIGHT, Forest, Model
 from fedcircuits.methods.private_forest.parameters import averaged, dealt
 from fedcircuits.methods.private_forest.structures import (
     ROOT,
+    ForestRole,
     ForestShape,
     StructureFit,
     Weighting,
     joined,
     joined_parameters,
     learned_alone,
-    learned_together,
     random_start,
     structure,
     structure_weights,
 )
+from fedcircuits.methods.refinement.training import rounds_of_em
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.shares import threshold
 from fedcircuits.tables.table import Table
@@ -262,7 +263,8 @@ def _by_average(
     starts, history = local.starts, cast(History, ())
     if plan.together:
         fits = local.together()
-        yield from learned_together(collective, fits, local.rows, local.held, plan.together, None)
+        role = ForestRole(collective, fits, local.rows, local.held, None)
+        yield from rounds_of_em(role, plan.together)
         starts, history = tuple(f.parameters for f in fits), tuple(tuple(f.history) for f in fits)
     learned, likelihoods = [], []
     for i, start in enumerate(starts):
@@ -315,8 +317,9 @@ def _part_of_forest(
 def _by_em(
     group: Group, collective: Collective, local: LocalTraining, plan: ForestPlan
 ) -> Flow[TrainedForest]:
-    fits, schedule = local.together(), plan.schedule
-    yield from learned_together(collective, fits, local.rows, local.held, plan.max_iter, schedule)
+    fits = local.together()
+    role = ForestRole(collective, fits, local.rows, local.held, plan.schedule)
+    yield from rounds_of_em(role, plan.max_iter)
     weights = structure_weights(np.array([max(f.history) for f in fits]), plan.weighting)
     parameters = joined_parameters(local.circuits, [f.parameters for f in fits], weights)
     forest = Forest(joined(local.circuits), plan.marginals)
