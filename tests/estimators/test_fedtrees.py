@@ -243,6 +243,21 @@ def test_nobody_can_learn() -> None:
         fc.FedTrees(target="y").fit(fc.Federation(kinds))
 
 
+@pytest.mark.parametrize("grow", ["auto", "bagged", "together"])
+def test_a_party_with_labels_alone(grow: Any) -> None:
+    x = np.random.default_rng(0).normal(size=60)
+    parties = {
+        "left": {"id": range(60), "x": x},
+        "right": {"id": range(60), "y": np.where(x > 0, "a", "b")},
+    }
+    tables = {name: pd.DataFrame(columns) for name, columns in parties.items()}
+    apart = fc.Federation(tables, row_id="id", allow_collect=True)
+    model = fc.FedTrees(target="y", share_target=True, trees=3, grow=grow, threshold="macro-f1")
+    model.fit(apart)
+    assert model.predict({"x": [1.0, -1.0]}).tolist() == ["a", "b"]
+    assert set(model.placement_.values()) == {"left", "coordinator"}
+
+
 # ---------------------------------------------------------------------- parties that are lost
 
 

@@ -47,7 +47,7 @@ Result = TreeEnsemble | TrainedTrees
 
 
 class Predictions(BaseEstimator):  # type: ignore[misc]
-    """Answers of bagged predictors in the user's own values."""
+    """Answers of an ensemble of trees in the user's own values."""
 
     target: str | None
     schema_: Schema  # of all parties
@@ -74,8 +74,8 @@ class Predictions(BaseEstimator):  # type: ignore[misc]
         With a threshold of its own, the second of two classes from this probability on.
         """
         name = self._target(target)
-        variable, found = self.schema_[name], self._vectors(X)
-        return values_of(variable, self._decided(found)) if variable.size else found[:, 0]
+        variable, vectors = self.schema_[name], self._vectors(X)
+        return values_of(variable, self._decided(vectors)) if variable.size else vectors[:, 0]
 
     def score(self, X: Rows, y: npt.ArrayLike | None = None) -> float:
         """The share of rows with the right class, or R² of a real or count.
@@ -90,17 +90,17 @@ class Predictions(BaseEstimator):  # type: ignore[misc]
         known = ~np.isnan(wanted)
         if not known.any():
             raise QueryError(f"no row has a value of {name!r} to compare predictions with")
-        found, wanted = self._vectors(X)[known], wanted[known]
+        vectors, wanted = self._vectors(X)[known], wanted[known]
         if variable.size:
-            return float((self._decided(found) == wanted).mean())
+            return float((self._decided(vectors) == wanted).mean())
         spread = np.square(wanted - wanted.mean()).sum()
-        return float(1 - np.square(wanted - found[:, 0]).sum() / spread) if spread else 0.0
+        return float(1 - np.square(wanted - vectors[:, 0]).sum() / spread) if spread else 0.0
 
-    def _decided(self, found: Array) -> Array:
+    def _decided(self, vectors: Array) -> Array:
         """(rows,) codes of classes."""
         if self.threshold_ == 0.5:
-            return np.asarray(found.argmax(axis=1), np.float64)
-        return np.asarray(found[:, 1] >= self.threshold_, np.float64)
+            return np.asarray(vectors.argmax(axis=1), np.float64)
+        return np.asarray(vectors[:, 1] >= self.threshold_, np.float64)
 
     def _target(self, target: str | None) -> str:
         if not hasattr(self, "circuit_"):
@@ -288,18 +288,14 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         }
         for party in federation:
             first = party.name == federation.names[0]  # whose key hides row ids
+            leaf = self.leaf[party.name] if isinstance(self.leaf, Mapping) else self.leaf
             arguments = {
-                "party": party, "leaf": self._leaf(party.name),
+                "party": party, "leaf": DecisionTreeLeaf() if leaf is None else leaf,
                 "secret": state.secret if first else b"",
                 "plan": replace(plan, summation=plan.summation.for_party()),
             }  # fmt: skip
             programs[party.name] = Program(training.client, arguments)
         return programs
-
-    def _leaf(self, party: str) -> Predictor:
-        if isinstance(self.leaf, Mapping):
-            return self.leaf[party]
-        return DecisionTreeLeaf() if self.leaf is None else self.leaf
 
     def _missing_without(self, federation: Federation, lost: str) -> str:
         held = any(self.target in p.table.schema for p in federation if p.name != lost)
@@ -332,8 +328,8 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         self._check_collect()
         values = {n: a for v in self.views_.values() for n, a in v.parameters.values.items()}
         trees = {n: t for v in self.views_.values() for n, t in v.predictors.items()}
-        whole = replace(self.views_[COORDINATOR], parameters=Parameters(values), predictors=trees)
-        return CollectedTrees(whole, self.schema_)
+        view = replace(self.views_[COORDINATOR], parameters=Parameters(values), predictors=trees)
+        return CollectedTrees(view, self.schema_)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> CollectedTrees:

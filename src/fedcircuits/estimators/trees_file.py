@@ -39,8 +39,8 @@ OVERALL = "overall"
 def write(ensemble: TreeEnsemble, schema: Schema, path: str | os.PathLike[str]) -> None:
     """``schema``: the columns of all parties."""
     arrays: dict[str, dict[str, AnyArray]] = {}
-    for name, own in ensemble.parameters.values.items():
-        arrays[name] = dict(own)
+    for name, values in ensemble.parameters.values.items():
+        arrays[name] = dict(values)
     for leaf in ensemble.circuit.leaves():
         arrays[leaf.name] = _tree_stored(leaf, ensemble, path)
     arrays[ensemble.circuit.root.name][OVERALL] = ensemble.overall
@@ -113,22 +113,22 @@ def _ensemble(
 
 def _placement(circuit: Circuit, parties: list[str]) -> dict[str, str]:
     """Where nodes live: trees and their fuse node at their party, the others at the coordinator."""
-    found: dict[str, str] = {}
+    placement: dict[str, str] = {}
     for party in parties:
         fuse = circuit[fuse_of(party)]
         trees = tuple(tree_names(party, len(fuse.children)))
-        if fuse.children != trees or fuse.name in found:
+        if fuse.children != trees or fuse.name in placement:
             raise FileError(f"node {fuse.name!r} must read the trees of one party alone")
-        found |= dict.fromkeys((fuse.name, *trees), party)
+        placement |= dict.fromkeys((fuse.name, *trees), party)
     for node in circuit.nodes:
         leaf = isinstance(node, Leaf) and node.family == PREDICTOR
-        if not isinstance(node, Fuse) and not (leaf and node.name in found):
+        if not isinstance(node, Fuse) and not (leaf and node.name in placement):
             raise FileError(f"node {node.name!r} is no tree of a party and no fuse node")
         below = (circuit[c] for c in node.children)
-        if node.name not in found and any(isinstance(c, Leaf) for c in below):
+        if node.name not in placement and any(isinstance(c, Leaf) for c in below):
             raise FileError(f"node {node.name!r} reads trees, and is no fuse node of a party")
-        found.setdefault(node.name, COORDINATOR)
-    return found
+        placement.setdefault(node.name, COORDINATOR)
+    return placement
 
 
 def _fuse_arrays(
@@ -138,23 +138,23 @@ def _fuse_arrays(
     if node.operation not in known:
         raise FileError(f"node {node.name!r} must be a {' or '.join(known)}, not {node.operation}")
     name, size = (SEEN, len(overall)) if at_party else (WEIGHT, len(node.children))
-    found = arrays.take(name, (size,), "float64").astype(float)
-    if (found < 0).any() or not found.any():
+    values = arrays.take(name, (size,), "float64").astype(float)
+    if (values < 0).any() or not values.any():
         raise FileError(f"node {node.name!r}: {name!r} must be numbers from 0, not all of them 0")
-    if at_party and target.size and not (overall[found > 0] > 0).any():
+    if at_party and target.size and not (overall[values > 0] > 0).any():
         raise FileError(f"node {node.name!r}: some class must be seen that there is overall")
-    return {name: found}
+    return {name: values}
 
 
 def _trees(circuit: Circuit, parameters: Parameters, target: Variable) -> Mapping[str, Predictor]:
-    found: dict[str, Predictor] = {}
+    trees: dict[str, Predictor] = {}
     for leaf in circuit.leaves():
         arrays = parameters.values.get(leaf.name, {})
         if not {a.dtype for a in arrays.values()} <= KINDS:
             raise FileError(f"{leaf.name!r} has arrays of other kinds than float64, int64 and bool")
         try:
             columns = circuit.schema.select(leaf.scope)
-            found[leaf.name] = DecisionTreeLeaf.from_arrays(arrays, columns, target)
+            trees[leaf.name] = DecisionTreeLeaf.from_arrays(arrays, columns, target)
         except FedcircuitsError as error:
             raise FileError(f"{leaf.name!r}: {error}") from error
-    return found
+    return trees

@@ -220,9 +220,9 @@ def _view(
     me, target, placement = rows.party, rows.target, graph.placement
     with blaming(COORDINATOR, TreesGraph, "circuit"):
         circuit = Circuit.loads(graph.circuit)
-    own = PartyTrees(me, kept.scopes, 1.0, frozenset(), kept.boosted)
-    nodes = own.nodes(target) if kept.trees else []
-    columns = {name for scope in own.scopes for name in scope}
+    trees = PartyTrees(me, kept.scopes, 1.0, frozenset(), kept.boosted)
+    nodes = trees.nodes(target) if kept.trees else []
+    columns = {name for scope in kept.scopes for name in scope}
     fits = {*nodes} <= {*circuit.nodes} and all(
         name in circuit.schema and circuit.schema[name] == rows.x.schema[name] for name in columns
     )
@@ -310,7 +310,7 @@ def coordinator(members: Sequence[str], plan: TreesPlan) -> Flow[TrainedTrees]:
         by_counts = threshold.by_counts(COORDINATOR, None, members, plan.summation)
         finding = threshold.by_rows(view, tallies) if first.by_rows else by_counts
         view = replace(view, threshold=(yield from finding))
-    busy = {p for own in trees for p in tasks[own.party].growers(own.party, plan)}
+    busy = {p for t in trees for p in tasks[t.party].growers(t.party, plan)}
     idle = [p for p, task in tasks.items() if p not in busy and task.features]
     return TrainedTrees(view, schema, (_note(idle, plan, bool(first.holders)),) if idle else ())
 
@@ -326,22 +326,22 @@ def _assignments(
     target = schema[plan.target]
     if plan.threshold and target.size != 2:
         raise FederationError(f"a threshold is for two classes, {plan.target!r} has {target.size}")
-    shared = plan.share_target and ids and any(target.name not in own for own in schemas.values())
+    shared = plan.share_target and ids and any(target.name not in held for held in schemas.values())
     routes = hello.target_routes(schemas, target.name if shared else None)
     groups: dict[str, int] = {}
     numbers: dict[str | tuple[str, ...], int] = {}  # by columns, or by a party that cannot learn
     features: dict[str, tuple[str, ...]] = {}  # in the order of all columns
-    for party, own in schemas.items():
-        features[party] = tuple(n for n in schema.names if n in own and n != target.name)
-        learns = features[party] and (shared or target.name in own)
+    for party, held in schemas.items():
+        features[party] = tuple(n for n in schema.names if n in held and n != target.name)
+        learns = features[party] and (shared or target.name in held)
         groups[party] = numbers.setdefault(features[party] if learns else party, len(numbers))
     by_rows = plan.threshold and ids and sum(isinstance(k, tuple) for k in numbers) > 1
     return schema, {
         party: TreesAssignment(
-            tuple(schemas), schema.select(own.names).variables, shared or by_rows, *routes[party],
+            tuple(schemas), schema.select(held.names).variables, shared or by_rows, *routes[party],
             target, tuple(p for p in schemas if routes[p][0]), groups, features[party], by_rows,
         )
-        for party, own in schemas.items()
+        for party, held in schemas.items()
     }  # fmt: skip
 
 
