@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import threadpoolctl
@@ -15,35 +16,35 @@ import torch
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.flow import Batch, Flow, compute, recv_payload, send_payload
-from fedcircuits.federation.wire import Payload
+from fedcircuits.federation.flow import Batch, Flow, compute
 from fedcircuits.tables.table import Table
+from fedcircuits.testing.trials import hear, say
 
 
-def greet(me: str, others: list[str]) -> Flow[list[Payload]]:
+def greet(me: str, others: list[str]) -> Flow[list[Any]]:
     """Everybody to everybody."""
     for other in others:
-        yield from send_payload(other, "greet/name", me)
+        yield from say(other, "greet/name", me)
     found = []
     for other in others:
-        found.append((yield from recv_payload(other, "greet/name")))
+        found.append((yield from hear(other, "greet/name")))
     return found
 
 
 def pass_on(before: str, after: str, first: bool) -> Flow[int]:
     """A number around the ring, one more at every party."""
     if first:
-        yield from send_payload(after, "ring/number", 1)
-    number = yield from recv_payload(before, "ring/number")
+        yield from say(after, "ring/number", 1)
+    number = yield from hear(before, "ring/number")
     assert isinstance(number, int)
     if not first:
-        yield from send_payload(after, "ring/number", number + 1)
+        yield from say(after, "ring/number", number + 1)
     return number
 
 
 def killed(to: str, by: int) -> Flow[None]:
     yield from compute("sorting rows", partial(int, 7))
-    yield from send_payload(to, "killed/word", "still here")
+    yield from say(to, "killed/word", "still here")
     yield from compute("learning cluster 3", partial(_end, by))
 
 
@@ -54,12 +55,12 @@ def _end(by: int) -> None:
     os._exit(3)
 
 
-def hear(sender: str, tags: list[str]) -> Flow[list[str]]:
+def hear_all(sender: str, tags: list[str]) -> Flow[list[str]]:
     """The kind of every message, or who is lost and the text."""
     found = []
     for tag in tags:
         try:
-            found.append(str((yield from recv_payload(sender, tag))))
+            found.append(str((yield from hear(sender, tag))))
         except PartyLostError as lost:
             found.append(f"{lost.party}|{lost}")
     return found

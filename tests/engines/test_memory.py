@@ -35,7 +35,7 @@ def test_a_thousand_parties() -> None:
 
 def test_everybody_waits() -> None:
     programs = {
-        me: Program(flows.hear, {"sender": other, "tags": [f"x/{me}"]})
+        me: Program(flows.hear_all, {"sender": other, "tags": [f"x/{me}"]})
         for me, other in (("a", "b"), ("b", "a"))
     }
     outcome = memory.run(programs)
@@ -65,7 +65,7 @@ def test_whoever_fails_at_common_work_is_blamed_alone() -> None:
 
 
 def test_a_sender_that_is_no_party() -> None:
-    programs = {"a": Program(flows.hear, {"sender": "nobody", "tags": ["x/y"]})}
+    programs = {"a": Program(flows.hear_all, {"sender": "nobody", "tags": ["x/y"]})}
     for run in (memory.run, process.run):
         text = str(run(programs).lost["a"])
         assert "a waits for 'x/y' from 'nobody', which is no other party of this run" in text

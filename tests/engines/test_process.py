@@ -54,7 +54,7 @@ def test_a_process_that_dies(by: int, code: int) -> None:
     tags = ["killed/word", "killed/other", "killed/third"]
     programs: dict[str, Program[Any]] = {
         "a": Program(flows.killed, {"to": "b", "by": int(by)}),
-        "b": Program(flows.hear, {"sender": "a", "tags": tags}),
+        "b": Program(flows.hear_all, {"sender": "a", "tags": tags}),
     }
     outcome = process.run(programs)
     death = f"a died while learning cluster 3 (exit code {code})"
@@ -67,7 +67,7 @@ def test_a_process_that_dies(by: int, code: int) -> None:
 def test_a_sender_that_keeps_silent() -> None:
     programs: dict[str, Program[Any]] = {
         "a": Program(flows.sleep, {"seconds": 1.5}),
-        "b": Program(flows.hear, {"sender": "a", "tags": ["x/y"]}),
+        "b": Program(flows.hear_all, {"sender": "a", "tags": ["x/y"]}),
     }
     outcome = process.run(programs, timeout=0.25)
     text = "a|b waits for 'x/y' from a: it is alive and has sent nothing for 0.25 s"
@@ -76,7 +76,7 @@ def test_a_sender_that_keeps_silent() -> None:
 
 def test_two_that_wait_for_each_other() -> None:
     programs = {
-        me: Program(flows.hear, {"sender": other, "tags": ["x/y"]})
+        me: Program(flows.hear_all, {"sender": other, "tags": ["x/y"]})
         for me, other in (("a", "b"), ("b", "a"))
     }
     outcome = process.run(programs, timeout=0.25)

@@ -14,8 +14,8 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, ParameterError, PartyLostError
 from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.federation.messages import encode_message
 from fedcircuits.federation.replay import replay
-from fedcircuits.federation.wire import encode
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.secure_sum import Secret
@@ -82,7 +82,7 @@ def test_what_crosses(count: int) -> None:
         ("add/up/shares", "add/up/total"), count * (count - 1)
     )
     assert {e.bytes for e in outcome.ledger} == {
-        len(encode(Shares(np.zeros((6, 2, 16), np.uint8))))
+        len(encode_message(Shares(np.zeros((6, 2, 16), np.uint8))))
     }
     revealed = {e.tag: e.reveals for e in outcome.ledger}
     assert revealed == {"add/up/shares": SHARE, "add/up/total": "the sum of own counts"}

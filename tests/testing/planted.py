@@ -10,6 +10,7 @@ import random
 from collections.abc import Mapping
 from functools import partial
 from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +20,9 @@ from fedcircuits.errors import PartyLostError, ProtocolError
 from fedcircuits.federation.flow import (
     Flow,
     Program,
-    Recv,
     compute,
-    expect,
-    recv_payload,
-    send_payload,
 )
-from fedcircuits.federation.wire import Payload
+from fedcircuits.testing.trials import hear, say
 
 MEMBERS = ("north", "south", "west")
 RUNS = count()
@@ -52,8 +49,8 @@ def client(table: Array, fault: str, seed: int, **more: object) -> Flow[Array]:
     own = (yield from compute("adding up", partial(table.sum, axis=0))) + _off(fault, shift, rng)
     yield from _told("hub", own, fault)
     if fault == "late":
-        yield from send_payload("hub", "mean/more/1", 1, "nothing of use")
-    mean = expect((yield from recv_payload("hub", "mean/all")), np.ndarray, "hub", "mean/all")
+        yield from say("hub", "mean/more/1", 1, "nothing of use")
+    mean: Array = yield from hear("hub", "mean/all")
     if fault == "process":
         return mean + os.getpid()
     return mean.astype(np.float64)
@@ -77,11 +74,11 @@ def _off(fault: str, shift: float, rng: np.random.Generator) -> float:
     return shift + float(rng.normal()) if fault == "stream" else 0.0
 
 
-def _told(to: str, own: Payload, fault: str) -> Flow[None]:
+def _told(to: str, own: Any, fault: str) -> Flow[None]:
     if fault == "kinds":
-        yield from send_payload(to, TAG, 3, "a number of rows")
+        yield from say(to, TAG, 3, "a number of rows")
     tag = {"tag": "sums", "number": "3/sums", "empty": "mean//sums"}.get(fault, TAG)
-    yield from send_payload(to, tag, own, "" if fault == "silent" else "sums of its rows")
+    yield from say(to, tag, own, "" if fault == "silent" else "sums of its rows")
 
 
 def coordinator(spare: Mapping[str, Array], fault: str) -> Flow[Array]:
@@ -100,7 +97,7 @@ def coordinator(spare: Mapping[str, Array], fault: str) -> Flow[Array]:
                 found[me] = spare[me].sum(axis=0)
     mean = np.asarray(np.sum(list(found.values()), axis=0) / (8 * len(found)))
     for me in MEMBERS:
-        yield from send_payload(me, "mean/all", mean, "the mean of all rows")
+        yield from say(me, "mean/all", mean, "the mean of all rows")
     if fault == "side":
         SIDE.clear()
     return mean
@@ -113,9 +110,9 @@ def _heard(me: str, fault: str) -> Flow[Array]:
         tag = "mean/other" if fault == "waits" else tag
     while fault == "for ever":
         try:
-            return np.asarray((yield Recv(me, tag)))
+            return np.asarray((yield from hear(me, tag)))
         except PartyLostError:
             continue
     if fault == "kinds" and me == "south":
-        yield from recv_payload(me, tag)
-    return np.asarray((yield from recv_payload(me, tag)))
+        yield from hear(me, tag)
+    return np.asarray((yield from hear(me, tag)))

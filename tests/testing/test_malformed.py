@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.federation.flow import Flow, Program, receive, send
+from fedcircuits.federation.flow import Flow, Program, Recv, receive, send
 from fedcircuits.federation.messages import Count, FiniteMatrix, Message, require_shape
 from fedcircuits.testing import check_messages, trials
 
@@ -50,9 +50,7 @@ def blames_another() -> Flow[float]:
 
 def hears_anything() -> Flow[float]:
     """It never looks at what it is told."""
-    from fedcircuits.federation.flow import recv_payload
-
-    yield from recv_payload("a", "rows/values")
+    yield Recv("a", "rows/values")
     return 0.0
 
 

@@ -59,7 +59,7 @@ def test_the_right_one_passes() -> None:
         ("tag", "tags", "south sends 'sums': expected phase/what"),
         ("number", "tags", "south sends '3/sums'"),
         ("empty", "tags", "south sends 'mean//sums'"),
-        ("kinds", "kinds", "south sends hub a number, then an array of kind 'f' with 1 axes"),
+        ("kinds", "kinds", r"south sends hub \(value: a number\), then \(value: an array of"),
         ("late", "unread messages", "hub leaves 1 messages 'mean/more/1' from south"),
         ("spare", "losses", "north fails at message 1 of 2: hub ends with the full result"),
         ("goes on", "losses", "hub ends with a result although it never heard 'mean/sums'"),

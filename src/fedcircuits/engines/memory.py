@@ -29,7 +29,6 @@ from fedcircuits.engines.outcome import (
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Batch, Compute, Effect, Flow, Program, Recv, Send
 from fedcircuits.federation.ledger import Entry
-from fedcircuits.federation.wire import decode, encode
 
 T = TypeVar("T")
 Mail = dict[tuple[str, str, str], deque[bytes]]  # by sender, receiver and tag
@@ -57,9 +56,9 @@ class _Post:
 
     def send(self, me: str, effect: Send) -> None:
         check_other_party(me, effect, self.members)
-        data = encode(effect.payload)
-        self.outcome.ledger.add([Entry(me, effect.receiver, effect.tag, len(data), effect.reveals)])
-        self.mail[me, effect.receiver, effect.tag].append(data)
+        size = len(effect.data)
+        self.outcome.ledger.add([Entry(me, effect.receiver, effect.tag, size, effect.reveals)])
+        self.mail[me, effect.receiver, effect.tag].append(effect.data)
 
 
 class _Party:
@@ -79,7 +78,7 @@ class _Party:
             return False
         box = self.post.mail[self.waiting.sender, self.name, self.waiting.tag]
         if box:
-            self._advance(decode(box.popleft()))
+            self._advance(box.popleft())
             return True
         if self.waiting.sender in self.post.outcome.lost:
             self.lose(self.waiting.sender)

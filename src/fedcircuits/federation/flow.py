@@ -1,7 +1,7 @@
 """A flow is one party's side of a protocol: a generator that asks for what it cannot do itself.
 
-    yield Send(receiver, tag, payload, reveals)   a message; ``reveals`` says what its reader learns
-    answer = yield Recv(sender, tag)              the next message of that sender under that tag
+    yield Send(receiver, tag, data, reveals)   a message; ``reveals`` says what its reader learns
+    data = yield Recv(sender, tag)             the next message of that sender under that tag
     result = yield Compute(step, work, batch)     a long computation of the party's own
 
 A flow knows no socket, process, clock or global randomness, so an engine may run it anywhere, and
@@ -21,9 +21,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from fedcircuits.errors import MessageError, PartyLostError, ProtocolError
-from fedcircuits.federation.messages import M, Message, decode_message
-from fedcircuits.federation.wire import Encoded, Payload, encode
+from fedcircuits.errors import PartyLostError, ProtocolError
+from fedcircuits.federation.messages import M, Message, decode_message, encode_message
+from fedcircuits.federation.wire import Payload, decode, encode
 
 T = TypeVar("T")
 Batch: TypeAlias = Callable[[Sequence[Any]], Sequence[object]]  # works of parties to their results
@@ -33,7 +33,7 @@ Batch: TypeAlias = Callable[[Sequence[Any]], Sequence[object]]  # works of parti
 class Send:
     receiver: str
     tag: str
-    payload: Payload
+    data: bytes
     reveals: str = ""
 
 
@@ -69,11 +69,11 @@ class Program(Generic[T]):
 
 
 def send_payload(receiver: str, tag: str, payload: Payload, reveals: str = "") -> Flow[None]:
-    yield Send(receiver, tag, payload, reveals)
+    yield Send(receiver, tag, encode(payload), reveals)
 
 
 def recv_payload(sender: str, tag: str) -> Flow[Payload]:
-    return (yield Recv(sender, tag))  # type: ignore[return-value]
+    return decode((yield Recv(sender, tag)))  # type: ignore[arg-type]
 
 
 def compute(step: str, work: Callable[[], T], batch: Batch | None = None) -> Flow[T]:
@@ -111,10 +111,10 @@ def broadcast(
     receivers: Sequence[str], message: Message, tag: str = "", reveals: str | None = None
 ) -> Flow[None]:
     """The same message to several parties, encoded once."""
-    data = encode(message)
+    data = encode_message(message)
     told = message.reveals if reveals is None else reveals
     for receiver in receivers:
-        yield Send(receiver, tag or message.tag, Encoded(data), told)
+        yield Send(receiver, tag or message.tag, data, told)
 
 
 def receive(sender: str, kind: type[M], tag: str = "") -> Flow[M]:
@@ -125,11 +125,7 @@ def receive(sender: str, kind: type[M], tag: str = "") -> Flow[M]:
 
 def receive_record(sender: str, kind: type[Message], tag: str = "") -> Flow[memoryview]:
     """The next message of that kind as it has travelled, for whoever reads it in steps."""
-    tag = tag or kind.tag
-    found = yield Recv(sender, tag)
-    if not isinstance(found, Encoded):
-        raise MessageError(sender, tag, "", f"expected {kind.__name__}")
-    return memoryview(found.data)[1:]
+    return memoryview((yield Recv(sender, tag or kind.tag)))  # type: ignore[arg-type]
 
 
 def gather(senders: Sequence[str], kind: type[M], tag: str = "") -> Flow[dict[str, M]]:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from fedcircuits.errors import PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send, through
-from fedcircuits.federation.wire import Payload, decode, encode
 
 T = TypeVar("T")
 
@@ -49,8 +48,8 @@ def recording(program: Program[T]) -> Flow[tuple[T, Record]]:
             record.inbox.append(lost)
             raise
         if isinstance(effect, Recv):
-            data = encode(answer)  # type: ignore[arg-type]
-            record.inbox.append(Envelope(effect.sender, effect.tag, data))
+            assert isinstance(answer, bytes | memoryview)
+            record.inbox.append(Envelope(effect.sender, effect.tag, bytes(answer)))
         return answer
 
     result = yield from through(program.start(), note)
@@ -74,10 +73,10 @@ def replay(program: Program[T], inbox: Iterable[Received]) -> list[Envelope]:
 
 
 def _sent(effect: Send) -> Envelope:
-    return Envelope(effect.receiver, effect.tag, encode(effect.payload))
+    return Envelope(effect.receiver, effect.tag, effect.data)
 
 
-def _next(left: Iterator[Received], wanted: Recv) -> Payload:
+def _next(left: Iterator[Received], wanted: Recv) -> bytes:
     news = next(left, None)
     if isinstance(news, PartyLostError):
         raise news
@@ -87,4 +86,4 @@ def _next(left: Iterator[Received], wanted: Recv) -> Payload:
             f"the flow waits for {wanted.tag!r} from {wanted.sender}, the inbox has {found}: it "
             "was recorded from another program, or the flow depends on more than its messages"
         )
-    return decode(news.data)
+    return news.data

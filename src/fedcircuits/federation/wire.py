@@ -14,33 +14,20 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.errors import ProtocolError
-from fedcircuits.federation.messages import Message, encode_message
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 AnyArray: TypeAlias = npt.NDArray[np.generic]
 DTYPE = re.compile("[<|][biufU][0-9]{1,9}")  # numbers, booleans and texts, little endian
-Payload: TypeAlias = "Json | AnyArray | Mapping[str, AnyArray] | Message | Encoded"
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A payload that is bytes already: what goes to many is encoded once, and kept once."""
-
-    data: bytes | memoryview
+Payload: TypeAlias = "Json | AnyArray | Mapping[str, AnyArray]"
 
 
 def encode(payload: Payload) -> bytes:
-    if isinstance(payload, Encoded):
-        return bytes(payload.data)
-    if isinstance(payload, Message):
-        return b"R" + encode_message(payload)
     try:
         if isinstance(payload, np.ndarray):
             return _framed(b"A", {"": payload})
@@ -57,8 +44,6 @@ def decode(data: bytes | memoryview) -> Payload:
     """What the bytes say; arrays are read-only views on them."""
     view = memoryview(data)
     kind = bytes(view[:1])
-    if kind == b"R":
-        return Encoded(data)  # a record, read by whoever knows its type
     try:
         if kind == b"J":
             found: Json = json.loads(bytes(view[1:]), parse_constant=_no_number)

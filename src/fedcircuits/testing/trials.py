@@ -8,44 +8,59 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.flow import Flow, compute, recv_payload, send_payload
+from fedcircuits.federation.flow import Flow, compute, receive, send
+from fedcircuits.federation.messages import Message
 from fedcircuits.federation.sums.collectives import Collective, HubSum
-from fedcircuits.federation.wire import Payload
 
 SECRET = "4711"  # in texts of errors that must not leave a party
 
 
-def give(to: str, messages: Sequence[tuple[str, Payload]], reveals: str = "") -> Flow[str]:
+class Anything(Message, frozen=True):
+    """Whatever a message may hold: a value of JSON, an array, or several of them."""
+
+    value: Any
+
+
+def say(to: str, tag: str, value: object, reveals: str = "") -> Flow[None]:
+    yield from send(to, Anything(value), tag, reveals)
+
+
+def hear(sender: str, tag: str) -> Flow[Any]:
+    return (yield from receive(sender, Anything, tag)).value
+
+
+def give(to: str, messages: Sequence[tuple[str, Any]], reveals: str = "") -> Flow[str]:
     for tag, payload in messages:
-        yield from send_payload(to, tag, payload, reveals)
+        yield from say(to, tag, payload, reveals)
     return "given"
 
 
-def take(sender: str, tags: Sequence[str]) -> Flow[list[Payload]]:
+def take(sender: str, tags: Sequence[str]) -> Flow[list[Any]]:
     found = []
     for tag in tags:
-        found.append((yield from recv_payload(sender, tag)))
+        found.append((yield from hear(sender, tag)))
     return found
 
 
-def swap(other: str, payload: Payload, rounds: int = 1) -> Flow[list[Payload]]:
+def swap(other: str, payload: Any, rounds: int = 1) -> Flow[list[Any]]:
     """Everybody sends before anybody reads, under one tag in all rounds."""
     found = []
     for _ in range(rounds):
-        yield from send_payload(other, "swap/payload", payload)
-        found.append((yield from recv_payload(other, "swap/payload")))
+        yield from say(other, "swap/payload", payload)
+        found.append((yield from hear(other, "swap/payload")))
     return found
 
 
 def give_and_change(to: str, size: int) -> Flow[None]:
     """The receiver must have what the array was when it was sent."""
     array = np.arange(float(size))
-    yield from send_payload(to, "copy/array", array)
+    yield from say(to, "copy/array", array)
     array[:] = -1.0
 
 
@@ -56,15 +71,15 @@ def keep(table: Array) -> Flow[Array]:
 
 
 def finish_early(to: str) -> Flow[str]:
-    yield from send_payload(to, "early/word", "done")
+    yield from say(to, "early/word", "done")
     return "finished"
 
 
-def read_late(sender: str) -> Flow[tuple[Payload, str]]:
+def read_late(sender: str) -> Flow[tuple[Any, str]]:
     """Reads what a party sent that has ended, writes to it, and waits for what never comes."""
     yield from compute("taking its time", partial(_busy, 200_000))
-    word = yield from recv_payload(sender, "early/word")
-    yield from send_payload(sender, "early/answer", "too late")
+    word = yield from hear(sender, "early/word")
+    yield from say(sender, "early/answer", "too late")
     blamed = yield from blame(sender, "early/never")
     return word, blamed
 
@@ -76,7 +91,7 @@ def _busy(terms: int) -> float:
 def fail(to: str, words: int) -> Flow[None]:
     """Some messages, then an error whose text holds data."""
     for i in range(words):
-        yield from send_payload(to, "fail/word", i)
+        yield from say(to, "fail/word", i)
     yield from compute("learning from rows", _raise)
 
 
@@ -87,7 +102,7 @@ def _raise() -> None:
 def blame(sender: str, tag: str) -> Flow[str]:
     """Whom the engine says is lost, and the text."""
     try:
-        yield from recv_payload(sender, tag)
+        yield from hear(sender, tag)
     except PartyLostError as lost:
         return f"{lost.party}|{lost}"
     return "nobody|a message came"
@@ -98,10 +113,10 @@ def hear_until_lost(sender: str, tell: str) -> Flow[tuple[int, str]]:
     heard = 0
     try:
         while True:
-            yield from recv_payload(sender, "fail/word")
+            yield from hear(sender, "fail/word")
             heard += 1
     except PartyLostError as lost:
-        yield from send_payload(tell, "fail/heard", heard)
+        yield from say(tell, "fail/heard", heard)
         return heard, f"{lost.party}|{lost}"
 
 

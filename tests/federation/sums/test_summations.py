@@ -16,10 +16,10 @@ from fedcircuits.engines import memory, process
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.sums.collectives import Summation, Then
+from fedcircuits.federation.messages import encode_message
+from fedcircuits.federation.sums.collectives import Addend, Summation, Then
 from fedcircuits.federation.sums.summations import Chebyshev, Cost, Hub, Metropolis, Tree
 from fedcircuits.federation.sums.topology import Topology
-from fedcircuits.federation.wire import encode
 from fedcircuits.testing import check_summation
 from tests.federation.sums.graphs import topologies
 
@@ -159,7 +159,7 @@ def test_cost_of_gossip(kind: type[Chebyshev]) -> None:
     ledger = run(how, values).ledger
     pairs = {(e.sender, e.receiver) for e in ledger}
     assert len(ledger) == 13 * 18 and len(pairs) == 18
-    assert {e.bytes for e in ledger} == {len(encode(np.zeros(4)))}
+    assert {e.bytes for e in ledger} == {len(encode_message(Addend(np.zeros(4))))}
 
 
 def test_alone() -> None:

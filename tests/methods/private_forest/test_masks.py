@@ -11,7 +11,7 @@ import pytest
 from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.engines import memory
 from fedcircuits.errors import ProtocolError
-from fedcircuits.federation.wire import encode
+from fedcircuits.federation.messages import encode_message
 from fedcircuits.methods.private_forest.model import Forest
 from fedcircuits.privacy.sharing.group import SHARE, Shares
 from fedcircuits.privacy.sharing.shares import reconstruct
@@ -110,7 +110,7 @@ def test_what_crosses(count: int, levels: int) -> None:
     assert tags == {"prepare/masks/0": (most + 1) * (count - 1), **powers}
     each = rows * 2 * (16 + size) + 2 * rows * size + 16
     assert {e.bytes for e in outcome.ledger if e.tag == "prepare/masks/0"} == {
-        len(encode(Shares(np.zeros(each, np.uint8))))
+        len(encode_message(Shares(np.zeros(each, np.uint8))))
     }
     assert {e.reveals for e in outcome.ledger} == {SHARE}
 

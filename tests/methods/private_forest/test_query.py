@@ -15,7 +15,7 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.wire import encode
+from fedcircuits.federation.messages import encode_message
 from fedcircuits.methods.private_forest.model import Forest, ModelShares, bounded
 from fedcircuits.methods.private_forest.query import CHECK, LIKELIHOOD, joint_points, posterior
 from fedcircuits.privacy.arithmetic.field import FIELD
@@ -200,7 +200,7 @@ def test_rounds_messages_and_bytes(count: int, asker: str) -> None:
         "query/root": (others, (rows, size)),
     }
     assert found == {
-        tag: [len(encode(Shares(np.zeros(shape, np.uint8))))] * number
+        tag: [len(encode_message(Shares(np.zeros(shape, np.uint8))))] * number
         for tag, (number, shape) in shapes.items()
     }
 

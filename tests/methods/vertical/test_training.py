@@ -14,9 +14,9 @@ from sklearn.mixture import GaussianMixture
 import fedcircuits as fc
 from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.messages import encode_message
 from fedcircuits.federation.sums.collectives import Addend, Decision, Summation
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
-from fedcircuits.federation.wire import encode
 from tests.methods.vertical.mixtures import NAMES, Held, blocks_of, central, clustered, federation
 
 X = clustered()
@@ -140,13 +140,14 @@ def test_traffic_of_an_iteration(dtype: Any, width: int, components: int) -> Non
     settings = {"means_init": X[:components], "precisions_init": None, "n_components": components}
     model = fitted(parties, 4, summation=Hub(dtype), **settings)
     numbers = (components - 1) * len(X) + 1
-    header = len(encode(Addend(np.zeros(numbers, dtype)))) - width * numbers
+    header = len(encode_message(Addend(np.zeros(numbers, dtype)))) - width * numbers
     assert header < 40
+    agreed = len(encode_message(Decision(np.zeros(2))))
     for t in range(4):
         for party in NAMES[:3]:
             assert sizes(model, f"em/terms/0/{t}", party) == {header + width * numbers}
         assert sizes(model, f"em/terms/0/{t}", COORDINATOR) == {header + width * numbers}
-        assert sizes(model, f"em/agreed/0/{t}", COORDINATOR) == {len(encode(Decision(np.zeros(2))))}
+        assert sizes(model, f"em/agreed/0/{t}", COORDINATOR) == {agreed}
     phases = {e.phase for e in model.ledger_}
     assert phases == {"agree", "key", "rows", "em"}
     assert sum(e.phase == "em" for e in model.ledger_) == 4 * (2 * 3 + 3) + 2 * 3
@@ -156,7 +157,9 @@ def test_batches_send_as_much_in_smaller_steps() -> None:
     parties = federation(X, blocks_of(7, 3))
     model = fitted(parties, 2, batch_size=100)
     up = [e for e in model.ledger_ if e.tag.startswith("em/terms/0/1") and e.sender == "north"]
-    assert [e.bytes for e in up] == [len(encode(Addend(np.zeros(n)))) for n in (201, 201, 81)]
+    assert [e.bytes for e in up] == [
+        len(encode_message(Addend(np.zeros(n)))) for n in (201, 201, 81)
+    ]
 
 
 def test_float32_changes_little() -> None:

@@ -15,7 +15,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.errors import ParameterError, ProtocolError
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.wire import encode
+from fedcircuits.federation.messages import encode_message
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
@@ -97,7 +97,7 @@ def test_what_crosses(count: int) -> None:
         "many/total": every,
     }
     assert {e.bytes for e in outcome.ledger if e.tag == "many/first"} == {
-        len(encode(Shares(np.zeros((8, 16), np.uint8))))
+        len(encode_message(Shares(np.zeros((8, 16), np.uint8))))
     }
 
 
@@ -208,8 +208,8 @@ def test_what_crosses_in_truncation(count: int) -> None:
             place = names(count).index(e.receiver) + 1
             assert names(count).index(e.sender) >= count - t - 1
             shares = 8 * 16 * ((place > t) + (place > 2 * t))
-            assert e.bytes == len(encode(Shares(np.zeros(64 + shares, np.uint8))))
-    assert size["cut/product"] == len(encode(Shares(np.zeros((8, 16), np.uint8))))
+            assert e.bytes == len(encode_message(Shares(np.zeros(64 + shares, np.uint8))))
+    assert size["cut/product"] == len(encode_message(Shares(np.zeros((8, 16), np.uint8))))
 
 
 def test_ranges_are_checked_before_anything_is_sent() -> None:

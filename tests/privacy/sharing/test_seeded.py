@@ -10,7 +10,7 @@ from scipy import stats
 
 from fedcircuits.engines import memory
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.wire import encode
+from fedcircuits.federation.messages import encode_message
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.group import Group, Lot, Shares
@@ -78,7 +78,7 @@ def test_what_crosses(count: int) -> None:
     for e in outcome.ledger:
         place = names(count).index(e.receiver) + 1
         shares = 8 * (16 * (place > 2 * t) + WIDE.bytes * (place > t))
-        assert e.bytes == len(encode(Shares(np.zeros(64 + shares, np.uint8))))
+        assert e.bytes == len(encode_message(Shares(np.zeros(64 + shares, np.uint8))))
 
 
 def test_laws_of_protocols() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.wire import encode
+from fedcircuits.federation.messages import encode_message
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.sharing.group import SHARE, Group, Shares
 from fedcircuits.privacy.sharing.sharing import opened, opened_to, shared, summed
@@ -75,7 +75,7 @@ def test_what_crosses(bits: int, size: int) -> None:
     """Two rounds of N (N − 1) messages of 16 bytes a number of the field."""
     outcome = together(adds, {name: [[1, 2, 3]] * 5 for name in names(4)}, bits=bits)
     assert by_round(outcome) == {"add/shares": 12, "add/total": 12}
-    expected = len(encode(Shares(np.zeros((5, 3, size), np.uint8))))
+    expected = len(encode_message(Shares(np.zeros((5, 3, size), np.uint8))))
     assert {e.bytes for e in outcome.ledger} == {expected}
     assert expected < 15 * size + 60
 

@@ -23,7 +23,6 @@ from fedcircuits.engines.process import parcels
 from fedcircuits.engines.process.frames import Line
 from fedcircuits.errors import PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Compute, Effect, Program, Recv, Send
-from fedcircuits.federation.wire import decode, encode
 
 
 def main(me: str, connection: socket) -> None:
@@ -137,8 +136,7 @@ class Party:
         if isinstance(effect, Send):
             self.at = f"sending {effect.tag!r} to {effect.receiver}"
             check_other_party(self.me, effect, self.members)
-            data = encode(effect.payload)
-            self.line.say("mail", effect.receiver, effect.tag, effect.reveals, body=data)
+            self.line.say("mail", effect.receiver, effect.tag, effect.reveals, body=effect.data)
             return None
         if isinstance(effect, Recv):
             return self._receive(effect)
@@ -149,7 +147,7 @@ class Party:
         check_other_party(self.me, effect, self.members)
         if self.mail.waiting(effect):
             self.line.say("at", self.at)
-        return decode(self.mail.take(self.me, effect, self.timeout))
+        return self.mail.take(self.me, effect, self.timeout)
 
     def _compute(self, effect: Compute[object]) -> object:
         self.at = effect.step

@@ -28,7 +28,7 @@ from fedcircuits.federation.flow import Flow, broadcast, receive, recv_payload, 
 from fedcircuits.federation.messages import AnyNumbers, Message, Reals, require, require_shape
 from fedcircuits.federation.sums.counting import Counting, PlainCounts
 from fedcircuits.federation.sums.topology import Topology
-from fedcircuits.federation.wire import Encoded, Payload, encode
+from fedcircuits.federation.wire import Payload
 
 Traffic: TypeAlias = Literal["float64", "float32"]
 Floats: TypeAlias = npt.NDArray[np.floating]
@@ -61,9 +61,8 @@ def broadcast_payload(
     members: Sequence[str], tag: str, payload: Payload, reveals: str = ""
 ) -> Flow[None]:
     """From one party: the same to every member."""
-    once = Encoded(encode(payload)) if len(members) > 1 else payload
     for member in members:
-        yield from send_payload(member, tag, once, reveals)
+        yield from send_payload(member, tag, payload, reveals)
 
 
 class Collective(Protocol):

@@ -29,7 +29,6 @@ from fedcircuits.federation.flow import (
     send,
     through,
 )
-from fedcircuits.federation.wire import decode, encode
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.privacy.channels.sessions import Handshake, RunKey, Sealed, Session
 from fedcircuits.privacy.sharing.randomness import fresh_key
@@ -83,7 +82,7 @@ def _sealed(
         )
     session = sessions[other]
     if isinstance(effect, Send):
-        body = session.seal(effect.tag, encode(effect.payload))
+        body = session.seal(effect.tag, effect.data)
         yield from send(other, body, effect.tag, effect.reveals)
         return None
-    return decode(session.unseal(effect.tag, (yield from receive(other, Sealed, effect.tag))))
+    return session.unseal(effect.tag, (yield from receive(other, Sealed, effect.tag)))

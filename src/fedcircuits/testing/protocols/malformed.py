@@ -27,7 +27,6 @@ from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import FedcircuitsError, MessageError, PartyLostError
 from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
 from fedcircuits.federation.messages import encode_fields, fields_of
-from fedcircuits.federation.wire import Encoded
 from fedcircuits.testing.protocols.trial import Programs, recorded
 
 T = TypeVar("T")
@@ -102,7 +101,7 @@ def changing(program: Program[T], change: Change) -> Flow[T]:
 
     def spoil(effect: Effect) -> Flow[object]:
         if isinstance(effect, Send) and change.concerns(effect) and next(numbers) == change.number:
-            effect = replace(effect, payload=Encoded(b"R" + encode_fields(change.fields)))
+            effect = replace(effect, data=encode_fields(change.fields))
         return (yield effect)
 
     return (yield from through(program.start(), spoil))
@@ -141,8 +140,7 @@ def _changes(sent: Mapping[str, list[Any]]) -> Iterator[Change]:
             places.setdefault(kind, []).append((message.tag, numbers[way], message.data))
         for (receiver, _), found in places.items():
             for tag, number, data in {p[:2]: p for p in (found[0], found[-1])}.values():
-                assert data[:1] == b"R", f"{tag!r} from {sender} to {receiver} is no record"
-                fields = fields_of(memoryview(data)[1:])
+                fields = fields_of(data)
                 for field, what, spoiled, form in _spoiled(fields):
                     yield Change(sender, receiver, tag, number, field, what, spoiled, form)
 

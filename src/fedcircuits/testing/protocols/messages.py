@@ -11,7 +11,6 @@ import numpy as np
 
 from fedcircuits.federation.messages import fields_of
 from fedcircuits.federation.replay import Envelope
-from fedcircuits.federation.wire import decode
 from fedcircuits.testing.protocols.trial import Trial
 
 T = TypeVar("T")
@@ -22,18 +21,13 @@ def reveals(trial: Trial[T]) -> Iterator[str]:
     for sender, message, words in trial.messages():
         if words or _among(message.tag, trial.settings.silent):
             continue
-        if _holds(_read(message.data)):
+        if _holds(fields_of(message.data)):
             yield f"{message.tag!r} from {sender} to {message.party} holds data and reveals nothing"
 
 
 def _among(tag: str, named: frozenset[str]) -> bool:
     """Whether the tag is named, or all its rounds are."""
     return tag in named or "/".join(tag.split("/")[:2]) in named
-
-
-def _read(data: bytes) -> object:
-    """The fields of a record, unchecked."""
-    return fields_of(data[1:]) if data[:1] == b"R" else decode(data)
 
 
 def _holds(payload: object) -> bool:
@@ -56,7 +50,7 @@ def tags(trial: Trial[T]) -> Iterator[str]:
 def kinds(trial: Trial[T]) -> Iterator[str]:
     seen: dict[tuple[str, str, str], str] = {}
     for sender, message, _ in trial.messages():
-        kind = _kind(_read(message.data))
+        kind = _kind(fields_of(message.data))
         before = seen.setdefault((sender, message.party, message.tag), kind)
         if before != kind:
             yield f"{sender} sends {message.party} {before}, then {kind}, under {message.tag!r}"
@@ -64,9 +58,10 @@ def kinds(trial: Trial[T]) -> Iterator[str]:
 
 def _kind(payload: object) -> str:
     if isinstance(payload, np.ndarray):
-        return f"an array of kind {payload.dtype.kind!r} with {payload.ndim} axes"
+        kind = payload.dtype.kind.replace("u", "i")
+        return f"an array of kind {kind!r} with {payload.ndim} axes"
     if isinstance(payload, Mapping):
-        return f"a record of {', '.join(sorted(payload))}"
+        return f"({', '.join(f'{n}: {_kind(v)}' for n, v in payload.items())})"
     number = isinstance(payload, int | float) and not isinstance(payload, bool)
     return "a number" if number else f"a value of kind {type(payload).__name__}"
 
