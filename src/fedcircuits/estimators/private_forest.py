@@ -323,12 +323,6 @@ class Holders:
         self.members = next(iter(views.values())).members
         self.name = next(iter(views.values())).run
 
-    @property
-    def batch(self) -> int:
-        """Rows of one query."""
-        row = self.forest.exponents * self.forest.ring(len(self.members)).limbs * 8
-        return max(1, ROOM // row)
-
     def prepare(self, rows: int) -> None:
         """Masks for so many more rows."""
         model = {"members": self.members, "forest": self.forest, "run": self.name}
@@ -344,8 +338,10 @@ class Holders:
 
     def likelihoods(self, asker: str, points: Array) -> Array:
         """Log-likelihoods (rows,) of points that only the asker sees."""
-        starts = range(0, len(points), self.batch)
-        parts = [self._ask(asker, points[start : start + self.batch]) for start in starts]
+        row = self.forest.exponents * self.forest.ring(len(self.members)).limbs * 8  # bytes
+        batch = max(1, ROOM // row)
+        starts = range(0, len(points), batch)
+        parts = [self._ask(asker, points[start : start + batch]) for start in starts]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _ask(self, asker: str, points: Array) -> Array:

@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcircuits.circuits.graph.structures import mixture_of_products
+from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.engines import memory
 from fedcircuits.errors import QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.messages import encode_message
 from fedcircuits.methods.private_forest.model import Forest, ModelShares, bounded
-from fedcircuits.methods.private_forest.query import CHECK, LIKELIHOOD, joint_points, posterior
+from fedcircuits.methods.private_forest.query import CHECK, LIKELIHOOD, PrivateDistribution
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.operations.powers import Logarithm, logs_of
@@ -130,18 +131,21 @@ def test_everything_left_out() -> None:
 
 
 def test_posterior_of_a_class() -> None:
-    """One joint query a class in the same rounds."""
-    schema = mixed(3)
-    forest = Forest(mixture_of_products(schema, 3))
-    learned, x = parameters(forest), points(schema, 4)
-    joint = joint_points(forest, x, "b")
-    assert joint.shape == (16, 5)
-    made = ready(forest, learned, 3, joint)
-    outcome = run(made)
-    found = posterior(outcome.results[ASKER], 4)
-    expected = posterior(exact(forest, learned, joint), 4)
+    """All classes of all points in one query, in the same rounds."""
+    forest = Forest(mixture_of_products(mixed(3), 3))
+    learned, x = parameters(forest), points(mixed(3), 4)
+    tags: list[str] = []
+
+    def asked(joint: Any) -> Any:
+        assert joint.shape == (16, 5)
+        outcome = run(ready(forest, learned, 3, joint))
+        tags.extend(dict.fromkeys(e.tag for e in outcome.ledger))
+        return outcome.results[ASKER]
+
+    found = PrivateDistribution(forest, asked).posterior(x, "b")
+    expected = Distribution(forest.circuit, learned).posterior(x, "b")
     assert np.abs(found - expected).max() < CLOSE and np.allclose(found.sum(1), 1)
-    assert list(dict.fromkeys(e.tag for e in outcome.ledger)) == list(TAGS)
+    assert tags == list(TAGS)
 
 
 def test_parameters_that_all_know() -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -78,7 +77,7 @@ def _columns(forest: Forest, region: ForestRegion) -> list[int]:
     """Which of the points' numbers a region reads, in the order of its parameters."""
     codes, schema = forest.codes, forest.circuit.schema
     starts = np.cumsum([0, *codes])
-    at = [schema.index(v) for name in region.leaves for v in forest.scope(name)]
+    at = map(schema.index, region.variables)
     return [int(starts[v]) + k for v in at for k in range(codes[v])]
 
 
@@ -103,18 +102,11 @@ def _log_weights(forest: Forest, shares: ModelShares) -> Elements:
 # ---------------------------------------------------------------------- steps above regions
 
 
-class ProductStep(Protocol):
-    """Products of shares that take one round."""
-
-    @property
-    def name(self) -> str: ...
-    def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
-        """Shares of degree 2t, (rows, units, limbs)."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Multiply:
+    """One of the steps that take a round: ``products`` are shares of degree 2t, (rows, units,
+    limbs)."""
+
     name: str
     left: str
     right: str
@@ -176,6 +168,7 @@ class MultiplyRight:
         return ring.sum(np.concatenate(terms))
 
 
+ProductStep = Multiply | Mix | MixLeft | MultiplyRight
 Rounds = tuple[tuple[ProductStep, ...], ...]
 
 

@@ -56,6 +56,7 @@ class ForestRegion:
 
     name: str
     leaves: tuple[str, ...]
+    variables: tuple[str, ...]  # of all leaves, in the order of their parameters
     units: int
     bound: int
     first: int
@@ -107,12 +108,6 @@ class Forest:
     def codes(self) -> tuple[int, ...]:
         """Of every variable: the asker deals as many zeros and ones for it per row."""
         return tuple(variable.size for variable in self.circuit.schema)
-
-    def scope(self, leaf: str) -> tuple[str, ...]:
-        """A leaf's variables, in the order of its parameters."""
-        node = self.circuit[leaf]
-        assert isinstance(node, Leaf), "regions are made of leaves"
-        return node.scope
 
     def scale(self, members: int) -> ValueScale:
         return _scale(self, threshold(members))
@@ -255,19 +250,21 @@ def _check_graph(circuit: Circuit) -> None:
 
 
 def _regions(circuit: Circuit) -> tuple[ForestRegion, ...]:
-    leaves: dict[str, tuple[str, ...]] = {}  # below every node without a sum
+    leaves: dict[str, tuple[Leaf, ...]] = {}  # below every node without a sum
     for node in circuit.nodes:
         if isinstance(node, Leaf):
-            leaves[node.name] = (node.name,)
+            leaves[node.name] = (node,)
         elif isinstance(node, Product) and not node.outer and leaves.keys() >= set(node.children):
             leaves[node.name] = tuple(leaf for c in node.children for leaf in leaves[c])
     read = {c for node in circuit.nodes if node.name not in leaves for c in node.children}
     regions: list[ForestRegion] = []
     for name in (node.name for node in circuit.nodes if node.name in leaves and node.name in read):
         first = regions[-1].first + regions[-1].units if regions else 0
-        scope = sorted(circuit.scopes[name])
-        bound = ceil(sum(variable_bits(circuit.schema[v].size) for v in scope))
-        regions.append(ForestRegion(name, leaves[name], circuit.units[name], bound, first))
+        names = tuple(leaf.name for leaf in leaves[name])
+        variables = tuple(v for leaf in leaves[name] for v in leaf.scope)
+        bound = ceil(sum(variable_bits(circuit.schema[v].size) for v in sorted(variables)))
+        units = circuit.units[name]
+        regions.append(ForestRegion(name, names, variables, units, bound, first))
     return tuple(regions)
 
 

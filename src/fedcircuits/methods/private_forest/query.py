@@ -309,26 +309,6 @@ def _log_likelihoods(
 # ---------------------------------------------------------------------- what can be asked
 
 
-def joint_points(forest: Forest, points: Array, target: str) -> Array:
-    """Every point once per class of the target, (rows · classes, variables).
-
-    Their likelihoods, ``posterior`` and the same rounds give P(class | rest). The asker then also
-    learns p(rest, class) of every class, and p(rest).
-    """
-    at = forest.circuit.schema.index(target)
-    classes = forest.codes[at]
-    joint = np.repeat(np.asarray(points, np.float64), classes, axis=0)
-    joint[:, at] = np.tile(np.arange(float(classes)), len(points))
-    return joint
-
-
-def posterior(log_likelihoods: Array, classes: int) -> Array:
-    """(rows, classes) from likelihoods of ``joint_points``."""
-    logs = np.asarray(log_likelihoods).reshape(-1, classes)
-    odds = np.exp(logs - logs.max(1, keepdims=True))
-    return np.asarray(odds / odds.sum(1, keepdims=True))
-
-
 class PrivateDistribution(Queryable):
     """Likelihoods and posteriors of classes; all other questions would show parameters.
 
@@ -346,13 +326,17 @@ class PrivateDistribution(Queryable):
         return self.likelihoods(x)
 
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> Array:
-        """All classes in one question."""
+        """Every point once per class, in one question: the asker also learns p(rest, class)."""
         at = self.circuit.schema.index(variable)
         self._check(x, ignored=at)
         if given != EVERYTHING:
             raise _unanswered("a posterior given a range or several values")
-        joint = joint_points(self.forest, x, variable)
-        return posterior(self.likelihoods(joint), self.forest.codes[at])
+        classes = self.forest.codes[at]
+        joint = np.repeat(x, classes, axis=0)
+        joint[:, at] = np.tile(np.arange(float(classes)), len(x))
+        logs = self.likelihoods(joint).reshape(-1, classes)
+        odds = np.exp(logs - logs.max(1, keepdims=True))
+        return np.asarray(odds / odds.sum(1, keepdims=True))
 
     def moments_within(
         self, x: Array, regions: Regions, at: int, region: Region
