@@ -35,7 +35,7 @@ from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.operations.products import Cut, Masks, masks_made, product, truncated
+from fedcircuits.privacy.operations.products import Cut, Masks, masks_made, reduced, truncated
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
 from fedcircuits.privacy.sharing.shares import deal, reconstruct
@@ -98,7 +98,7 @@ def computed(
     group: Group, kind: str, a: Elements, b: Elements, masks: list[Masks], tag: str
 ) -> Flow[Elements]:
     if kind == "product":
-        return (yield from product(group, tag, a, b))
+        return (yield from reduced(group, tag, group.ring.multiply(a, b)))
     return (yield from truncated(group, tag, group.ring.multiply(a, b), masks[0]))
 
 

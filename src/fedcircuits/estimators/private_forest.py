@@ -196,15 +196,13 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         return federation
 
     def _plan(self, seed: int) -> ForestPlan:
-        shape = ForestShape(**{name: self._plain(name) for name in ForestShape.allowed})
-        names = (*SETTINGS, "threshold", "tol")
-        settings = {name: self._plain(name) for name in names}
+        given: dict[str, Any] = {  # values of Python: parties compare their settings as text
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params(deep=False).items()
+        }
+        shape = ForestShape(**{name: given[name] for name in ForestShape.allowed})
+        settings = {name: given[name] for name in (*SETTINGS, "threshold", "tol")}
         return ForestPlan(shape, seed=seed, run=secrets.token_hex(8), **settings)
-
-    def _plain(self, name: str) -> Any:
-        """An argument as a value of Python: parties compare their settings as text."""
-        value = getattr(self, name)
-        return value.item() if isinstance(value, np.generic) else value
 
     def _programs(
         self, federation: Federation, state: TrainingState

@@ -121,7 +121,7 @@ def deals(
     me: str, members: tuple[str, ...], key: bytes, forest: Forest, owners: Any, own: Any
 ) -> Flow[ModelShares]:
     group = Group.of(me, members, key, "deal")
-    return (yield from dealt(group, "deal/model", forest, RUN, owners, own))
+    return (yield from dealt(group, forest, RUN, owners, own))
 
 
 def dealing(forest: Forest, learned: Parameters, count: int) -> Programs:

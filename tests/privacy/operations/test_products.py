@@ -24,7 +24,6 @@ from fedcircuits.privacy.operations.products import (
     Cut,
     Masks,
     masks_made,
-    product,
     reduced,
     truncated,
 )
@@ -40,8 +39,8 @@ def multiplies(me: str, members: tuple[str, ...], key: bytes, own: Any, bits: in
     """The product of the first sums, then with the third: two rounds of products."""
     group = Group.of(me, members, key).over(Ring(bits))
     a, b, c = yield from summed(group, "many/shares", group.ring.elements(own))
-    ab = yield from product(group, "many/first", a, b)
-    abc = yield from product(group, "many/second", ab, c)
+    ab = yield from reduced(group, "many/first", group.ring.multiply(a, b))
+    abc = yield from reduced(group, "many/second", group.ring.multiply(ab, c))
     return numbers(
         group.ring.integers((yield from opened(group, "many/total", abc, "the products")))
     )

@@ -62,13 +62,11 @@ def drowned_root(
 
 def _exponents(forest: Forest, scale: ValueScale, shares: ModelShares, bits: Elements) -> Elements:
     """Shares of l + offset (rows, exponents, 2), of degree 2t."""
-    by_region = [
-        FIELD.add(
-            FIELD.inner(bits[:, _columns(forest, region)], _parameters(region, shares)),
-            FIELD.elements(scale.offset[region.name] << FRACTION),
-        )
-        for region in forest.regions
-    ]
+    by_region = []
+    for region in forest.regions:
+        leaves = [shares.arrays[n].reshape(region.units, -1, FIELD.limbs) for n in region.leaves]
+        logs = FIELD.inner(bits[:, _columns(forest, region)], np.concatenate(leaves, axis=1))
+        by_region.append(FIELD.add(logs, FIELD.elements(scale.offset[region.name] << FRACTION)))
     exponents = np.concatenate(by_region, axis=1)
     return FIELD.add(exponents, _log_weights(forest, shares)) if forest.flat else exponents
 
@@ -79,12 +77,6 @@ def _columns(forest: Forest, region: ForestRegion) -> list[int]:
     starts = np.cumsum([0, *codes])
     at = map(schema.index, region.variables)
     return [int(starts[v]) + k for v in at for k in range(codes[v])]
-
-
-def _parameters(region: ForestRegion, shares: ModelShares) -> Elements:
-    """(units, numbers, 2)."""
-    leaves = [shares.arrays[name] for name in region.leaves]
-    return np.concatenate([a.reshape(region.units, -1, FIELD.limbs) for a in leaves], axis=1)
 
 
 def _log_weights(forest: Forest, shares: ModelShares) -> Elements:

@@ -32,10 +32,11 @@ to spare.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 import numpy as np
 
-from fedcircuits.circuits.graph.circuit import Leaf, Sum
+from fedcircuits.circuits.graph.circuit import Leaf, Node, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import FederationError, ParameterError
@@ -66,19 +67,13 @@ BATCH = 1 << 13  # numbers whose logarithms are taken at once
 ALL = "its share of every parameter: all of the forest"
 Owners = str | Mapping[str, str]  # of all leaves, or by leaf
 Piece = tuple[str, int, int]  # a node, and which part of its last axis
-Pair = tuple[Array, Array]  # numerators (units, …) and denominators (units,)
 
 
 # ---------------------------------------------------------------------- dealt
 
 
 def dealt(
-    group: Group,
-    tag: str,
-    forest: Forest,
-    run: str,
-    owners: Owners,
-    parameters: Parameters | None = None,
+    group: Group, forest: Forest, run: str, owners: Owners, parameters: Parameters | None = None
 ) -> Flow[ModelShares]:
     """A member's shares, one round after owners know theirs.
 
@@ -96,13 +91,12 @@ def dealt(
     arrays = {n: layout.ring.zeros(layout.shape) for n, layout in layouts.items()}
     for dealer in sorted(set(pieces.values()), key=lambda name: name != group.me):  # mine go first
         of_dealer = [piece for piece, owner in pieces.items() if owner == dealer]
-        yield from _from_one(group, tag, dealer, of_dealer, layouts, secrets, arrays)
+        yield from _from_one(group, dealer, of_dealer, layouts, secrets, arrays)
     return ModelShares(run, group.me, group.members, arrays)
 
 
 def _from_one(
     group: Group,
-    tag: str,
     dealer: str,
     pieces: list[Piece],
     layouts: Mapping[str, ShareLayout],
@@ -120,7 +114,7 @@ def _from_one(
         ]
         parts = {m: [r[i] for r in rows] for i, m in enumerate(group.members)}
     senders = (dealer,) if group.inside else ()
-    received = yield from exchange(group, tag, parts, senders, lots)
+    received = yield from exchange(group, "deal/model", parts, senders, lots)
     for (name, a, b), shares in zip(pieces, received, strict=True):
         if group.inside:
             arrays[name][..., a:b, :] = shares[0]
@@ -164,17 +158,18 @@ def encoded(forest: Forest, parameters: Parameters, members: int) -> dict[str, E
     secrets = {}
     for name, layout in forest.layouts(members).items():
         if name in parameters:
-            node = forest.circuit[name]
-            if isinstance(node, Leaf):
-                plain = probabilities(node, parameters)
-            else:
-                plain = parameters[name][WEIGHT]
+            plain = _plain(forest.circuit[name], parameters)
             if plain.shape != layout.shape:
                 raise ParameterError(f"{name!r} has {plain.shape} numbers, expected {layout.shape}")
             numbers = np.log2(plain) if layout.log else plain
             point = FixedPoint(layout.fraction, 20, layout.ring)
             secrets[name] = point.encode(numbers, f"parameters of {name!r}")
     return secrets
+
+
+def _plain(node: Node, learned: Parameters) -> Array:
+    """Probabilities of a leaf, weights of a sum."""
+    return probabilities(node, learned) if isinstance(node, Leaf) else learned[node.name][WEIGHT]
 
 
 # ---------------------------------------------------------------------- averaged
@@ -196,8 +191,8 @@ def averaged(
     row_bits   so many rows all parties may have together where their number is secret, 2^row_bits
     """
     rule = logarithm(forest, len(group.members), 0 if total is not None else row_bits)
-    pairs = counts_of(forest, bounded(forest, parameters, 2.0**-LEAF))
-    flat = np.concatenate([a.reshape(-1) for pair in pairs.values() for a in pair])
+    counts = counts_of(forest, bounded(forest, parameters, 2.0**-LEAF))
+    flat = np.concatenate([c.reshape(-1) for c in counts.values()])
     if total is None:
         most = (1 << row_bits) // len(group.members)
         if rows > most:
@@ -205,9 +200,7 @@ def averaged(
                 f"a secret number of rows needs at most {most:,} at each of {len(group.members)} "
                 f"parties, {group.me} has more: take public_total=True, or fewer rows"
             )
-        rule.check(flat * 2.0**-row_bits)
-    else:
-        rule.check(flat)
+    rule.check(flat if total is not None else flat * 2.0**-row_bits)
     share = rows / (1 << row_bits if total is None else total)
     secret = FixedPoint(rule.precision, 1, rule.ring).encode(flat * share, "expected counts")
     wide = group.over(rule.ring)
@@ -216,7 +209,11 @@ def averaged(
     for k, start in enumerate(range(0, len(sums), BATCH)):
         part = sums[start : start + BATCH]
         logs.append((yield from logs_of(wide, f"average/log/{k}", part, rule)))
-    arrays = _quotients(pairs, np.concatenate(logs))
+    arrays = {}
+    layouts = forest.layouts(len(group.members))
+    for name, part in _split(np.concatenate(logs), {n: c.shape for n, c in counts.items()}).items():
+        quotients = FIELD.subtract(part[:, :-1], part[:, -1:])
+        arrays[name] = quotients.reshape(*layouts[name].shape, FIELD.limbs)
     if not forest.flat:
         arrays.update((yield from _weights(group, forest, arrays)))
     return ModelShares(run, group.me, group.members, arrays)
@@ -228,43 +225,33 @@ def logarithm(forest: Forest, members: int, row_bits: int) -> Logarithm:
     return Logarithm(members, least + row_bits)
 
 
-def counts_of(forest: Forest, parameters: Parameters) -> dict[str, Pair]:
-    """What one row of a party adds: u_i p_i and u_i of every leaf and sum by name."""
-    uses = usage(forest.circuit, parameters)
-    counts: dict[str, Pair] = {}
-    for node in forest.circuit.nodes:
-        used = np.maximum(uses[node.name], 2.0**-USED)
-        if isinstance(node, Leaf):
-            counts[node.name] = (used[:, None, None] * probabilities(node, parameters), used)
-        elif isinstance(node, Sum):
-            counts[node.name] = (used[:, None] * parameters[node.name][WEIGHT], used)
-    return {name: (np.minimum(a, 1.0), np.minimum(b, 1.0)) for name, (a, b) in counts.items()}
-
-
-def _quotients(pairs: Mapping[str, Pair], logs: Elements) -> dict[str, Elements]:
-    """Shares of log2 of every parameter, from the logarithms of all sums end to end."""
-    quotients: dict[str, Elements] = {}
-    start = 0
-    for name, (above, below) in pairs.items():
-        middle, stop = start + above.size, start + above.size + below.size
-        numerators = logs[start:middle].reshape(*above.shape, FIELD.limbs)
-        per_unit = (len(below), *[1] * (above.ndim - 1), FIELD.limbs)
-        quotients[name] = FIELD.subtract(numerators, logs[middle:stop].reshape(per_unit))
-        start = stop
-    return quotients
+def counts_of(forest: Forest, parameters: Parameters) -> dict[str, Array]:
+    """What one row of a party adds, by leaf and sum: all u_i p_i and then u_i, (units, n + 1)."""
+    counts = {}
+    for name, uses in usage(forest.circuit, parameters).items():
+        node = forest.circuit[name]
+        if isinstance(node, Leaf | Sum):
+            plain = _plain(node, parameters).reshape(len(uses), -1)
+            used = np.maximum(uses, 2.0**-USED)[:, None]
+            counts[name] = np.minimum(np.hstack([used * plain, used]), 1.0)
+    return counts
 
 
 def _weights(
     group: Group, forest: Forest, logs: Mapping[str, Elements]
 ) -> Flow[dict[str, Elements]]:
     """Weights of all sums, over the ring of the circuit, from their logarithms."""
-    names = [n.name for n in forest.circuit.nodes if isinstance(n, Sum)]
+    shapes = {n.name: logs[n.name].shape[:-1] for n in forest.circuit.nodes if isinstance(n, Sum)}
     rule = Power(len(group.members), LEAST_WEIGHT, WEIGHT_FRACTION, forest.ring(len(group.members)))
-    flat = np.concatenate([logs[n].reshape(-1, FIELD.limbs) for n in names])
-    values = yield from powers_of(group, "average/weights", flat, rule)
-    ends = np.cumsum([logs[n].size // FIELD.limbs for n in names])[:-1]
-    parts = zip(names, np.split(values, ends), strict=True)
-    return {n: part.reshape(*logs[n].shape[:-1], rule.landing.limbs) for n, part in parts}
+    flat = np.concatenate([logs[n].reshape(-1, FIELD.limbs) for n in shapes])
+    return _split((yield from powers_of(group, "average/weights", flat, rule)), shapes)
+
+
+def _split(elements: Elements, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Elements]:
+    """Elements end to end (n, limbs), as arrays of these shapes."""
+    ends = np.cumsum([prod(shape) for shape in shapes.values()])[:-1]
+    parts = zip(shapes.items(), np.split(elements, ends), strict=True)
+    return {name: part.reshape(*shape, elements.shape[-1]) for (name, shape), part in parts}
 
 
 # ---------------------------------------------------------------------- opened

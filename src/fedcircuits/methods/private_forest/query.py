@@ -280,19 +280,15 @@ def _answer(
     scale = forest.scale(len(group.members))
     wide, level = group.over(scale.ring), 2 * group.threshold
     values = yield from opened_to(wide, "query/root", asker, root, (rows,), LIKELIHOOD, level)
-    if values is None:
-        return None
-    return _log_likelihoods(scale, scale.ring.integers(values), group.members)
+    return None if values is None else _log_likelihoods(scale, values, group.members)
 
 
-def _log_likelihoods(
-    scale: ValueScale, results: np.typing.NDArray[np.object_], members: tuple[str, ...]
-) -> Array:
+def _log_likelihoods(scale: ValueScale, values: Elements, members: tuple[str, ...]) -> Array:
     """In nats; the mean of the noise is taken off."""
     mean = scale.contributors << (scale.flood - 1)
     least = 1 << (scale.root - scale.low + scale.shift - 1)
-    logs = np.empty(len(results))
-    for i, result in enumerate(results):
+    logs = np.empty(len(values))
+    for i, result in enumerate(scale.ring.integers(values)):
         value = int(result) - mean
         if not least <= value < 1 << scale.top:
             raise ProtocolError(

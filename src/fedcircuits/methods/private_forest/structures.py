@@ -47,7 +47,7 @@ from fedcircuits.leaves.bernoulli import Bernoulli
 from fedcircuits.leaves.categorical import Categorical
 from fedcircuits.methods.private_forest.model import PROBABILITY
 from fedcircuits.methods.refinement.roles import Role
-from fedcircuits.tables.schema import Schema, Variable
+from fedcircuits.tables.schema import Schema
 
 LeafChoice = Literal["auto", "categorical"]
 Weighting = Literal["rank", "uniform", "loglik", "loglik2"]
@@ -101,7 +101,7 @@ def _weights(shape: ForestShape, schema: Schema) -> int:
 
 def structure(schema: Schema, shape: ForestShape, rng: np.random.Generator) -> Circuit:
     """One random structure."""
-    rule = _categorical if shape.leaf == "categorical" else by_kind
+    rule = by_kind if shape.leaf == "auto" else lambda _: "categorical"
     if shape.depth == 0:
         return mixture_of_products(schema, shape.repetitions * shape.units, leaf_family=rule)
     return random_binary(
@@ -112,10 +112,6 @@ def structure(schema: Schema, shape: ForestShape, rng: np.random.Generator) -> C
         rng=rng,
         leaf_family=rule,
     )
-
-
-def _categorical(variable: Variable) -> str:
-    return "categorical" if variable.size else by_kind(variable)
 
 
 def sum_weights(circuit: Circuit) -> int:

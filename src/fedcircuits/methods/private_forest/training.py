@@ -289,7 +289,7 @@ def _side_by_side(
     }
     learned, _ = yield from local.alone(local.place, local.starts[local.place], plan)
     part = _part_of_forest(forest, local, learned, local.size / total)
-    shares = yield from dealt(group, "deal/model", forest, plan.run, owners, part)
+    shares = yield from dealt(group, forest, plan.run, owners, part)
     return TrainedForest(forest, shares, total)
 
 
@@ -325,5 +325,5 @@ def _by_em(
     forest = Forest(joined(local.circuits), plan.marginals)
     first = group.members[0]
     known = bounded(forest, parameters) if group.me == first else None
-    shares = yield from dealt(group, "deal/model", forest, plan.run, first, known)
+    shares = yield from dealt(group, forest, plan.run, first, known)
     return TrainedForest(forest, shares, None, tuple(tuple(f.history) for f in fits))

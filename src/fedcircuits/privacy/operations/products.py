@@ -37,15 +37,10 @@ MASKED = "numbers under a random mask: nothing"
 
 
 def reduced(group: Group, tag: str, products: Elements) -> Flow[Elements]:
-    """Shares of degree 2t as shares of degree t."""
+    """Shares of degree 2t, such as ``group.ring.multiply(a, b)``, as shares of degree t."""
     needed = 2 * group.threshold + 1
     secret = products if group.me in group.members[:needed] else None
     return (yield from shared_mix(group, tag, secret, products.shape[:-1], weights(needed, 0)))
-
-
-def product(group: Group, tag: str, a: Elements, b: Elements) -> Flow[Elements]:
-    """Shares of a·b, of degree t as theirs are."""
-    return (yield from reduced(group, tag, group.ring.multiply(a, b)))
 
 
 # ---------------------------------------------------------------------- truncation
