@@ -160,8 +160,8 @@ class MultiplyRight:
         return ring.sum(np.concatenate(terms))
 
 
-ProductStep = Multiply | Mix | MixLeft | MultiplyRight
-Rounds = tuple[tuple[ProductStep, ...], ...]
+RoundStep = Multiply | Mix | MixLeft | MultiplyRight
+Rounds = tuple[tuple[RoundStep, ...], ...]
 
 
 def _root(
@@ -197,7 +197,7 @@ class _RoundPlanner:
     def __init__(self, forest: Forest, scale: Mapping[str, int]) -> None:
         self.circuit, self.scale = forest.circuit, scale
         self.ready = {region.name: 0 for region in forest.regions}  # after how many rounds
-        self.steps: dict[int, list[ProductStep]] = {}
+        self.steps: dict[int, list[RoundStep]] = {}
         self.mixed = _mixed_first(forest.circuit, self.ready)
 
     def add(self, node: object) -> None:
@@ -208,7 +208,7 @@ class _RoundPlanner:
         elif isinstance(node, Sum):
             self._do(Mix(node.name, node.children, self._turns(node)), *node.children)
 
-    def _do(self, step: ProductStep, *reads: str) -> None:
+    def _do(self, step: RoundStep, *reads: str) -> None:
         at = max(self.ready[name] for name in reads)
         self.steps.setdefault(at, []).append(step)
         self.ready[step.name] = at + 1

@@ -169,13 +169,13 @@ def _points_dealt(
     received = yield from exchange(group, POINTS, parts, senders, lots)
     if not group.inside:
         return None
-    own, hidden, commitments = (part[0] for part in received)
+    shares, hidden, commitments = (part[0] for part in received)
     place = group.members.index(group.me)
-    kept = bool((commitment(place, own, hidden) == commitments[place]).all())
+    kept = bool((commitment(place, shares, hidden) == commitments[place]).all())
     problem = f"they are not to the shares that {group.me} got, so the query is not answered"
     require(kept, asker, POINTS, "commitments", problem)
     digest = sha256(b"coefficients" + FIELD.packed(commitments).tobytes()).digest()
-    return PointShares(own, hidden, digest)
+    return PointShares(shares, hidden, digest)
 
 
 def point_parts(group: Group, points: Elements) -> dict[str, list[Elements]]:
@@ -208,17 +208,17 @@ def _check_points(
     group: Group, forest: Forest, asker: str, points: PointShares, masks: bytes
 ) -> Flow[None]:
     """One round among the parties; ProtocolError unless the asker has dealt points."""
-    own = np.concatenate([_sums(forest, points), _as_elements(points.digest), _as_elements(masks)])
-    everybody, lots = [own], [Lot(FIELD, own.shape[:-1])]
-    parts = dict.fromkeys(group.members, everybody)
+    mine = np.concatenate([_sums(forest, points), _as_elements(points.digest), _as_elements(masks)])
+    lots, to_all = [Lot(FIELD, mine.shape[:-1])], [mine]
+    parts = dict.fromkeys(group.members, to_all)
     [received] = yield from exchange(group, "query/check", parts, group.members, lots, CHECK)
     for member, theirs in zip(group.members, received, strict=True):
-        if (theirs[2:4] != own[2:4]).any():
+        if (theirs[2:4] != mine[2:4]).any():
             raise ProtocolError(
                 f"{asker} has sent {member} other commitments than {group.me}: the query is not "
                 "answered"
             )
-        if (theirs[4:] != own[4:]).any():
+        if (theirs[4:] != mine[4:]).any():
             raise ProtocolError(
                 f"{member} is about to use other masks than {group.me}: parties must take what is "
                 "prepared in the same order; prepare anew"

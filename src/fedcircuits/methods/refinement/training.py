@@ -6,7 +6,7 @@ all roles; the E-step comes in four ways.
               posteriors come down (shared_rows.py; earlier version of federated circuits,
               algorithms 2 and 3).
     sums      The same, but log-likelihoods are added up, and nobody sees one party's.
-    shares    Expected counts are added up on shares (methods/private_forest/em.py).
+    shares    Expected counts are added up on shares (methods/private_forest/structures.py).
 
 Clients hold tables and leaves, the coordinator the graph above the leaves. A round is one iteration
 of EM of the whole circuit on the rows that are not held back: their likelihood never falls, but for
