@@ -25,7 +25,7 @@ from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.split import Skew, dirichlet
-from fedcircuits.methods.fedpc.training import Learner
+from fedcircuits.methods.fedpc.training import LeafLearner
 from fedcircuits.tables.readers import SUFFIXES, existing
 from fedcircuits.tables.table import Table
 
@@ -42,8 +42,8 @@ LEARNERS = {
 # ---------------------------------------------------------------------- train
 
 
-def learner_of(name: str) -> Learner:
-    return cast(Learner, LEARNERS[name]())
+def learner_of(name: str) -> LeafLearner:
+    return cast(LeafLearner, LEARNERS[name]())
 
 
 def parties_of(arguments: Sequence[str]) -> dict[str, Path]:

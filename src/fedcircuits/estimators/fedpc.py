@@ -32,10 +32,10 @@ from fedcircuits.federation.placement import View
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc import training as one_pass
-from fedcircuits.methods.fedpc.planning import HUB, Plan, Rule, Shared
-from fedcircuits.methods.fedpc.training import Learner, Trained
+from fedcircuits.methods.fedpc.planning import HUB, FedPCPlan, Rule, Shared
+from fedcircuits.methods.fedpc.training import LeafLearner, TrainedCircuit
 
-Result = View | Trained
+Result = View | TrainedCircuit
 
 
 @runtime_checkable
@@ -100,7 +100,7 @@ class FedPC(FederatedCircuit[Result]):
 
     def __init__(
         self,
-        learner: Learner | Mapping[str, Learner] | None = None,
+        learner: LeafLearner | Mapping[str, LeafLearner] | None = None,
         *,
         clusters: int | Literal["auto"] | Clustering = "auto",
         products: int | Literal["auto"] = "auto",
@@ -136,28 +136,29 @@ class FedPC(FederatedCircuit[Result]):
     def _programs(self, federation: Federation, state: TrainingState) -> dict[str, Program[Result]]:
         summation = self.summation.without_lost(state.parties, federation.names)
         seed = state.seed
-        clusters, ensemble, found = self.clusters, self.ensemble, None
+        clusters, ensemble, labels = self.clusters, self.ensemble, None
         share = self.share_clusters
         if share == "auto":
             share = not summation.hides
         if isinstance(clusters, Clustering):  # one circuit of clusters that all have
-            found, clusters, share = clusters.labels_, "auto", False
+            labels, clusters, share = clusters.labels_, "auto", False
             ensemble = 1 if ensemble == "auto" else ensemble
-        plan = Plan(
-            clusters, self.products, self.weights, self.shared_leaves, ensemble, self.target,
-            self.share_target, share, self.refine, float(self.validation), seed, summation,
+        plan = FedPCPlan(
+            federation.names, clusters, self.products, self.weights, self.shared_leaves, ensemble,
+            self.target, self.share_target, share, self.refine, float(self.validation), seed,
+            summation,
         )  # fmt: skip
-        told = {"members": federation.names, "plan": _at_one_party(plan)}
-        programs: dict[str, Program[Result]] = {COORDINATOR: Program(one_pass.coordinator, told)}
+        programs: dict[str, Program[Result]] = {
+            COORDINATOR: Program(one_pass.coordinator, {"plan": _at_one_party(plan)})
+        }
         for party in federation:
-            kept = _at_one_party(plan)
-            own = {"party": party, "plan": kept, "learner": self._learner(party.name)}
-            given = None if found is None else found[party.name]
-            own |= {"secret": state.secret, "clusters": given}
-            programs[party.name] = Program(one_pass.client, own)
+            given = None if labels is None else labels[party.name]
+            arguments = {"party": party, "plan": _at_one_party(plan), "secret": state.secret}
+            arguments |= {"learner": self._learner(party.name), "given": given}
+            programs[party.name] = Program(one_pass.client, arguments)
         return programs
 
-    def _learner(self, party: str) -> Learner:
+    def _learner(self, party: str) -> LeafLearner:
         if isinstance(self.learner, Mapping):
             return self.learner[party]
         return LearnSPN() if self.learner is None else self.learner
@@ -170,7 +171,7 @@ class FedPC(FederatedCircuit[Result]):
 
     def _keep(self, run: FederatedRun[Result]) -> None:
         trained = run.results[COORDINATOR]
-        assert isinstance(trained, Trained)
+        assert isinstance(trained, TrainedCircuit)
         self.joint_ = trained.joint
         self.views_ = {n: v for n, v in run.results.items() if isinstance(v, View)}
         self.notes_, self.history_ = trained.notes, trained.history
@@ -200,7 +201,7 @@ class FedPC(FederatedCircuit[Result]):
             )
 
 
-def _at_one_party(plan: Plan) -> Plan:
+def _at_one_party(plan: FedPCPlan) -> FedPCPlan:
     return replace(plan, summation=plan.summation.for_party())
 
 

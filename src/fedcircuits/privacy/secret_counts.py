@@ -38,7 +38,7 @@ from fedcircuits.errors import FederationError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, broadcast, receive, send
 from fedcircuits.federation.messages import Booleans, IntegerVector, Message, require, require_shape
-from fedcircuits.federation.sums.counting import Combinations, Contingency
+from fedcircuits.federation.sums.counting import CombinationCounts, Contingency
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
@@ -128,7 +128,7 @@ class SecretCounts:
 
     def collect(
         self, tables: Mapping[int, Contingency], where: Labels
-    ) -> Flow[dict[int, Combinations]]:
+    ) -> Flow[dict[int, CombinationCounts]]:
         """As ``PlainCounts``, for tables of several parties and rows that are complete."""
         tasks, rows = _tasks(self.parties, tables, where)
         yield from broadcast(self.parties, CountTasks(tuple(tasks)))
@@ -138,7 +138,7 @@ class SecretCounts:
                 for i, t in enumerate(tasks) if party in t.parties
             }  # fmt: skip
             yield from send(party, CountedRows(of_party))
-        found: dict[int, list[Combinations]] = {}
+        found: dict[int, list[CombinationCounts]] = {}
         for number, task in enumerate(tasks):
             counts = yield from self._task(number, task).counted(None)
             assert counts is not None, "the coordinator learns the counts"
@@ -193,7 +193,7 @@ def _tasks(
     return tasks, rows
 
 
-def _sorted(parts: Sequence[Combinations]) -> Combinations:
+def _sorted(parts: Sequence[CombinationCounts]) -> CombinationCounts:
     cells, rows = (np.concatenate(own) for own in zip(*parts, strict=True))
     order = np.lexsort(cells.T[::-1])
     return cells[order], rows[order]
@@ -223,7 +223,7 @@ class _Tally:
     room: int
     products: int
 
-    def counted(self, secret: Elements | None) -> Flow[Combinations | None]:
+    def counted(self, secret: Elements | None) -> Flow[CombinationCounts | None]:
         """At the coordinator the combinations of the task's parties that occur, and their rows."""
         parts = yield from self._dealt(secret)
         step, rows = 0, self.task.rows

@@ -14,9 +14,9 @@ from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Leaf
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Subspace
+from fedcircuits.federation.placement import Joint
 from fedcircuits.federation.tokens import Labels, patterns
 from fedcircuits.methods.fedpc.assembly import (
-    Assembled,
     Assembly,
     by_cooccurrence,
     by_rows,
@@ -35,13 +35,13 @@ HYBRID = [Subspace(("a",), ("x",)), Subspace(("a", "b"), ("y",)), Subspace(("b",
 
 def counted(
     made: Assembly, parties: Sequence[str], labels: Labels, most: int | None = None
-) -> Assembled:
+) -> Joint:
     children = by_cooccurrence(made, parties, *patterns(labels), most)
     assert children is not None
     return joined([(made, children)], XYZ)
 
 
-def density(made: Assembled, leaves: dict[str, float]) -> float:
+def density(made: Joint, leaves: dict[str, float]) -> float:
     """p of one row, whose leaves have these values."""
     network = UpperCircuit(made.circuit)
     logs = np.log([[leaves[leaf.name]] for leaf in made.circuit.leaves()])
@@ -84,7 +84,7 @@ def test_cooccurrence_counts_rows(seed: int, kind: str, most: int | None) -> Non
     check(made, parties)
 
 
-def check(made: Assembled, parties: str) -> None:
+def check(made: Joint, parties: str) -> None:
     """Leaves live with their parties and have no parameters here, sums have weights."""
     for node in made.circuit.nodes:
         if isinstance(node, Leaf):
@@ -130,7 +130,7 @@ def test_rows_give_a_mixture_by_sizes(own: list[list[int]]) -> None:
     assert density(made, leaves) == pytest.approx(sum(shares), rel=1e-9)
 
 
-def products_of(made: Assembled) -> list[tuple[str, ...]]:
+def products_of(made: Joint) -> list[tuple[str, ...]]:
     return [made.circuit[c].children for c in made.circuit.root.children]
 
 

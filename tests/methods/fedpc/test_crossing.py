@@ -11,10 +11,9 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.replay import Envelope
-from fedcircuits.federation.wire import decode
 from tests.federation.cases import QUICK, federation
-from tests.methods.fedpc.test_training import labels_of, trained
-from tests.methods.watched import Watched
+from tests.methods.fedpc.runs import labels_of, trained
+from tests.methods.watched import Watched, read
 
 IDS = np.array([f"Dulcinea-{i:04d}" for i in range(80)])
 
@@ -91,15 +90,15 @@ def test_the_coordinator_never_has_the_key(settings: dict[str, Any]) -> None:
 def test_tokens_say_nothing_of_the_order_of_rows() -> None:
     _, engine = trained(distinctive())
     _, other = trained(distinctive())
-    told: list[Any] = [
-        decode(m.data)
+    tokens = [
+        read(m.data)["tokens"]
         for e in (engine, other)
         for s, m in e.messages
         if (s, m.tag) == ("north", "rows/tokens")
     ]
-    for one in told:
+    for one in tokens:
         assert (np.diff(one.astype(float)) > 0).all()
-    assert not np.isin(told[0], told[1]).any()  # another run, another key
+    assert not np.isin(tokens[0], tokens[1]).any()  # another run, another key
 
 
 def test_rows_are_split_without_tokens() -> None:
@@ -151,12 +150,11 @@ def test_first_clusters_do_not_tell_the_class() -> None:
                                    row_id="id")}  # fmt: skip
         engine = Watched()
         fc.FedPC(QUICK, target="risk", random_state=0).fit(fc.Federation(tables), engine=engine)
-        by_token = {m.tag: decode(m.data) for s, m in engine.messages if s == "a"}
-        told.append(by_token)
-    ours: list[Any] = []
-    for own_told in told:
-        labels: Any = own_told["clusters/own"]
-        ours.append({d: np.bincount(v).tolist() for d, v in labels.items()})
+        told.append({m.tag: read(m.data) for s, m in engine.messages if s == "a"})
+    ours = [
+        {d: np.bincount(v).tolist() for d, v in fields["clusters/own"]["labels"].items()}
+        for fields in told
+    ]
     assert ours[0] == ours[1]
     assert told[0]["count/sizes"] != told[1]["count/sizes"]  # what the coordinator counts does
 
@@ -169,6 +167,6 @@ def test_a_party_with_the_target_alone_tells_nothing() -> None:
     }
     engine = Watched()
     fc.FedPC(QUICK, target="risk", random_state=0).fit(fc.Federation(tables), engine=engine)
-    (told,) = [decode(m.data) for s, m in engine.messages if (s, m.tag) == ("a", "clusters/own")]
-    assert isinstance(told, dict) and told
-    assert not any(np.asarray(own).any() for own in told.values())
+    (told,) = [read(m.data) for s, m in engine.messages if (s, m.tag) == ("a", "clusters/own")]
+    assert told["labels"]
+    assert not any(np.asarray(own).any() for own in told["labels"].values())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcircuits.federation.federation import Subspace, subspaces
-from fedcircuits.methods.fedpc.divisions import by_party, by_rows_held, numbered
+from fedcircuits.methods.fedpc.planning import by_party, by_rows_held, numbered
 
 ALL = np.ones((5, 2), bool)
 

@@ -11,9 +11,11 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Kept, Outcome
+from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import check_messages
-from tests.federation.cases import QUICK, federation, gaps, mixed_table
+from tests.federation.cases import QUICK, federation, gaps, mixed_table, three_columns
+from tests.methods.watched import Watched
 
 ROWS = fc.Table(mixed_table().schema, gaps()).rows([0, 1, 2, 3])
 
@@ -26,6 +28,60 @@ class Noted:
     ) -> Outcome[Any]:
         self.programs = dict(programs)
         return memory.run(programs, kept)
+
+
+# ---------------------------------------------------------------------- training
+
+
+def small(name: str) -> fc.Federation:
+    """The first rows of a federation: many runs are made of it."""
+    parties = three_columns() if name == "three" else federation(name)
+    tables = {p.name: p.table.rows(slice(0, 60)) for p in parties}
+    return fc.Federation(tables, allow_collect=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("rows", {}),
+        ("columns", {"weights": "sizes"}),
+        ("columns", {"target": "risk", "share_target": True}),
+        ("uneven", {}),
+        ("both", {"shared_leaves": "pooled"}),
+        ("three", {"summation": fc.Secret()}),
+        ("rows", {"refine": 1}),
+        ("columns", {"refine": 1}),
+        ("three", {"refine": 1, "summation": fc.Secret()}),
+    ],
+)
+def test_messages_of_training(name: str, settings: dict[str, Any]) -> None:
+    engine = Noted()
+    usual: dict[str, Any] = {"clusters": 2, "ensemble": 1, "random_state": 0}
+    fc.FedPC(QUICK, **usual | settings).fit(small(name), engine=engine)
+    assert check_messages(lambda: dict(engine.programs), most=300) > 60
+
+
+def test_sizes_without_content_blame_their_sender() -> None:
+    """A client that says nothing of its clusters, or of clusters of fewer rows."""
+    parties = small("columns")
+    rows = len(parties["south"].table)
+    for wrong, field, problem in (
+        ({}, "sizes", "missing required field"),
+        ({"sizes": {}, "collect": False}, "sizes", "asked for clusters of divisions"),
+        ({"sizes": {0: []}, "collect": False}, "sizes", f"expected clusters of its {rows} rows"),
+        ({"sizes": {0: [rows - 1]}, "collect": False}, "sizes", f"clusters of its {rows} rows"),
+        ({"sizes": {0: [-1, rows + 1]}, "collect": False}, "sizes", "Expected `int` >= 0"),
+        ({"sizes": {0: [rows]}, "collect": "yes"}, "collect", "Expected `bool`, got `str`"),
+    ):
+        engine = Watched({("south", "count/sizes"): lambda _, wrong=wrong: wrong})
+        with pytest.raises(PartyLostError) as lost:
+            fc.FedPC(QUICK, clusters=2, ensemble=1, random_state=0).fit(parties, engine=engine)
+        assert lost.value.party == "south"
+        assert f"south sent 'count/sizes' that does not fit, field '{field}" in str(lost.value)
+        assert problem in str(lost.value)
+
+
+# ---------------------------------------------------------------------- questions
 
 
 @functools.cache

@@ -16,38 +16,13 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.replay import replay
 from fedcircuits.federation.tokens import Labels, patterns
 from fedcircuits.methods.fedpc.assembly import total_correlation
-from fedcircuits.methods.fedpc.divisions import by_rows_held, numbered
+from fedcircuits.methods.fedpc.planning import by_rows_held, numbered
 from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
 from tests.methods.fedpc.counted import by_hand
+from tests.methods.fedpc.runs import labels_of, trained
 from tests.methods.watched import Watched
 
 ROWS = fc.Table(mixed_table().schema, gaps())
-
-
-def trained(parties: fc.Federation, **settings: Any) -> tuple[fc.FedPC, Watched]:
-    engine = Watched()
-    usual: dict[str, Any] = {"learner": QUICK, "clusters": 3, "random_state": 0}
-    model = fc.FedPC(**usual | settings)
-    return model.fit(parties, engine=engine), engine
-
-
-def labels_of(
-    engine: Watched, parties: fc.Federation, circuit: int = 0
-) -> dict[str, dict[str, int]]:
-    """By party and row id: the cluster, as the party has kept it for one of its circuits."""
-    found = {}
-    for party in parties:
-        kept = [
-            v for (who, step), v in engine.kept.items()
-            if who == party.name and step.startswith("clustering its rows")
-        ]  # fmt: skip
-        if circuit >= len(kept):
-            continue
-        own = kept[circuit]
-        assert isinstance(own, np.ndarray) and party.table.row_ids is not None
-        ids = [str(i) for i in party.table.row_ids.tolist()]
-        found[party.name] = dict(zip(ids, own.tolist(), strict=True))
-    return found
 
 
 def leaf_values(model: fc.FedPC, x: Array) -> list[dict[str, float]]:
@@ -259,26 +234,7 @@ def test_numbers_and_texts_as_ids_meet() -> None:
 
 def test_other_versions_are_refused() -> None:
     engine = Watched({("south", "agree/hello"): lambda hello: {**hello, "version": 0}})
-    text = "south runs fedcircuits .* 0, expected .* with .* 1: install the same fedcircuits"
-    with pytest.raises(PartyLostError, match=text):
-        fc.FedPC(QUICK).fit(federation("columns"), engine=engine)
-
-
-@pytest.mark.parametrize(
-    ("who", "tag", "text"),
-    [
-        ("south", "agree/hello", "south sent 'agree/hello' that does not fit, expected Hello"),
-        ("south", "rows/tokens", "south sent list under 'rows/tokens', expected ndarray"),
-        ("south", "clusters/own", "south sent list under 'clusters/own', expected dict"),
-        ("south", "count/clusters", "south sent list under 'count/clusters', expected dict"),
-        (COORDINATOR, "rows/plan", "coordinator sent list under 'rows/plan', expected dict"),
-        (COORDINATOR, "clusters/others", "coordinator sent list under 'clusters/others', expec"),
-        (COORDINATOR, "agree/plan", "coordinator sent list under 'agree/plan', expected dict"),
-        ("north", "key/tokens", "north sent 'key/tokens' that does not fit, expected TokenKey"),
-    ],
-)
-def test_messages_of_another_kind_are_refused(who: str, tag: str, text: str) -> None:
-    engine = Watched({(who, tag): lambda _: [1, 2]})
+    text = "south runs fedcircuits .* with fedpc 0, expected .* with fedpc 1: install the same"
     with pytest.raises(PartyLostError, match=text):
         fc.FedPC(QUICK).fit(federation("columns"), engine=engine)
 

@@ -23,7 +23,8 @@ from fedcircuits.federation.flow import Flow, gather, send
 from fedcircuits.federation.messages import IntegerVector, Message, require, require_shape
 from fedcircuits.federation.tokens import Labels, patterns
 
-Combinations: TypeAlias = tuple[Labels, Array]  # (combinations, parties), −1: not held; their rows
+# combinations (combinations, parties), −1 where a party lacks the rows; how many rows have each
+CombinationCounts: TypeAlias = tuple[Labels, Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Counting(Protocol):
 
     def collect(
         self, tables: Mapping[int, Contingency], where: Labels
-    ) -> Flow[dict[int, Combinations]]:
+    ) -> Flow[dict[int, CombinationCounts]]:
         """At the coordinator: by table the combinations of labels, sorted, and their rows.
 
         ``where`` (rows, all parties): the place of a row in each party's list, −1 where the party
@@ -78,7 +79,7 @@ class PlainCounts:
 
     def collect(
         self, tables: Mapping[int, Contingency], where: Labels
-    ) -> Flow[dict[int, Combinations]]:
+    ) -> Flow[dict[int, CombinationCounts]]:
         sent = yield from gather(self.parties, RowLabels)
         for party, message in sent.items():
             listed = int((where[:, self.parties.index(party)] >= 0).sum())

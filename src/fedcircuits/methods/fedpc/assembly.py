@@ -3,7 +3,7 @@
 A row is held by some parties and lies in one cluster of each: its combination. Every combination
 whose parties hold all variables together becomes a product, weighed by its rows; below it, for
 every group of variables, stands the leaf of the cluster. The root mixes the products of all
-divisions (divisions.py): a row split gives a sum over parties, a column split a sum over
+divisions (planning.py): a row split gives a sum over parties, a column split a sum over
 products, and what lies between both.
 
 Where shared columns are not divided, a sum over the leaves of all their holders stands there in the
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -33,8 +32,10 @@ from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Pro
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.federation.federation import COORDINATOR, Subspace
-from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.placement import Joint
+from fedcircuits.federation.sums.counting import CombinationCounts
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.fedpc.planning import Auto, Division, FedPCPlan
 from fedcircuits.tables.schema import Schema
 
 SHARPNESS = 2.0  # of a circuit's weight in the nats that its clusters say
@@ -42,19 +43,12 @@ POOLED = -1  # the cluster of a leaf that was learned from all rows
 Sizes = Mapping[str, Sequence[int]]  # rows of every cluster of every party
 
 
-@dataclass(frozen=True, slots=True)
-class Assembled:
-    circuit: Circuit
-    parameters: Parameters  # weights of sums; leaves have theirs at home
-    placement: Placement
-
-
 def leaf_name(party: str, cluster: int, space: int) -> str:
     return f"{party}/all/{space}" if cluster == POOLED else f"{party}/{cluster}/{space}"
 
 
 @dataclass(frozen=True, slots=True)
-class Children:
+class RootChildren:
     """Nodes that span all variables, and the rows that each stands for."""
 
     names: list[str]
@@ -108,8 +102,8 @@ class Assembly:
         return self.sum(" + ".join(leaves), leaves, rows)
 
     def _rows(self, party: str, cluster: int) -> int:
-        own = self.sizes[party]
-        return sum(own) if cluster == POOLED else own[cluster]
+        sizes = self.sizes[party]
+        return sum(sizes) if cluster == POOLED else sizes[cluster]
 
     def _leaf(self, party: str, cluster: int, space: int) -> str:
         name = leaf_name(party, cluster, self.first + space)
@@ -134,51 +128,73 @@ class Assembly:
         return name
 
 
-def joined(parts: Sequence[tuple[Assembly, Children]], schema: Schema) -> Assembled:
+def joined(parts: Sequence[tuple[Assembly, RootChildren]], schema: Schema) -> Joint:
     """One root over the children of all circuits: divisions count by their rows, circuits of one
-    division by what their clusters say."""
-    whole = Assembly((), {})
-    for made, _ in parts:
-        whole.nodes |= made.nodes
-        whole.weights |= made.weights
-        whole.placement |= made.placement
+    division by what their clusters say. Leaves have their parameters at home."""
+    total = Assembly((), {})
+    for assembly, _ in parts:
+        total.nodes |= assembly.nodes
+        total.weights |= assembly.weights
+        total.placement |= assembly.placement
     names = [n for _, children in parts for n in children.names]
     rows = [c.rows * share for (_, c), share in zip(parts, _shares(parts), strict=True)]
-    root = whole.sum("root", names, np.concatenate(rows))
-    circuit = Circuit(reachable(whole.nodes.values(), root), schema)
-    weights = {n: w for n, w in whole.weights.items() if n in circuit.by_name}
-    placed = {n: whole.placement[n] for n in circuit.by_name}
-    return Assembled(circuit, Parameters(weights), placed)
+    root = total.sum("root", names, np.concatenate(rows))
+    circuit = Circuit(reachable(total.nodes.values(), root), schema)
+    weights = {n: w for n, w in total.weights.items() if n in circuit.by_name}
+    placement = {n: total.placement[n] for n in circuit.by_name}
+    return Joint(circuit, placement, Parameters(weights))
 
 
-def _shares(parts: Sequence[tuple[Assembly, Children]]) -> Array:
+def _shares(parts: Sequence[tuple[Assembly, RootChildren]]) -> Array:
     """What every circuit counts among those over the same division."""
-    told = np.array([SHARPNESS * c.information for _, c in parts])
+    nats = np.array([SHARPNESS * c.information for _, c in parts])
     shares = np.empty(len(parts))
-    for spaces in dict.fromkeys(tuple(made.spaces) for made, _ in parts):
-        same = [i for i, (made, _) in enumerate(parts) if tuple(made.spaces) == spaces]
-        own = np.exp(told[same] - told[same].max())
-        shares[same] = own / own.sum()
+    for spaces in dict.fromkeys(tuple(assembly.spaces) for assembly, _ in parts):
+        same = [i for i, (assembly, _) in enumerate(parts) if tuple(assembly.spaces) == spaces]
+        weights = np.exp(nats[same] - nats[same].max())
+        shares[same] = weights / weights.sum()
     return shares
 
 
-def by_rows(made: Assembly, party: str) -> Children:
+# ---------------------------------------------------------------------- children of the root
+
+
+def children_of(
+    division: Division,
+    sizes: Sizes,
+    counts: CombinationCounts | None,
+    plan: FedPCPlan,
+    rng: np.random.Generator,
+) -> tuple[Assembly, RootChildren]:
+    """Products of one division: by counts, or by sizes where nothing was counted."""
+    assembly = Assembly(division.spaces, sizes, division.first, plan.shared == "pooled")
+    if len(division.parties) == 1:
+        return assembly, by_rows(assembly, division.parties[0])
+    if counts is not None:
+        most = None if plan.products == "auto" else plan.products
+        children = by_cooccurrence(assembly, division.parties, *counts, most)
+        if children is not None:
+            return assembly, children
+    return assembly, by_sizes(assembly, plan.products, rng)
+
+
+def by_rows(assembly: Assembly, party: str) -> RootChildren:
     """A party that models every variable: its clusters, weighed by their rows."""
-    own = made.sizes[party]
-    names = [made.product(k, {party: k}) for k in range(len(own))]
-    return Children(names, np.array(own, dtype=np.float64))
+    sizes = assembly.sizes[party]
+    names = [assembly.product(k, {party: k}) for k in range(len(sizes))]
+    return RootChildren(names, np.array(sizes, dtype=np.float64))
 
 
 def by_cooccurrence(
-    made: Assembly,
+    assembly: Assembly,
     parties: Sequence[str],
     combinations: Labels,
     rows: Array,
     most: int | None = None,
-) -> Children | None:
+) -> RootChildren | None:
     """Combinations (combinations, parties) of clusters, −1 where a party lacks the rows; None where
     no combination has all variables."""
-    complete = _complete(made, parties, combinations)
+    complete = _complete(assembly, parties, combinations)
     combinations, rows = combinations[complete], rows[complete]
     if not len(rows):
         return None
@@ -191,12 +207,12 @@ def by_cooccurrence(
     names = []
     for i, labels in enumerate(combinations.tolist()):
         met = {p: k for p, k in zip(parties, labels, strict=True) if k >= 0}
-        names.append(made.product(i, met))
+        names.append(assembly.product(i, met))
     if new > 0 and len(rows) > 1:
-        names.append(made.independent())
+        names.append(assembly.independent())
         new = min(new, 0.5)
         rows = np.append(rows * (1 - new) / rows.sum(), new)
-    return Children(names, rows / rows.sum() * total, information)
+    return RootChildren(names, rows / rows.sum() * total, information)
 
 
 def total_correlation(combinations: Labels, rows: Array) -> float:
@@ -213,26 +229,26 @@ def total_correlation(combinations: Labels, rows: Array) -> float:
     return sum(apart) - entropy(combinations)
 
 
-def _complete(made: Assembly, parties: Sequence[str], combinations: Labels) -> Array:
+def _complete(assembly: Assembly, parties: Sequence[str], combinations: Labels) -> Array:
     sets, which = np.unique(combinations >= 0, axis=0, return_inverse=True)
     covers = [
-        made.covers(frozenset(p for p, held in zip(parties, row, strict=True) if held))
+        assembly.covers(frozenset(p for p, held in zip(parties, row, strict=True) if held))
         for row in sets
     ]
     return np.asarray(covers, dtype=bool)[which.reshape(-1)]
 
 
-def by_sizes(made: Assembly, products: int | Literal["auto"], rng: np.random.Generator) -> Children:
+def by_sizes(assembly: Assembly, products: int | Auto, rng: np.random.Generator) -> RootChildren:
     """The published rule."""
-    most = max(len(own) for own in made.sizes.values())
+    most = max(len(sizes) for sizes in assembly.sizes.values())
     number = most if products == "auto" else max(most, products)
     columns = {}
-    for party, own in made.sizes.items():
-        extra = rng.integers(len(own), size=number - len(own))
-        columns[party] = rng.permutation(np.concatenate([np.arange(len(own)), extra]))
+    for party, sizes in assembly.sizes.items():
+        extra = rng.integers(len(sizes), size=number - len(sizes))
+        columns[party] = rng.permutation(np.concatenate([np.arange(len(sizes)), extra]))
     names, rows = [], []
     for i in range(number):
         clusters = {p: int(drawn[i]) for p, drawn in columns.items()}
-        names.append(made.product(i, clusters))
-        rows.append(sum(made.sizes[p][k] for p, k in clusters.items()))
-    return Children(names, np.array(rows, dtype=np.float64))
+        names.append(assembly.product(i, clusters))
+        rows.append(sum(assembly.sizes[p][k] for p, k in clusters.items()))
+    return RootChildren(names, np.array(rows, dtype=np.float64))

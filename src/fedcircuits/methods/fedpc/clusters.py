@@ -4,36 +4,232 @@ Clusters are what parties have in common: given the combination of clusters a ro
 at different parties are independent. So they should say as much of the others' columns as they can.
 A party that knows the clusters of others for shared rows grows a tree that tells them apart by its
 own columns, by the mutual information of the two: the tree's leaves are its clusters. Otherwise
-clusters are those of a mixture over its own columns (learning/clustering.py).
+clusters are those of a mixture over its own columns (learning/spn/clustering.py). With a target the
+rows of every class are clustered apart, so that whoever knows the class of a row keeps it apart
+from other classes.
 
-With a target the rows of every class are clustered apart, so that whoever knows the class of a row
-keeps it apart from other classes.
+Parties hear which clusters others have put the shared rows into:
+
+    clusters/own      client → coordinator: for every division the first cluster of each of its
+                      rows, by the columns it models but the target, in the order of its tokens.
+    clusters/others   coordinator → client: the clusters of at most ``MOST_TOLD`` other parties for
+                      the rows that all parties of the division hold (rows, parties), −1 for rows
+                      they do not: those that say most about its own (mutual information).
+
+Clusters are numbers without meaning. A client learns which of its rows fall together at another
+party, and which rows all hold; classes of the target are never told so. The coordinator learns the
+same of rows that it cannot name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, compute, gather, receive, send
+from fedcircuits.federation.messages import (
+    IntegerMatrix,
+    IntegerVector,
+    Message,
+    require,
+    require_shape,
+)
+from fedcircuits.federation.sums.counting import compact
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.independence import Floats
 from fedcircuits.learning.spn.clustering import Features, split_rows
+from fedcircuits.methods.fedpc.planning import Auto, ClusterTask, Division
 from fedcircuits.tables.table import Table
 
 FEWEST_ROWS = 8  # of a cluster: a circuit is learned from them
 MOST_CLUSTERS = 64
 MOST_ROWS = 20_000  # that a tree is grown from
 SMALLEST = 8  # parts of an average cluster that a leaf of a tree may be small to
+MOST_TOLD = 4
+
+
+class OwnClusters(Message, frozen=True):
+    """By division: the first cluster of each of a client's rows."""
+
+    tag: ClassVar[str] = "clusters/own"
+    reveals: ClassVar[str] = "which of its rows are alike (sealed tokens)"
+
+    labels: dict[int, IntegerVector]
+
+
+class OthersClusters(Message, frozen=True):
+    """By division: the clusters of a client's rows at other parties."""
+
+    tag: ClassVar[str] = "clusters/others"
+    reveals: ClassVar[str] = "which of the shared rows are alike at other parties"
+
+    labels: dict[int, IntegerMatrix]  # (rows, other parties), −1 for rows that are not shared
+
+
+# ---------------------------------------------------------------------- clients
+
+
+@dataclass(frozen=True, slots=True)
+class RowClustering:
+    """How a client clusters its rows."""
+
+    table: Table
+    clusters: int | Auto
+    classes: Array | None  # of rows; NaN where unknown
+    target: str | None
+    seed: tuple[int, ...]
+    stamp: str  # of what its work depends on
+
+    def labels(
+        self,
+        tasks: Sequence[ClusterTask],
+        order: Labels | None,
+        given: Labels | None = None,
+    ) -> Flow[dict[int, Labels]]:
+        """The clusters of all rows by division. ``order``: of rows by tokens; ``given``: clusters
+        that the parties have found together before, in place of own ones."""
+        others: dict[int, Labels] = {}
+        if order is not None and any(task.exchange for task in tasks):
+            others = yield from self._exchanged(tasks, order)
+        labels = {}
+        for number, task in enumerate(tasks):
+            if given is not None and not task.alone:
+                labels[task.division] = np.unique(given, return_inverse=True)[1].reshape(-1)
+                continue
+            told = others.get(task.division)
+            mark = "own" if told is None else f"told {zlib.crc32(told.tobytes()):08x}"
+            labels[task.division] = yield from compute(
+                f"clustering its rows ({_mark(number, task)}, {self.stamp}, {mark})",
+                partial(self._final, number, task, told),
+            )
+        return labels
+
+    def _exchanged(self, tasks: Sequence[ClusterTask], order: Labels) -> Flow[dict[int, Labels]]:
+        """First clusters go out, those of others come in: (rows, other parties) by division."""
+        first = {}
+        for number, task in enumerate(tasks):
+            if task.exchange:
+                labels = yield from compute(
+                    f"first clusters ({_mark(number, task)}, {self.stamp})",
+                    partial(self._first, number, task),
+                )
+                first[task.division] = compact(labels[order])
+        yield from send(COORDINATOR, OwnClusters(first))
+        others = (yield from receive(COORDINATOR, OthersClusters)).labels
+        _require_divisions(others, first, COORDINATOR, OthersClusters)
+        placed = {}
+        for division, told in others.items():
+            require_shape(told, (len(order), None), COORDINATOR, OthersClusters, "labels")
+            fits = 0 < told.shape[1] <= MOST_TOLD and bool((told >= -1).all())
+            problem = f"expected clusters of 1 to {MOST_TOLD} parties, −1 for rows of no cluster"
+            require(fits, COORDINATOR, OthersClusters, "labels", problem)
+            placed[division] = np.empty(told.shape, np.int64)
+            placed[division][order] = told
+        return placed
+
+    def _first(self, number: int, task: ClusterTask) -> Labels:
+        free = [n for n in task.columns if n != self.target]
+        if not free:
+            return np.zeros(len(self.table), np.int64)
+        rng = np.random.default_rng([*self.seed, number, 0])
+        return clusters_of(self.table, free, self.clusters, None, rng)
+
+    def _final(self, number: int, task: ClusterTask, others: Labels | None) -> Labels:
+        rng = np.random.default_rng([*self.seed, number, 1])
+        clusters = 1 if task.alone else self.clusters
+        if others is None:
+            return clusters_of(self.table, task.columns, clusters, self.classes, rng)
+        free = [n for n in task.columns if n != self.target or self.classes is None]
+        columns = free or task.columns
+        return clusters_by_others(self.table, columns, others, clusters, self.classes, rng)
+
+
+def _mark(number: int, task: ClusterTask) -> str:
+    """What kept work goes by: ``number`` is among the client's own tasks."""
+    return f"circuit {number}, {zlib.crc32(str(list(task.columns)).encode()):08x}"
+
+
+def _require_divisions(
+    labels: Mapping[int, object], expected: Mapping[int, object], sender: str, kind: type[Message]
+) -> None:
+    problem = f"expected clusters of divisions {sorted(expected)}, got {sorted(labels)}"
+    require(labels.keys() == expected.keys(), sender, kind, "labels", problem)
+
+
+# ---------------------------------------------------------------------- the coordinator
+
+
+def exchange_clusters(
+    divisions: Mapping[int, Division], members: Sequence[str], where: Labels
+) -> Flow[None]:
+    """``where`` (rows, parties): where each party lists a row, −1 where it does not hold it."""
+    taking = [p for p in members if any(p in d.parties for d in divisions.values())]
+    rows = dict(zip(members, (where >= 0).sum(axis=0).tolist(), strict=True))
+    sent = yield from gather(taking, OwnClusters)
+    for party, message in sent.items():
+        _check_own(message, party, {i: d for i, d in divisions.items() if party in d.parties}, rows)
+    answers: dict[str, dict[int, Labels]] = {p: {} for p in taking}
+    for number, division in divisions.items():
+        at = where[:, [members.index(p) for p in division.parties]]
+        at = at[(at >= 0).all(axis=1)]
+        labels = [
+            sent[p].labels[number].astype(np.int64)[at[:, i]]
+            for i, p in enumerate(division.parties)
+        ]
+        for i, party in enumerate(division.parties):
+            others = _most_informative(labels, i)
+            answer = np.full((rows[party], len(others)), -1, dtype=np.int64)
+            answer[at[:, i]] = np.stack([labels[j] for j in others], axis=1)
+            answers[party][number] = compact(answer)
+    for party in taking:
+        yield from send(party, OthersClusters(answers[party]))
+
+
+def _check_own(
+    message: OwnClusters, party: str, divisions: Mapping[int, Division], rows: Mapping[str, int]
+) -> None:
+    _require_divisions(message.labels, divisions, party, OwnClusters)
+    for labels in message.labels.values():
+        require_shape(labels, (rows[party],), party, OwnClusters, "labels")
+        fits = bool(((labels >= 0) & (labels < rows[party])).all())
+        require(fits, party, OwnClusters, "labels", "expected clusters from 0, fewer than rows")
+
+
+def _most_informative(labels: Sequence[Labels], own: int) -> list[int]:
+    others = [j for j in range(len(labels)) if j != own]
+    if len(others) <= MOST_TOLD:
+        return others
+    return sorted(others, key=lambda j: -_information(labels[own], labels[j]))[:MOST_TOLD]
+
+
+def _information(a: Labels, b: Labels) -> float:
+    """The mutual information of two labellings, in nats."""
+    if not len(a):
+        return 0.0
+    table = np.bincount(
+        a * (int(b.max()) + 1) + b, minlength=(int(a.max()) + 1) * (int(b.max()) + 1)
+    )
+    p = table.reshape(int(a.max()) + 1, -1) / len(a)
+    apart = p.sum(axis=1, keepdims=True) * p.sum(axis=0)
+    seen = p > 0
+    return float((p[seen] * np.log(p[seen] / apart[seen])).sum())
+
+
+# ---------------------------------------------------------------------- clustering
 
 
 def clusters_of(
     table: Table,
     columns: Sequence[str],
-    clusters: int | Literal["auto"],
+    clusters: int | Auto,
     classes: Array | None,
     rng: np.random.Generator,
 ) -> Labels:
@@ -53,7 +249,7 @@ def clusters_by_others(
     table: Table,
     columns: Sequence[str],
     others: Labels,
-    clusters: int | Literal["auto"],
+    clusters: int | Auto,
     classes: Array | None,
     rng: np.random.Generator,
 ) -> Labels:
@@ -84,7 +280,7 @@ def clusters_by_others(
 
 def _by_class(
     x: Floats,
-    clusters: int | Literal["auto"],
+    clusters: int | Auto,
     classes: Array | None,
     found: Callable[[Labels, int], Labels],
 ) -> Labels:

@@ -1,45 +1,61 @@
-"""What everybody is to do in one-pass training, from who holds which variables and rows."""
+"""Who models which variables, and what every client does: found by the coordinator from who holds
+which variables and rows.
+
+A division gives every variable to one of its holders, so it is a split by columns and is learned as
+one: clusters of the parties that are in it, joined by the rows they all hold. Where nothing is
+shared there is one division. Where all hold everything there is one per party, of that party
+alone: data split by rows. Between the two every party is the first choice in one of them and gets
+all it holds; what is left goes to those it shares most rows with. A circuit mixes its divisions by
+their rows. So a shared variable stays next to the other columns of whoever models it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import ClassVar, Literal
 
-from fedcircuits.federation.federation import Subspace
+import numpy as np
+import numpy.typing as npt
+
+from fedcircuits.errors import MessageError
+from fedcircuits.federation.federation import COORDINATOR, Subspace
+from fedcircuits.federation.messages import Message
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.federation.wire import Json
-from fedcircuits.methods.fedpc.divisions import Division, by_rows_held, numbered
-from fedcircuits.methods.fedpc.exchange import Piece
-from fedcircuits.methods.meeting.hello import Told
+from fedcircuits.methods.meeting.hello import Assignment
+from fedcircuits.methods.refinement.roles import EMSettings
 from fedcircuits.methods.refinement.training import Way
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
+Auto = Literal["auto"]
 Rule = Literal["cooccurrence", "sizes", "em"]
 Shared = Literal["divided", "cluster", "pooled"]
+Flags = npt.NDArray[np.bool_]
 SMALL = 2_000  # rows: circuits are quickly learned from fewer, and mixing them gains more
+MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
 INDEPENDENT = (
     "parties are taken to be independent beyond their clusters' sizes, because {}: give row ids "
     "that they share, Federation(…, row_id='…')"
 )
-STAY = (
+NOT_ALLOWED = (
     "EM over rows needs learned circuits to leave their parties, allow_collect=True: it was left "
     "out"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FedPCPlan:
     """What all parties of a run do alike."""
 
-    clusters: int | Literal["auto"] = "auto"
-    products: int | Literal["auto"] = "auto"
+    members: tuple[str, ...] = field(repr=False)  # work is kept when a party is lost
+    clusters: int | Auto = "auto"
+    products: int | Auto = "auto"
     weights: Rule = "cooccurrence"
     shared: Shared = "divided"
-    ensemble: int | Literal["auto"] = "auto"
+    ensemble: int | Auto = "auto"
     target: str | None = None
     share_target: bool = False
     share_clusters: bool = True
@@ -48,95 +64,211 @@ class Plan:
     seed: int = 0
     summation: Summation = field(default=HUB, repr=False)
 
+    @property
+    def em(self) -> EMSettings:
+        return EMSettings(self.refine, self.validation, self.summation, self.seed)
+
+    def way_of_em(self, horizontal: bool) -> Way | None:
+        """EM across parties on their own "rows", or on shared ones by the "network" or, if nobody
+        may see one party's numbers, by "sums"; None if it is not wanted."""
+        if horizontal:
+            return "rows" if self.refine else None
+        if not self.refine and self.weights != "em":
+            return None
+        return "sums" if self.summation.hides else "network"
+
 
 @dataclass(frozen=True, slots=True)
-class Split:
-    """How the variables lie, and what follows from it."""
+class VariableSplit:
+    """How the variables are split between the parties, and what follows from it."""
 
     schema: Schema
     spaces: list[Subspace]
     horizontal: bool
-    sealed: bool  # whether rows are matched by tokens
+    tokens: bool  # whether rows are matched by tokens
 
-    def notes(self, plan: Plan) -> tuple[str, ...]:
-        if self.sealed or self.horizontal or plan.weights == "sizes":
+    def notes(self, plan: FedPCPlan) -> tuple[str, ...]:
+        if self.tokens or self.horizontal or plan.weights == "sizes":
             return ()
         return (INDEPENDENT.format("not all of them have row ids"),)
 
 
+# ---------------------------------------------------------------------- what a client is told
+
+
 @dataclass(frozen=True, slots=True)
-class Work:
-    pieces: tuple[Piece, ...]
-    groups: dict[int, tuple[int, list[str]]]  # the variables of a leaf, and the division it is of
-    pooled: frozenset[int]  # groups that are learned from all rows at once
+class ClusterTask:
+    """What a client does in one division: it clusters its rows by these columns."""
 
-    @classmethod
-    def of(cls, told: Told) -> Work:
-        pieces = tuple(Piece(**own) for own in told["pieces"])
-        groups = {int(i): (d, names) for i, d, names in told["groups"]}
-        return cls(pieces, groups, frozenset(told["pooled"]))
+    division: int
+    columns: tuple[str, ...]
+    alone: bool  # in the division: its rows need no clusters but those of the target's classes
+    exchange: bool  # whether it tells its first clusters and hears of others'
 
 
-def divided(
-    split: Split, members: Sequence[str], where: Labels, plan: Plan
+@dataclass(frozen=True, slots=True)
+class LeafGroup:
+    """Variables of which a client learns a leaf from every cluster, or one from all rows."""
+
+    number: int  # among the groups of all divisions
+    division: int
+    variables: tuple[str, ...]
+    pooled: bool  # learned from all rows at once
+
+
+class ClientWork(Message, frozen=True):
+    """What a client is to cluster and learn."""
+
+    tag: ClassVar[str] = "rows/plan"
+    reveals: ClassVar[str] = "which of its columns it models, with how many others"
+
+    tasks: tuple[ClusterTask, ...]
+    groups: tuple[LeafGroup, ...]
+
+    def check(self, names: Sequence[str], tokens: bool, tag: str) -> None:
+        """MessageError unless a client with these columns can do it."""
+        divisions = [task.division for task in self.tasks]
+        numbers = [group.number for group in self.groups]
+        sets = [t.columns for t in self.tasks] + [g.variables for g in self.groups]
+        known = all(s and len(set(s)) == len(s) and set(s) <= set(names) for s in sets)
+        for field_name, holds, problem in (
+            ("tasks", known, "expected columns of the client's table, each once"),
+            ("tasks", len(set(divisions)) == len(divisions), "a division occurs twice"),
+            ("tasks", tokens or not any(t.exchange for t in self.tasks), "rows have no tokens"),
+            ("groups", len(set(numbers)) == len(numbers), "a group occurs twice"),
+            ("groups", {g.division for g in self.groups} == set(divisions), "of other divisions"),
+        ):
+            if not holds:
+                raise MessageError(COORDINATOR, tag, field_name, problem)
+
+
+class FedPCAssignment(Assignment, frozen=True):
+    """What the coordinator asks of a client; work follows later where rows are matched first."""
+
+    reveals: ClassVar[str] = "who takes part, which of its columns others hold"
+
+    work: ClientWork | None
+
+
+# ---------------------------------------------------------------------- divisions
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Groups of variables and who models them; ``first`` is the number of the first group among
+    those of all divisions. More than one holder only where a group is not divided (assembly.py)."""
+
+    spaces: tuple[Subspace, ...]
+    first: int = 0
+    turn: int = 0  # which of several circuits over the same groups
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(p for s in self.spaces for p in s.holders))
+
+    def groups(self, party: str) -> dict[int, Subspace]:
+        """The groups of one party by number."""
+        return {i: s for i, s in enumerate(self.spaces, self.first) if party in s.holders}
+
+    def exchanges(self, split: VariableSplit, plan: FedPCPlan) -> bool:
+        """Whether its parties hear of each other's clusters: every second circuit goes by own
+        ones, so that what is mixed differs."""
+        apart = len(self.parties) > 1 and all(len(s.holders) == 1 for s in self.spaces)
+        wanted = split.tokens and plan.share_clusters and plan.clusters != 1
+        return wanted and apart and self.turn % 2 == 0
+
+
+def divisions_of(
+    split: VariableSplit, members: Sequence[str], where: Labels, plan: FedPCPlan
 ) -> tuple[list[Division], tuple[str, ...]]:
-    found = by_rows_held(split.spaces, members, where >= 0)
-    if not found:
+    """Of matched rows, ``where`` (rows, parties) with −1 where a party lacks a row; and notes."""
+    divisions = by_rows_held(split.spaces, members, where >= 0)
+    if not divisions:
         why = "no row is held by parties that have all variables together"
         return numbered([split.spaces]), (INDEPENDENT.format(why),)
     if plan.shared != "divided":
         return numbered([split.spaces]), ()
     few = len(where) < SMALL
     times = (4 if few else 2) if plan.ensemble == "auto" else plan.ensemble
-    made = numbered(found, times)
-    unused = [p for p in members if not any(p in d.parties for d in made)]
-    if not unused:
-        return made, ()
+    every = numbered(divisions, times)
+    unused = [p for p in members if not any(p in d.parties for d in every)]
     note = "{} shares no row with parties that hold the other variables: it was left out"
-    return made, tuple(note.format(p) for p in unused)
+    return every, tuple(note.format(p) for p in unused)
 
 
-def way_of_em(
-    split: Split, plan: Plan, shared: Labels | None, allowed: bool
-) -> tuple[Way | Literal[""], tuple[str, ...]]:
-    """EM across parties on their own "rows", or on ``shared`` ones by the "network" or by secret
-    "sums", or not at all; and why not, where it was asked for."""
-    if not plan.refine and (split.horizontal or plan.weights != "em"):
-        return "", ()
-    if split.horizontal:
-        return ("rows", ()) if allowed else ("", (STAY,))
-    if shared is None or not len(shared):
-        return "", ("no row is held by all parties: EM across them was left out",)
-    return ("sums" if plan.summation.hides else "network"), ()
+def numbered(divisions: Sequence[Sequence[Subspace]], times: int = 1) -> list[Division]:
+    """Divisions whose groups have numbers of their own; those of several parties so many times."""
+    found, first = [], 0
+    for turn in range(times):
+        for spaces in divisions:
+            if turn == 0 or len(spaces) > 1:
+                found.append(Division(tuple(spaces), first, turn))
+                first += len(spaces)
+    return found
 
 
-def work_of(party: str, divisions: Sequence[Division], split: Split, plan: Plan) -> dict[str, Json]:
+def by_party(spaces: Sequence[Subspace], parties: Sequence[str]) -> list[list[Subspace]]:
+    """All hold everything: a division of every party alone."""
+    return [[Subspace((p,), tuple(v for s in spaces for v in s.variables))] for p in parties]
+
+
+def by_rows_held(
+    spaces: Sequence[Subspace], parties: Sequence[str], held: Flags
+) -> list[list[Subspace]]:
+    """``held`` (rows, parties): who has which row. Empty where no row has all variables."""
+    sets, rows = np.unique(held, axis=0, return_counts=True)
+    order = np.argsort(-rows, kind="stable")
+    sets, rows = sets[order], rows[order]
+    owners = np.array([[p in s.holders for p in parties] for s in spaces])  # (spaces, parties)
+    covers = (sets.astype(int) @ owners.T.astype(int) > 0).all(axis=1)
+    choices: dict[tuple[int, ...], None] = {}
+    for party in range(len(parties)):
+        best = _best(party, owners, sets, rows, np.flatnonzero(covers & sets[:, party]))
+        if best is not None:
+            choices[best] = None
+    return [_spaces(spaces, parties, choice) for choice in choices]
+
+
+def _best(
+    party: int, owners: Flags, sets: Flags, rows: Labels, candidates: Labels
+) -> tuple[int, ...] | None:
+    """Whom every subspace goes to when this party chooses first; the choice with most rows."""
+    best, most = None, 0
+    for i in candidates[:MOST_PATTERNS]:
+        ranked = np.argsort(-owners.sum(axis=0), kind="stable")
+        order = [party, *(p for p in ranked if sets[i, p] and p != party)]
+        choice = tuple(next(p for p in order if held[p]) for held in owners)
+        together = int(rows[sets[:, sorted(set(choice))].all(axis=1)].sum())
+        if together > most:
+            best, most = choice, together
+    return best
+
+
+def _spaces(
+    spaces: Sequence[Subspace], parties: Sequence[str], choice: tuple[int, ...]
+) -> list[Subspace]:
+    variables: dict[int, tuple[str, ...]] = dict.fromkeys(sorted(set(choice)), ())
+    for space, party in zip(spaces, choice, strict=True):
+        variables[party] += space.variables
+    return [Subspace((parties[p],), names) for p, names in variables.items()]
+
+
+# ---------------------------------------------------------------------- work
+
+
+def work_of(
+    party: str, divisions: Sequence[Division], split: VariableSplit, plan: FedPCPlan
+) -> ClientWork:
     """What a client is to cluster and learn."""
-    pieces: list[dict[str, object]] = []
-    groups, pooled = [], []
+    tasks, groups = [], []
     for number, division in enumerate(divisions):
-        own = division.groups(party)
-        if not own:
+        spaces = division.groups(party)
+        if not spaces:
             continue
-        together = {i for i, s in own.items() if plan.shared == "pooled" and len(s.holders) > 1}
-        apart = [v for i, s in own.items() if i not in together for v in s.variables]
-        clusters: Json = plan.clusters if len(division.parties) > 1 else 1
-        columns = apart or [v for s in own.values() for v in s.variables]
-        told = telling(division, split, plan)
-        asked = {"division": number, "number": len(pieces), "columns": columns, "told": told}
-        pieces.append({**asked, "clusters": clusters})
-        groups += [[i, number, list(s.variables)] for i, s in own.items()]
-        pooled += sorted(together)
-    return {
-        "pieces": cast(Json, pieces),
-        "groups": cast(Json, groups),
-        "pooled": cast(Json, pooled),
-    }
-
-
-def telling(division: Division, split: Split, plan: Plan) -> bool:
-    """Whether the parties of a division hear of each other's clusters: every second circuit goes
-    by own ones, so that what is mixed differs."""
-    apart = len(division.parties) > 1 and all(len(s.holders) == 1 for s in division.spaces)
-    told = division.turn % 2 == 0
-    return split.sealed and plan.share_clusters and apart and told and plan.clusters != 1
+        pooled = {i for i, s in spaces.items() if plan.shared == "pooled" and len(s.holders) > 1}
+        apart = tuple(v for i, s in spaces.items() if i not in pooled for v in s.variables)
+        columns = apart or tuple(v for s in spaces.values() for v in s.variables)
+        alone = len(division.parties) == 1
+        tasks.append(ClusterTask(number, columns, alone, division.exchanges(split, plan)))
+        groups += [LeafGroup(i, number, s.variables, i in pooled) for i, s in spaces.items()]
+    return ClientWork(tuple(tasks), tuple(groups))

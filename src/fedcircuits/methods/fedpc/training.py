@@ -4,30 +4,31 @@ for data split by rows, by columns, or both.
 Roles: clients hold tables, a coordinator holds none.
 
     agree    client → coordinator: names, kinds, categories and units of its columns, its number of
-             rows. coordinator → client: agreed kinds of its columns, its subspaces and clusters.
+             rows. coordinator → client: agreed kinds of its columns, what it clusters and learns.
     key      first client → other clients, not the coordinator: a key for row tokens. Only where
-             parties hold other columns and all have row ids.
+             parties hold different columns and all have row ids.
     labels   holders of the target → clients without it: row tokens and classes. Only with
              share_target.
-    rows     client → coordinator: row tokens (a number a row), in their order, which says nothing.
-             coordinator → client: the divisions it is in (divisions.py). Only with a key.
-    clusters client ↔ coordinator: clusters of shared rows (exchange.py). Only with a key and
+    rows     client → coordinator: row tokens (one number per row), in their order, which says
+             nothing. coordinator → client: what it clusters and learns. Only with a key.
+    clusters client ↔ coordinator: clusters of shared rows (clusters.py). Only with a key and
              share_clusters.
     learn    nothing crosses: every client clusters its rows and learns a circuit of what it models
              from every cluster.
-    count    client → coordinator: rows of every cluster; with a key also the clusters of its rows,
-             in the order of tokens, or with secret sums shares of them (cooccurrence.py); with
-             refine whether what it has learned may leave it.
+    count    client → coordinator: rows of every cluster, and with refine whether what it has
+             learned may leave it. With a key and unless weights="sizes" it is counted in how many
+             rows which clusters meet: by the clusters of rows in the order of tokens
+             (federation/sums/counting.py), or with secret sums on shares of them.
     graph    coordinator → client: which of its leaves are used. The graph stays.
-    em       with refine or weights="em": on shared rows, or, where parties hold different rows of
-             the same columns and allow their circuits to leave them, on all rows
+    em       with refine or weights="em": EM across parties, on shared rows or, where parties hold
+             different rows of the same columns and allow their circuits to leave them, on all rows
              (methods/refinement/training.py).
 
-The coordinator learns how many rows fall into which combination of clusters, and not which rows;
-what circuits have learned stays with their parties. Clients learn who takes part, which of their
-columns others hold too and, with share_clusters, which of the shared rows are alike at
-other parties; nothing else of others' columns or rows. A coordinator that gets the key from a
-client could try out row ids. Weights of the root:
+The coordinator learns how many rows fall into which combination of clusters; without secret sums
+also which rows, that it cannot name, fall together. What circuits have learned stays with their
+parties. Clients learn who takes part, which of their columns others hold too and, with
+share_clusters, which of the shared rows are alike at other parties; nothing else of others' columns
+or rows. A coordinator that gets the key from a client could try out row ids. Weights of the root:
 
     cooccurrence   how often clusters of different parties meet in a row (assembly.py)
     sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids
@@ -41,9 +42,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, cast
+from typing import ClassVar, Protocol
 
 import numpy as np
 from sklearn.base import clone
@@ -51,37 +52,40 @@ from sklearn.base import clone
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.federation.agreement import agree, in_agreed
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, subspaces
-from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
+from fedcircuits.federation.flow import Flow, compute, gather, receive, send
+from fedcircuits.federation.messages import Count, Message, require
 from fedcircuits.federation.placement import Joint, View, leaves_at
-from fedcircuits.federation.sums.collectives import gather_payloads
-from fedcircuits.federation.sums.counting import Combinations
-from fedcircuits.federation.tokens import Labels, matched, tokens
-from fedcircuits.federation.wire import Json
-from fedcircuits.methods.fedpc import cooccurrence, exchange
-from fedcircuits.methods.fedpc.assembly import POOLED, Assembled, joined, leaf_name
-from fedcircuits.methods.fedpc.cooccurrence import children
-from fedcircuits.methods.fedpc.divisions import Division, by_party, numbered
+from fedcircuits.federation.sums.counting import CombinationCounts, Contingency
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.fedpc.assembly import POOLED, children_of, joined, leaf_name
+from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
 from fedcircuits.methods.fedpc.planning import (
-    Plan,
-    Split,
-    Work,
-    divided,
-    telling,
-    way_of_em,
+    NOT_ALLOWED,
+    ClientWork,
+    Division,
+    FedPCAssignment,
+    FedPCPlan,
+    VariableSplit,
+    by_party,
+    divisions_of,
+    numbered,
     work_of,
 )
-from fedcircuits.methods.meeting import hello as agreement
+from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce, target_routes
+from fedcircuits.methods.meeting.tokens import key_of, match_tokens, send_tokens, target_of
 from fedcircuits.methods.refinement import training as refinement
-from fedcircuits.methods.refinement.roles import EMSettings
 from fedcircuits.methods.refinement.training import Refined, Way
-from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
+METHOD = Method("fedpc", 1)
+Circuits = dict[str, tuple[Circuit, Parameters]]  # by leaf
 
-class Learner(Protocol):
-    """What learns a leaf: any estimator of this library, or one that has its face. It may have
+
+class LeafLearner(Protocol):
+    """What learns a leaf: any estimator of this library, or one with the same API. It may have
     ``fit_part(part, whole)``, for a cluster in the context of all rows."""
 
     circuit_: Circuit
@@ -90,8 +94,28 @@ class Learner(Protocol):
     def fit(self, X: Table) -> object: ...
 
 
+class ClusterSizes(Message, frozen=True):
+    """By division how many rows each cluster has."""
+
+    tag: ClassVar[str] = "count/sizes"
+    reveals: ClassVar[str] = "rows of every cluster"
+
+    sizes: dict[int, tuple[Count, ...]]
+    collect: bool  # with refine: whether what it has learned may leave it
+
+
+class UsedLeaves(Message, frozen=True):
+    """Which of a client's leaves are in the graph, and whether EM follows."""
+
+    tag: ClassVar[str] = "graph/leaves"
+    reveals: ClassVar[str] = "which of its clusters are used"
+
+    used: tuple[str, ...]
+    refine: bool
+
+
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedCircuit:
     """What the coordinator has at the end."""
 
     joint: Joint
@@ -103,115 +127,103 @@ class Trained:
 # ---------------------------------------------------------------------- clients
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """What the coordinator has asked of a client."""
-
-    table: Table  # in the agreed kinds and codes
-    members: tuple[str, ...]
-    tokens: bool
-    receivers: tuple[str, ...]  # of the target's classes, if this client holds it
-    senders: tuple[str, ...]  # of the classes, if it does not
-    work: Work | None  # known at once where rows need not be matched
-
-
 def client(
-    party: Party, plan: Plan, learner: Learner, secret: bytes, clusters: Labels | None = None
+    party: Party, plan: FedPCPlan, learner: LeafLearner, secret: bytes, given: Labels | None = None
 ) -> Flow[View]:
-    """``clusters``: of its rows, found with the other parties before (vertical_em.py)."""
-    task = yield from _agreed(party)
-    table, key = task.table, None
-    if task.tokens:
-        key = yield from agreement.key_of(party.name, task.members, secret)
-    classes = yield from _classes(task, plan.target, key)
-    work, order = task.work, None
-    if key is not None and table.row_ids is not None:
-        work, order = yield from _listed(table, key)
-    assert work is not None
-    stamp = _stamp(task, f"{plan} {learner}", classes)
-    me = zlib.crc32(party.name.encode())
-    labels = yield from exchange.client(
-        work.pieces, table, order, classes, plan.target, [plan.seed, me], stamp, clusters
-    )
-    learned: dict[str, tuple[Circuit, Parameters]] = {}
-    for name, rows, columns in _parts(party.name, work, labels, len(table)):
-        seed = int(np.random.default_rng([plan.seed, me, len(learned)]).integers(2**31))
-        learning = _Learning(learner, table.select(columns), rows, seed)
-        step = f"learning {name.rpartition('/')[0]} ({stamp}, {learning.mark:08x})"
-        learned[name] = yield from compute(step, learning)
-    graph = yield from _counted(party, task.members, order, labels, plan)
-    leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph["used"])
-    values = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
-    view = View(party.name, table.schema, leaves, values, party.allow_collect)
-    if graph["em"]:
-        how = _refining(plan)
-        parts = (view, table, order, task.members, how, stamp)
-        return (yield from refinement.client(graph["em"], *parts))
-    return view
+    """``given``: clusters of its rows, found with the other parties before (methods/vertical)."""
+    assignment, table = yield from introduce(party, METHOD, FedPCAssignment)
+    _check_members(assignment, plan)
+    members, work, key, order = plan.members, assignment.work, None, None
+    if assignment.tokens:
+        key = yield from key_of(party.name, members, secret)
+    classes = yield from _classes(table, plan.target, key, assignment)
+    if key is not None:
+        order = yield from send_tokens(table, key)
+        work = yield from receive(COORDINATOR, ClientWork)
+    work = _checked_work(work, assignment, table)
+    stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
+    clustering = RowClustering(table, plan.clusters, classes, plan.target, seed, stamp)
+    labels = yield from clustering.labels(work.tasks, order, given)
+    learned: Circuits = {}
+    for name, rows, columns in _leaves(party.name, work, labels, len(table)):
+        drawn = int(np.random.default_rng([*seed, len(learned)]).integers(2**31))
+        training = _LeafTraining(learner, table.select(columns), rows, drawn)
+        step = f"learning {name.rpartition('/')[0]} ({stamp}, {training.mark:08x})"
+        learned[name] = yield from compute(step, training)
+    sizes = {d: tuple(np.bincount(own).tolist()) for d, own in labels.items()}
+    yield from send(COORDINATOR, ClusterSizes(sizes, bool(plan.refine) and party.allow_collect))
+    if order is not None and plan.weights != "sizes":
+        counts = plan.summation.counts(party.name, members)
+        yield from counts.contribute({d: own[order] for d, own in labels.items()})
+    graph = yield from receive(COORDINATOR, UsedLeaves)
+    way = plan.way_of_em(horizontal=order is None)
+    _check_used(graph, learned, way)
+    leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph.used)
+    parameters = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
+    view = View(party.name, table.schema, leaves, parameters, party.allow_collect)
+    if way is None or not graph.refine:
+        return view
+    return (yield from refinement.client(way, view, table, order, members, plan.em, stamp))
 
 
-def _refining(plan: Plan) -> EMSettings:
-    return EMSettings(plan.refine, plan.validation, plan.summation, plan.seed)
-
-
-def _stamp(task: _Task, settings: str, classes: Array | None) -> str:
-    """Of all that a client's work depends on: it is kept for the same rows and plan only."""
-    about = json.dumps([task.table.schema.to_json(), settings])
-    found = zlib.crc32(task.table.values.tobytes(), zlib.crc32(about.encode()))
-    return f"plan {found if classes is None else zlib.crc32(classes.tobytes(), found):08x}"
-
-
-def _agreed(party: Party) -> Flow[_Task]:
-    told = yield from agreement.introduced(party)
-    return _Task(
-        in_agreed(party.table, Schema.from_json(told["schema"])),
-        tuple(told["members"]),
-        told["tokens"],
-        tuple(told["receivers"]),
-        tuple(told["senders"]),
-        None if told["tokens"] else Work.of(told),
-    )
-
-
-def _classes(task: _Task, target: str | None, key: bytes | None) -> Flow[Array | None]:
+def _classes(
+    table: Table, target: str | None, key: bytes | None, assignment: FedPCAssignment
+) -> Flow[Array | None]:
     """The class of every row where it is known here, or told by those who know it."""
     if target is None:
         return None
-    y = yield from agreement.target_of(task.table, target, key, task.receivers, task.senders)
-    number = target in task.table.schema and not task.table.schema[target].size
+    y = yield from target_of(table, target, key, assignment.receivers, assignment.senders)
+    number = target in table.schema and not table.schema[target].size
     return None if number or np.isnan(y).all() else y
 
 
-def _listed(table: Table, key: bytes) -> Flow[tuple[Work, Labels]]:
-    """The client lists its rows as tokens, and hears what to do with them."""
-    assert table.row_ids is not None
-    sealed = tokens(table.row_ids, key)
-    order = np.argsort(sealed)
-    yield from send_payload(COORDINATOR, "rows/tokens", sealed[order], "sealed tokens of its rows")
-    heard = yield from recv_payload(COORDINATOR, "rows/plan")
-    return Work.of(expect(heard, dict, COORDINATOR, "rows/plan")), order
+def _check_members(assignment: FedPCAssignment, plan: FedPCPlan) -> None:
+    problem = f"expected {', '.join(plan.members)}, got {', '.join(assignment.members)}"
+    alike = assignment.members == plan.members
+    require(alike, COORDINATOR, FedPCAssignment, "members", problem)
 
 
-def _parts(
-    me: str, work: Work, labels: Mapping[int, Labels], rows: int
-) -> list[tuple[str, Labels, list[str]]]:
+def _checked_work(work: ClientWork | None, assignment: FedPCAssignment, table: Table) -> ClientWork:
+    fits = (assignment.work is None) == assignment.tokens and work is not None
+    problem = "it is told at once, or with tokens when rows are matched"
+    require(fits, COORDINATOR, FedPCAssignment, "work", problem)
+    assert work is not None
+    tag = ClientWork.tag if assignment.tokens else FedPCAssignment.tag
+    work.check(table.names, assignment.tokens, tag)
+    return work
+
+
+def _number(party: str) -> int:
+    """By which the seeds of parties differ."""
+    return zlib.crc32(party.encode())
+
+
+def _stamp(table: Table, plan: FedPCPlan, learner: LeafLearner, classes: Array | None) -> str:
+    """Of all that a client's work depends on: it is kept for the same rows and plan only."""
+    about = json.dumps([table.schema.to_json(), f"{plan} {learner}"])
+    found = zlib.crc32(table.values.tobytes(), zlib.crc32(about.encode()))
+    return f"plan {found if classes is None else zlib.crc32(classes.tobytes(), found):08x}"
+
+
+def _leaves(
+    me: str, work: ClientWork, labels: Mapping[int, Labels], rows: int
+) -> Iterator[tuple[str, Labels, tuple[str, ...]]]:
     """Name, rows and columns of every leaf of this client."""
-    found = []
-    for group, (division, names) in work.groups.items():
-        if group in work.pooled:
-            found.append((leaf_name(me, POOLED, group), np.arange(rows), names))
+    for group in work.groups:
+        if group.pooled:
+            yield leaf_name(me, POOLED, group.number), np.arange(rows), group.variables
             continue
-        label = labels[division]
+        label = labels[group.division]
         for cluster in range(int(label.max()) + 1):
-            found.append((leaf_name(me, cluster, group), np.flatnonzero(label == cluster), names))
-    return found
+            name = leaf_name(me, cluster, group.number)
+            yield name, np.flatnonzero(label == cluster), group.variables
 
 
 @dataclass(frozen=True, slots=True)
-class _Learning:
+class _LeafTraining:
     """A leaf from a cluster of the party's rows, in the context of all of them."""
 
-    learner: Learner
+    learner: LeafLearner
     table: Table
     rows: Labels
     seed: int
@@ -219,144 +231,142 @@ class _Learning:
     @property
     def mark(self) -> int:
         """Of the rows and columns, so that kept work is found whatever its leaf is called."""
-        return zlib.crc32(
-            self.rows.tobytes(), zlib.crc32(f"{self.seed} {self.table.names}".encode())
-        )
+        about = f"{self.seed} {self.table.names}"
+        return zlib.crc32(self.rows.tobytes(), zlib.crc32(about.encode()))
 
     def __call__(self) -> tuple[Circuit, Parameters]:
-        own = clone(self.learner)
-        if "random_state" in own.get_params():
-            own.set_params(random_state=self.seed)
+        learner = clone(self.learner)
+        if "random_state" in learner.get_params():
+            learner.set_params(random_state=self.seed)
         part = self.table.rows(self.rows)
         if np.isnan(part.values).all():
             part = self.table  # a cluster without any value says nothing of these columns
-        if hasattr(own, "fit_part") and len(part) < len(self.table):
-            own.fit_part(part, self.table)
+        if hasattr(learner, "fit_part") and len(part) < len(self.table):
+            learner.fit_part(part, self.table)
         else:
-            own.fit(part)
-        return own.circuit_, own.parameters_
+            learner.fit(part)
+        return learner.circuit_, learner.parameters_
 
 
-def _counted(
-    party: Party,
-    members: Sequence[str],
-    order: Labels | None,
-    labels: Mapping[int, Labels],
-    plan: Plan,
-) -> Flow[agreement.Told]:
-    """The client tells its clusters, and hears what the graph makes of them."""
-    sizes: dict[str, Json] = {str(d): np.bincount(own).tolist() for d, own in labels.items()}
-    if plan.refine:
-        sizes["collect"] = party.allow_collect
-    yield from send_payload(COORDINATOR, "count/sizes", sizes, "rows of every cluster")
-    if order is not None:
-        yield from cooccurrence.client(party.name, members, order, labels, plan)
-    return expect(
-        (yield from recv_payload(COORDINATOR, "graph/leaves")), dict, COORDINATOR, "graph/leaves"
-    )
+def _check_used(graph: UsedLeaves, learned: Circuits, way: Way | None) -> None:
+    known = set(graph.used) <= set(learned) and len(set(graph.used)) == len(graph.used)
+    problem = f"expected leaves that {ClientWork.tag!r} or {FedPCAssignment.tag!r} asked for"
+    require(known, COORDINATOR, UsedLeaves, "used", problem)
+    wanted = way is not None or not graph.refine
+    require(wanted, COORDINATOR, UsedLeaves, "refine", "EM is no part of this party's plan")
 
 
 # ---------------------------------------------------------------------- the coordinator
 
 
-def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
-    split, divisions = yield from _plans(members, plan)
+def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
+    """Who plans and joins: it holds no rows, and ends up with the graph above the leaves."""
+    members = plan.members
+    hellos = yield from hellos_of(members, METHOD)
+    split = _split(hellos, plan)
+    divisions = numbered(by_party(split.spaces, members) if split.horizontal else [split.spaces])
+    for party, assignment in _assignments(hellos, split, divisions, plan).items():
+        yield from send(party, assignment)
     where, notes = None, split.notes(plan)
-    if split.sealed:
-        where = yield from _matched(members)
-        divisions, notes = divided(split, members, where, plan)
-        yield from _tell(divisions, members, split, plan)
-        told = {i: d for i, d in enumerate(divisions) if telling(d, split, plan)}
-        if told:
-            yield from exchange.coordinator(told, members, where)
-    found = yield from gather_payloads(members, "count/sizes")
-    sizes = {p: expect(found[p], dict, p, "count/sizes") for p in members}
-    met: Mapping[int, Combinations] = {}
-    if where is not None:
-        met = yield from cooccurrence.coordinator(members, divisions, where, sizes, plan)
+    if split.tokens:
+        where = yield from match_tokens({p: hello.rows for p, hello in hellos.items()})
+        divisions, notes = divisions_of(split, members, where, plan)
+        for party in members:
+            yield from send(party, work_of(party, divisions, split, plan))
+        exchanging = {i: d for i, d in enumerate(divisions) if d.exchanges(split, plan)}
+        if exchanging:
+            yield from exchange_clusters(exchanging, members, where)
+    sizes = yield from gather(members, ClusterSizes)
+    for party, message in sizes.items():
+        _check_sizes(message, party, divisions, hellos[party].rows)
+    counts: Mapping[int, CombinationCounts] = {}
+    if where is not None and plan.weights != "sizes":
+        counting = plan.summation.counts(COORDINATOR, members)
+        counts = yield from counting.collect(_tables(divisions, sizes), where)
     rng = np.random.default_rng([plan.seed, 0])
     parts = [
-        children(i, d, {p: sizes[p][str(i)] for p in d.parties}, met, plan, rng)
+        children_of(d, {p: sizes[p].sizes[i] for p in d.parties}, counts.get(i), plan, rng)
         for i, d in enumerate(divisions)
     ]
-    made = joined(parts, split.schema)
+    joint = joined(parts, split.schema)
     shared = None if where is None else where[(where >= 0).all(axis=1)]  # rows that all hold
-    allowed = all(own.get("collect") for own in sizes.values())
-    em, more = way_of_em(split, plan, shared, allowed)
-    rows = sum(sum(own) for told in sizes.values() for k, own in told.items() if k != "collect")
-    after = yield from _placed(made, members, shared, em, plan, rows)
-    return Trained(after.joint, (*notes, *more), after.history, after.validation)
-
-
-def _placed(
-    made: Assembled,
-    members: Sequence[str],
-    shared: Labels | None,
-    em: Way | Literal[""],
-    plan: Plan,
-    rows: int,
-) -> Flow[Refined]:
-    """Everybody hears which of its leaves are used; then EM, if there is any, on ``rows`` of all
-    parties together or on ``shared`` ones."""
+    way, more = _way_of_em(split, plan, shared, sizes)
     for party in members:
-        used = [leaf.name for leaf in leaves_at(made.circuit, made.placement, party)]
-        told: Json = {"used": cast(Json, used), "em": em}
-        yield from send_payload(party, "graph/leaves", told, "which of its clusters are used")
-    whole = Joint(made.circuit, made.placement, made.parameters)
-    if em:
-        parts = (whole, members, _refining(plan), rows, shared)
-        return (yield from refinement.coordinator(em, *parts))
-    return Refined(whole)
+        used = (leaf.name for leaf in leaves_at(joint.circuit, joint.placement, party))
+        yield from send(party, UsedLeaves(tuple(used), way is not None))
+    refined = Refined(joint)
+    if way is not None:
+        rows = sum(hello.rows for hello in hellos.values())
+        refined = yield from refinement.coordinator(way, joint, members, plan.em, rows, shared)
+    return TrainedCircuit(refined.joint, (*notes, *more), refined.history, refined.validation)
 
 
-# ---------------------------------------------------------------------- who does what
-
-
-def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Split, list[Division]]]:
-    schemas, ids = yield from agreement.schemas_of(members)
+def _split(hellos: Mapping[str, Hello], plan: FedPCPlan) -> VariableSplit:
+    schemas = {p: hello.schema for p, hello in hellos.items()}
     schema = agree(schemas)
-    if plan.target is not None:
-        schema.index(plan.target)  # an error that names it
+    if plan.target is not None and plan.target not in schema:
+        raise FederationError(f"none of {', '.join(hellos)} holds the target {plan.target!r}")
     spaces = subspaces({p: s.names for p, s in schemas.items()}, schema.names)
-    horizontal = kind_of(spaces, len(members)) == "horizontal"
-    sealed = ids and not horizontal and (plan.weights != "sizes" or plan.refine > 0)
-    split = Split(schema, spaces, horizontal, sealed)
-    divisions = numbered(by_party(spaces, members) if horizontal else [spaces])
-    for party in members:
-        told = plan.share_target and sealed and plan.target is not None
-        target = plan.target if told and schema[str(plan.target)].size else None
-        knows = target in schemas[party]
-        asked = agreement.asked(party, members, schemas, schema) | {
-            "tokens": sealed,
-            "receivers": cast(Json, _with(schemas, target, knows, holding=False)),
-            "senders": cast(Json, _with(schemas, target, not knows, holding=True)),
-        }
-        if not sealed:
-            asked |= work_of(party, divisions, split, plan)
-        reveals = "who takes part, which of its columns others hold"
-        yield from send_payload(party, "agree/plan", cast(Json, asked), reveals)
-    return split, divisions
+    horizontal = kind_of(spaces, len(hellos)) == "horizontal"
+    ids = all(hello.ids for hello in hellos.values())
+    tokens = ids and not horizontal and (plan.weights != "sizes" or plan.refine > 0)
+    return VariableSplit(schema, spaces, horizontal, tokens)
 
 
-def _with(
-    schemas: Mapping[str, Schema], target: str | None, asked: bool, *, holding: bool
-) -> list[str]:
-    if target is None or not asked:
-        return []
-    return [p for p, s in schemas.items() if (target in s) == holding]
+def _assignments(
+    hellos: Mapping[str, Hello],
+    split: VariableSplit,
+    divisions: Sequence[Division],
+    plan: FedPCPlan,
+) -> dict[str, FedPCAssignment]:
+    """What every client is asked to do; ``divisions`` are final where rows need not be matched."""
+    schemas, target = {p: hello.schema for p, hello in hellos.items()}, plan.target
+    if not plan.share_target or not split.tokens or target is None or not split.schema[target].size:
+        target = None
+    found = {}
+    for party, (receivers, senders) in target_routes(schemas, target).items():
+        variables = split.schema.select(schemas[party].names).variables
+        work = None if split.tokens else work_of(party, divisions, split, plan)
+        facts = (tuple(schemas), variables, split.tokens, receivers, senders)
+        found[party] = FedPCAssignment(*facts, work)
+    return found
 
 
-def _matched(members: Sequence[str]) -> Flow[Labels]:
-    """Where each party lists a row (rows, parties), −1 where it does not hold it."""
-    found = yield from gather_payloads(members, "rows/tokens")
-    told = [expect(found[p], np.ndarray, p, "rows/tokens") for p in members]
-    return matched([np.asarray(t, np.uint64) for t in told])
+def _check_sizes(
+    message: ClusterSizes, party: str, divisions: Sequence[Division], rows: int
+) -> None:
+    expected = {i for i, d in enumerate(divisions) if party in d.parties}
+    fits = message.sizes.keys() == expected
+    problem = f"the {COORDINATOR} asked for clusters of divisions {sorted(expected)}"
+    require(fits, party, ClusterSizes, "sizes", problem)
+    sound = all(min(own, default=0) > 0 and sum(own) == rows for own in message.sizes.values())
+    require(sound, party, ClusterSizes, "sizes", f"expected clusters of its {rows:,} rows")
 
 
-def _tell(
-    divisions: Sequence[Division], members: Sequence[str], split: Split, plan: Plan
-) -> Flow[None]:
-    for party in members:
-        work = work_of(party, divisions, split, plan)
-        reveals = "which of its columns it models, with how many others"
-        yield from send_payload(party, "rows/plan", work, reveals)
+def _tables(
+    divisions: Sequence[Division], sizes: Mapping[str, ClusterSizes]
+) -> dict[int, Contingency]:
+    """Which clusters are counted together."""
+    return {
+        i: Contingency(
+            d.parties,
+            tuple(len(sizes[p].sizes[i]) for p in d.parties),
+            tuple(s.holders for s in d.spaces),
+        )
+        for i, d in enumerate(divisions)
+    }
+
+
+def _way_of_em(
+    split: VariableSplit,
+    plan: FedPCPlan,
+    shared: Labels | None,
+    sizes: Mapping[str, ClusterSizes],
+) -> tuple[Way | None, tuple[str, ...]]:
+    """How EM goes, if it does; and why not, where it was asked for."""
+    way = plan.way_of_em(split.horizontal)
+    if way == "rows":
+        return (way, ()) if all(s.collect for s in sizes.values()) else (None, (NOT_ALLOWED,))
+    if way is not None and (shared is None or not len(shared)):
+        return None, ("no row is held by all parties: EM across them was left out",)
+    return way, ()

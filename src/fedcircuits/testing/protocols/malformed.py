@@ -111,14 +111,15 @@ def _problem(change: Change, outcome: Outcome[Any]) -> str:
     for party, lost in outcome.lost.items():
         cause = lost.__cause__
         if isinstance(cause, MessageError):
-            named = change.tag in f"{cause.tag} {cause}" and (
-                change.field.split("[")[0] in cause.field or not change.form
-            )
+            named = change.tag in f"{cause.tag} {cause}"
+            named = named and change.field.split("[")[0] in cause.field
+            named = named or not change.form  # two messages of a sender may contradict each other
             blamed = cause.sender == change.sender == lost.party
             answered = party == change.sender and not change.form and party in cause.problem
             return "" if (named and blamed) or answered else f"{party} says: {lost}"
         if party != change.sender and not isinstance(cause, PartyLostError):
-            known = isinstance(cause, FedcircuitsError) and change.sender in str(cause)
+            told = cause or lost  # an engine sees that nobody sends, and names who waits for whom
+            known = isinstance(told, FedcircuitsError) and change.sender in str(told)
             return "" if known and not change.form else f"{party} says: {lost}"
     if change.form and not outcome.lost:
         return "it was not refused"
