@@ -21,12 +21,26 @@ import fedcircuits as fc
 from benchmarks.federated import networks
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import broadcast_payload, gather_payloads
+from fedcircuits.federation.flow import Flow, broadcast, gather, receive, send
+from fedcircuits.federation.messages import AnyNumbers, Message, Reals
 
 PATIENCE = 5
 HELD = 10  # every tenth row is held back
 CUT = 16  # numbers a row and party that cross in a split network
+
+
+class Numbers(Message, frozen=True):
+    """Sums of columns, weights, values of rows or gradients."""
+
+    values: AnyNumbers
+
+
+class Trained(Message, frozen=True):
+    """A party's weights after a round, and the loss of its rows held back before it."""
+
+    loss: float
+    rows: int
+    weights: Reals
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +68,22 @@ def _waited(losses: Sequence[float]) -> bool:
 def averaged(table: fc.Table, target: str, width: int, seed: int) -> Flow[Learned]:
     """A party of FedAvg."""
     part, y = _classes(table, target)
-    yield from send_payload(
-        COORDINATOR, "scale/sums", networks.moments(part), "sums of its columns"
-    )
-    sums = np.asarray((yield from recv_payload(COORDINATOR, "scale/all")))
+    told = Numbers(networks.moments(part))
+    yield from send(COORDINATOR, told, "scale/sums", "sums of its columns")
+    sums = (yield from receive(COORDINATOR, Numbers, "scale/all")).values
     x = networks.features(part, sums)
     held = torch.arange(len(y)) % HELD == 0
     network = networks.layers((x.shape[1], width, _size(table, target)), seed)
     rng, number = np.random.default_rng(seed), 0
     while True:
-        weights = np.asarray((yield from recv_payload(COORDINATOR, f"round/weights/{number}")))
+        weights = (yield from receive(COORDINATOR, Numbers, f"round/weights/{number}")).values
         if not weights.size:
             return Learned(network, sums, number, ())
         networks.load(network, weights)
-        told = {"loss": np.array([networks.loss(network, x[held], y[held]), len(y)])}
+        loss = float(networks.loss(network, x[held], y[held]))
         networks.epoch(network, x[~held], y[~held], rng)
-        own = {**told, "weights": networks.vector(network)}
-        yield from send_payload(COORDINATOR, f"round/own/{number}", own, "its weights and loss")
+        own = Trained(loss, len(y), networks.vector(network))
+        yield from send(COORDINATOR, own, f"round/own/{number}", "its weights and loss")
         number += 1
 
 
@@ -78,25 +91,26 @@ def averaging(
     members: Sequence[str], sizes: tuple[int, int, int], most: int, seed: int
 ) -> Flow[Learned]:
     """The coordinator of FedAvg."""
-    found = yield from gather_payloads(members, "scale/sums")
-    sums = sum(np.asarray(found[m]) for m in members)
-    yield from broadcast_payload(members, "scale/all", np.asarray(sums))
+    found = yield from gather(members, Numbers, "scale/sums")
+    sums = sum(found[m].values for m in members)
+    yield from broadcast(members, Numbers(np.asarray(sums)), "scale/all")
     network = networks.layers(sizes, seed)
     losses: list[float] = []
     best = networks.vector(network).copy()
     for number in range(most):
         now = networks.vector(network).copy()
-        yield from broadcast_payload(members, f"round/weights/{number}", now, "averaged weights")
-        own = yield from gather_payloads(members, f"round/own/{number}")
-        told = [own[m] for m in members]
-        rows = np.array([t["loss"][1] for t in told])  # type: ignore[index, call-overload]
-        losses.append(float(np.average([t["loss"][0] for t in told], weights=rows)))  # type: ignore[index, call-overload]
+        tag = f"round/weights/{number}"
+        yield from broadcast(members, Numbers(now), tag, "averaged weights")
+        trained = list((yield from gather(members, Trained, f"round/own/{number}")).values())
+        rows = np.array([t.rows for t in trained])
+        losses.append(float(np.average([t.loss for t in trained], weights=rows)))
         best = now if losses[-1] <= min(losses) else best
         if _waited(losses):
             break
-        mean = np.average([t["weights"] for t in told], axis=0, weights=rows)  # type: ignore[index, call-overload]
+        mean = np.average([t.weights for t in trained], axis=0, weights=rows)
         networks.load(network, mean)
-    yield from broadcast_payload(members, f"round/weights/{len(losses)}", np.zeros(0, np.float32))
+    end = Numbers(np.zeros(0, np.float32))
+    yield from broadcast(members, end, f"round/weights/{len(losses)}")
     networks.load(network, best)
     return Learned(network, np.asarray(sums), len(losses), tuple(losses))
 
@@ -115,16 +129,15 @@ def bottom(table: fc.Table, holder: str, width: int, seed: int) -> Flow[Learned]
     while True:
         for rows in networks.batches(int((~held).sum()), rng):
             values = network(x[~held][rows])
-            yield from send_payload(
-                holder, "batch/values", values.detach().numpy(), "numbers of rows"
-            )
-            back = np.array((yield from recv_payload(holder, "batch/gradient")))
+            numbers = Numbers(values.detach().numpy())
+            yield from send(holder, numbers, "batch/values", "numbers of rows")
+            back = np.array((yield from receive(holder, Numbers, "batch/gradient")).values)
             steps.zero_grad()
             values.backward(torch.from_numpy(back))
             steps.step()
-        yield from send_payload(holder, "held/values", network(x[held]).detach().numpy())
+        yield from send(holder, Numbers(network(x[held]).detach().numpy()), "held/values")
         number += 1
-        if (yield from recv_payload(holder, "held/over")):
+        if (yield from receive(holder, Numbers, "held/over")).values.any():
             return Learned(network, sums, number, ())
 
 
@@ -149,23 +162,22 @@ def top(
             steps.step()
             for other, value in zip(others, heard, strict=True):
                 assert value.grad is not None
-                yield from send_payload(
-                    other, "batch/gradient", value.grad.numpy(), "gradients of rows"
-                )
+                gradient = Numbers(value.grad.numpy())
+                yield from send(other, gradient, "batch/gradient", "gradients of rows")
         heard = yield from _heard(others, "held/values")
         with torch.no_grad():
             found = joint(torch.cat([own(x[held]), *heard], dim=1))
             losses.append(float(nn.functional.cross_entropy(found, y[held])))
         over = _waited(losses) or len(losses) == most
-        yield from broadcast_payload(others, "held/over", over)
+        yield from broadcast(others, Numbers(np.array([over])), "held/over")
         if over:
             break
     return Learned(own, sums, len(losses), tuple(losses), joint)
 
 
 def _heard(others: Sequence[str], tag: str) -> Flow[list[Tensor]]:
-    found = yield from gather_payloads(others, tag)
-    return [torch.from_numpy(np.array(found[o])).requires_grad_() for o in others]
+    found = yield from gather(others, Numbers, tag)
+    return [torch.from_numpy(np.array(found[o].values)).requires_grad_() for o in others]
 
 
 def _size(table: fc.Table, target: str) -> int:

@@ -15,7 +15,7 @@ is a bound from above of what parties with cores of their own would take.
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ import numpy as np
 from fedcircuits.engines import memory, process
 from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.federation.flow import Compute, Flow, Program, Recv, Send
-from fedcircuits.federation.wire import Encoded, decode, encode
 from fedcircuits.privacy.compiling import compile_kernels
 
 LATENCY = 0.010  # seconds
@@ -77,9 +76,6 @@ class _Clock:
             begin = time.process_time()
             try:
                 effect = flow.send(answer)
-                if isinstance(effect, Send):
-                    body = Encoded(encode(effect.payload))
-                    effect = Send(effect.receiver, effect.tag, body, effect.reveals)
             except StopIteration as stop:
                 return stop.value
             finally:
@@ -145,13 +141,12 @@ def sleeping(program: Program[Any], latency: float) -> Flow[tuple[Any, float, fl
         except StopIteration as stop:
             return stop.value, began, time.monotonic()
         if isinstance(effect, Send):
-            data = np.float64(time.monotonic()).tobytes() + encode(effect.payload)
-            body = np.frombuffer(data, np.uint8)
-            answer = yield Send(effect.receiver, effect.tag, body, effect.reveals)
+            data = np.float64(time.monotonic()).tobytes() + effect.data
+            answer = yield replace(effect, data=data)
         elif isinstance(effect, Recv):
-            read = np.asarray((yield effect)).tobytes()
+            read = bytes((yield effect))  # type: ignore[arg-type]
             left = float(np.frombuffer(read[:8], np.float64)[0]) + latency - time.monotonic()
             time.sleep(max(0.0, left))
-            answer = decode(read[8:])
+            answer = read[8:]
         else:
             answer = yield effect
