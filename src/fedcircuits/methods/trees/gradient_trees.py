@@ -145,8 +145,10 @@ def splits_problem(chosen: Array, shape: tuple[int, int], cells: Cells, rows: fl
     """What is wrong with splits that somebody else has chosen, "" if nothing."""
     if chosen.shape != shape:
         return f"expected splits of the shape {shape}, got {chosen.shape}"
-    asked = np.isin(chosen[:, 0], [-1, *np.flatnonzero(cells.asks)])
-    if not asked.all() or not np.isin(chosen[:, 1], [0, 1]).all():
+    cell, side = chosen[:, 0], chosen[:, 1]
+    known = (cell >= -1) & (cell < len(cells.asks)) & ((side == 0) | (side == 1))
+    at = np.where(known, cell, -1).astype(np.int64)
+    if not (known & (at == cell) & (cells.asks[at] | (at < 0))).all():
         return "expected questions that columns can be asked"
     return sums_problem(chosen[:, 2:].reshape(len(chosen), 2, -1), rows)
 
