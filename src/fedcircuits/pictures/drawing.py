@@ -11,9 +11,11 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
 
 INK, FAINT, PALE = "#1f2933", "#6b7785", "#e4e8ec"
 BEFORE, AFTER = "#9aa5b1", "#2563a8"
@@ -72,6 +74,25 @@ def sheet(figure: Figure, left: float, bottom: float, width: float, height: floa
     axes.set_ylim(0, height)
     axes.axis("off")
     return axes
+
+
+def label(
+    axes: Axes, x: float, y: float, text: str, color: str = INK, size: float = TEXT, **style: Any
+) -> None:
+    """A text as it is: names of users are never read as formulas."""
+    axes.text(x, y, text, color=color, size=size, parse_math=False, **style)
+
+
+def rounded_box(
+    axes: Axes, left: float, bottom: float, width: float, height: float, kind: str, radius: float,
+    line: float,
+) -> None:  # fmt: skip
+    """A box in the colours of a kind of node."""
+    box = FancyBboxPatch(
+        (left, bottom), width, height, boxstyle=f"round,pad=0,rounding_size={radius}",
+        facecolor=FILL[kind], edgecolor=EDGE[kind], linewidth=line, zorder=3,
+    )  # fmt: skip
+    axes.add_patch(box)
 
 
 def text_width(text: str, size: float = TEXT) -> float:

@@ -17,7 +17,7 @@ from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
-from fedcircuits.pictures.drawing import FAINT, INK, TEXT, Drawing, axes_at, sheet
+from fedcircuits.pictures.drawing import FAINT, INK, TEXT, Drawing, axes_at, label, sheet
 from fedcircuits.pictures.folding import levels
 
 COLOURS = ("#2563a8", "#b45309", "#2f7d4a", "#7c3f9e", "#b3304a", "#0f766e", "#6b7785", "#a16207")
@@ -46,8 +46,9 @@ def federated_drawing(
             own = [n.name for n in circuit.leaves() if placement[n.name] == party]
             middle = float(np.mean([places[n][0] for n in own]))
             circuits = f"{len(own)} circuits" if len(own) > 1 else "1 circuit"
-            _write(axes, (middle, -0.34), party, colour[party], TEXT + 2, "bold")
-            _write(axes, (middle, -0.56), circuits, FAINT, TEXT)
+            style = {"ha": "center", "va": "center", "zorder": 4}
+            label(axes, middle, -0.34, party, colour[party], TEXT + 2, weight="bold", **style)
+            label(axes, middle, -0.56, circuits, FAINT, TEXT, **style)
 
     return Drawing(WIDE, height, paint)
 
@@ -96,15 +97,6 @@ def _paint_node(axes: Axes, node: Node, place: Place, colour: str) -> None:
         axes.plot(*place, "+", color=INK, markersize=7, zorder=4)
     else:
         axes.plot(*place, "o", color=colour, markersize=3.5, zorder=3)
-
-
-def _write(
-    axes: Axes, at: Place, text: str, colour: str, size: float, weight: str = "normal"
-) -> None:
-    axes.text(
-        *at, text, color=colour, size=size, weight=weight, ha="center", va="center", zorder=4,
-        parse_math=False,
-    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- bytes

@@ -12,19 +12,19 @@ import math
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.pictures import nodes as node_picture
 from fedcircuits.pictures.drawing import (
-    EDGE,
     FAINT,
-    FILL,
     INK,
     TEXT,
     Drawing,
+    label,
+    rounded_box,
     sheet,
     shortened,
     text_width,
@@ -146,32 +146,11 @@ def _numbers(span: Range) -> str:
 
 def _paint_box(axes: Axes, box: Box, place: Place) -> None:
     x, y, width = place
-    axes.add_patch(
-        FancyBboxPatch(
-            (x - width / 2, y - TALL / 2),
-            width,
-            TALL,
-            boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=FILL[box.kind],
-            edgecolor=EDGE[box.kind],
-            linewidth=1.1,
-            zorder=3,
-        )
-    )
+    rounded_box(axes, x - width / 2, y - TALL / 2, width, TALL, box.kind, 0.08, 1.1)
     title, below = _lines(box)
-    for dy, text, color, weight in ((0.085, title, INK, "bold"), (-0.085, below, FAINT, "normal")):
-        axes.text(
-            x,
-            y + dy,
-            text,
-            size=TEXT - (0 if dy > 0 else 1),
-            color=color,
-            weight=weight,
-            ha="center",
-            va="center",
-            zorder=4,
-            parse_math=False,
-        )
+    style = {"ha": "center", "va": "center", "zorder": 4}
+    label(axes, x, y + 0.085, title, INK, TEXT, weight="bold", **style)
+    label(axes, x, y - 0.085, below, FAINT, TEXT - 1, **style)
 
 
 def _drawn(folded: Folded) -> dict[Band, int]:

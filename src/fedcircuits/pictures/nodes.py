@@ -13,7 +13,6 @@ from collections import Counter
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
 
 from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Node, Sum
 from fedcircuits.circuits.graph.family import Array
@@ -21,10 +20,11 @@ from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.pictures.drawing import (
     EDGE,
     FAINT,
-    FILL,
     INK,
     TEXT,
     Drawing,
+    label,
+    rounded_box,
     sheet,
     shortened,
     text_width,
@@ -123,57 +123,22 @@ def _apart(wanted: list[float]) -> list[float]:
 def _paint_node(axes: Axes, node: Node, units: int, place: Place) -> None:
     kind = kind_of(node)
     x, y = place
-    axes.text(
-        x,
-        y,
-        SIGN[kind],
-        size=13,
-        color=EDGE[kind],
-        ha="center",
-        va="center_baseline",
-        zorder=4,
-        bbox={"boxstyle": "circle,pad=0.05", "facecolor": "white", "edgecolor": "none"},
-    )
+    behind = {"boxstyle": "circle,pad=0.05", "facecolor": "white", "edgecolor": "none"}
+    style = {"ha": "center", "zorder": 4}
+    label(axes, x, y, SIGN[kind], EDGE[kind], 13, va="center_baseline", bbox=behind, **style)
     note = f"×{units}" if units > 1 else ""
     if isinstance(node, Fuse):
         note = f"{shortened(node.operation, 9)} {note}".strip()
     if note:
-        axes.text(
-            x,
-            y - RADIUS,
-            note,
-            size=6.5,
-            color=FAINT,
-            ha="center",
-            va="top",
-            zorder=4,
-            parse_math=False,
-        )
+        label(axes, x, y - RADIUS, note, FAINT, 6.5, va="top", **style)
 
 
 def _paint_leaf(axes: Axes, leaf: Leaf, place: Place, width: float) -> None:
     x, y = place
-    box = FancyBboxPatch(
-        (x, y - 0.1),
-        width,
-        0.2,
-        boxstyle="round,pad=0,rounding_size=0.05",
-        facecolor=FILL["leaf"],
-        edgecolor=EDGE["leaf"],
-        linewidth=0.8,
-        zorder=3,
-    )
-    axes.add_patch(box)
-    style = {"va": "center_baseline", "zorder": 4, "parse_math": False}
-    axes.text(x + 0.07, y, _scope(leaf), size=TEXT, color=INK, **style)  # type: ignore[arg-type]
-    axes.text(
-        x + width + 0.08,
-        y,
-        _family(leaf),
-        size=TEXT - 1,
-        color=FAINT,
-        **style,  # type: ignore[arg-type]
-    )
+    rounded_box(axes, x, y - 0.1, width, 0.2, "leaf", 0.05, 0.8)
+    style = {"va": "center_baseline", "zorder": 4}
+    label(axes, x + 0.07, y, _scope(leaf), INK, TEXT, **style)
+    label(axes, x + width + 0.08, y, _family(leaf), FAINT, TEXT - 1, **style)
 
 
 def _scope(leaf: Leaf) -> str:
