@@ -133,8 +133,8 @@ def decode_message(kind: type[M], data: bytes | memoryview, sender: str, tag: st
         return msgspec.msgpack.decode(data, type=kind, ext_hook=_array, dec_hook=_checked)
     except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
         text = str(error)
-        field = re.search(r"at `\$\.?([^`]*)`", text)
-        what = re.sub(r" - at `\$.*", "", text)
+        field = re.search(r"`\$\.?([^`]*)`", text)
+        what = re.sub(r" - at `.*", "", text)
         where = field[1] if field else _named(what)
         raise MessageError(sender, tag, where, what) from None
 
