@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from fedcircuits.engines import memory
-from fedcircuits.engines.outcome import Kept, Outcome
-from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
+from fedcircuits.engines.choice import engine_of
+from fedcircuits.engines.outcome import Engine, Kept, Outcome
+from fedcircuits.federation.flow import Effect, Flow, Program, Recv, Send, through
 from fedcircuits.federation.messages import encode_fields, fields_of
 from fedcircuits.federation.replay import Envelope, Record, recording
 
@@ -59,3 +62,86 @@ def saying(program: Program[Any], tag: str, change: Callable[[Any], Any]) -> Flo
 def read(data: bytes | memoryview) -> Any:
     """The fields of a message by name, unchecked."""
     return fields_of(data)
+
+
+def dying(program: Program[Any], tag: str, after: int) -> Flow[Any]:
+    """Fails when it has sent so many messages under a tag and would send another."""
+    flow, reply, sent = program.start(), None, 0
+    while True:
+        try:
+            effect = flow.send(reply)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Send) and effect.tag == tag:
+            if sent == after:
+                raise RuntimeError("killed")
+            sent += 1
+        reply = yield effect
+
+
+def flipped(at: int, bit: int) -> Callable[[Any], Any]:
+    """A change of one bit in a message of shares."""
+
+    def change(fields: Any) -> Any:
+        data = np.array(fields["data"])
+        data.reshape(-1)[at] ^= 1 << bit
+        return {"data": data}
+
+    return change
+
+
+def keyed(engine: str) -> Engine:
+    """The engine, with one key in all runs: the order of rows in EM depends on it, and so do the
+    last bits."""
+
+    def run(programs: Mapping[str, Program[Any]], kept: Kept | None = None) -> Outcome[Any]:
+        alike = {n: p.arguments for n, p in programs.items()}
+        alike = {n: a | {"secret": KEY} if "secret" in a else a for n, a in alike.items()}
+        same = {n: Program(p.function, alike[n]) for n, p in programs.items()}
+        return engine_of(engine)(same, kept)
+
+    return run
+
+
+def breaking(party: str, tag: str) -> Engine:
+    """An engine in which a party breaks down before it sends that."""
+
+    def broken(payload: object) -> Any:
+        raise RuntimeError("the patient is called Quixote")
+
+    def run(programs: Any, kept: Kept | None = None) -> Outcome[Any]:
+        told = {"program": programs[party], "tag": tag, "change": broken}
+        return memory.run({**programs, party: Program(saying, told)}, kept)
+
+    return run
+
+
+def failing_at(program: Program[Any], tag: str) -> Flow[Any]:
+    """The same flow, that breaks where it would wait for a tag."""
+    flow, answer = program.start(), None
+    while True:
+        try:
+            effect = flow.send(answer)
+        except StopIteration as stop:
+            return stop.value
+        if isinstance(effect, Recv) and effect.tag == tag:
+            raise RuntimeError("out of memory")
+        answer = yield effect
+
+
+class Broken:
+    """An engine in which a party fails once at a tag; it counts the work it was given."""
+
+    def __init__(self, party: str, tag: str) -> None:
+        self.party, self.tag, self.fails = party, tag, True
+        self.kept: list[Kept] = []
+
+    def __call__(
+        self, programs: Mapping[str, Program[Any]], kept: Kept | None = None
+    ) -> Outcome[Any]:
+        self.kept.append(dict(kept or {}))
+        if self.fails:
+            self.fails = False
+            told = {"program": programs[self.party], "tag": self.tag}
+            programs = {**programs, self.party: Program(failing_at, told)}
+        return memory.run(programs, kept)
