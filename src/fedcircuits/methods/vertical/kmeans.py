@@ -114,7 +114,8 @@ def member(
         rng = np.random.default_rng([plan.seed, run])
         seeds = yield from seeded(sums, points, f"{run}", rng)
         results.append((yield from lloyd(sums, points, seeds, f"{run}", plan.max_iter, plan.tol)))
-    best = min(results, key=lambda result: result.inertia)
+        results = [min(results, key=lambda result: result.inertia)]
+    best = results[0]
     labels = np.zeros(len(rows.order), np.int64)
     labels[rows.order] = best.labels[rows.at]
     notes = notes_on(rows, plan.hubs) if me == leader else ()
@@ -185,8 +186,8 @@ def lloyd(
             f"means/agreed/{name}/{t}", np.array(value), "sum of distances", agreed
         )
         labels = new
-        member = (labels[sums.rows.at] == np.arange(number)[:, None]) * weight[sums.rows.at]
-        centres = points.centres(member, centres)
+        membership = (labels[sums.rows.at] == np.arange(number)[:, None]) * weight[sums.rows.at]
+        centres = points.centres(membership, centres)
         if empty >= 0:
             even, terms = np.zeros(sums.components), _nearness(points, centres)
             row = yield from sums.worst(f"means/worst/{name}/{t}", terms, even, FROM_CENTRES)

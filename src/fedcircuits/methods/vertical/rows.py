@@ -147,10 +147,11 @@ def expected(shape: tuple[int, ...], *spans: Span) -> Check:
     def problem(values: Array) -> str:
         if values.shape != shape:
             return f"expected numbers of the shape {shape}, got {values.shape}"
-        first, flat = 0, values.reshape(-1).astype(np.float64)
+        first, flat = 0, values.reshape(-1).astype(np.float64, copy=False)
         for size, least, most, whole in spans:
             x = flat[first : first + size]
-            if not ((x >= least) & (x <= most)).all() or (whole and (x % 1).any()):
+            fits = x.min(initial=most) >= least and x.max(initial=least) <= most  # not if NaN
+            if not fits or (whole and (x != np.floor(x)).any()):
                 return f"expected {'whole ' if whole else ''}numbers from {least:g} to {most:g}"
             first += size
         return ""
