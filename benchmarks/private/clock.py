@@ -91,7 +91,7 @@ class _Clock:
             letter = (self.now + self.latency, self.round + 1)
             self.wire[self.name, effect.receiver, effect.tag].append(letter)
         if isinstance(effect, Compute):
-            return Compute(effect.step, self._apart(effect.work))
+            return replace(effect, work=self._apart(effect.work))
         return effect
 
     def _apart(self, work: Callable[[], object]) -> Callable[[], object]:
