@@ -37,8 +37,8 @@ class Answer:
 
     def words(self) -> str:
         if self.form == "probability":
-            asked = self.question if _OPENING.match(self.question) else f"P({self.question})"
-            return f"{asked} = {self.values['probability']:.6g}"
+            question = self.question if _OPENING.match(self.question) else f"P({self.question})"
+            return f"{question} = {self.values['probability']:.6g}"
         if self.form == "expectation":
             spread = self.values["variance"] ** 0.5
             return f"{self.question} = {self.values['mean']:.6g} ± {spread:.3g}"
@@ -46,10 +46,10 @@ class Answer:
         return "\n".join([self.question, *lines])
 
     def to_json(self) -> dict[str, object]:
-        found: Mapping[str, object] = self.values
+        values: Mapping[str, object] = self.values
         if self.form == "probabilities":
-            found = {"probabilities": dict(self.values)}
-        return {"question": self.question, **found}
+            values = {"probabilities": dict(self.values)}
+        return {"question": self.question, **values}
 
 
 def answered(model: CircuitModel, question: str) -> Answer:
@@ -75,7 +75,7 @@ def _found(model: CircuitModel, text: str) -> tuple[Form, Values]:
 
 
 def _column(text: str, schema: Schema) -> tuple[Variable, bool, Evidence] | None:
-    """Of E(column | …) and P(category | …): the column, whether its mean is asked, the evidence."""
+    """The column of E(column | …) or P(category | …), whether it is E, and the evidence."""
     opening, scan = _OPENING.match(text), Scanner(text, schema)
     name = scan.name_at(scan.here())
     if opening is None or (name and name[1] >= opening.end()):

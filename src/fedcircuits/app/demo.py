@@ -136,13 +136,13 @@ def introduction(table: Table, learned: int, tested: int) -> str:
 
 def comparison(results: Results, train: Table) -> report.TextTable:
     rows = []
-    for name, found in results.items():
-        crossed = [r.bytes for r in found if r.bytes is not None]
+    for name, trials in results.items():
+        crossed = [r.bytes for r in trials if r.bytes is not None]
         size = f"{np.mean(crossed):,.0f}" if crossed else "—"
         if name.startswith("all rows"):
             size = f"{train.values.nbytes:,}"
-        likely = [r.likelihood for r in found if r.likelihood is not None]
-        accuracy = float(np.mean([r.accuracy for r in found]))
+        likely = [r.likelihood for r in trials if r.likelihood is not None]
+        accuracy = float(np.mean([r.accuracy for r in trials]))
         rows.append((name, _spread(likely), f"{100 * accuracy:.1f} %", size))
     caption = (
         "Mean log-likelihood per test row in nats (± standard deviation over divisions; — where a "

@@ -35,7 +35,7 @@ class External(Learner):
         An object with ``fit``, ``score_samples`` and ``sample``. It is copied before it learns;
         the fitted copy is ``learner_``.
     target : str or None, default=None
-        The column that ``predict`` predicts unless it is told another.
+        The column that ``predict`` predicts unless told otherwise.
     random_state : int or None, default=None
         The seed given to the copy, if it takes one; None leaves it as it is.
 

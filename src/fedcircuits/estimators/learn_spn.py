@@ -50,7 +50,7 @@ class LearnSPN(Learner):
     validation : float, default=0.1
         The share of rows held back that EM stops by, if there is any.
     target : str or None, default=None
-        The column that ``predict`` predicts unless it is told another.
+        The column that ``predict`` predicts unless told otherwise.
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 

@@ -23,7 +23,7 @@ class MixtureOfProducts(Learner):
     components : int, default=8
         The number of components.
     target : str or None, default=None
-        The column that ``predict`` predicts unless it is told another.
+        The column that ``predict`` predicts unless told otherwise.
     max_iter : int, default=200
         The largest number of iterations of EM.
     tol : float, default=1e-4

@@ -271,7 +271,7 @@ class CircuitModel(Model):
     parameters : Parameters
         The values of its nodes.
     target : str or None, default=None
-        The column that ``predict`` predicts unless it is told another.
+        The column that ``predict`` predicts unless told otherwise.
     """
 
     def __init__(self, circuit: Circuit, parameters: Parameters, target: str | None = None) -> None:
@@ -300,10 +300,10 @@ def load(path: str | os.PathLike[str]) -> CircuitModel:
 
 def require_estimator(path: object, metadata: files.Metadata, expected: str | None) -> None:
     """FileError unless a file holds what is expected; None: no predictor of ours."""
-    found = metadata.get("estimator")
-    if found == expected or (expected is None and found not in PREDICTORS):
+    estimator = metadata.get("estimator")
+    if estimator == expected or (expected is None and estimator not in PREDICTORS):
         return
-    if found in PREDICTORS:
-        what = f"{found}, which predicts {metadata.get('target')!r} and is no distribution"
-        raise FileError(f"{path} holds {what}: load it with fedcircuits.{found}.load")
+    if estimator in PREDICTORS:
+        what = f"{estimator}, which predicts {metadata.get('target')!r} and is no distribution"
+        raise FileError(f"{path} holds {what}: load it with fedcircuits.{estimator}.load")
     raise FileError(f"{path} holds no {expected}: load it with fedcircuits.load")

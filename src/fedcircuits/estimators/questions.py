@@ -166,9 +166,9 @@ def like(X: AnyRows, explained: Explanation, schema: Schema) -> AnyRows:
         return _array_like(X, frame, schema)
     if isinstance(X, pd.DataFrame):
         frame.index = X.index
-        own = {c: frame[str(c)] if str(c) in schema else X[c] for c in X.columns}
+        columns = {c: frame[str(c)] if str(c) in schema else X[c] for c in X.columns}
         absent = {n: frame[n] for n in schema.names if n not in map(str, X.columns)}
-        frame = pd.DataFrame({**own, **absent}, index=X.index)
+        frame = pd.DataFrame({**columns, **absent}, index=X.index)
         frame.attrs = dict(X.attrs)
     frame.attrs["exact"] = explained.exact
     return frame
@@ -178,7 +178,7 @@ def _array_like(
     X: npt.NDArray[np.generic], frame: pd.DataFrame, schema: Schema
 ) -> npt.NDArray[np.generic]:
     texts = any(isinstance(c, str) for v in schema for c in v.categories)
-    found: npt.NDArray[np.generic] = frame.to_numpy(dtype=object)
+    values: npt.NDArray[np.generic] = frame.to_numpy(dtype=object)
     if texts:
-        return found
-    return found.astype(X.dtype if np.issubdtype(X.dtype, np.number) else np.float64)
+        return values
+    return values.astype(X.dtype if np.issubdtype(X.dtype, np.number) else np.float64)

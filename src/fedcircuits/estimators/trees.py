@@ -61,7 +61,7 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
     smoothing : float, default=0.1
         The number of pseudo-rows added to each combination of categories.
     target : str or None, default=None
-        The column that ``predict`` predicts unless it is told another.
+        The column that ``predict`` predicts unless told otherwise.
     summation : Summation, default=Hub()
         How parties add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with which nobody sees the
         counts of a single party.
@@ -175,7 +175,7 @@ class MixtureOfChowLiuTrees(Learner):
     validation : float, default=0.0
         The share of rows held back; if there is one, the best iteration on them is kept.
     target : str or None, default=None
-        The column that ``predict`` predicts unless it is told another.
+        The column that ``predict`` predicts unless told otherwise.
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 
@@ -241,7 +241,7 @@ class HiddenChowLiuTree(Learner):
     units : int, default=32
         The number of values of every hidden state.
     target : str or None, default=None
-        The column that ``predict`` predicts unless it is told another.
+        The column that ``predict`` predicts unless told otherwise.
     epochs : int, default=50
         The largest number of passes over the rows.
     batch_size : int, default=256

@@ -43,9 +43,9 @@ def federated_drawing(
         for node in circuit.nodes:
             _paint_node(axes, node, places[node.name], colour.get(placement[node.name], INK))
         for party in parties:
-            own = [n.name for n in circuit.leaves() if placement[n.name] == party]
-            middle = float(np.mean([places[n][0] for n in own]))
-            circuits = f"{len(own)} circuits" if len(own) > 1 else "1 circuit"
+            leaves = [n.name for n in circuit.leaves() if placement[n.name] == party]
+            middle = float(np.mean([places[n][0] for n in leaves]))
+            circuits = f"{len(leaves)} circuits" if len(leaves) > 1 else "1 circuit"
             style = {"ha": "center", "va": "center", "zorder": 4}
             label(axes, middle, -0.34, party, colour[party], TEXT + 2, weight="bold", **style)
             label(axes, middle, -0.56, circuits, FAINT, TEXT, **style)

@@ -263,8 +263,8 @@ def _tidy(axes: Axes, belief: Belief) -> None:
 def _ticks(low: float, high: float, whole: bool) -> list[float]:
     """Round numbers, not so near to an end that their labels would leave the panel."""
     room = 0.07 * (high - low)
-    found = MaxNLocator(4, integer=whole).tick_values(low, high)
-    return [t for t in found if low + room <= t <= high - room]
+    ticks = MaxNLocator(4, integer=whole).tick_values(low, high)
+    return [t for t in ticks if low + room <= t <= high - room]
 
 
 # ---------------------------------------------------------------------- bars

@@ -83,13 +83,13 @@ def _heights(circuit: Circuit, level: dict[str, int]) -> dict[str, float]:
     order = _walk(circuit)
     fullest = max(Counter(at for at in level.values() if at).values(), default=0)
     line = max(LINE, APART * fullest / len(order))
-    found = {name: -line * i for i, name in enumerate(order)}
+    height = {name: -line * i for i, name in enumerate(order)}
     for at in range(1, max(level.values()) + 1):
         column = [n for n in circuit.nodes if level[n.name] == at]
-        wanted = {n.name: float(np.mean([found[c] for c in n.children])) for n in column}
+        wanted = {n.name: float(np.mean([height[c] for c in n.children])) for n in column}
         names = sorted(wanted, key=lambda n: -wanted[n])
-        found.update(zip(names, _apart([wanted[n] for n in names]), strict=True))
-    return found
+        height.update(zip(names, _apart([wanted[n] for n in names]), strict=True))
+    return height
 
 
 def _walk(circuit: Circuit) -> list[str]:
