@@ -38,7 +38,7 @@ def run(programs: Mapping[str, Program[T]], kept: Kept | None = None) -> Outcome
     """Every party's result; ``kept`` is the work of an earlier run that failed."""
     outcome: Outcome[T] = Outcome(kept=dict(kept or {}))
     post = _Post(frozenset(programs), outcome)
-    parties = {name: _Party(name, program, post) for name, program in programs.items()}
+    parties = {name: _Member(name, program, post) for name, program in programs.items()}
     threads = threads_each(1)
     with as_one_of(len(programs)):
         while any(not p.over for p in parties.values()):
@@ -61,7 +61,7 @@ class _Post:
         self.mail[me, effect.receiver, effect.tag].append(effect.data)
 
 
-class _Party:
+class _Member:
     def __init__(self, name: str, program: Program[Any], post: _Post) -> None:
         self.name, self.program, self.post = name, program, post
         self.flow: Flow[Any] | None = None
@@ -136,9 +136,9 @@ class _Party:
         return self.post.outcome.kept[key]
 
 
-def _compute_at_once(parties: Mapping[str, _Party], threads: int) -> bool:
+def _compute_at_once(parties: Mapping[str, _Member], threads: int) -> bool:
     """Do the work that parties wait at, of one batch function at once; whether there is any."""
-    groups: dict[Batch, list[tuple[_Party, Compute[object]]]] = {}
+    groups: dict[Batch, list[tuple[_Member, Compute[object]]]] = {}
     for party in parties.values():
         if isinstance(effect := party.waiting, Compute) and effect.batch is not None:
             groups.setdefault(effect.batch, []).append((party, effect))
@@ -155,7 +155,7 @@ def _compute_at_once(parties: Mapping[str, _Party], threads: int) -> bool:
     return bool(groups)
 
 
-def _break_the_wait(parties: Mapping[str, _Party]) -> None:
+def _break_the_wait(parties: Mapping[str, _Member]) -> None:
     """Nobody can go on: the first one hears that what it waits for will never come."""
     stuck = [(p, p.waiting) for p in parties.values() if isinstance(p.waiting, Recv)]
     waits = "; ".join(f"{p.name} for {w.tag!r} from {w.sender}" for p, w in stuck)

@@ -3,8 +3,8 @@
 The 0/1 matrix M (parties × variables) says who holds what. Variables with equal columns of M form a
 subspace. Nobody declares how data are split; it is read off M:
 
-    horizontal   every party holds every variable: other rows of the same table
-    vertical     every variable has one holder: other columns about the same rows
+    horizontal   every party holds every variable: different rows of the same table
+    vertical     every variable has one holder: different columns about the same rows
     hybrid       anything between
 """
 
@@ -55,8 +55,8 @@ class Federation:
 
     Tables are whatever ``Table.of`` takes, or paths of csv and parquet files. ``row_id`` names the
     column that says which rows of different parties are about the same thing; where parties hold
-    other columns it is what joins them. ``allow_collect`` (all, or names of parties) lets learned
-    circuits leave their parties.
+    different columns it is what joins them. ``allow_collect`` (all, or names of parties) lets
+    learned circuits leave their parties.
 
     >>> bank = {"id": [3, 1, 2], "loan": [10.5, 3.0, 8.5]}
     >>> telco = {"id": [1, 2, 3], "calls": [12, 40, 7]}

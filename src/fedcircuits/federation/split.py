@@ -1,8 +1,8 @@
 """One table cut into a federation, for trying out: by rows, by columns, or both.
 
-    by="rows"      every party gets other rows, all columns
-    by="columns"   every party gets other columns of all rows
-    by="both"      every party gets other columns of a share of the rows, and all hold some columns
+    by="rows"      every party gets different rows, all columns
+    by="columns"   every party gets different columns of all rows
+    by="both"      parties get different columns of a share of the rows, and share some columns
 
 Skew of rows: none; "label", every party prefers other classes of the target; "cluster", every party
 gets clusters of similar rows; dirichlet(β), shares of every class are drawn, smaller β more uneven.

@@ -13,7 +13,7 @@ from fedcircuits.circuits.graph.family import Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
 
 
-class _ProductStep(Step[None, None]):
+class _AnyProduct(Step[None, None]):
     def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> None:
         return None
 
@@ -22,7 +22,7 @@ class _ProductStep(Step[None, None]):
 
 
 @dataclass(frozen=True)
-class ProductStep(_ProductStep):
+class ProductStep(_AnyProduct):
     folds: int
     units: int
     start: int
@@ -62,7 +62,7 @@ class ProductStep(_ProductStep):
 
 
 @dataclass(frozen=True)
-class OuterStep(_ProductStep):
+class OuterStep(_AnyProduct):
     folds: int
     units: int  # of the product: left · right
     start: int

@@ -23,7 +23,7 @@ from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 FAR = 60.0  # nats below the largest child at which the linear path is given up
 
 
-class _SumStep(Step[Tensor, Tensor]):
+class _AnySum(Step[Tensor, Tensor]):
     """What sums over any children share; W is (folds, units, inputs)."""
 
     inputs: int
@@ -99,7 +99,7 @@ def _normalised(weight: Tensor) -> Array:
 
 
 @dataclass(frozen=True)
-class SumStep(_SumStep):
+class SumStep(_AnySum):
     folds: int
     units: int
     start: int
@@ -146,7 +146,7 @@ class SumStep(_SumStep):
 
 
 @dataclass(frozen=True)
-class OuterSumStep(_SumStep):
+class OuterSumStep(_AnySum):
     """A sum over outer products (partitions) of left and right children, all of one shape."""
 
     folds: int

@@ -53,7 +53,7 @@ def run(
     """Every party's result; ``kept`` is the work of an earlier run that failed."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(1)  # a party's process, which runs an unguarded script again: the caller says so
-    hub: _Hub[T] = _Hub(tuple(programs), Outcome(kept=dict(kept or {})), timeout)
+    hub: _Switchboard[T] = _Switchboard(tuple(programs), Outcome(kept=dict(kept or {})), timeout)
     try:
         for name, program in programs.items():
             hub.admit(name, program)
@@ -87,7 +87,7 @@ class _Seat:
     over: bool = False
 
 
-class _Hub(Generic[T]):
+class _Switchboard(Generic[T]):
     def __init__(self, members: tuple[str, ...], outcome: Outcome[T], timeout: float) -> None:
         self.members, self.outcome, self.timeout = members, outcome, timeout
         self.seats: dict[str, _Seat] = {}

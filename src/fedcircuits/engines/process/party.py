@@ -30,7 +30,7 @@ def main(me: str, connection: socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starter hears Ctrl-C and ends us
     line = Line(connection)
     try:
-        Party(me, line).run()
+        PartyProcess(me, line).run()
     except (EOFError, OSError):
         os._exit(1)  # nobody is left to tell
     sys.stdout.flush()
@@ -74,7 +74,7 @@ class Mailbox:
         raise PartyLostError(wanted.sender, waits(me, wanted, reason))
 
 
-class Party:
+class PartyProcess:
     def __init__(self, me: str, line: Line) -> None:
         self.me, self.line, self.mail = me, line, Mailbox()
         self.at = "being started"
