@@ -118,8 +118,8 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
 
     def _checked(self, given: object) -> Federation:
         """The federation to learn from, if it and all arguments are as they must be."""
-        federation = require_federation(given, type(self).__name__, self.reads_series)
         check_arguments(self, FederationError)
+        federation = require_federation(given, type(self).__name__, self.reads_series)
         summation = getattr(self, "summation", None)
         if isinstance(summation, Summation):
             summation.prepare("summation")
@@ -156,7 +156,7 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         if self.random_state is not None:
             state.seed = int(self.random_state)
         with Bar(type(self).__name__):
-            run = self._run(federation, programs, engine_of(engine), state)
+            run = self._run(federation, programs, engine, state)
         self.ledger_, self.queries_ = run.ledger, Ledger()
         self.kind_, self._engine = run.federation.kind, run.engine
         self._allow_collect = {p.name: p.allow_collect for p in run.federation}
@@ -171,17 +171,20 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         self,
         federation: Federation,
         programs: MakePrograms[R],
-        engine: Engine,
+        engine: str | Engine,
         state: TrainingState,
     ) -> FederatedRun[R]:
-        """Without whoever is lost, if the user wants that and the model misses nothing."""
+        """Run the programs, again without whoever is lost if the user wants that and the model
+        lacks nothing."""
         ledger = Ledger()
         while True:
-            outcome = engine(programs(federation, state), state.kept)
+            roles = programs(federation, state)
+            run = engine_of(engine)
+            outcome = run(roles, state.kept)
             ledger.add(outcome.ledger)
             state.kept = outcome.kept
             if not outcome.lost:
-                return FederatedRun(outcome.results, ledger, federation, engine, state.seed)
+                return FederatedRun(outcome.results, ledger, federation, run, state.seed)
             error = next(iter(outcome.lost.values()))
             if self.on_lost == "stop" or error.party not in federation.parties:
                 raise _resumable(error, state.kept) from error

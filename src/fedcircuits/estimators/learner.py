@@ -71,17 +71,17 @@ class Learner(Model):
         sample_weight : array-like of shape (rows,) or None, default=None
             The weights of rows in memory.
         """
-        check_arguments(self)
-        rng = np.random.default_rng(self.random_state)
-        given = _opened(X)
-        if isinstance(given, Table) and given.series:
-            refuse_series(given.series, type(self).__name__)
         with Bar(type(self).__name__):
+            check_arguments(self)
+            rng = np.random.default_rng(self.random_state)
+            given = _opened(X)
             if isinstance(given, ParquetRows):
                 _refuse_weights(sample_weight, given)
                 self._learn(given, given.schema, rng)
-            else:
-                self._learn(_rows_of(given, sample_weight), given.schema, rng)
+                return self
+            if given.series:
+                refuse_series(given.series, type(self).__name__)
+            self._learn(_rows_of(given, sample_weight), given.schema, rng)
         return self
 
     def fit_part(self, part: Table, whole: Table) -> Self:
