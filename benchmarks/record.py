@@ -155,7 +155,7 @@ GROUPS = [
               "sealed": {"sealed": True, "marginals": True}, "process": {}})),
     Group("FeatureFusion by columns", fc.FeatureFusion, by("columns"), walks.about_fusion,
           each({"epochs": 4, **SHARED, "encoder": ENCODER}, {
-              **{t: {"training": t} for t in ("apart", "joint", "scratch")},
+              "apart": {},
               **{h: {"head": h} for h in ("concat", "transformer", "vote", "threshold", "best")},
               "sinkhorn": {"align": "sinkhorn", "graph": "knn"}, "expected": {"graph": "expected"},
               "mean": {**SUMS, "head": "mean"}, "number": {"target": "dose"},
@@ -165,11 +165,8 @@ GROUPS = [
               "unshared": {"share_target": False}})),
     Group("FeatureFusion with series", fc.FeatureFusion, walks.sensors, walks.about_fusion,
           each({"epochs": 4, "target": "event"}, {
-              "": {}, "process": {}, "joint": {"training": "joint"},
+              "": {}, "process": {},
               "complete": {"graph": "complete", "encoder": ENCODERS}})),
-    Group("FeatureFusion of two", fc.FeatureFusion, walks.pair, walks.about_fusion,
-          each({"epochs": 4, "target": "event"},
-               {"tied": {"training": "tied"}, "averaged": {"training": "averaged"}})),
     Group("aligned", walks.Aligned, walks.overlapping, walks.about_rows,
           {"": {}, "private": {"private": True}, "private, process": {"private": True}}),
 ]  # fmt: skip

@@ -26,14 +26,15 @@ from benchmarks.fusion.sets import load
 from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.encoders.apart import (
-    Lesson,
     Schedule,
+    TrainingJob,
     learn,
     represented,
     shapes_with_head,
 )
 from fedcircuits.learning.encoders.networks import Recurrent
-from fedcircuits.methods.fusion.fitting import FusionSettings, Gathered, fuse
+from fedcircuits.methods.fusion.fitting import OwnerRows, fuse
+from fedcircuits.methods.fusion.heads import FusionSettings
 
 NETWORK = Recurrent("lstm", 12, 2, 16)
 EPOCHS = 60
@@ -65,15 +66,15 @@ def run(owners: int = 207, theirs: int = 8) -> list[Json]:
 def _ours(speed: Array, y: Array, held: Array) -> tuple[float, float, int]:
     """Seconds of the owners, of the fusion, and the fusion's epochs."""
     x = np.stack([speed, np.ones_like(speed)], axis=-1).astype(np.float32)
-    lessons = [Lesson(series, y, held, (i,)) for i, series in enumerate(x)]
-    learn(NETWORK, "classes", 2, lessons[:1], Schedule(1, 1e-3))  # what is done once in a process
+    jobs = [TrainingJob(series, y, held, (i,)) for i, series in enumerate(x)]
+    learn(NETWORK, "classes", 2, jobs[:1], Schedule(1, 1e-3))  # what is done once in a process
     schedule = Schedule(EPOCHS, 1e-3, patience=EPOCHS)
-    own, learned = _timed(lambda: learn(NETWORK, "classes", 2, lessons, schedule))
+    own, learned = _timed(lambda: learn(NETWORK, "classes", 2, jobs, schedule))
     shapes = shapes_with_head(NETWORK, 2)
     h = np.stack([
         represented(NETWORK, w.weights, shapes, v)[0] for w, v in zip(learned, x, strict=True)
     ])  # fmt: skip
-    gathered = Gathered(h, np.ones((len(y), len(x)), bool))
+    gathered = OwnerRows(h, np.ones((len(y), len(x)), bool))
     settings = FusionSettings(reference="normal")
     fit, fused = _timed(lambda: fuse(gathered, y, held, "classes", 2, settings, 0))
     return own, fit, len(fused.history["training"])

@@ -8,22 +8,50 @@ near 1 become the same number. Seconds are of drawing alone, in single precision
 """
 
 import time
+from math import pi, sqrt
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from benchmarks.runner import Cell, Json, print_table
-from fedcircuits.methods.fusion.consensus_graph import (
-    REFERENCES,
-    bias,
-    reference_draws,
-    softened,
-    theorem,
-)
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.methods.fusion.heads import Reference, quantile, reference_draws, softened
+
+REFERENCES: tuple[Reference, ...] = ("logistic", "normal")
 
 DRAWS = 1_000_000
 PROBABILITIES = (0.1, 0.3, 0.5, 0.9)
 TEMPERATURES = (0.4, 0.2, 0.1, 0.05)
+
+
+def theorem(
+    t: npt.ArrayLike, probability: float, temperature: float, reference: Reference
+) -> Array:
+    """P(z ≤ t) = 1 − F(F⁻¹(θ) + τ log(1/t − 1)), theorem 1 of the paper.
+
+    >>> float(theorem(0.5, 0.3, 0.1, "logistic").round(3))
+    0.7
+    """
+    shift = temperature * np.log(1 / np.asarray(t, np.float64) - 1)
+    at = torch.tensor(probability, dtype=torch.float64)
+    moved = quantile(at, reference) + torch.as_tensor(shift)
+    below = torch.sigmoid(moved) if reference == "logistic" else torch.special.ndtr(moved)
+    return np.asarray((1 - below).numpy())
+
+
+def bias(probability: float, temperature: float, reference: Reference) -> float:
+    """E[z] − θ, by its leading term: the density's slope at F⁻¹(θ) times τ² π² / 6.
+
+    >>> round(bias(0.1, 0.1, "logistic"), 4)
+    0.0012
+    """
+    at = quantile(torch.tensor(probability, dtype=torch.float64), reference).item()
+    if reference == "logistic":
+        slope = probability * (1 - probability) * (1 - 2 * probability)
+    else:
+        slope = -at * np.exp(-(at**2) / 2) / sqrt(2 * pi)
+    return float(slope * temperature**2 * pi**2 / 6)
 
 
 def run() -> list[Json]:

@@ -27,7 +27,7 @@ from benchmarks.fusion.tables import (
 from benchmarks.runner import Json, print_table
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.estimators.feature_fusion import FeatureFusion
-from fedcircuits.learning.encoders.encoders import Encoder, Frozen
+from fedcircuits.learning.encoders.foreign import Encoder, Frozen
 
 SETS, HOW = ("semi-synthetic", "digits"), "random"
 ORDERS = tuple(
@@ -52,7 +52,7 @@ class Permuted:
 @functools.lru_cache(maxsize=1)
 def tied(name: str, owners: int | None, how: Split, seed: int) -> dict[str, Frozen]:
     train, _, ready = prepared(name, owners, how, seed)
-    return together.tied(FeatureFusion(ready, training="tied", random_state=seed), train, TOGETHER)
+    return together.tied(FeatureFusion(ready, random_state=seed), train, TOGETHER, every=False)
 
 
 def run_one(kept: Kept, name: str, seed: int, owners: int | None = None) -> None:

@@ -26,8 +26,9 @@ from benchmarks.fusion.sets import SPLITS, TARGET, Owners, Split, load
 from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.estimators.feature_fusion import FeatureFusion
-from fedcircuits.learning.encoders.encoders import Frozen, SequenceEncoder
-from fedcircuits.methods.fusion.fitting import Gathered
+from fedcircuits.learning.encoders.encoders import SequenceEncoder
+from fedcircuits.learning.encoders.foreign import Frozen
+from fedcircuits.methods.fusion.fitting import OwnerRows
 
 SEEDS = range(10, 15)
 ENCODER = SequenceEncoder(epochs=20, learning_rate=0.01)
@@ -114,17 +115,18 @@ def row(
     train: fc.Federation, test: fc.Federation, ready: dict[str, Frozen], seed: int,
     options: dict[str, Any],
 ) -> Figures:  # fmt: skip
-    told = {**PLAIN, **options}
-    model = FeatureFusion(ready, random_state=seed, **told)
-    if model.training in ("joint", "scratch"):
-        how = (AGAIN, ready) if model.training == "joint" else (ENCODER, None)
+    settings = {**PLAIN, **options}
+    how_trained = settings.pop("training", "apart")
+    model = FeatureFusion(ready, random_state=seed, **settings)
+    if how_trained in ("joint", "scratch"):
+        how = (AGAIN, ready) if how_trained == "joint" else (ENCODER, None)
         encoders, fusion = together.jointly(model, train, *how)
         h = np.stack([encoders[p.name].encode(p.table) for p in test]).astype(np.float32)
-        rows = Gathered(h, np.ones((h.shape[1], len(h)), bool))
+        rows = OwnerRows(h, np.ones((h.shape[1], len(h)), bool))
         return scores(fusion.predict(rows), next(iter(test)).table.values[:, 0])
-    if model.training in ("tied", "averaged"):
-        own = together.tied(model, train, TOGETHER)
-        model = FeatureFusion(own, random_state=seed, **{**told, "training": "apart"})
+    if how_trained in ("tied", "averaged"):
+        own = together.tied(model, train, TOGETHER, how_trained == "averaged")
+        model = FeatureFusion(own, random_state=seed, **settings)
     return judged(model.fit(train, target=TARGET), test)
 
 

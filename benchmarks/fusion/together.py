@@ -1,8 +1,8 @@
 """Baselines whose owners train together, all owners in one batched computation.
 
-What the flows of protocols/fusion_together.py compute, without their messages: owners of one shape
-go through one product, which takes a fraction of the time of 207 owners after each other. A test
-holds both against each other.
+What the flows of joint_training.py compute, without their messages: owners of one shape go through
+one product, which takes a fraction of the time of 207 owners after each other. A test compares
+both.
 
     tied     one start, all owners; after every epoch the mean of shared weights
     jointly  the fusion's gradient goes back to every owner's encoder, batch by batch
@@ -15,16 +15,16 @@ import torch
 from sklearn.base import clone
 
 import fedcircuits as fc
+from benchmarks.fusion.joint_training import SteppedEncoder
 from benchmarks.fusion.sets import TARGET
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.estimators import fusion_setup
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.learning.encoders.apart import OWNERS, Learned, Training
-from fedcircuits.learning.encoders.encoders import Frozen, Job, NetworkEncoder
+from fedcircuits.learning.encoders.encoders import EncoderJob, NetworkEncoder
+from fedcircuits.learning.encoders.foreign import Frozen
 from fedcircuits.learning.encoders.networks import views
-from fedcircuits.methods.fusion.fitting import Fusion, FusionTraining, Gathered, Scale
-from fedcircuits.methods.fusion.rows import content_order
-from fedcircuits.methods.fusion.together import Session
+from fedcircuits.methods.fusion.fitting import Fusion, FusionTraining, OwnerRows, Standardisation
+from fedcircuits.methods.fusion.gathering import content_order
 from fedcircuits.methods.fusion.training import job_of
 
 
@@ -33,9 +33,10 @@ class Owners:
 
     def __init__(self, model: fc.FeatureFusion, train: fc.Federation, encoder: NetworkEncoder):
         seed = int(model.random_state or 0)
-        self.plan = fusion_setup.plan_of(model, TARGET, seed, train)
+        given = model._given(train, TARGET, train.names)
+        self.plan = model._plan(TARGET, seed, train.names, given)
         target = train.schema[TARGET]
-        self.jobs: list[Job] = []
+        self.jobs: list[EncoderJob] = []
         for party in train:
             table = in_agreed(party.table, train.schema)
             y = table.values[:, table.schema.index(TARGET)]
@@ -45,13 +46,13 @@ class Owners:
         self.ready = [e._ready(j) for e, j in zip(self.encoders, self.jobs, strict=True)]
         self.schedule = encoder._schedule()
         first = self.ready[0]
-        lessons = [r.lesson for r in self.ready]
+        jobs = [r.job for r in self.ready]
         self.runs = [
             Training(
-                first.network, first.goal, first.outputs, lessons[at : at + OWNERS], self.schedule,
+                first.network, first.goal, first.outputs, jobs[at : at + OWNERS], self.schedule,
                 stops=False,
             )
-            for at in range(0, len(lessons), OWNERS)
+            for at in range(0, len(jobs), OWNERS)
         ]  # fmt: skip
 
     @property
@@ -78,11 +79,11 @@ class Owners:
 
 
 def tied(
-    model: fc.FeatureFusion, train: fc.Federation, encoder: NetworkEncoder
+    model: fc.FeatureFusion, train: fc.Federation, encoder: NetworkEncoder, every: bool
 ) -> dict[str, Frozen]:
-    """Encoders of ``training="tied"`` or "averaged"."""
+    """Encoders that are tied, or averaged in ``every`` weight."""
     owners = Owners(model, train, encoder)
-    shared = Session(owners.jobs[0]).shared(model.training == "averaged")
+    shared = SteppedEncoder(owners.jobs[0]).shared(every)
     owners.put(np.repeat(owners.weights[:1], len(owners.jobs), axis=0))
     for _ in range(owners.schedule.epochs):
         for run in owners.runs:
@@ -97,7 +98,7 @@ def jointly(
     model: fc.FeatureFusion, train: fc.Federation, encoder: NetworkEncoder,
     ready: Mapping[str, Frozen] | None,
 ) -> tuple[dict[str, Frozen], Fusion]:  # fmt: skip
-    """Encoders and fusion of ``training="joint"``, or "scratch" without ready ones."""
+    """Encoders and fusion that learn jointly, from ready encoders or from scratch."""
     owners = Owners(model, train, encoder)
     if ready is not None:
         owners.put(np.stack([ready[n].encoder.weights_ for n in owners.names]))  # type: ignore[attr-defined]
@@ -110,7 +111,11 @@ def jointly(
     order = content_order(_gathered(_represented(owners.runs, x)), y)
     x, y, held = x[:, torch.from_numpy(order)], y[order].astype(np.float32), held[order]
     settings, whole = owners.plan.settings, _gathered(_represented(owners.runs, x))
-    scale = Scale.of(whole.rows(~held)) if ready is not None and settings.standardises else None
+    scale = (
+        Standardisation.of(whole.rows(~held))
+        if ready is not None and settings.standardises
+        else None
+    )
     outputs = train.schema[TARGET].size
     training = FusionTraining(
         whole, y, held, "classes", outputs, settings, owners.plan.seed, owners.plan.given, scale
@@ -168,5 +173,5 @@ def _represented(runs: Sequence[Training], x: torch.Tensor) -> torch.Tensor:
     return torch.cat(found).contiguous()
 
 
-def _gathered(h: torch.Tensor) -> Gathered:
-    return Gathered(h.numpy(), np.ones((h.shape[1], h.shape[0]), bool))
+def _gathered(h: torch.Tensor) -> OwnerRows:
+    return OwnerRows(h.numpy(), np.ones((h.shape[1], h.shape[0]), bool))

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
     from fedcircuits.federation.sums.topology import Topology
     from fedcircuits.learning.batches import ParquetRows
-    from fedcircuits.learning.encoders.encoders import Frozen, SequenceEncoder, TabularEncoder
+    from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
+    from fedcircuits.learning.encoders.foreign import Frozen
     from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf
     from fedcircuits.privacy.secure_sum import Secret
     from fedcircuits.tables.schema import Schema, Variable
@@ -125,7 +126,8 @@ _NAMES = {
     "federation.sums.summations": "Chebyshev Hub Metropolis Tree",
     "federation.sums.topology": "Topology",
     "learning.batches": "ParquetRows",
-    "learning.encoders.encoders": "Frozen SequenceEncoder TabularEncoder",
+    "learning.encoders.encoders": "SequenceEncoder TabularEncoder",
+    "learning.encoders.foreign": "Frozen",
     "methods.trees.decision_tree": "DecisionTreeLeaf",
     "tables.table": "Table",
     "privacy.secure_sum": "Secret",

@@ -15,57 +15,28 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, QueryError, TableError
 from fedcircuits.estimators.feature_fusion import FeatureFusion
-from fedcircuits.federation.flow import Compute, Flow, Program
 from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
-
-ROWS, STEPS = 160, 4
-RNG = np.random.default_rng(0)
-EVENT = RNG.random(ROWS) < 0.5
-SPEEDS = RNG.normal(size=(4, ROWS, STEPS, 1)) + 1.2 * EVENT[:, None, None]
-QUICK = SequenceEncoder(width=3, epochs=8, learning_rate=0.02, batch=40)
-
-
-def table(i: int, rows: slice = slice(None), labels: bool = True, **more: Any) -> fc.Table:
-    columns = {"event": EVENT[rows], **more} if labels else (more or None)
-    return fc.Table.from_series({"speed": SPEEDS[i][rows]}, columns, np.arange(ROWS)[rows])
-
-
-def owners(rows: slice = slice(None), count: int = 4, **options: Any) -> fc.Federation:
-    return fc.Federation({f"owner {i}": table(i, rows, **options) for i in range(count)})
-
-
-TRAIN, TEST = owners(slice(0, 120)), owners(slice(120, None))
-
-
-def model(**options: Any) -> FeatureFusion:
-    settings: dict[str, Any] = {"epochs": 12, "batch": 40, "graph_draws": 3, "random_state": 0}
-    return FeatureFusion(options.pop("encoder", QUICK), **{**settings, **options})
+from tests.estimators.fusions import (
+    EVENT,
+    QUICK,
+    RNG,
+    ROWS,
+    SPEEDS,
+    STEPS,
+    TEST,
+    TRAIN,
+    model,
+    one_by_one,
+    owners,
+    table,
+)
 
 
 @pytest.fixture(scope="module")
 def fitted() -> FeatureFusion:
     return model().fit(TRAIN, target="event")
-
-
-def one_by_one(programs: Any, kept: Any = None) -> Any:
-    """The memory engine, where nobody is trained together with others."""
-    alone = {name: Program(unbatched, {"program": program}) for name, program in programs.items()}
-    return memory.run(alone, kept)
-
-
-def unbatched(program: Program[Any]) -> Flow[Any]:
-    flow, answer = program.start(), None
-    while True:
-        try:
-            effect = flow.send(answer)
-        except StopIteration as stop:
-            return stop.value
-        if isinstance(effect, Compute):
-            effect = Compute(effect.step, effect.work)
-        answer = yield effect
 
 
 # ---------------------------------------------------------------------- answers
@@ -325,7 +296,6 @@ def test_it_is_saved_only_if_all_allow(fitted: FeatureFusion, tmp_path: Path) ->
         ({"temperature": 0}, "temperature must be"),
         ({"hidden": 0}, "hidden must be"),
         ({"noise": 0.1}, "say clip"),
-        ({"training": "joint", "head": "vote"}, "choose another head"),
         ({"summation": fc.Hub()}, "align=None"),
         ({"encoder": {"owner 0": QUICK}}, "none for 'owner 1'"),
         ({"encoder": 3}, "an encoder must"),

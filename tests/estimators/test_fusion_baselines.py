@@ -1,4 +1,4 @@
-"""What a fusion is compared with: votes, owners that train together; and alignment."""
+"""What a fusion is compared with: votes; and alignment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError
-from tests.estimators.test_feature_fusion import ROWS, SPEEDS, TEST, TRAIN, model
+from tests.estimators.fusions import ROWS, SPEEDS, TEST, TRAIN, model
 
 
 @pytest.mark.parametrize("head", ["vote", "threshold", "best"])
@@ -24,24 +23,6 @@ def test_owners_own_predictions(head: Any) -> None:
     if head == "best":
         best = found.fusion_.fusion.best  # type: ignore[union-attr]
         assert np.array_equal(found.predict(TEST), said[best] == 1)
-
-
-@pytest.mark.parametrize("training", ["tied", "averaged", "joint", "scratch"])
-def test_owners_that_train_together(training: Any) -> None:
-    head = "vote" if training == "averaged" else "gcn"
-    found = model(training=training, head=head, epochs=8).fit(TRAIN, target="event")
-    assert found.score(TEST) > 0.7
-    phases = set(found.ledger_.summary().reset_index()["phase"])
-    assert ("tie" in phases) == (training in ("tied", "averaged"))
-    assert ("joint" in phases) == (training in ("joint", "scratch"))
-
-
-def test_training_together_in_processes() -> None:
-    few = TRAIN.select(["owner 0", "owner 1"])
-    here = model(training="joint", traffic="int8", epochs=2).fit(few, target="event")
-    there = clone(here).fit(few, target="event", engine="process")
-    assert np.allclose(there.predict_proba(few), here.predict_proba(few), atol=1e-3)
-    assert sorted(e.bytes for e in there.ledger_) == sorted(e.bytes for e in here.ledger_)
 
 
 def test_a_threshold_is_for_two_classes() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
-from sklearn.decomposition import PCA
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, QueryError
@@ -71,8 +70,6 @@ def test_who_holds_the_target_alone_tells_labels(options: dict[str, Any]) -> Non
 def test_nobody_has_anything_but_the_target() -> None:
     with pytest.raises(FederationError, match="nobody holds a column beside 'event'"):
         model().fit(fc.Federation({"a": LABELS, "b": LABELS}))
-    with pytest.raises(fc.FedcircuitsError, match="office holds nothing but 'event'"):
-        model(training="tied").fit(APART)
     with pytest.raises(QueryError, match="there are no rows to predict"):
         model(share_target=True).fit(APART).predict(APART.select(["office"]))
 
@@ -193,26 +190,18 @@ def test_bad_graphs(graph: Any, message: str) -> None:
     [
         ({"noise": "a"}, "noise must be a share of clip, from 0, got 'a'"),
         ({"noise": np.nan, "clip": 1.0}, "noise must be a share"),
-        ({"clip": np.inf}, "clip must be a number above 0, got inf"),
+        ({"clip": np.inf}, "clip must be None or a number above 0, got inf"),
         ({"validation": True}, "validation must be a share"),
-        ({"share_target": "no"}, "share_target must be True or False, got 'no'"),
+        ({"share_target": "no"}, "share_target must be one of True, False, got 'no'"),
         ({"random_state": 1.5}, "random_state must be None or a whole number from 0, got 1.5"),
         ({"random_state": RNG}, "random_state must be None or a whole number"),
         ({"align": None, "graph": np.ones((3, 3)), "summation": fc.Hub()}, "graph='complete'"),
         ({"encoder": "lstm"}, "owner 0: an encoder must be an object"),
-        ({"encoder": PCA(1), "training": "tied"}, "PCA cannot be trained together"),
     ],
 )
 def test_bad_settings(options: dict[str, Any], message: str) -> None:
     with pytest.raises(fc.FedcircuitsError, match=message):
         model(**options).fit(owners())
-
-
-def test_encoders_that_train_together_have_as_many_epochs() -> None:
-    longer = fc.TabularEncoder(width=4, epochs=4)
-    encoder = {"owner 0": QUICK, "owner 1": longer, "owner 2": QUICK}
-    with pytest.raises(FederationError, match="owner 0 has 3 and owner 1 4"):
-        model(encoder, training="tied").fit(owners())
 
 
 def test_settings_of_numpy() -> None:

@@ -12,6 +12,7 @@ from fedcircuits.app.report import TextTable
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.graph.records import read_from
 from fedcircuits.tables.schema import Schema
 
 MOST_CATEGORIES = 8
@@ -32,7 +33,7 @@ def describe(path: Path) -> None:
         screen.show(fuses(circuit))
     if metadata.get("estimator") == "FeatureFusion":
         screen.say()
-        screen.show(encoders(path, circuit, parameters, metadata))
+        screen.show(encoders(path, circuit, metadata))
     if isinstance(about := metadata.get("learned"), dict):
         screen.say("\nHow it was learned:")
         for name, value in about.items():
@@ -64,23 +65,19 @@ def fuses(circuit: Circuit) -> TextTable:
     return TextTable(("fuse node", "by", "inputs", "variables", "outputs"), rows, texts=2)
 
 
-def encoders(
-    path: Path, circuit: Circuit, parameters: Parameters, metadata: files.Metadata
-) -> TextTable:
+def encoders(path: Path, circuit: Circuit, metadata: files.Metadata) -> TextTable:
     """For each owner in a fusion: its encoder, what that reads, and how many numbers it gives."""
-    from fedcircuits.estimators.fusion_file import Content
-    from fedcircuits.learning.stored import Fields, read_from
+    from fedcircuits.estimators.fusion_file import encoder_names
 
     rows = []
     with read_from(path):
-        content = Content(circuit, parameters, Fields("the file", metadata))
-        for owner, encoder in content.owners.items():
-            if encoder.name == "Silent":
+        for owner, encoder in encoder_names(metadata).items():
+            if encoder == "LabelsOnly":
                 rows.append((owner, "none: it holds the target alone", "", "0"))
                 continue
             leaf = circuit[f"{owner}/encoder"].name
             names = sorted(n.removeprefix(f"{owner}/") for n in circuit.scopes[leaf])
-            rows.append((owner, encoder.name, listed(names), str(circuit.units[leaf])))
+            rows.append((owner, encoder, listed(names), str(circuit.units[leaf])))
     return TextTable(("owner", "encoder", "reads", "numbers"), rows, texts=3)
 
 

@@ -1,116 +1,159 @@
 """A fusion as one .fc file: the graph, every owner's encoder, the coordinator's fusion.
 
-    circuit.json            a leaf an owner ("north/encoder") and the root ("fusion")
-    parameters.safetensors  arrays of encoders under their leaves (learning/encoder_files.py), those
-                            of the fusion and the overall shares under the root
-                            (learning/fusion_files.py)
-    fedcircuits.json        owners in their order with what their encoders are, the target, how it
-                            was learned
+    circuit.json            a leaf per owner ("north/encoder") and the root ("fusion")
+    parameters.safetensors  arrays of encoders under their leaves (encoders/files.py); under the
+                            root the "overall" shares, and of a trained fusion the parameters of its
+                            head by name, "graph" (owners, owners), "scale/mean" and "scale/rate" of
+                            what owners send, "history/training" and "history/held back"
+    fedcircuits.json        ``StoredFusionModel``: owners in their order with what their encoders
+                            are, the target, how it was learned
 
-Who writes it has what every owner has learned, so every owner must have allowed that. What is read
-is checked part by part, and the graph must be the one that follows from the parts. What is written
-is read back before it is, so that no file is written that could not be read.
+Whoever writes it has what every owner has learned, so every owner must have allowed that. What is
+read is checked part by part, and the graph must be the one that follows from the parts. What is
+written is read back before it is, so that no file is written that could not be read.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
 
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.graph.records import (
+    AnyArray,
+    BelowOne,
+    Json,
+    Place,
+    Positive,
+    Probability,
+    SchemaJson,
+    StoredArrays,
+    fields_of,
+    overall_of,
+    read_from,
+    record_of,
+    variable_of,
+)
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FileError
-from fedcircuits.estimators import fusion_setup
 from fedcircuits.estimators.model import require_estimator
-from fedcircuits.estimators.summation_file import summation_of, summation_stored
 from fedcircuits.estimators.task import Task
-from fedcircuits.estimators.training import refuse_to_collect
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.learning.encoders.encoders import Encoder, Frozen, NetworkEncoder, Silent
-from fedcircuits.learning.encoders.files import StoredEncoder, stored, suits
-from fedcircuits.learning.encoders.foreign import ForeignEncoder
-from fedcircuits.learning.stored import (
-    AnyArray,
-    Fields,
-    StoredArrays,
-    overall_of,
-    plain,
-    read_from,
-)
-from fedcircuits.methods.fusion.files import (
-    MOST_SEEDS,
-    Sizes,
-    fusion_of,
-    fusion_stored,
-    settings_of,
-    settings_stored,
-    votes_of,
-    votes_stored,
-)
-from fedcircuits.methods.fusion.fitting import Fusion, FusionSettings
-from fedcircuits.methods.fusion.fused import FusionView, OwnerView, graph_of
-from fedcircuits.methods.fusion.rows import TRAFFIC
-from fedcircuits.methods.fusion.together import Together
-from fedcircuits.methods.fusion.votes import Votes
+from fedcircuits.learning.encoders.encoders import NetworkEncoder
+from fedcircuits.learning.encoders.files import AnyStoredEncoder, stored, suits
+from fedcircuits.learning.encoders.foreign import Encoder, ForeignEncoder, Frozen, LabelsOnly
+from fedcircuits.methods.fusion.fitting import Fusion, Standardisation, Vote, Votes
+from fedcircuits.methods.fusion.gathering import Traffic
+from fedcircuits.methods.fusion.heads import FusionSettings, shapes
+from fedcircuits.methods.fusion.query import FusionView, OwnerView, graph_of
+from fedcircuits.privacy.summation_file import summation_of, summation_stored
 from fedcircuits.tables.schema import Schema, Variable
 
 if TYPE_CHECKING:
     from fedcircuits.estimators.feature_fusion import FeatureFusion
 
-ESTIMATOR = "FeatureFusion"
+ESTIMATOR: Final = "FeatureFusion"
 AnyFusion = TypeVar("AnyFusion", bound="FeatureFusion")
-SETTINGS = (  # that FusionSettings has under the same names
-    "align", "reference", "temperature", "graph_draws", "owner_dropout", "hidden", "epochs",
-    "patience", "learning_rate", "batch",
-)  # fmt: skip
-OTHERS = (  # that it has not
-    "traffic", "clip", "noise", "training", "target", "task", "share_target", "validation",
-    "on_lost", "random_state",
-)  # fmt: skip
+Seed: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+PRESENCE = "presence"  # of owners, which not every fusion of numbers has learned from
+HISTORY = ("training", "held back")
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class StoredSettings(FusionSettings):
+    """The arguments of ``FeatureFusion``, apart from encoders; its votes have the head "gcn"."""
+
+    traffic: Traffic = "float32"
+    clip: Positive | None = None
+    noise: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    training: Literal["apart", "tied", "averaged", "joint", "scratch"] = "apart"  # once a choice
+    target: str | None = None
+    task: Task = "auto"
+    share_target: bool = False
+    validation: BelowOne = 0.125
+    on_lost: Literal["stop", "continue"] = "stop"
+    random_state: Seed | None = None
+    summing: Json | None = None  # how owners add up
+
+
+OTHERS = [f.name for f in fields(StoredSettings) if f.name not in FusionSettings.__slots__]
+
+
+class StoredOwner(msgspec.Struct, frozen=True):
+    name: str
+    encoder: AnyStoredEncoder
+
+
+class StoredFusion(msgspec.Struct, frozen=True):
+    """A trained fusion; the rest is in arrays."""
+
+    parameters: list[str]
+    seed: Seed
+    best: Place
+    standardised: bool
+
+
+class StoredVotes(msgspec.Struct, frozen=True):
+    vote: Vote
+    threshold: Probability
+    best: Place
+
+
+class StoredFusionModel(msgspec.Struct, frozen=True):
+    estimator: Literal["FeatureFusion"]
+    target: str
+    target_variable: SchemaJson = msgspec.field(name="target variable")
+    learned: StoredSettings
+    owners: Annotated[list[StoredOwner], msgspec.Meta(min_length=1)]
+    scale: tuple[float, float]
+    seed: Seed
+    notes: list[str]
+    fusion: Json  # StoredFusion or StoredVotes
+
+    @property
+    def encoders(self) -> dict[str, AnyStoredEncoder]:
+        """By owner."""
+        encoders = {owner.name: owner.encoder for owner in self.owners}
+        if len(encoders) < len(self.owners):
+            raise FileError("owners must have different names")
+        return encoders
+
+
+@dataclass(frozen=True, slots=True)
+class StoredContent:
     """What a file has of a fusion, before it is known to be sound."""
 
     circuit: Circuit
     parameters: Parameters
-    about: Fields
+    about: StoredFusionModel
 
-    @property
-    def owners(self) -> dict[str, StoredEncoder]:
-        found = {}
-        for row in self.about.rows("owners"):
-            one = Fields.of("an owner", row)
-            name = one.text("name")
-            about = one.inner("encoder", f"the encoder of {name!r}")
-            found[name] = StoredEncoder(about, self.parameters.values.get(f"{name}/encoder", {}))
-        if not found or len(found) != len(self.about.rows("owners")):
-            raise FileError("owners must be some with different names")
-        return found
+    def arrays(self, node: str, what: str) -> StoredArrays:
+        return StoredArrays(what, self.parameters.values.get(node, {}))
 
 
 # ---------------------------------------------------------------------- to a file
 
 
 def write(model: FeatureFusion, path: str | os.PathLike[str]) -> None:
-    """Refused unless every owner has allowed what it has learned to leave it."""
-    refuse_to_collect({n: v.allow_collect for n, v in model.views_.items()})
+    """For a model whose owners have allowed what they have learned to leave them."""
     try:
         content = _content(model)
-        own = {n: _inner(model.views_[n].encoder) for n, s in content.owners.items() if s.needs}
-        _parts(content, own)
-    except (FedcircuitsError, TypeError) as error:  # TypeError: a setting that JSON has no form of
+        encoders = content.about.encoders
+        given = {n: _inner(model.views_[n].encoder) for n, s in encoders.items() if s.needs}
+        _loaded(content, given)
+    except FedcircuitsError as error:
         raise FileError(f"cannot write {path}: {error}") from error
-    files.write(path, content.circuit, content.parameters, content.about.values)
+    files.write(path, content.circuit, content.parameters, fields_of(content.about))
 
 
 def _inner(encoder: object) -> object:
@@ -120,30 +163,48 @@ def _inner(encoder: object) -> object:
     return encoder.model_ if isinstance(encoder, ForeignEncoder) else encoder
 
 
-def _content(model: FeatureFusion) -> Content:
-    view, arrays, owners = model.fusion_, {}, []
-    for name, own_view in model.views_.items():
-        about, arrays[f"{name}/encoder"] = stored(own_view.encoder)
-        owners.append({"name": name, "encoder": about})
-    if isinstance(view.fusion, Fusion):
-        settings = view.fusion.settings
+def _content(model: FeatureFusion) -> StoredContent:
+    """Through JSON, as a reader will find it."""
+    view, owners = model.fusion_, []
+    arrays: dict[str, Mapping[str, AnyArray]] = {}
+    for name, own in model.views_.items():
+        encoder, arrays[f"{name}/encoder"] = stored(own.encoder)
+        owners.append(StoredOwner(name, encoder))
+    fusion, learned = _stored_fusion(view.fusion)
+    arrays[view.circuit.root.name] = {**learned, "overall": view.overall}
+    about = StoredFusionModel(
+        ESTIMATOR, view.target.name, list(Schema((view.target,)).to_json()),
+        _stored_settings(model), owners, view.scale, model._seed, list(model.notes_), fusion,
+    )  # fmt: skip
+    about = record_of(StoredFusionModel, fields_of(about), "the fusion")
+    return StoredContent(view.circuit, Parameters(arrays), about)  # type: ignore[arg-type]
+
+
+def _stored_settings(model: FeatureFusion) -> StoredSettings:
+    """Those that it was learned with."""
+    fusion = model.fusion_.fusion
+    if isinstance(fusion, Fusion):
+        settings = fusion.settings
     else:
-        settings = fusion_setup.plan_of(model, model.target_, model._seed, None).settings
-    learned = settings_stored(settings) | {n: plain(getattr(model, n)) for n in OTHERS}
-    learned["summing"] = summation_stored(model.summation)
-    metadata: dict[str, object] = {
-        "estimator": ESTIMATOR, "target": view.target.name, "learned": learned, "owners": owners,
-        "target variable": Schema((view.target,)).to_json(), "scale": list(map(float, view.scale)),
-        "seed": int(model._seed), "notes": list(model.notes_),
-    }  # fmt: skip
-    own: dict[str, AnyArray] = {}
-    if isinstance(view.fusion, Fusion):
-        metadata["fusion"], own = fusion_stored(view.fusion)
-    else:
-        metadata["fusion"] = votes_stored(view.fusion)
-    arrays[view.circuit.root.name] = {**own, "overall": view.overall}
-    about = json.loads(json.dumps(metadata))
-    return Content(view.circuit, Parameters(arrays), Fields("the file", about))  # type: ignore[arg-type]
+        settings = model._plan(model.target_, model._seed).settings
+    others = {name: getattr(model, name) for name in OTHERS if hasattr(model, name)}
+    summing = summation_stored(model.summation)
+    return StoredSettings(**asdict(settings), **others, summing=summing)
+
+
+def _stored_fusion(fusion: Fusion | Votes) -> tuple[Json, dict[str, AnyArray]]:
+    if isinstance(fusion, Votes):
+        return fields_of(StoredVotes(fusion.kind, fusion.threshold, fusion.best)), {}
+    arrays: dict[str, AnyArray] = dict(fusion.values)
+    if fusion.graph is not None:
+        arrays["graph"] = fusion.graph
+    if fusion.scale is not None:
+        arrays |= {"scale/mean": fusion.scale.mean, "scale/rate": fusion.scale.rate}
+    for name in HISTORY:
+        arrays[f"history/{name}"] = np.array(fusion.history.get(name, []), np.float64)
+    standardised = fusion.scale is not None
+    about = StoredFusion(list(fusion.values), fusion.seed, fusion.best, standardised)
+    return fields_of(about), arrays
 
 
 # ---------------------------------------------------------------------- from a file
@@ -158,18 +219,23 @@ def read(
     """``encoders``: by owner, models of other libraries, which the file does not have."""
     circuit, parameters, metadata = files.read(path)
     require_estimator(path, metadata, ESTIMATOR)
-    content = Content(circuit, parameters, Fields("the file", metadata))
     with read_from(path):
-        needed = {n: (s.name, s.needs) for n, s in content.owners.items() if s.needs is not None}
+        about = record_of(StoredFusionModel, metadata, "the file")
+        needed = {n: (s.name, s.needs) for n, s in about.encoders.items() if s.needs is not None}
     _check_given(path, needed, encoders)
     with read_from(path):
-        parts = _parts(content, encoders)
-    found = cls({n: v.encoder for n, v in parts.views.items()}, **parts.settings)  # type: ignore[arg-type]
-    found.views_, found.fusion_, found.target_ = parts.views, parts.view, parts.view.target.name
-    found.circuit_, found.placement_ = parts.view.circuit, parts.view.placement
-    found.ledger_, found.queries_, found.notes_ = Ledger(), Ledger(), parts.notes
-    found._run, found._seed = engine_of(engine), parts.seed
-    return found
+        views, view, settings = _loaded(StoredContent(circuit, parameters, about), encoders)
+    model = cls({n: v.encoder for n, v in views.items()}, **settings)  # type: ignore[arg-type]
+    model._set_learned(views, view, tuple(about.notes), about.seed)
+    model.ledger_, model.queries_, model._engine = Ledger(), Ledger(), engine_of(engine)
+    model._allow_collect = dict.fromkeys(views, True)
+    return model
+
+
+def encoder_names(metadata: files.Metadata) -> dict[str, str]:
+    """By owner: the class of its encoder."""
+    about = record_of(StoredFusionModel, dict(metadata), "the file")
+    return {name: encoder.name for name, encoder in about.encoders.items()}
 
 
 def _check_given(
@@ -192,63 +258,87 @@ def _check_given(
             raise FileError(f"{path} needs no encoder for {name!r}: leave it out")
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """All of a fusion, sound."""
-
-    views: dict[str, OwnerView]
-    view: FusionView
-    settings: dict[str, object]
-    seed: int
-    notes: tuple[str, ...]
-
-
-def _parts(content: Content, given: Mapping[str, object]) -> Parts:
+def _loaded(
+    content: StoredContent, given: Mapping[str, object]
+) -> tuple[dict[str, OwnerView], FusionView, dict[str, object]]:
+    """What the owners and the coordinator hold, and the arguments of ``FeatureFusion``."""
     about = content.about
-    target, settings = about.variable("target variable"), settings_of(about.inner("learned"))
-    encoders = {n: s.encoder(given.get(n)) for n, s in content.owners.items()}
-    speaking = {n: e for n, e in encoders.items() if not isinstance(e, Silent)}
-    votes = "vote" in about.inner("fusion").values
-    columns, widths = _leaves(content, speaking, votes)
-    sizes = Sizes(len(speaking), max(widths.values(), default=0), target.size or 1)
-    fusion, overall = _fusion(content, settings, sizes, target, votes)
-    operation = fusion.kind if isinstance(fusion, Votes) else settings.head
-    circuit, placement = graph_of(columns, widths, operation, sizes.outputs)
+    target = variable_of(about.target_variable, "'target variable'")
+    encoders: dict[str, Encoder] = {}
+    for name, encoder in about.encoders.items():
+        arrays = content.arrays(f"{name}/encoder", f"the encoder of {name!r}")
+        encoders[name] = encoder.encoder(arrays, given.get(name))
+    owners = {n: e for n, e in encoders.items() if not isinstance(e, LabelsOnly)}
+    votes = "vote" in about.fusion
+    columns, widths = _leaves(content, owners, votes)
+    fusion, overall = _fusion(content, target, widths)
+    operation = fusion.kind if isinstance(fusion, Votes) else about.learned.head
+    circuit, placement = graph_of(columns, widths, operation, target.size or 1)
     if circuit != content.circuit:
         raise FileError("its graph is not that of a fusion of these owners")
-    scale = about.pair("scale")
-    if about.text("target") != target.name or (target.size and scale != (0.0, 1.0)):
+    if about.target != target.name or (target.size and about.scale != (0.0, 1.0)):
         raise FileError("'target' and 'scale' must be those of the target's variable")
-    owners = tuple(speaking)
-    view = FusionView(circuit, placement, target, overall, owners, sizes.width, fusion, scale)
-    views = {
-        n: OwnerView(n, circuit, placement, target, e, votes, True) for n, e in encoders.items()
-    }
-    learned = _learned(about.inner("learned"), settings, fusion, tuple(encoders))
-    seed = about.whole("seed", most=MOST_SEEDS)
-    return Parts(views, view, learned, seed, tuple(about.texts("notes")))
+    width = max(widths.values())
+    view = FusionView(
+        circuit, placement, target, overall, tuple(owners), width, fusion, about.scale
+    )
+    views = {n: OwnerView(n, circuit, placement, target, e, votes) for n, e in encoders.items()}
+    return views, view, _arguments(about.learned, fusion, tuple(encoders))
 
 
 def _fusion(
-    content: Content, settings: FusionSettings, sizes: Sizes, target: Variable, votes: bool
+    content: StoredContent, target: Variable, widths: Mapping[str, int]
 ) -> tuple[Fusion | Votes, Array]:
     """The fusion, and the overall shares or mean of the target."""
-    about, root = content.about.inner("fusion", "the fusion"), content.circuit.root.name
-    arrays = StoredArrays("the fusion", content.parameters.values.get(root, {}))
-    overall = overall_of(arrays, target)
-    found: Fusion | Votes
-    if not votes:
-        found = fusion_of(about, arrays, settings, sizes, bool(target.size))
-    elif sizes.width == sizes.outputs:
-        found = votes_of(about, sizes.owners, target.size)
+    arrays, about = content.arrays(content.circuit.root.name, "the fusion"), content.about.fusion
+    overall, outputs = overall_of(arrays, target), target.size or 1
+    width = max(widths.values(), default=0)
+    fusion: Fusion | Votes
+    if "vote" not in about:
+        record = record_of(StoredFusion, about, "the fusion")
+        fusion = _trained(record, arrays, content.about.learned, (len(widths), width), target)
     else:
-        raise FileError(f"owners must predict {sizes.outputs} numbers where they vote")
+        votes = record_of(StoredVotes, about, "the fusion")
+        if width != outputs or votes.best >= len(widths):
+            raise FileError(f"the best of {len(widths)} owners must predict {outputs} numbers")
+        if votes.vote == "threshold" and target.size != 2:
+            raise FileError(f"a threshold is for two classes, got {target.size}")
+        fusion = Votes(votes.vote, target.size, votes.threshold, votes.best)
     arrays.end()
-    return found, overall
+    return fusion, overall
+
+
+def _trained(
+    about: StoredFusion, arrays: StoredArrays, learned: StoredSettings, sizes: tuple[int, int],
+    target: Variable,
+) -> Fusion:  # fmt: skip
+    settings = FusionSettings(**{f.name: getattr(learned, f.name) for f in fields(FusionSettings)})
+    owners, width = sizes
+    known = shapes(settings, owners, width, target.size or 1)
+    if not target.size and settings.head in ("gcn", "mean") and PRESENCE in about.parameters:
+        known[PRESENCE] = (1,)
+    if set(about.parameters) != set(known):
+        raise FileError(f"the fusion: expected the parameters {', '.join(known)}")
+    values = {name: arrays.take(name, shape).astype(np.float32) for name, shape in known.items()}
+    graph = None
+    if settings.has_graph:
+        graph = arrays.take("graph", (owners, owners), "float64").astype(np.float64)
+        most = 1.0 if settings.learns_graph else np.inf
+        if (graph < 0).any() or (graph > most).any():
+            raise FileError(f"the fusion: numbers of 'graph' must be from 0 to {most:g}")
+    losses = {n: arrays.take(f"history/{n}", (None,), "float64", finite=False) for n in HISTORY}
+    scale = None
+    if about.standardised:
+        mean, rate = (arrays.take(f"scale/{n}", (owners, 1, width)) for n in ("mean", "rate"))
+        scale = Standardisation(mean.astype(np.float32), rate.astype(np.float32))
+    return Fusion(
+        settings, "classes" if target.size else "numbers", values, graph,
+        {name: each.tolist() for name, each in losses.items()}, about.best, about.seed, scale,
+    )  # fmt: skip
 
 
 def _leaves(
-    content: Content, encoders: Mapping[str, Encoder], votes: bool
+    content: StoredContent, encoders: Mapping[str, Encoder], votes: bool
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
     """By owner: the columns that its leaf reads, and the width of what it sends."""
     columns, widths = {}, {}
@@ -257,41 +347,30 @@ def _leaves(
         scope = tuple(v.removeprefix(f"{name}/") for v in getattr(leaf, "scope", ()))
         reading = getattr(encoder, "reading_", None)
         columns[name] = scope if reading is None else reading.names
-        own = encoder.encoder if isinstance(encoder, Frozen) else encoder
+        inner = encoder.encoder if isinstance(encoder, Frozen) else encoder
         widths[name] = content.circuit.units[leaf.name]
-        meant = getattr(own, "target_", None)
-        if votes and isinstance(meant, Variable):
-            widths[name] = meant.size or 1
-        elif isinstance(own, NetworkEncoder) and hasattr(own, "network_") and not votes:
-            widths[name] = own.network_.width
+        predicted = getattr(inner, "target_", None)
+        if votes and isinstance(predicted, Variable):
+            widths[name] = predicted.size or 1
+        elif isinstance(inner, NetworkEncoder) and hasattr(inner, "network_") and not votes:
+            widths[name] = inner.network_.width
     return columns, widths
 
 
-def _learned(
-    about: Fields, settings: FusionSettings, fusion: Fusion | Votes, owners: tuple[str, ...]
+def _arguments(
+    learned: StoredSettings, fusion: Fusion | Votes, owners: tuple[str, ...]
 ) -> dict[str, object]:
     """The settings that it was learned with, as ``FeatureFusion`` takes them."""
-    summation = summation_of(about, owners)
-    graph: object = settings.graph
+    summation = summation_of(learned.summing, owners)
+    graph: object = learned.graph
     if summation is not None:
-        if settings.align or settings.graph or settings.head != "gcn" or isinstance(fusion, Votes):
+        if learned.align or learned.graph or learned.head != "gcn" or isinstance(fusion, Votes):
             raise FileError("sums of representations are for a complete graph without alignment")
         graph = "complete"
     elif graph == "given":
         graph = fusion.graph if isinstance(fusion, Fusion) else None
-    return {
-        **{name: getattr(settings, name) for name in SETTINGS},
-        "graph": graph,
-        "head": fusion.kind if isinstance(fusion, Votes) else settings.head,
-        "summation": summation,
-        "traffic": about.word("traffic", TRAFFIC),
-        "clip": None if about.none("clip") else about.number("clip", above=0),
-        "noise": about.number("noise", least=0),
-        "training": about.word("training", ("apart", *get_args(Together))),
-        "target": None if about.none("target") else about.text("target"),
-        "task": about.word("task", get_args(Task)),
-        "share_target": about.flag("share_target"),
-        "validation": about.share("validation"),
-        "on_lost": about.word("on_lost", ("stop", "continue")),
-        "random_state": None if about.none("random_state") else about.whole("random_state"),
-    }
+    arguments = asdict(learned) | {"graph": graph, "summation": summation}
+    arguments["head"] = fusion.kind if isinstance(fusion, Votes) else learned.head
+    for name in ("weight_decay", "training", "summing"):
+        del arguments[name]
+    return arguments

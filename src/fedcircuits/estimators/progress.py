@@ -80,3 +80,9 @@ _CURRENT: ContextVar[Bar | None] = ContextVar("bar", default=None)
 
 def current() -> Bar | None:
     return _CURRENT.get()
+
+
+def tell(done: int, total: int, text: str) -> None:
+    """How far it is, to the bar of the fit that runs, if there is one."""
+    if (bar := current()) is not None:
+        bar.tell(done, total, text)

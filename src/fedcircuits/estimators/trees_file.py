@@ -13,24 +13,45 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Final, Literal
 
+import msgspec
 import numpy as np
 
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.graph.records import (
+    AnyArray,
+    Probability,
+    SchemaJson,
+    StoredArrays,
+    fields_of,
+    overall_of,
+    read_from,
+    record_of,
+)
 from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators.model import require_estimator
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.learning.stored import AnyArray, Fields, StoredArrays, overall_of, read_from
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
 from fedcircuits.methods.trees.ensemble import SEEN, TreeEnsemble, fuse_of, tree_names
 from fedcircuits.tables.schema import Schema, Variable
 
-ESTIMATOR = "FedTrees"
+ESTIMATOR: Final = "FedTrees"
 KINDS = {np.dtype(kind) for kind in (np.float64, np.int64, np.bool_)}  # of a tree's arrays
 OVERALL = "overall"
+
+
+class StoredTrees(msgspec.Struct, frozen=True):
+    """What a file says of trees beside their graph."""
+
+    estimator: Literal["FedTrees"]
+    target: str
+    parties: list[str]
+    schema: SchemaJson  # of all parties
+    threshold: Probability
 
 
 # ---------------------------------------------------------------------- to a file
@@ -44,16 +65,14 @@ def write(ensemble: TreeEnsemble, schema: Schema, path: str | os.PathLike[str]) 
     for leaf in ensemble.circuit.leaves():
         arrays[leaf.name] = _tree_stored(leaf, ensemble, path)
     arrays[ensemble.circuit.root.name][OVERALL] = ensemble.overall
-    metadata = {
-        "estimator": ESTIMATOR, "target": ensemble.target.name, "parties": list(ensemble.clients),
-        "schema": schema.to_json(), "threshold": float(ensemble.threshold),
-    }  # fmt: skip
+    parties, columns = list(ensemble.clients), list(schema.to_json())
+    about = StoredTrees(ESTIMATOR, ensemble.target.name, parties, columns, ensemble.threshold)
     parameters = Parameters(arrays)  # type: ignore[arg-type]
     try:
-        _ensemble(ensemble.circuit, parameters, Fields("the file", metadata), schema)
+        _ensemble(ensemble.circuit, parameters, about, schema)
     except FedcircuitsError as error:
         raise FileError(f"cannot write {path}: {error}") from error
-    files.write(path, ensemble.circuit, parameters, metadata)
+    files.write(path, ensemble.circuit, parameters, fields_of(about))
 
 
 def _tree_stored(leaf: Leaf, ensemble: TreeEnsemble, path: object) -> dict[str, AnyArray]:
@@ -77,19 +96,19 @@ def read(path: str | os.PathLike[str]) -> tuple[TreeEnsemble, Schema]:
     circuit, parameters, metadata = files.read(path)
     require_estimator(path, metadata, ESTIMATOR)
     with read_from(path):
-        about = Fields("the file", metadata)
-        schema = about.schema("schema")
+        about = record_of(StoredTrees, metadata, "the file")
+        schema = Schema.from_json(about.schema)
         return _ensemble(circuit, parameters, about, schema), schema
 
 
 def _ensemble(
-    circuit: Circuit, parameters: Parameters, about: Fields, schema: Schema
+    circuit: Circuit, parameters: Parameters, about: StoredTrees, schema: Schema
 ) -> TreeEnsemble:
-    target = schema[about.text("target")]
+    target = schema[about.target]
     if target.name in circuit.schema or schema.select(circuit.schema.names) != circuit.schema:
         raise FileError("the columns of its graph are not columns of parties beside the target")
-    placement = _placement(circuit, about.texts("parties"))
-    threshold = about.number("threshold", least=0, most=1)
+    placement = _placement(circuit, about.parties)
+    threshold = about.threshold
     if threshold != 0.5 and target.size == 1:
         raise FileError(f"a threshold is for two classes, {target.name!r} has one")
     root = StoredArrays("the root", parameters.values.get(circuit.root.name, {}))

@@ -13,15 +13,13 @@ from sklearn.exceptions import NotFittedError
 import fedcircuits as fc
 from fedcircuits.errors import ParameterError, TableError
 from fedcircuits.learning.encoders.encoders import (
-    Encoder,
-    Frozen,
-    Job,
+    EncoderJob,
     SequenceEncoder,
     TabularEncoder,
     encoder_of,
     fit_all,
 )
-from fedcircuits.learning.encoders.foreign import ForeignEncoder
+from fedcircuits.learning.encoders.foreign import Encoder, ForeignEncoder, Frozen
 from fedcircuits.learning.encoders.lstm import lstm
 from fedcircuits.learning.encoders.networks import Perceptron, Recurrent, flattened, views
 
@@ -35,10 +33,10 @@ def table(seed: int = 0, steps: int = STEPS, channels: int = 1, rows: int = ROWS
     return fc.Table.from_series({"speed": series}, {"event": y}, np.arange(rows))
 
 
-def job(encoder: object, seed: int = 0, **options: Any) -> Job:
+def job(encoder: object, seed: int = 0, **options: Any) -> EncoderJob:
     own = options.pop("table", None) or table(seed, **options)
     held = np.arange(len(own)) % 8 == 0
-    return Job(encoder, own, "event", held, (seed, 1))  # type: ignore[arg-type]
+    return EncoderJob(encoder, own, "event", held, (seed, 1))  # type: ignore[arg-type]
 
 
 def quick(**options: Any) -> SequenceEncoder:

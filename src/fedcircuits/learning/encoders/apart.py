@@ -56,7 +56,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class TrainingJob:
     """What one owner learns from."""
 
     x: Floats  # (rows, …)
@@ -80,17 +80,17 @@ def learn(
     network: Network,
     goal: Goal,
     outputs: int,
-    lessons: Sequence[Lesson],
+    jobs: Sequence[TrainingJob],
     schedule: Schedule,
 ) -> list[Learned]:
-    """Every owner's weights; all lessons have arrays of one shape and hold back as many rows."""
+    """Every owner's weights; all jobs have arrays of one shape and hold back as many rows."""
     found: list[Learned] = []
-    total = -(-len(lessons) // OWNERS) * schedule.epochs
-    for at in range(0, len(lessons), OWNERS):
-        run = Training(network, goal, outputs, lessons[at : at + OWNERS], schedule)
+    total = -(-len(jobs) // OWNERS) * schedule.epochs
+    for at in range(0, len(jobs), OWNERS):
+        run = Training(network, goal, outputs, jobs[at : at + OWNERS], schedule)
         for epoch in range(schedule.epochs):
             done = at // OWNERS * schedule.epochs + epoch
-            report_epoch(f"{len(lessons)} owners", done, total)
+            report_epoch(f"{len(jobs)} owners", done, total)
             if not run.epoch():
                 break
         found += run.learned()
@@ -139,21 +139,21 @@ class Training:
     """Some owners' training, an epoch at a time; owners that have ended are left out."""
 
     def __init__(
-        self, network: Network, goal: Goal, outputs: int, lessons: Sequence[Lesson],
+        self, network: Network, goal: Goal, outputs: int, jobs: Sequence[TrainingJob],
         schedule: Schedule, stops: bool = True,
     ) -> None:  # fmt: skip
         self.network, self.goal, self.schedule, self.stops = network, goal, schedule, stops
         self.shapes = shapes_with_head(network, outputs)
-        self.rngs = [np.random.default_rng(lesson.seed) for lesson in lessons]
+        self.rngs = [np.random.default_rng(job.seed) for job in jobs]
         starts = [self._start(rng, outputs) for rng in self.rngs]
         self.adam = Adam(torch.tensor(np.stack(starts)).requires_grad_(), schedule.learning_rate)
-        self.x, self.y = _stacked(lessons, held=False)
-        self.held = _stacked(lessons, held=True)
+        self.x, self.y = _stacked(jobs, held=False)
+        self.held = _stacked(jobs, held=True)
         self.best = np.stack(starts)
-        self.least = np.full(len(lessons), np.inf)
-        self.when = np.zeros(len(lessons), np.int64)
-        self.history: list[list[float]] = [[] for _ in lessons]
-        self.active = np.arange(len(lessons))
+        self.least = np.full(len(jobs), np.inf)
+        self.when = np.zeros(len(jobs), np.int64)
+        self.history: list[list[float]] = [[] for _ in jobs]
+        self.active = np.arange(len(jobs))
 
     def _start(self, rng: np.random.Generator, outputs: int) -> Floats:
         weights = self.network.start(rng)
@@ -209,10 +209,10 @@ class Training:
         ]
 
 
-def _stacked(lessons: Sequence[Lesson], held: bool) -> tuple[Tensor, Tensor]:
+def _stacked(jobs: Sequence[TrainingJob], held: bool) -> tuple[Tensor, Tensor]:
     """(owners, rows, …) of the rows to learn from, or of those held back."""
-    x = np.stack([lesson.x[lesson.held == held] for lesson in lessons])
-    y = np.stack([lesson.y[lesson.held == held] for lesson in lessons])
+    x = np.stack([job.x[job.held == held] for job in jobs])
+    y = np.stack([job.y[job.held == held] for job in jobs])
     return torch.from_numpy(x), torch.from_numpy(y)
 
 

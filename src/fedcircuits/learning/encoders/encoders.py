@@ -8,9 +8,9 @@
 layer predicts them; without, it gives back the inputs (an autoencoder). What is encoded is what
 goes into that layer. Owners may have different encoders, of different widths.
 
-The door is open (``encoder_of``): any object with ``encode``, a torch module that is trained
-already, a scikit-learn transformer. They are asked for rows as ``encoder_inputs`` reads them. Who
-holds the target alone has nothing to encode (``Silent``).
+Other encoders are welcome (``encoder_of``): any object with ``encode``, a torch module that is
+trained already, a scikit-learn transformer. They are asked for rows as inputs.py reads them. A
+party that holds the target alone has nothing to encode (``LabelsOnly``).
 
 ``fit_all`` trains many owners: those whose networks and rows have one shape in one batched
 computation (apart.py), each as it would have been trained alone.
@@ -18,22 +18,28 @@ computation (apart.py), each as it would have been trained alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, Self, TypeAlias, cast, runtime_checkable
+from typing import ClassVar, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 
+from fedcircuits.arguments import SEED, Choice, Declared, Real, Whole, check_arguments, is_whole
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError, TableError
-from fedcircuits.learning.arguments import as_number, is_size, require_seed
 from fedcircuits.learning.encoders import apart
-from fedcircuits.learning.encoders.apart import Goal, Learned, Lesson, Schedule
-from fedcircuits.learning.encoders.foreign import ForeignEncoder, is_module
-from fedcircuits.learning.encoders.inputs import Reading, require_inputs
+from fedcircuits.learning.encoders.apart import Goal, Learned, Schedule, TrainingJob
+from fedcircuits.learning.encoders.foreign import (
+    Encoder,
+    ForeignEncoder,
+    Frozen,
+    LabelsOnly,
+    is_module,
+)
+from fedcircuits.learning.encoders.inputs import InputReading, require_inputs
 from fedcircuits.learning.encoders.networks import Cell, Network, Perceptron, Recurrent, Shapes
 from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
@@ -42,17 +48,8 @@ Held: TypeAlias = npt.NDArray[np.bool_]
 HELD = 0.125  # share of rows that an encoder which learns alone stops by
 
 
-@runtime_checkable
-class Encoder(Protocol):
-    """What an owner needs: rows to vectors. ``fit(table, target)`` is called if there is one."""
-
-    def encode(self, X: Table, /) -> npt.ArrayLike:
-        """(rows, width)"""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Job:
+class EncoderJob:
     """One owner's training: its encoder, its rows, which of them to stop by.
 
     ``job()`` is a learned copy of the encoder, ``fit_all([job, …])`` those of many owners.
@@ -73,22 +70,28 @@ class Job:
 class _Ready:
     """A network's training that only has to be run."""
 
-    reading: Reading
+    reading: InputReading
     network: Network
     goal: Goal
     outputs: int
-    lesson: Lesson
+    job: TrainingJob
     scale: tuple[float, float]  # mean and deviation of a number that is predicted
 
 
 class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
     """What both networks share; ``SequenceEncoder`` and ``TabularEncoder`` say which one it is."""
 
-    reading_: Reading
+    reading_: InputReading
     network_: Network
     target_: Variable | None  # None: learned without labels
     weights_: npt.NDArray[np.float32]
     history_: npt.NDArray[np.float32]  # losses on held-back rows
+
+    allowed: ClassVar[Declared] = {
+        **dict.fromkeys(("width", "epochs", "batch", "patience"), Whole(1)),
+        "learning_rate": Real(above=0),
+        "random_state": SEED,
+    }
 
     def __init__(
         self,
@@ -108,10 +111,10 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Table, target: str | None = None) -> Self:
         """Learn from a table, stopping by an eighth of its rows."""
-        require_seed(self.random_state)
+        check_arguments(self)
         seed = int(self.random_state or 0)
         held = np.random.default_rng(seed).random(len(X)) < HELD
-        job = Job(self, X, target, held, (seed,))
+        job = EncoderJob(self, X, target, held, (seed,))
         ready = self._ready(job)
         (learned,) = _run([ready], self._schedule())
         return self._keep(job, ready, learned)
@@ -134,7 +137,7 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
 
     def check(self, table: Table, target: str | None) -> None:
         """An error unless its settings are in range and the table has what it reads."""
-        self._schedule()
+        check_arguments(self)
         require_inputs(table, target, isinstance(self, SequenceEncoder))
 
     def _asked(self, X: Table, which: Literal[0, 1]) -> Array:
@@ -151,14 +154,14 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
     def _shapes(self) -> Shapes:
         return apart.shapes_with_head(self.network_, self._outputs)
 
-    def _ready(self, job: Job) -> _Ready:
-        self._schedule()
+    def _ready(self, job: EncoderJob) -> _Ready:
+        check_arguments(self)
         table = job.table
         y, variable = _labels(job)
         some = np.ones(len(table), bool) if variable is None else ~np.isnan(y)
         learned = some & ~job.held
         rows = table.rows(learned) if learned.any() else table
-        reading = Reading.of(rows, job.target, isinstance(self, SequenceEncoder))
+        reading = InputReading.of(rows, job.target, isinstance(self, SequenceEncoder))
         x, known = reading.read(table)
         some &= known
         if not some.any():
@@ -175,10 +178,10 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
             scale = float(y[some].mean()), float(y[some].std()) or 1.0
             truth = ((y[some] - scale[0]) / scale[1]).astype(np.float32)[:, None]
         outputs = variable.size if variable is not None and variable.size else truth.shape[-1]
-        lesson = Lesson(x[some], truth, held, job.seed)
-        return _Ready(reading, network, goal, outputs, lesson, scale)
+        arrays = TrainingJob(x[some], truth, held, job.seed)
+        return _Ready(reading, network, goal, outputs, arrays, scale)
 
-    def _keep(self, job: Job, ready: _Ready, learned: Learned) -> Self:
+    def _keep(self, job: EncoderJob, ready: _Ready, learned: Learned) -> Self:
         _, self.target_ = _labels(job)
         self.reading_, self.network_ = ready.reading, ready.network
         self.weights_, self.history_ = learned.weights, learned.history
@@ -186,13 +189,6 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _schedule(self) -> Schedule:
-        for name in ("width", "epochs", "batch", "patience"):
-            if not is_size(value := getattr(self, name)):
-                raise ParameterError(f"{name} must be a whole number from 1, got {value!r}")
-        if not 0 < as_number(self.learning_rate) < np.inf:
-            raise ParameterError(
-                f"learning_rate must be a number above 0, got {self.learning_rate!r}"
-            )
         return Schedule(self.epochs, self.learning_rate, self.batch, self.patience)
 
     def _network(self, x: npt.NDArray[np.float32]) -> Network:
@@ -205,12 +201,33 @@ class SequenceEncoder(NetworkEncoder):
     Series of one row may have different lengths (NaN after the end) and gaps; ordinary columns go
     in as channels that do not change.
 
+    Parameters
+    ----------
+    cell : {"lstm", "gru"}, default="lstm"
+        What is repeated over the steps.
+    width : int, default=16
+        Numbers in a representation.
+    epochs : int, default=60
+        At most so many passes over the rows.
+    learning_rate : float, default=0.003
+        Of Adam.
+    batch : int, default=100
+        Rows per step.
+    patience : int, default=20
+        Training ends after so many epochs without a lower loss on the rows held back.
+    random_state : int, optional
+        Seed of an encoder that is fitted alone; a fusion has its own.
+
+    Examples
+    --------
     >>> from fedcircuits import Table
     >>> series = np.random.default_rng(0).normal(size=(60, 12, 2))
     >>> table = Table.from_series({"speed": series}, {"event": series[:, :, 0].mean(axis=1) > 0})
     >>> SequenceEncoder(width=4, epochs=2).fit(table, "event").encode(table).shape
     (60, 4)
     """
+
+    allowed: ClassVar[Declared] = {**NetworkEncoder.allowed, "cell": Choice("lstm", "gru")}
 
     def __init__(
         self,
@@ -227,14 +244,31 @@ class SequenceEncoder(NetworkEncoder):
         super().__init__(width, epochs, learning_rate, batch, patience, random_state)
 
     def _network(self, x: npt.NDArray[np.float32]) -> Network:
-        if self.cell not in ("lstm", "gru"):
-            raise ParameterError(f"cell must be 'lstm' or 'gru', got {self.cell!r}")
         return Recurrent(self.cell, x.shape[1], x.shape[2], self.width)
 
 
 class TabularEncoder(NetworkEncoder):
-    """A network with ReLU over ordinary columns; series, if there are, end to end.
+    """A network with ReLU over ordinary columns; series, if there are any, end to end.
 
+    Parameters
+    ----------
+    hidden : tuple of int, default=(32,)
+        Widths of the layers before the representation.
+    width : int, default=16
+        Numbers in a representation.
+    epochs : int, default=60
+        At most so many passes over the rows.
+    learning_rate : float, default=0.003
+        Of Adam.
+    batch : int, default=100
+        Rows per step.
+    patience : int, default=20
+        Training ends after so many epochs without a lower loss on the rows held back.
+    random_state : int, optional
+        Seed of an encoder that is fitted alone; a fusion has its own.
+
+    Examples
+    --------
     >>> from fedcircuits import datasets
     >>> table = datasets.load("breast_cancer")
     >>> TabularEncoder(width=4, epochs=2).fit(table, "diagnosis").encode(table).shape
@@ -257,7 +291,7 @@ class TabularEncoder(NetworkEncoder):
 
     def _network(self, x: npt.NDArray[np.float32]) -> Network:
         hidden: object = self.hidden
-        if not isinstance(hidden, Iterable) or not all(map(is_size, sizes := tuple(hidden))):
+        if not isinstance(hidden, Iterable) or not all(map(is_whole, sizes := tuple(hidden))):
             raise ParameterError(
                 "hidden must have the widths of layers, whole numbers from 1, such as (32,), got "
                 f"{hidden!r}"
@@ -265,7 +299,7 @@ class TabularEncoder(NetworkEncoder):
         return Perceptron(x.shape[1], tuple(map(int, sizes)), self.width)
 
 
-def _labels(job: Job) -> tuple[Array, Variable | None]:
+def _labels(job: EncoderJob) -> tuple[Array, Variable | None]:
     """The target's numbers (rows,), and what it is; None if no row has it."""
     if job.target is None or job.target not in job.table.schema:
         return np.full(len(job.table), np.nan), None
@@ -275,79 +309,34 @@ def _labels(job: Job) -> tuple[Array, Variable | None]:
 
 def _run(ready: Sequence[_Ready], schedule: Schedule) -> list[Learned]:
     first = ready[0]
-    lessons = [r.lesson for r in ready]
-    return apart.learn(first.network, first.goal, first.outputs, lessons, schedule)
+    jobs = [r.job for r in ready]
+    return apart.learn(first.network, first.goal, first.outputs, jobs, schedule)
 
 
-def fit_all(jobs: Sequence[Job]) -> list[Encoder]:
+def fit_all(jobs: Sequence[EncoderJob]) -> list[Encoder]:
     """A learned copy of every owner's encoder; owners of one shape learn in one computation."""
-    found: dict[int, Encoder] = {}
-    groups: dict[tuple[object, ...], list[tuple[int, Job, NetworkEncoder, _Ready]]] = {}
+    learned: dict[int, Encoder] = {}
+    groups: dict[tuple[object, ...], list[tuple[int, EncoderJob, NetworkEncoder, _Ready]]] = {}
     for i, job in enumerate(jobs):
         own = encoder_of(job.encoder)
         if nothing_to_read(job.table, job.target):
-            found[i] = Silent()
+            learned[i] = LabelsOnly()
         elif isinstance(own, NetworkEncoder):
             own = clone(own)
             ready = own._ready(job)
-            shapes = ready.lesson.x.shape, ready.lesson.y.shape, int(ready.lesson.held.sum())
+            shapes = ready.job.x.shape, ready.job.y.shape, int(ready.job.held.sum())
             key = (ready.network, ready.goal, ready.outputs, own._schedule(), *shapes)
             groups.setdefault(key, []).append((i, job, own, ready))
         else:
-            found[i] = own if isinstance(own, Frozen | Silent) else _taught(own, job)
+            learned[i] = own if isinstance(own, Frozen | LabelsOnly) else _taught(own, job)
     for members in groups.values():
-        learned = _run([r for *_, r in members], members[0][2]._schedule())
-        for (i, job, own, ready), result in zip(members, learned, strict=True):
-            found[i] = own._keep(job, ready, result)
-    return [found[i] for i in range(len(jobs))]
+        results = _run([r for *_, r in members], members[0][2]._schedule())
+        for (i, job, own, ready), result in zip(members, results, strict=True):
+            learned[i] = own._keep(job, ready, result)
+    return [learned[i] for i in range(len(jobs))]
 
 
-# ---------------------------------------------------------------------- the open door
-
-
-class Frozen:
-    """An encoder that has learned already and is used as it is: ``Frozen(encoder)``.
-
-    >>> from fedcircuits import datasets
-    >>> table = datasets.load("breast_cancer")
-    >>> Frozen(TabularEncoder(width=4, epochs=1).fit(table, "diagnosis")).encode(table).shape
-    (569, 4)
-    """
-
-    def __init__(self, encoder: Encoder) -> None:
-        self.encoder = encoder
-
-    def encode(self, X: Table) -> Array:
-        try:
-            return np.asarray(self.encoder.encode(X), dtype=np.float64)
-        except NotFittedError:
-            name = type(self.encoder).__name__
-            raise ParameterError(
-                f"Frozen({name}) uses an encoder as it is, and this one has learned nothing: fit "
-                f"it first, or give the {name} without Frozen"
-            ) from None
-
-    def predict_vector(self, X: Table) -> Array:
-        return np.asarray(self.encoder.predict_vector(X))  # type: ignore[attr-defined]
-
-    @property
-    def target_(self) -> Variable | None:
-        return getattr(self.encoder, "target_", None)
-
-    @property
-    def reading_(self) -> Reading | None:
-        return getattr(self.encoder, "reading_", None)
-
-
-class Silent:
-    """Of an owner that holds the target alone: it has labels to tell and nothing to encode."""
-
-    target_ = None
-
-    def encode(self, X: Table) -> Array:
-        return np.zeros((len(X), 0))
-
-    predict_vector = encode
+# ---------------------------------------------------------------------- other encoders
 
 
 def nothing_to_read(table: Table, target: str | None) -> bool:
@@ -356,14 +345,14 @@ def nothing_to_read(table: Table, target: str | None) -> bool:
 
 
 def encoder_of(model: object) -> Encoder:
-    """Whatever can encode rows, behind the contract."""
+    """Whatever can encode rows, as an ``Encoder``."""
     if isinstance(model, Frozen) and not hasattr(model.encoder, "encode"):
         raise ParameterError(
             f"Frozen must have an encoder with encode(table), got {type(model.encoder).__name__}: "
             "a torch module is never trained and a transformer is fitted by its owner, so give "
             "them as they are"
         )
-    if isinstance(model, NetworkEncoder | ForeignEncoder | Frozen | Silent):
+    if isinstance(model, NetworkEncoder | ForeignEncoder | Frozen | LabelsOnly):
         return model
     if isinstance(model, type):
         raise ParameterError(f"an encoder must be an object, got the class {model.__name__}")
@@ -379,6 +368,14 @@ def encoder_of(model: object) -> Encoder:
     )
 
 
-def _taught(own: Encoder, job: Job) -> Encoder:
+def encoder_for(given: object, owner: str, table: Table) -> Encoder:
+    """An owner's encoder: one for all, its own of a dict by owner, or by default what suits it."""
+    own = given.get(owner) if isinstance(given, Mapping) else given
+    if own is None:
+        own = SequenceEncoder() if table.series else TabularEncoder()
+    return encoder_of(own)
+
+
+def _taught(own: Encoder, job: EncoderJob) -> Encoder:
     fresh = ForeignEncoder(cast(ForeignEncoder, own).model)
     return fresh.fit(job.table.rows(~job.held) if (~job.held).any() else job.table, job.target)

@@ -1,9 +1,11 @@
-"""Encoders of other libraries: any object with ``encode``, a torch module, a transformer.
+"""Encoders that are not networks of ours: what an encoder must have, and how others become one.
 
-They give representations. What such an owner alone would predict, which baselines and pictures of
-conflict ask for, is a logistic regression (of a number: ridge regression) on its representation.
-Modules are asked in evaluation mode, and in the precision of their weights. Where such a model
-fails, the error says which one at what; its own text, which may hold data, stays with the owner.
+``Frozen`` is an encoder that has learned already. ``ForeignEncoder`` is a model of another library:
+any object with ``encode``, a torch module, a transformer. Such models give representations. What
+such an owner alone would predict, which baselines and pictures of conflict ask for, is a logistic
+regression (of a number: ridge regression) on its representation. Modules are asked in evaluation
+mode, and in the precision of their weights. Where such a model fails, the error says which one at
+what; its own text, which may hold data, stays with the owner.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +25,63 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FedcircuitsError, ParameterError, TableError
-from fedcircuits.learning.encoders.inputs import Reading
+from fedcircuits.learning.encoders.inputs import InputReading
 from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """What an owner needs: rows to vectors. ``fit(table, target)`` is called if there is one."""
+
+    def encode(self, X: Table, /) -> npt.ArrayLike:
+        """(rows, width)"""
+        ...
+
+
+class Frozen:
+    """An encoder that has learned already and is used as it is: ``Frozen(encoder)``.
+
+    >>> from fedcircuits import TabularEncoder, datasets
+    >>> table = datasets.load("breast_cancer")
+    >>> Frozen(TabularEncoder(width=4, epochs=1).fit(table, "diagnosis")).encode(table).shape
+    (569, 4)
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    def encode(self, X: Table) -> Array:
+        try:
+            return np.asarray(self.encoder.encode(X), dtype=np.float64)
+        except NotFittedError:
+            name = type(self.encoder).__name__
+            raise ParameterError(
+                f"Frozen({name}) uses an encoder as it is, and this one has learned nothing: fit "
+                f"it first, or give the {name} without Frozen"
+            ) from None
+
+    def predict_vector(self, X: Table) -> Array:
+        return np.asarray(self.encoder.predict_vector(X))  # type: ignore[attr-defined]
+
+    @property
+    def target_(self) -> Variable | None:
+        return getattr(self.encoder, "target_", None)
+
+    @property
+    def reading_(self) -> InputReading | None:
+        return getattr(self.encoder, "reading_", None)
+
+
+class LabelsOnly:
+    """The encoder of a party that holds the target alone: labels to tell, nothing to encode."""
+
+    target_ = None
+
+    def encode(self, X: Table) -> Array:
+        return np.zeros((len(X), 0))
+
+    predict_vector = encode
 
 
 class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
@@ -52,7 +108,7 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
         self.model_: Any = self.model
         if not hasattr(self.model, "encode"):
             in_steps = is_module(self.model) and bool(others.series) and not len(others.schema)
-            self.reading_ = Reading.of(others, None, in_steps)
+            self.reading_ = InputReading.of(others, None, in_steps)
         y = np.full(len(X), np.nan)
         if target is not None and target in X.schema:
             y = X.values[:, X.schema.index(target)]

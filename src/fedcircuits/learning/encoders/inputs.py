@@ -32,7 +32,7 @@ REACH = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class InputReading:
     """How one owner's rows are read: its columns, its series, their scale."""
 
     schema: Schema  # ordinary columns
@@ -42,7 +42,7 @@ class Reading:
     in_steps: bool
 
     @classmethod
-    def of(cls, table: Table, target: str | None, in_steps: bool) -> Reading:
+    def of(cls, table: Table, target: str | None, in_steps: bool) -> InputReading:
         """As the rows of a table suggest; the target is not read."""
         require_inputs(table, target, in_steps)
         names = [n for n in table.names if n != target]

@@ -1,9 +1,9 @@
-"""Fusion of representations at one place: a head (heads.py) is trained over cached ones.
+"""Fusion of representations in one place: a head (heads.py) is trained over cached ones.
 
 Owners' networks are frozen, so their representations are computed once and kept; what is trained is
-small. Adam on batches; a graph that is learned is drawn anew for every batch (consensus_graph.py),
-and its probabilities are held within (0, 1). The parameters with the least loss on held-back rows
-are kept. A prediction is the mean over ``graph_draws`` graphs.
+small. Adam on batches; a graph that is learned is drawn anew for every batch, and its probabilities
+are held within (0, 1). The parameters with the least loss on held-back rows are kept. A prediction
+is the mean over ``graph_draws`` graphs.
 
 Where every owner has a matrix of its own (alignment, "concat"), representations are standardised by
 the rows learned from: numbers of an encoder differ in scale by a factor of a hundred, and one rate
@@ -12,6 +12,16 @@ of learning suits them all only then. Without alignment they are taken as they c
 ``owner_dropout`` leaves every owner out of a row with this probability while training, so that the
 fusion has seen rows like those where owners are missing. For a transformer, whose cost is quadratic
 in owners, they are left out of a whole batch.
+
+Predictions of owners can also be combined without training, which a fusion has to beat. ``h`` of
+``OwnerRows`` then has the owners' predictions (owners, rows, outputs):
+
+    vote        the class that most owners predict; of numbers the mean
+    threshold   of two classes: the second if at least this share of owners predicts it, the share
+                with the best F1 on the rows learned from
+    best        the owner that is best on rows held back: F1 of the second of two classes, macro-F1
+                of more, squared error of numbers. In rows that it does not know, the mean of the
+                others' predictions
 """
 
 from __future__ import annotations
@@ -23,71 +33,41 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.metrics import f1_score
 from torch import Tensor
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import ParameterError
 from fedcircuits.learning.encoders.apart import Goal, losses, report_epoch
 from fedcircuits.methods.fusion import heads
-from fedcircuits.methods.fusion.consensus_graph import (
-    EDGE,
-    NEIGHBOURS,
-    Reference,
-    drawn,
-    filled,
-    nearest,
-)
-from fedcircuits.methods.fusion.heads import Align, Head
+from fedcircuits.methods.fusion.heads import EDGE, NEIGHBOURS, FusionSettings
 
-GraphName: TypeAlias = Literal["learned", "expected", "complete", "knn", "given"] | None
 Floats: TypeAlias = npt.NDArray[np.float32]
+Vote: TypeAlias = Literal["vote", "threshold", "best"]
+VOTES: tuple[Vote, ...] = ("vote", "threshold", "best")
 PIECE = 1000  # rows of one step without gradient
 
 
 @dataclass(frozen=True, slots=True)
-class FusionSettings:
-    align: Align = "linear"
-    graph: GraphName = "learned"
-    head: Head = "gcn"
-    reference: Reference = "logistic"
-    temperature: float = 0.1
-    graph_draws: int = 10
-    owner_dropout: float = 0.0
-    hidden: int = 8
-    epochs: int = 500
-    patience: int = 50
-    learning_rate: float = 0.01
-    batch: int = 100
-    weight_decay: float = 0.0
-
-    @property
-    def learns_graph(self) -> bool:
-        return self.head == "gcn" and self.graph in ("learned", "expected")
-
-    @property
-    def standardises(self) -> bool:
-        return self.head == "concat" or self.align is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
+class OwnerRows:
     """What all owners have sent, row by row."""
 
     h: Floats  # (owners, rows, width): zeros where an owner is absent
     there: npt.NDArray[np.bool_]  # (rows, owners)
 
-    def rows(self, where: npt.NDArray[np.generic]) -> Gathered:
-        return Gathered(np.ascontiguousarray(self.h[:, where]), self.there[where])
+    def rows(self, where: npt.NDArray[np.generic]) -> OwnerRows:
+        return OwnerRows(np.ascontiguousarray(self.h[:, where]), self.there[where])
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class Standardisation:
     """Of every number of every representation: its mean, and one over its deviation."""
 
     mean: Floats  # (owners, 1, width)
     rate: Floats  # (owners, 1, width)
 
     @classmethod
-    def of(cls, rows: Gathered) -> Scale:
+    def of(cls, rows: OwnerRows) -> Standardisation:
         there = rows.there.T[..., None]  # (owners, rows, 1)
         count = np.maximum(there.sum(axis=1, keepdims=True), 1)
         mean = rows.h.sum(axis=1, keepdims=True, dtype=np.float64) / count  # zeros where absent
@@ -98,8 +78,8 @@ class Scale:
 
     def apply(self, h: Tensor, there: Tensor | None) -> Tensor:
         """Standardised; zeros where an owner is absent."""
-        found = (h - torch.from_numpy(self.mean)) * torch.from_numpy(self.rate)
-        return found if there is None else found * there.T[..., None]
+        scaled = (h - torch.from_numpy(self.mean)) * torch.from_numpy(self.rate)
+        return scaled if there is None else scaled * there.T[..., None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,33 +93,31 @@ class Fusion:
     history: Mapping[str, list[float]] = field(default_factory=dict)
     best: int = 0
     seed: int = 0
-    scale: Scale | None = None  # of representations, where they are standardised
+    scale: Standardisation | None = None  # of representations, where they are standardised
 
     @property
     def alignment(self) -> Array | None:
         """(owners, width, width): h_i @ alignment[i] is aligned, h_i standardised."""
-        found = heads.alignment(_tensors(self.values), self.settings.align)
-        return None if found is None else found.numpy().astype(np.float64)
+        matrices = heads.alignment(_tensors(self.values), self.settings.align)
+        return None if matrices is None else matrices.numpy().astype(np.float64)
 
-    def predict(self, rows: Gathered) -> Array:
+    def predict(self, rows: OwnerRows) -> Array:
         """(rows, outputs): probabilities of classes, or numbers."""
-        values, found = _tensors(self.values), []
+        values = _tensors(self.values)
+        predictions = [np.zeros((0, len(self.values["last bias"])))]
         for at in range(0, len(rows.there), PIECE):
-            part = Gathered(rows.h[:, at : at + PIECE], rows.there[at : at + PIECE])
-            found.append(self._predicted(values, part))
-        outputs = len(self.values["last bias"])
-        return np.concatenate(found) if found else np.zeros((0, outputs))
+            part = OwnerRows(rows.h[:, at : at + PIECE], rows.there[at : at + PIECE])
+            predictions.append(self._predicted(values, part))
+        return np.concatenate(predictions)
 
-    def _predicted(self, values: Mapping[str, Tensor], rows: Gathered) -> Array:
+    def _predicted(self, values: Mapping[str, Tensor], rows: OwnerRows) -> Array:
         h, there = batch_of(rows)
         h = h if self.scale is None else self.scale.apply(h, there)
         total: Tensor | None = None
         count = 0
         with torch.no_grad():
             for graph in self._graphs():
-                out = heads.output(
-                    values, self.settings.align, self.settings.head, h, graph, there
-                ).double()
+                out = heads.output(values, self.settings, h, graph, there).double()
                 out = torch.softmax(out, dim=1) if self.goal == "classes" else out
                 total, count = out if total is None else total + out, count + 1
         assert total is not None
@@ -156,14 +134,11 @@ class Fusion:
             generator = torch.Generator().manual_seed(self.seed)
             pairs = torch.tensor(self.graph[np.triu_indices(len(self.graph), 1)]).float()
             for _ in range(self.settings.graph_draws):
-                yield drawn(
-                    pairs, len(self.graph), self.settings.temperature, self.settings.reference,
-                    generator,
-                )  # fmt: skip
+                yield heads.drawn(pairs, len(self.graph), self.settings, generator)
 
 
 def fuse(
-    rows: Gathered,
+    rows: OwnerRows,
     y: Floats,
     held: npt.NDArray[np.bool_],
     goal: Goal,
@@ -173,7 +148,7 @@ def fuse(
     given: Array | None = None,
 ) -> Fusion:
     """Learn to predict y (rows,) codes, or (rows, 1) numbers, stopping by the rows held back."""
-    scale = Scale.of(rows.rows(~held)) if settings.standardises else None
+    scale = Standardisation.of(rows.rows(~held)) if settings.standardises else None
     run = FusionTraining(rows, y, held, goal, outputs, settings, seed, given, scale)
     for epoch in range(settings.epochs):
         report_epoch("the fusion", epoch, settings.epochs)
@@ -190,15 +165,15 @@ class FusionTraining:
     """
 
     def __init__(
-        self, rows: Gathered, y: Floats, held: npt.NDArray[np.bool_], goal: Goal, outputs: int,
-        settings: FusionSettings, seed: int, given: Array | None, scale: Scale | None = None,
+        self, rows: OwnerRows, y: Floats, held: npt.NDArray[np.bool_], goal: Goal, outputs: int,
+        settings: FusionSettings, seed: int, given: Array | None,
+        scale: Standardisation | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.goal, self.seed, self.scale = settings, goal, seed, scale
         self.rng = np.random.default_rng(seed)
         self.generator = torch.Generator().manual_seed(seed)
         self.owners, _, width = rows.h.shape
-        parts = settings.align, settings.head
-        values = heads.start(self.owners, width, outputs, settings.hidden, *parts, self.rng)
+        values = heads.start(settings, self.owners, width, outputs, self.rng)
         if goal == "numbers" and settings.head in ("gcn", "mean"):
             values["presence"] = np.zeros(1)
         if settings.learns_graph:
@@ -216,7 +191,7 @@ class FusionTraining:
         self.best, self.kept, self.least = 0, self._copy(), np.inf
 
     def _fixed(self, given: Array | None) -> heads.Graph:
-        if self.settings.head != "gcn" or self.settings.graph is None:
+        if not self.settings.has_graph:
             return None
         if self.settings.graph == "complete":
             return "complete"
@@ -225,15 +200,15 @@ class FusionTraining:
     def _graph(self, h: Tensor, draw: bool) -> heads.Graph:
         """Of standardised representations."""
         settings = self.settings
-        if self.fixed is not None or settings.head != "gcn" or settings.graph is None:
+        if self.fixed is not None or not settings.has_graph:
             return self.fixed
         if settings.graph == "knn":
             matrices = heads.alignment(self.values, settings.align)
-            return nearest(heads.projected(self.values, matrices, h), NEIGHBOURS)
+            return heads.nearest(heads.projected(self.values, matrices, h), NEIGHBOURS)
         pairs = self.values["pairs"]
         if settings.graph == "expected" or not draw:
-            return filled(pairs, self.owners)
-        return drawn(pairs, self.owners, settings.temperature, settings.reference, self.generator)
+            return heads.filled(pairs, self.owners)
+        return heads.drawn(pairs, self.owners, settings, self.generator)
 
     def epoch(self) -> None:
         order = torch.from_numpy(self.rng.permutation(len(self.y)))
@@ -261,7 +236,7 @@ class FusionTraining:
         return h if self.scale is None else self.scale.apply(h, there)
 
     def _loss(self, h: Tensor, there: Tensor | None, y: Tensor, graph: heads.Graph) -> Tensor:
-        out = heads.output(self.values, self.settings.align, self.settings.head, h, graph, there)
+        out = heads.output(self.values, self.settings, h, graph, there)
         return losses(self.goal, out[None], y[None])[0]
 
     def _dropped(self, h: Tensor, there: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -296,18 +271,18 @@ class FusionTraining:
     def fusion(self) -> Fusion:
         self.values = _tensors(self.kept)
         graph = None
-        if self.settings.head == "gcn" and self.settings.graph is not None:
+        if self.settings.has_graph:
             with torch.no_grad():
-                found = self._graph(self._scaled(*self.train), draw=False)
+                last = self._graph(self._scaled(*self.train), draw=False)
             everybody = np.ones((self.owners, self.owners)) - np.eye(self.owners)
-            graph = found.numpy().astype(np.float64) if isinstance(found, Tensor) else everybody
+            graph = last.numpy().astype(np.float64) if isinstance(last, Tensor) else everybody
         values = {n: v for n, v in self.kept.items() if n != "pairs"}
         return Fusion(
             self.settings, self.goal, values, graph, self.history, self.best, self.seed, self.scale
         )
 
 
-def batch_of(rows: Gathered) -> tuple[Tensor, Tensor | None]:
+def batch_of(rows: OwnerRows) -> tuple[Tensor, Tensor | None]:
     """h, and who is there if not all are."""
     h = torch.from_numpy(rows.h)
     return h, None if rows.there.all() else torch.from_numpy(rows.there).float()
@@ -315,3 +290,74 @@ def batch_of(rows: Gathered) -> tuple[Tensor, Tensor | None]:
 
 def _tensors(values: Mapping[str, Floats]) -> dict[str, Tensor]:
     return {n: torch.from_numpy(np.array(v, np.float32)) for n, v in values.items()}
+
+
+# ---------------------------------------------------------------------- votes
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """How owners' predictions are combined."""
+
+    kind: Vote
+    classes: int  # 0: a number
+    threshold: float = 0.5
+    best: int = 0  # an owner
+
+    def predict(self, rows: OwnerRows) -> Array:
+        """(rows, outputs); a row that nobody knows gets equal shares, or NaN of a number."""
+        there = rows.there.T[..., None].astype(np.float64)  # (owners, rows, 1)
+        if self.kind == "best" or not self.classes:
+            mean = np.asarray((rows.h * there).sum(axis=0) / np.maximum(there.sum(axis=0), 1))
+            if self.kind == "best":
+                mean = np.where(there[self.best] > 0, rows.h[self.best], mean)
+            return mean.astype(np.float64)
+        share = _shares(rows, self.classes)
+        if self.kind == "vote":
+            return share
+        moved = _moved(share[:, 1], self.threshold)
+        return np.stack([1 - moved, moved], axis=1)
+
+
+def elect(
+    kind: Vote,
+    rows: OwnerRows,
+    y: npt.NDArray[np.floating],
+    held: npt.NDArray[np.bool_],
+    classes: int,
+) -> Votes:
+    """What has to be learned of it: a threshold, or who is best."""
+    if kind == "threshold":
+        if classes != 2:
+            raise ParameterError(f"a threshold is for two classes, got {classes}")
+        share = _shares(rows, 2)[:, 1]
+        shares = np.unique(share)
+        scores = [f1_score(y, share >= t, zero_division=0.0) for t in shares]
+        return Votes(kind, 2, float(shares[int(np.argmax(scores))]))
+    if kind == "best":
+        some = held if held.any() else ~held
+        each = [Votes(kind, classes, best=i) for i in range(len(rows.h))]
+        judged = [_quality(one.predict(rows.rows(some)), y[some], classes) for one in each]
+        return each[int(np.argmax(judged))]
+    return Votes(kind, classes)
+
+
+def _shares(rows: OwnerRows, classes: int) -> Array:
+    """(rows, classes): shares of the owners that are there."""
+    chosen = np.eye(classes)[rows.h.argmax(axis=2)] * rows.there.T[..., None]
+    count = rows.there.sum(axis=1, keepdims=True)
+    return np.where(count > 0, chosen.sum(axis=0) / np.maximum(count, 1), 1 / classes)
+
+
+def _moved(share: Array, threshold: float) -> Array:
+    """The share on a scale where the threshold is at one half."""
+    low = np.minimum(0.5 * share / max(threshold, 1e-9), np.nextafter(0.5, 0))
+    high = 0.5 + 0.5 * (share - threshold) / max(1 - threshold, 1e-9)
+    return np.where(share >= threshold, np.clip(high, 0.5 + 1e-9, 1), low)
+
+
+def _quality(h: Array, y: npt.NDArray[np.floating], classes: int) -> float:
+    if not classes:
+        return -float(np.square(h[:, 0] - y.reshape(-1)).mean())
+    how = "binary" if classes == 2 else "macro"
+    return float(f1_score(y, h.argmax(axis=1), average=how, zero_division=0.0))

@@ -1,87 +1,133 @@
-"""What a fusion does with representations: aligns them, joins them, predicts.
+"""What a fusion does with representations: aligns them, mixes them over a graph, predicts.
 
 h is (owners, rows, width), zeros where an owner is absent or has a narrower representation.
 
     alignment   P_i h_i. "linear": any matrix (width, width), near the identity to begin with.
                 "sinkhorn": doubly stochastic, so nearly a permutation; exp of a matrix, its rows
                 and columns normalised in turn, in the log domain. None: as they come.
-    gcn         mean_i [Â ReLU(Â P h W₀ + b₀)]_i W₁ + b₁, Â a mixing over the graph
+    gcn         mean_i [Â ReLU(Â P h W₀ + b₀)]_i W₁ + b₁, with Â the mixing over the graph
     mean        the same without a graph, equation (5) of the paper
     concat      ReLU(Σ_i V_i h_i + b) W₁ + b₁: a layer over all representations end to end
     transformer two layers of attention between owners, the mean, a linear layer; four heads, or two
                 or one where the width is no multiple of four
 
+A graph is given, complete, of nearest neighbours, or learned. A learned one has an edge between i
+and j with probability θ_ij. Drawn edges have no gradient, so they are softened (Ma, Hoang and Chen
+2023, definition 1): with F the distribution function of a reference distribution and s drawn from
+it, z = σ((F⁻¹(θ) − s) / τ), which tends to Bernoulli(θ) as the temperature τ → 0. One draw per
+edge; the Gumbel trick needs two, whose difference is logistic, so it is this rule with the logistic
+reference. A graph says what helped prediction. It is no map of who depends on whom.
+
+The mixing is Â = D^−½ (A + I) D^−½, with D the degrees among the owners that are there. Where
+owners are missing, degrees differ from row to row, and one product with the mask gives all of them.
+A complete graph mixes by averaging all owners that are there, so that all have the same ever after,
+ReLU(mean_i P_i h_i W₀ + b₀): aligned, it is the layer of "concat". P_i W₀ is folded into one matrix
+per owner, and the second mixing into a vector, so that a step costs one product with the graph.
+
 Owners that are absent leave the mean of the others, which suits owners that say the same; a number
-that owners each hold a part of is less with fewer of them. So where numbers are predicted, what is
-pooled is taken times share^γ, the share of the owners that are there and γ learned, 0 to begin with
+that each owner holds a part of is less with fewer of them. So where numbers are predicted, what is
+pooled is multiplied by share^γ: the share of the owners that are there, and γ learned from 0
 ("presence").
-
-P_i W₀ is folded into one matrix an owner, and the second mixing into a vector, so that a step costs
-one product a graph. A complete graph mixes by averaging all owners that are there, so that all have
-the same ever after, ReLU(mean_i P_i h_i W₀ + b₀): aligned, it is the layer of "concat".
-
-Where every owner has a matrix of its own, representations are standardised first (fusion.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import gcd, sqrt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod, sqrt
 from typing import Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedcircuits.methods.fusion.consensus_graph import Mixing
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.records import BelowOne, Positive, Size
+from fedcircuits.errors import FederationError, ParameterError
 
 Align: TypeAlias = Literal["linear", "sinkhorn"] | None
 Head: TypeAlias = Literal["gcn", "mean", "concat", "transformer"]
-Values: TypeAlias = Mapping[str, Tensor]
+Reference: TypeAlias = Literal["logistic", "normal"]
+GraphName: TypeAlias = Literal["learned", "expected", "complete", "knn", "given"] | None
 Graph: TypeAlias = Tensor | Literal["complete"] | None
+Values: TypeAlias = Mapping[str, Tensor]
 LAYERS, ATTENTION = 2, 4  # of the transformer: layers, heads
 ROUNDS = 10  # of Sinkhorn's rule
 NEAR = 3.0  # log of how much larger the diagonal of a doubly stochastic start is
+EDGE = 1e-4  # probabilities of edges stay within (EDGE, 1 − EDGE)
+NEIGHBOURS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FusionSettings:
+    """How a fusion is made and learned; the arguments of ``FeatureFusion`` of the same names."""
+
+    align: Align = "linear"
+    graph: GraphName = "learned"
+    head: Head = "gcn"
+    reference: Reference = "logistic"
+    temperature: Positive = 0.1
+    graph_draws: Size = 10
+    owner_dropout: BelowOne = 0.0
+    hidden: Size = 8
+    epochs: Size = 500
+    patience: Size = 50
+    learning_rate: Positive = 0.01
+    batch: Size = 100
+    weight_decay: float = 0.0
+
+    @property
+    def has_graph(self) -> bool:
+        return self.head == "gcn" and self.graph is not None
+
+    @property
+    def learns_graph(self) -> bool:
+        return self.head == "gcn" and self.graph in ("learned", "expected")
+
+    @property
+    def standardises(self) -> bool:
+        """Where each owner has a matrix of its own, its numbers are put on one scale first."""
+        return self.head == "concat" or self.align is not None
+
+
+# ---------------------------------------------------------------------- parameters
+
+
+def shapes(
+    settings: FusionSettings, owners: int, width: int, outputs: int
+) -> dict[str, tuple[int, ...]]:
+    """Of the parameters of a head, by name."""
+    found: dict[str, tuple[int, ...]] = {}
+    if settings.align is not None and settings.head != "concat":
+        found["align"] = (owners, width, width)
+    if settings.head == "transformer":
+        for layer in range(LAYERS):
+            found |= {f"queries {layer}": (width, 3 * width), f"joined {layer}": (width, width)}
+            found |= {f"wide {layer}": (width, 2 * width), f"narrow {layer}": (2 * width, width)}
+        return found | {"last": (width, outputs), "last bias": (outputs,)}
+    first = (width, settings.hidden)
+    found["first"] = (owners, *first) if settings.head == "concat" else first
+    found |= {"first bias": (settings.hidden,), "last": (settings.hidden, outputs)}
+    return found | {"last bias": (outputs,)}
 
 
 def start(
-    owners: int, width: int, outputs: int, hidden: int, align: Align, head: Head,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:  # fmt: skip
+    settings: FusionSettings, owners: int, width: int, outputs: int, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
     """The parameters to begin with."""
     found: dict[str, np.ndarray] = {}
-    if align is not None and head != "concat":
-        scale = 1.0 if align == "linear" else NEAR
-        noise = rng.normal(0.0, 0.01, (owners, width, width))
-        found["align"] = scale * np.eye(width) + noise
-    if head == "transformer":
-        return found | _transformer_start(width, outputs, rng)
-    if head == "concat":
-        found["first"] = _uniform(rng, owners * width, (owners, width, hidden))
-    else:
-        found["first"] = _uniform(rng, width, (width, hidden))
-    found["first bias"] = np.zeros(hidden)
-    found["last"] = _uniform(rng, hidden, (hidden, outputs))
-    found["last bias"] = np.zeros(outputs)
-    return found
-
-
-def _uniform(rng: np.random.Generator, inputs: int, shape: tuple[int, ...]) -> np.ndarray:
-    bound = sqrt(3 / inputs)
-    return rng.uniform(-bound, bound, shape)
-
-
-def _transformer_start(width: int, outputs: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    for layer in range(LAYERS):
-        for name, shape in {
-            "queries": (width, 3 * width), "joined": (width, width), "wide": (width, 2 * width),
-            "narrow": (2 * width, width),
-        }.items():  # fmt: skip
-            found[f"{name} {layer}"] = _uniform(rng, shape[0], shape)
-    found["last"] = _uniform(rng, width, (width, outputs))
-    found["last bias"] = np.zeros(outputs)
+    for name, shape in shapes(settings, owners, width, outputs).items():
+        if name == "align":
+            scale = 1.0 if settings.align == "linear" else NEAR
+            found[name] = scale * np.eye(width) + rng.normal(0.0, 0.01, shape)
+        elif name.endswith("bias"):
+            found[name] = np.zeros(shape)
+        else:
+            bound = sqrt(3 / prod(shape[:-1]))
+            found[name] = rng.uniform(-bound, bound, shape)
     return found
 
 
@@ -100,24 +146,171 @@ def sinkhorn(logits: Tensor, rounds: int = ROUNDS) -> Tensor:
     return logits.exp()
 
 
+# ---------------------------------------------------------------------- graphs
+
+
+def quantile(probability: Tensor, reference: Reference) -> Tensor:
+    """F⁻¹(θ)"""
+    if reference == "logistic":
+        return torch.logit(probability)
+    value: Tensor = torch.special.ndtri(probability)
+    return value
+
+
+def softened(
+    probability: Tensor, draws: Tensor, temperature: float, reference: Reference
+) -> Tensor:
+    """z of draws s from the reference distribution."""
+    return torch.sigmoid((quantile(probability, reference) - draws) / temperature)
+
+
+def reference_draws(
+    shape: tuple[int, ...], reference: Reference, generator: torch.Generator
+) -> Tensor:
+    if reference == "normal":
+        return torch.randn(shape, generator=generator)
+    return torch.logit(torch.rand(shape, generator=generator), eps=1e-6)
+
+
+def drawn(pairs: Tensor, owners: int, settings: FusionSettings, source: torch.Generator) -> Tensor:
+    """A symmetric graph (owners, owners) of probabilities of pairs (owners (owners − 1) / 2,)."""
+    draws = reference_draws(tuple(pairs.shape), settings.reference, source)
+    return filled(softened(pairs, draws, settings.temperature, settings.reference), owners)
+
+
+def filled(pairs: Tensor, owners: int) -> Tensor:
+    """Numbers of pairs i < j as a symmetric matrix with a diagonal of zeros."""
+    upper = torch.triu_indices(owners, owners, offset=1)
+    matrix = pairs.new_zeros(owners, owners)
+    matrix = matrix.index_put((upper[0], upper[1]), pairs)
+    return matrix + matrix.T
+
+
+def nearest(features: Tensor, neighbours: int) -> Tensor:
+    """(owners, owners): cosines with the nearest owners by features (owners, …), symmetric."""
+    flat = torch.nn.functional.normalize(features.flatten(1), dim=1)
+    cosine = flat @ flat.T
+    outside = torch.eye(len(flat), dtype=torch.bool)
+    count = min(neighbours, len(flat) - 1)
+    chosen = torch.zeros_like(outside)
+    if count:
+        best = cosine.detach().masked_fill(outside, -2.0).topk(count, dim=1).indices
+        chosen.scatter_(1, best, True)
+    return torch.where(chosen | chosen.T, cosine.clamp(min=0.0), 0.0)
+
+
+def given_weights(graph: npt.ArrayLike, owners: int) -> Array:
+    """A user's graph (owners, owners) as symmetric weights without a diagonal."""
+    expected = (
+        f"graph: expected weights ({owners}, {owners}), an array with one row per owner in the "
+        "order of the federation or a frame with their names"
+    )
+    try:
+        plain = graph.toarray() if hasattr(graph, "toarray") else graph  # sparse
+        weights = np.array(plain, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"{expected}, got {type(graph).__name__} that is no array of numbers; of a networkx "
+            "graph, networkx.to_pandas_adjacency is a frame"
+        ) from None
+    if weights.shape != (owners, owners):
+        raise ParameterError(f"{expected}, got the shape {weights.shape}")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        i, j = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))[0]
+        raise ParameterError(
+            f"{expected}; weights must be finite and from 0, got {weights[i, j]:g} in row {i}, "
+            f"column {j}"
+        )
+    weights = np.maximum(weights, weights.T)
+    np.fill_diagonal(weights, 0.0)
+    return weights
+
+
+def given_graph(
+    graph: object, parties: Sequence[str], owners: Sequence[str], began: Sequence[str]
+) -> Array:
+    """A user's graph over the parties that take part.
+
+    A frame is read by its names, and need not have those who hold labels only, who are parties but
+    no owners. An array is one of the parties that training ``began`` with, some of whom may be
+    lost by now.
+    """
+    if not isinstance(graph, pd.DataFrame):
+        here = [began.index(name) for name in parties]
+        return given_weights(graph, len(began))[np.ix_(here, here)]  # type: ignore[arg-type]
+    for axis in (list(graph.index), list(graph.columns)):
+        for name in owners:
+            if axis.count(name) != 1:
+                how = "twice" if name in axis else "no row and column for"
+                raise FederationError(f"graph has {how} {name!r}: expected one for each owner")
+    here = [parties.index(name) for name in owners]
+    weights = np.zeros((len(parties), len(parties)))
+    weights[np.ix_(here, here)] = given_weights(
+        graph.loc[list(owners), list(owners)].to_numpy(), len(owners)
+    )
+    return weights
+
+
+class GraphMixing:
+    """How representations go from owners to owners: ``mix`` once, then ``pool`` to one vector.
+
+    ``there`` (rows, owners) says who is there, 1 or 0; None if all are in every row. Values are
+    (owners, features, rows), and those of absent owners are zeros.
+    """
+
+    def __init__(self, graph: Tensor | None, there: Tensor | None, owners: int) -> None:
+        self.there = None if there is None else there.T  # (owners, rows)
+        self.count = float(owners) if self.there is None else self.there.sum(dim=0).clamp(min=1)
+        self.graph = None
+        if graph is not None:
+            loops = graph + torch.eye(owners)
+            degree = loops.sum(dim=1, keepdim=True) if self.there is None else loops @ self.there
+            self.scale = degree.clamp(min=1e-6).rsqrt()  # (owners, 1) or (owners, rows)
+            self.graph = loops
+
+    def mix(self, values: Tensor) -> Tensor:
+        """(owners, features, rows)"""
+        if self.graph is None:
+            return values
+        if self.there is None:  # a constant mixing: one product
+            matrix = self.scale * self.graph * self.scale.T
+            return (matrix @ values.flatten(1)).view(values.shape)
+        scale = self.scale[:, None]
+        return scale * (self.graph @ (scale * values).flatten(1)).view(values.shape)
+
+    def pool(self, values: Tensor) -> Tensor:
+        """(features, rows): mixed once more, and the mean over the owners that are there."""
+        if self.graph is None:
+            kept = values if self.there is None else values * self.there[:, None]
+            return kept.sum(dim=0) / self.count
+        if self.there is None:
+            weight = (self.scale * self.graph * self.scale.T).sum(dim=0)
+            return (weight @ values.flatten(1)).view(values.shape[1:]) / self.count
+        weight = self.scale * (self.graph @ (self.scale * self.there)) * self.there
+        return (weight[:, None] * values).sum(dim=0) / self.count
+
+
+# ---------------------------------------------------------------------- heads
+
+
 def output(
-    values: Values, align: Align, head: Head, h: Tensor, graph: Graph, there: Tensor | None
+    values: Values, settings: FusionSettings, h: Tensor, graph: Graph, there: Tensor | None
 ) -> Tensor:
     """(rows, outputs) of h (owners, rows, width); there (rows, owners) says who is there."""
-    matrices = alignment(values, align)
+    matrices, head = alignment(values, settings.align), settings.head
     if head == "transformer":
         pooled = _attended(values, h if matrices is None else torch.bmm(h, matrices), there)
-        return pooled @ values["last"] + values["last bias"]
-    if head == "concat":
+    elif head == "concat":
         layer = _end_to_end(h) @ values["first"].flatten(0, 1) + values["first bias"]
-        return torch.relu(layer) @ values["last"] + values["last bias"]
-    if head == "gcn" and isinstance(graph, str):
+        pooled = torch.relu(layer)
+    elif head == "gcn" and isinstance(graph, str):
         layer = _averaged(values, matrices, h, there) + values["first bias"]
-        return _by_presence(values, torch.relu(layer), there) @ values["last"] + values["last bias"]
-    assert not isinstance(graph, str)
-    mixing = Mixing(graph if head == "gcn" else None, there, len(h))
-    layer = mixing.mix(projected(values, matrices, h)) + values["first bias"][:, None]
-    pooled = _by_presence(values, mixing.pool(torch.relu(layer)).T, there)
+        pooled = _by_presence(values, torch.relu(layer), there)
+    else:
+        assert not isinstance(graph, str)
+        mixing = GraphMixing(graph if head == "gcn" else None, there, len(h))
+        layer = mixing.mix(projected(values, matrices, h)) + values["first bias"][:, None]
+        pooled = _by_presence(values, mixing.pool(torch.relu(layer)).T, there)
     return pooled @ values["last"] + values["last bias"]
 
 
@@ -161,8 +354,8 @@ def _attended(values: Values, h: Tensor, there: Tensor | None) -> Tensor:
         normed = functional.layer_norm(x, (width,))
         parts = (normed @ values[f"queries {layer}"]).view(rows, owners, 3, several, -1)
         q, k, v = parts.permute(2, 0, 3, 1, 4)
-        found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = x + found.transpose(1, 2).reshape(rows, owners, width) @ values[f"joined {layer}"]
+        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + mixed.transpose(1, 2).reshape(rows, owners, width) @ values[f"joined {layer}"]
         inner = torch.relu(functional.layer_norm(x, (width,)) @ values[f"wide {layer}"])
         x = x + inner @ values[f"narrow {layer}"]
     if there is None:

@@ -1,18 +1,19 @@
 """Federated feature fusion (Ma, Hoang and Chen 2023): owners train apart, one gather, one fusion.
 
-Roles: owners hold columns, series and perhaps labels of rows, or labels alone; a coordinator holds
-none.
+Roles: owners hold columns, series and perhaps labels of rows, or labels only; a coordinator holds
+none of them.
 
-    agree    owner → coordinator: names, kinds and categories of its columns, its number of rows.
-             coordinator → owner: agreed kinds of its columns, who takes part.
+    agree    owner → coordinator: versions; names, kinds and categories of its columns, its number
+             of rows. coordinator → owner: agreed kinds of its columns, the target, who takes part.
     key      first owner → other owners, not the coordinator: a key for row tokens.
     labels   holders of the target → owners without it: row tokens and labels, only with
-             share_target. Without it, those owners learn from their rows alone.
+             ``share_target``. Without it, those owners learn from their rows alone.
     gather   owner → coordinator, once: for each row a token, its representation (width numbers in
              float32, float16 or int8), its label where the owner has it, whether it is held back;
-             and which columns were read.
-    graph    coordinator → owner: the graph and where its nodes live.
-    query    fusion_query.py
+             and which columns were read (gathering.py; there also sums instead of single rows).
+    graph    coordinator → owner: whose columns are read, how wide representations are, how they
+             are fused.
+    query    query.py
 
 Representations of single rows leave their owner: not the rows, but what its encoder says of them,
 from which a reader who knows the encoder, or many rows, can infer things about them. They may be
@@ -22,7 +23,7 @@ part, the graph, and where they ask, predictions. Encoders stay with their owner
 
 Owners may lack rows, in training and in questions: an owner is absent from rows that it lacks, or
 of which all its values are missing. Which rows are held back, to stop by, follows from ids and seed
-(fusion_rows.py), so that no owner has learned from rows that the fusion stops by. A lost owner ends
+(``held_back``), so that no owner has learned from rows that the fusion stops by. A lost owner ends
 training; others' encoders are kept. The run may be repeated without it.
 """
 
@@ -30,154 +31,150 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, cast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.agreement import agree, in_agreed
-from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
-from fedcircuits.federation.flow import Flow, compute, expect, recv_payload, send_payload
-from fedcircuits.federation.sums.collectives import Summation, broadcast_payload, gather_payloads
-from fedcircuits.federation.tokens import Tokens, tokens
-from fedcircuits.federation.wire import AnyArray, Json
-from fedcircuits.learning.encoders.apart import Goal
-from fedcircuits.learning.encoders.encoders import Encoder, Job, fit_all, nothing_to_read
-from fedcircuits.methods.fusion import joint_training as fusion_together
-from fedcircuits.methods.fusion import sums as fusion_sums
-from fedcircuits.methods.fusion.fitting import Fusion, FusionSettings, fuse
-from fedcircuits.methods.fusion.fused import (
-    FusionView,
-    OwnerView,
-    graph_of,
-    require_predictions,
-    vectors_of,
-)
-from fedcircuits.methods.fusion.rows import (
+from fedcircuits.federation.agreement import agree
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
+from fedcircuits.federation.messages import Message, blaming, require
+from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.wire import AnyArray
+from fedcircuits.learning.encoders.encoders import EncoderJob, fit_all
+from fedcircuits.learning.encoders.foreign import Encoder
+from fedcircuits.methods.fusion import gathering
+from fedcircuits.methods.fusion.fitting import Fusion, OwnerRows, Vote, Votes, elect, fuse
+from fedcircuits.methods.fusion.gathering import (
     Flags,
-    Joined,
-    Traffic,
-    by_token,
-    content_order,
-    held_back,
-    joined,
-    masked,
-    told,
+    JoinedRows,
+    ListedRows,
+    RowFacts,
+    Showing,
+    Width,
 )
-from fedcircuits.methods.fusion.together import Together
-from fedcircuits.methods.fusion.votes import Vote, Votes, elect
-from fedcircuits.methods.meeting import hello as agreement
+from fedcircuits.methods.fusion.heads import FusionSettings
+from fedcircuits.methods.fusion.query import FusionView, OwnerView, graph_of, vectors_of
+from fedcircuits.methods.meeting import hello
+from fedcircuits.methods.meeting.hello import Assignment, Hello, Method
+from fedcircuits.methods.meeting.tokens import agreed_values, key_of, rising_tokens, target_of
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
+METHOD = Method("fusion", 1)
+
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FusionPlan:
     """What all parties of a run do alike."""
 
+    members: tuple[str, ...]
     target: str
     settings: FusionSettings
     vote: Vote | None = None  # predictions are combined instead of representations
     share_target: bool = False
-    traffic: Traffic = "float32"
     validation: float = 0.125
-    clip: float | None = None  # the largest norm of a representation
-    noise: float = 0.0  # deviation of what is added to every number, as a share of clip
     given: Array | None = None  # a graph (owners, owners)
     seed: int = 0
-    training: Literal["apart"] | Together = "apart"
-    summation: Summation | None = None  # owners add representations up, and show no other
+    showing: Showing = field(default_factory=Showing)
 
     @property
     def operation(self) -> str:
         return self.vote or self.settings.head
 
+    def for_owner(self) -> FusionPlan:
+        return replace(self, showing=self.showing.for_owner())
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What the coordinator has asked of an owner."""
 
-    table: Table  # in the agreed kinds and codes
+class FusionAssignment(Assignment, frozen=True):
+    """What the coordinator asks of an owner."""
+
     target: Variable
-    members: tuple[str, ...]
-    receivers: tuple[str, ...]  # of labels, if this owner has them
-    senders: tuple[str, ...]  # of labels, if it has not
+    holders: tuple[str, ...]  # of the target, in the order of members
+
+
+class FusionGraph(Message, frozen=True):
+    """What the fusion's graph follows from, beside the plan: by owner in their order."""
+
+    tag: ClassVar[str] = "graph/circuit"
+    reveals: ClassVar[str] = "the graph"
+
+    columns: dict[str, tuple[str, ...]]  # that its encoder reads
+    widths: dict[str, Width]  # of its representations
 
 
 # ---------------------------------------------------------------------- owners
 
 
-def owner(party: Party, plan: Plan, encoder: Encoder, secret: bytes) -> Flow[OwnerView]:
-    task = yield from _agreed(party)
-    key = yield from agreement.key_of(party.name, task.members, secret)
-    name = task.target.name
-    y = yield from agreement.target_of(task.table, name, key, task.receivers, task.senders)
-    job = job_of(party, task.table, task.target, y, encoder, plan)
-    own = tokens(ids_of(task.table, party), key)
-    learned = yield from _encoder(party, plan, task, job, own)
-    if plan.vote is not None:
-        require_predictions(learned, task.target, party.name)
-    vectors = vectors_of(learned, task.table, plan.vote is not None)
-    shown = masked(vectors, plan.clip, plan.noise, party.name, key)
-    yield from _give(party, plan, task, job, own, shown, learned)
-    heard = yield from recv_payload(COORDINATOR, "graph/circuit")
-    graph = expect(heard, dict, COORDINATOR, "graph/circuit")
-    return OwnerView(
-        party.name, Circuit.from_json(graph["circuit"]), graph["placement"], task.target, learned,
-        plan.vote is not None, party.allow_collect,
-    )  # fmt: skip
-
-
-def _encoder(party: Party, plan: Plan, task: Task, job: Job, own: Tokens) -> Flow[Encoder]:
-    """The owner's encoder, trained apart or, for comparison, together with others."""
-    if plan.training != "apart" and nothing_to_read(job.table, job.target):
-        raise FederationError(
-            f"{party.name} holds nothing but {plan.target!r}: training={plan.training!r} needs "
-            "columns of every owner"
+def owner(party: Party, plan: FusionPlan, encoder: Encoder, secret: bytes) -> Flow[OwnerView]:
+    assignment, table = yield from hello.introduce(party, METHOD, FusionAssignment)
+    me, showing = party.name, plan.showing
+    target = _checked_target(assignment, table, plan, me)
+    key = yield from key_of(me, plan.members, secret)
+    routes = assignment.receivers, assignment.senders
+    y = yield from target_of(table, target.name, key, *routes, target.size)
+    job = job_of(party, table, target, y, encoder, plan)
+    learned = yield from compute(_step_of(job, plan), job, fit_all)
+    vectors = vectors_of(learned, table, me, target, plan.vote is not None)
+    shown = gathering.masked(vectors, showing, me, key)
+    tokens, order = rising_tokens(gathering.ids_of(party), key)
+    facts = _facts_of(table, target, learned, job.held, shown.shape[1], order)
+    if showing.summation is None:
+        kind = gathering.TrainingRepresentations
+        message = gathering.packed(kind, tokens, shown[order], showing.traffic, facts=facts)
+        yield from send(COORDINATOR, message, reveals=_revealed(plan, facts))
+    else:
+        yield from gathering.add_rows(
+            me, plan.members, showing.summation, tokens, shown[order], facts
         )
-    if plan.training in ("tied", "averaged"):
-        every = plan.training == "averaged"
-        return (yield from fusion_together.tie(party.name, task.members, job, every))
-    learned = None
-    if plan.training != "scratch":
-        learned = yield from compute(_step_of(job, plan), job, fit_all)
-    if plan.training in ("joint", "scratch"):
-        labels = _own_labels(task)
-        learned = yield from fusion_together.join(job, own, labels, learned)
-    assert learned is not None
-    return learned
+    graph = _checked_graph((yield from receive(COORDINATOR, FusionGraph)), me, facts, plan, target)
+    return OwnerView(me, *graph, target, learned, plan.vote is not None)
 
 
-def _agreed(party: Party) -> Flow[Task]:
-    asked = yield from agreement.introduced(party)
-    (target,) = Schema.from_json(asked["target"])
-    return Task(
-        in_agreed(party.table, Schema.from_json(asked["schema"])),
-        target,
-        tuple(asked["members"]),
-        tuple(asked["receivers"]),
-        tuple(asked["senders"]),
-    )
+def _checked_target(
+    assignment: FusionAssignment, table: Table, plan: FusionPlan, me: str
+) -> Variable:
+    """The target, if all that the coordinator asks is as the plan says."""
+    target, holders = assignment.target, assignment.holders
+    receivers: tuple[str, ...] = ()
+    senders: tuple[str, ...] = ()
+    if plan.share_target and me in holders:
+        receivers = tuple(m for m in plan.members if m not in holders)
+    elif plan.share_target:
+        senders = holders
+    known = [v for v in table.schema if v.name == target.name] or [target]
+    for part, holds, expected in (
+        ("members", assignment.members == plan.members, ", ".join(plan.members)),
+        ("target", target.name == plan.target, repr(plan.target)),
+        ("target", known == [target], f"the kind and categories of its own {target.name!r}"),
+        ("holders", (me in holders) == (target.name in table.schema), f"what {me} holds"),
+        ("receivers", assignment.receivers == receivers, ", ".join(receivers) or "nobody"),
+        ("senders", assignment.senders == senders, ", ".join(senders) or "nobody"),
+    ):
+        require(holds, COORDINATOR, FusionAssignment, part, f"expected {expected}")
+    return target
 
 
 def job_of(
-    party: Party, table: Table, target: Variable, y: Array, encoder: Encoder, plan: Plan
-) -> Job:
+    party: Party, table: Table, target: Variable, y: Array, encoder: Encoder, plan: FusionPlan
+) -> EncoderJob:
     """An owner's training: its rows with the labels that it has or was told."""
     columns = [n for n in table.names if n != target.name]
     plain = table.select((*columns, *table.series))
     schema = Schema((*plain.schema.variables, target))
-    whole = Table(schema, np.column_stack([plain.values, y]), plain.row_ids, plain.series)
-    held = held_back(ids_of(table, party), plan.validation, plan.seed)
+    values = np.column_stack([plain.values, y])
+    rows = Table(schema, values, plain.row_ids, plain.series)
+    held = gathering.held_back(gathering.ids_of(party), plan.validation, plan.seed)
     seed = (int(plan.seed), zlib.crc32(party.name.encode()))
-    return Job(encoder, whole, target.name, held, seed)
+    return EncoderJob(encoder, rows, target.name, held, seed)
 
 
-def _step_of(job: Job, plan: Plan) -> str:
+def _step_of(job: EncoderJob, plan: FusionPlan) -> str:
     """The name of an owner's training, by which its result is kept."""
     text = json.dumps(
         [repr(job.encoder), list(job.seed), plan.validation, job.table.schema.to_json()]
@@ -188,121 +185,127 @@ def _step_of(job: Job, plan: Plan) -> str:
     return f"training its encoder ({zlib.crc32(text.encode()):08x}{rows:08x})"
 
 
-def ids_of(table: Table, party: Party) -> AnyArray:
-    return np.arange(len(table)) if table.row_ids is None else row_ids(party)
+def _facts_of(
+    table: Table, target: Variable, encoder: Encoder, held: Flags, width: int, order: AnyArray
+) -> RowFacts:
+    """What else the coordinator needs of these rows, in the order of tokens."""
+    reading = getattr(encoder, "reading_", None)
+    names = [n for n in (*table.names, *table.series) if n != target.name]
+    columns = tuple(names if reading is None else reading.names)
+    labels: AnyArray | None = None
+    if target.name in table.schema:
+        labels = table.values[order, table.schema.index(target.name)]
+        if target.size:
+            kind = np.int16 if target.size < 2**15 else np.int32
+            labels = np.where(np.isnan(labels), -1, labels).astype(kind)
+    return RowFacts(width, columns, held[order], labels)  # type: ignore[arg-type]
 
 
-def _give(
-    party: Party, plan: Plan, task: Task, job: Job, own: Tokens, shown: Array, encoder: Encoder
-) -> Flow[None]:
-    """The one gather: representations, labels, rows held back, and which columns were read."""
-    columns: dict[str, AnyArray] = {"held": job.held}
-    labels = _own_labels(task)
-    if labels is not None:
-        columns["labels"] = labels
-    name, reading = task.target.name, getattr(encoder, "reading_", None)
-    names = [n for n in (*task.table.names, *task.table.series) if n != name]
-    read = np.asarray(names if reading is None else reading.names, dtype=np.str_)
-    if plan.summation is not None:
-        others = {"columns": read}
-        yield from fusion_sums.give(
-            party.name, task.members, plan.summation, own, shown, columns, others
-        )
-        return
-    _, message = by_token(own, shown, plan.traffic, **columns)
-    message["columns"] = read
-    told = _revealed(plan, shown.shape[1], labels is not None)
-    yield from send_payload(COORDINATOR, "gather/rows", message, told)
-
-
-def _own_labels(task: Task) -> AnyArray | None:
-    """As they travel: codes, −1 where missing, or numbers; None if this owner has none."""
-    if task.target.name not in task.table.schema:
-        return None
-    y = task.table.values[:, task.table.schema.index(task.target.name)]
-    if not task.target.size:
-        return y
-    return np.where(np.isnan(y), -1, y).astype(np.int16 if task.target.size < 2**15 else np.int32)
-
-
-def _revealed(plan: Plan, width: int, labels: bool) -> str:
+def _revealed(plan: FusionPlan, facts: RowFacts) -> str:
     what = "predictions" if plan.vote else "representations"
-    also = f", their values of {plan.target}" if labels else ""
-    return f"{what} of single rows, {width} numbers each{also}; columns that its encoder reads"
+    also = f", their values of {plan.target}" if facts.labels is not None else ""
+    return (
+        f"{what} of single rows, {facts.width} numbers each{also}; columns that its encoder reads"
+    )
+
+
+def _checked_graph(
+    graph: FusionGraph, me: str, facts: RowFacts, plan: FusionPlan, target: Variable
+) -> tuple[Circuit, Placement]:
+    width, columns = facts.width, facts.columns if facts.width else ()
+    for part, holds, expected in (
+        ("columns", graph.columns.get(me, ()) == columns, f"{', '.join(columns)} of {me}"),
+        ("widths", graph.widths.get(me, 0) == width, f"{width} of {me}"),
+        ("widths", list(graph.widths) == list(graph.columns), "those of the owners of columns"),
+        ("widths", all(graph.widths.values()), "at least 1 for each owner"),
+    ):
+        require(holds, COORDINATOR, FusionGraph, part, f"expected {expected}")
+    with blaming(COORDINATOR, FusionGraph, "columns"):
+        return graph_of(graph.columns, graph.widths, plan.operation, target.size or 1)
 
 
 # ---------------------------------------------------------------------- the coordinator
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedFusion:
     """What the coordinator has at the end."""
 
     view: FusionView
     notes: tuple[str, ...] = ()
 
 
-def coordinator(members: Sequence[str], plan: Plan) -> Flow[Trained]:
-    target, unlabelled = yield from _plans(members, plan)
-    joint = None
-    if plan.training in ("joint", "scratch"):
-        joint = yield from fusion_together.lead(
-            members, target, plan.settings, plan.seed, plan.given, plan.training == "joint"
-        )
-    if plan.summation is not None:
-        summed = yield from fusion_sums.take(members, plan.summation)
-        sent, whole = summed.sent, Joined(summed.rows, summed.where)
-        widths = {p: summed.width for p in members if sent[p]["width"][0]}
-    else:
-        found = yield from gather_payloads(members, "gather/rows")
-        sent = {p: expect(found[p], dict, p, "gather/rows") for p in members}
-        every = {p: int(sent[p]["values"].shape[1]) for p in members}
-        widths = {p: wide for p, wide in every.items() if wide}  # others hold the target alone
-        _refuse_widths(widths, plan)
-        whole = joined(sent, tuple(widths), max(widths.values()))
-    y = _truth(whole, sent, plan)
-    held = told(whole.where, [m["held"] for m in sent.values()], members, "rows held back") > 0
-    columns = {p: [str(n) for n in sent[p]["columns"]] for p in widths}
-    given = plan.given
-    if given is not None:
-        given = given[np.ix_(*[[list(members).index(p) for p in widths]] * 2)]
-    stamp = zlib.crc32(repr((plan.settings, plan.vote, plan.seed, *members)).encode())
-    for array in (whole.rows.h, y):
+def coordinator(plan: FusionPlan) -> Flow[TrainedFusion]:
+    hellos = yield from hello.hellos_of(plan.members, METHOD)
+    target = yield from _assign(hellos, plan)
+    every, facts = yield from _gathered(hellos, plan, target)
+    labels = [gathering.labels_of(own) for own in facts.values()]
+    y = agreed_values(every.where, labels, plan.members, plan.target)
+    flags = [own.held for own in facts.values()]
+    held = agreed_values(every.where, flags, plan.members, "rows held back") > 0
+    stamp = zlib.crc32(repr((plan.settings, plan.vote, plan.seed, *plan.members)).encode())
+    for array in (every.rows.h, y):
         stamp = zlib.crc32(array.tobytes(), stamp)
     view = yield from compute(
         f"learning the fusion ({stamp:08x})",
-        lambda: _fused(_Material(whole, y, held, columns, widths, given), plan, target, joint),
+        lambda: _fused(every.rows, y, held, facts, plan, target),
     )
-    graph: Json = {
-        "circuit": cast(Json, view.circuit.to_json()),
-        "placement": cast(Json, dict(view.placement)),
-    }
-    yield from broadcast_payload(members, "graph/circuit", graph, "the graph")
-    return Trained(view, _notes(unlabelled, whole, members, plan))
+    columns = {p: facts[p].columns for p in view.owners}
+    yield from broadcast(plan.members, FusionGraph(columns, _widths(facts)))
+    return TrainedFusion(view, _notes(hellos, every, plan))
 
 
-def _plans(members: Sequence[str], plan: Plan) -> Flow[tuple[Variable, list[str]]]:
-    schemas, ids = yield from agreement.schemas_of(members)
-    if not ids and len(members) > 1:
+def _assign(hellos: Mapping[str, Hello], plan: FusionPlan) -> Flow[Variable]:
+    """Tell every owner what to do; the target as all mean it."""
+    ids = all(own.ids for own in hellos.values())
+    if not ids and len(hellos) > 1:
         raise FederationError(
             "owners' rows are joined by row ids, and not all have them: Federation(…, row_id='…') "
             "or Table.from_series(…, row_id=ids)"
         )
+    schemas = {p: own.schema for p, own in hellos.items()}
     schema = agree(schemas)
-    target = schema[plan.target]  # or an error that names it
-    hold = [p for p in members if plan.target in schemas[p]]
-    lack = [p for p in members if p not in hold]
-    for party in members:
-        asked = agreement.asked(party, members, schemas, schema) | {
-            "target": schema.select([plan.target]).to_json(),
-            "receivers": lack if plan.share_target and party in hold else [],
-            "senders": hold if plan.share_target and party in lack else [],
-        }
-        yield from send_payload(party, "agree/plan", cast(Json, asked), "who takes part")
-    return target, [] if plan.share_target else lack
+    if plan.target not in schema:
+        raise FederationError(f"none of {', '.join(hellos)} has a column {plan.target!r}")
+    target = schema[plan.target]
+    routes = hello.target_routes(schemas, plan.target if plan.share_target else None)
+    holders = tuple(p for p, own in schemas.items() if plan.target in own)
+    for party in hellos:
+        variables = schema.select(schemas[party].names).variables
+        assignment = FusionAssignment(plan.members, variables, ids, *routes[party], target, holders)
+        yield from send(party, assignment)
+    return target
 
 
-def _refuse_widths(widths: Mapping[str, int], plan: Plan) -> None:
+def _gathered(
+    hellos: Mapping[str, Hello], plan: FusionPlan, target: Variable
+) -> Flow[tuple[JoinedRows, dict[str, RowFacts]]]:
+    """All rows, and what every party has told of its own."""
+    showing = plan.showing
+    if showing.summation is None:
+        sizes = {p: own.rows for p, own in hellos.items()}
+        messages = yield from gather(plan.members, gathering.TrainingRepresentations)
+        facts = {p: message.facts for p, message in messages.items()}
+        gathering.check_facts(facts, gathering.TrainingRepresentations, hellos, target)
+        _check_widths(_widths(facts), plan)
+        return gathering.joined(messages, _widths(facts), showing.traffic, sizes), facts
+    listed = yield from gather(plan.members, ListedRows)
+    for party, message in listed.items():
+        fits = message.facts is not None and message.facts.width == message.width
+        require(fits, party, ListedRows, "facts", f"expected those of width {message.width}")
+        rows = hellos[party].rows
+        require(message.rows == rows, party, ListedRows, "rows", f"expected {rows}")
+    facts = {p: message.facts for p, message in listed.items() if message.facts is not None}
+    gathering.check_facts(facts, ListedRows, hellos, target)
+    return (yield from gathering.gather_sums(listed, showing.summation)), facts
+
+
+def _widths(facts: Mapping[str, RowFacts]) -> dict[str, int]:
+    """By owner: other parties hold labels only."""
+    return {p: own.width for p, own in facts.items() if own.width}
+
+
+def _check_widths(widths: Mapping[str, int], plan: FusionPlan) -> None:
     settings = plan.settings
     if not widths:
         raise FederationError(f"nobody holds a column beside {plan.target!r} to predict it from")
@@ -316,75 +319,53 @@ def _refuse_widths(widths: Mapping[str, int], plan: Plan) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Material:
-    """What the fusion is learned from."""
-
-    whole: Joined
-    y: Array  # (rows,)
-    held: Flags  # (rows,)
-    columns: Mapping[str, Sequence[str]]  # by owner
-    widths: Mapping[str, int]
-    given: Array | None  # a graph of these owners
-
-
 def _fused(
-    own: _Material, plan: Plan, target: Variable, joint: tuple[Fusion, tuple[float, float]] | None
-) -> FusionView:
-    known = np.flatnonzero(~np.isnan(own.y) & own.whole.rows.there.any(axis=1))
+    every: OwnerRows, y: Array, held: Flags, facts: Mapping[str, RowFacts], plan: FusionPlan,
+    target: Variable,
+) -> FusionView:  # fmt: skip
+    """The fusion of rows with a label (y is NaN without), which stops by those held back."""
+    known = np.flatnonzero(~np.isnan(y) & every.there.any(axis=1))
     if not len(known):
         raise FederationError(f"no row has both a representation and a value of {plan.target!r}")
-    known = known[content_order(own.whole.rows.rows(known), own.y[known])]
-    rows, y, held = own.whole.rows.rows(known), own.y[known], own.held[known]
-    if held.all():
-        held = np.zeros(len(held), np.bool_)
-    scale = (0.0, 1.0)
-    overall = np.array([y.mean()])
+    known = known[gathering.content_order(every.rows(known), y[known])]
+    rows, y, held = every.rows(known), y[known], held[known]
+    held = np.zeros(len(held), np.bool_) if held.all() else held
+    outputs, scale, overall = target.size or 1, (0.0, 1.0), np.array([y.mean()])
     if target.size:
         overall = np.bincount(y.astype(np.int64), minlength=target.size) / len(y)
     elif plan.vote is None:
         scale = float(y.mean()), float(y.std()) or 1.0
+    widths = _widths(facts)
+    owners = tuple(widths)
     fusion: Fusion | Votes
     if plan.vote is not None:
         fusion = elect(plan.vote, rows, y, held, target.size)
-    elif joint is not None:
-        fusion, scale = joint
     else:
-        goal: Goal = "classes" if target.size else "numbers"
         truth = ((y - scale[0]) / scale[1]).astype(np.float32)
-        truth = truth if target.size else truth[:, None]
+        at = [plan.members.index(p) for p in owners]
         fusion = fuse(
-            rows, truth, held, goal, target.size or 1, plan.settings, plan.seed, own.given
-        )
-    circuit, placement = graph_of(own.columns, own.widths, plan.operation, target.size or 1)
-    width = max(own.widths.values())
-    owners = tuple(own.widths)
-    return FusionView(circuit, placement, target, overall, owners, width, fusion, scale)
+            rows, truth if target.size else truth[:, None], held,
+            "classes" if target.size else "numbers", outputs, plan.settings, plan.seed,
+            None if plan.given is None else plan.given[np.ix_(at, at)],
+        )  # fmt: skip
+    columns = {p: facts[p].columns for p in owners}
+    graph = graph_of(columns, widths, plan.operation, outputs)
+    return FusionView(*graph, target, overall, owners, max(widths.values()), fusion, scale)
 
 
-def _truth(whole: Joined, sent: Mapping[str, Mapping[str, AnyArray]], plan: Plan) -> Array:
-    labels: list[AnyArray] = []
-    for message in sent.values():
-        own = np.asarray(message.get("labels", np.zeros(0)))
-        plain = own.astype(np.float64)
-        labels.append(np.where(plain < 0, np.nan, plain) if own.dtype.kind == "i" else plain)
-    return told(whole.where, labels, tuple(sent), plan.target)
-
-
-def _notes(
-    unlabelled: Sequence[str], whole: Joined, members: Sequence[str], plan: Plan
-) -> tuple[str, ...]:
+def _notes(hellos: Mapping[str, Hello], every: JoinedRows, plan: FusionPlan) -> tuple[str, ...]:
     """What the user should know of how it was learned."""
-    found = []
-    if unlabelled:
+    notes = []
+    unlabelled = [p for p, own in hellos.items() if plan.target not in own.schema]
+    if unlabelled and not plan.share_target:
         names = ", ".join(unlabelled[:4]) + (" …" if len(unlabelled) > 4 else "")
-        found.append(
+        notes.append(
             f"{names} learned without labels, from their rows alone: they lack {plan.target!r}; "
             "share_target=True lets its holders tell them"
         )
-    if len(members) > 1 and (whole.where >= 0).sum(axis=1).max() < 2:
-        found.append(
+    if len(hellos) > 1 and (every.where >= 0).sum(axis=1).max() < 2:
+        notes.append(
             "no row is held by two owners, so nothing was fused: look whether they write row ids "
             "in the same way"
         )
-    return tuple(found)
+    return tuple(notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -10,9 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.fusion import edges
+from fedcircuits.circuits.graph.records import fields_of, record_of
 from fedcircuits.errors import ParameterError
-from fedcircuits.methods.fusion import consensus_graph as graphs
-from fedcircuits.methods.fusion.consensus_graph import Mixing
+from fedcircuits.methods.fusion import heads as graphs
+from fedcircuits.methods.fusion.heads import FusionSettings, GraphMixing
 
 REFERENCES: Any = ("logistic", "normal")
 
@@ -32,7 +34,7 @@ def test_drawn_edges_follow_theorem_1(
     count = 40_000
     found = np.sort(draws(reference, probability, temperature, count).astype(np.float64))
     inside = (found > 1e-6) & (found < 1 - 1e-6)
-    expected = graphs.theorem(found[inside], probability, temperature, reference)
+    expected = edges.theorem(found[inside], probability, temperature, reference)
     empirical = (np.arange(count) + 0.5)[inside] / count
     assert np.abs(expected - empirical).max() < 1.7 / np.sqrt(count)  # Kolmogorov, p = 0.006
 
@@ -43,9 +45,9 @@ def test_the_bias_falls_with_the_square_of_the_temperature(reference: Any) -> No
         means = []
         for temperature in (0.05, 0.1, 0.2):
             t = (np.arange(200_000) + 0.5) / 200_000
-            below = graphs.theorem(t, probability, temperature, reference)
+            below = edges.theorem(t, probability, temperature, reference)
             means.append(float(1 - below.mean()) - probability)  # E[z] = ∫ P(z > t) dt
-            close = graphs.bias(probability, temperature, reference)
+            close = edges.bias(probability, temperature, reference)
             assert means[-1] == pytest.approx(close, rel=0.15, abs=2e-6)
         assert means[2] / means[0] == pytest.approx(16, rel=0.15)
 
@@ -62,7 +64,8 @@ def test_the_logistic_reference_is_the_gumbel_trick_with_one_draw() -> None:
 
 def test_drawn_graphs_are_symmetric_and_have_gradients() -> None:
     pairs = torch.full((6,), 0.4, requires_grad=True)
-    graph = graphs.drawn(pairs, 4, 1.0, "logistic", torch.Generator().manual_seed(0))
+    settings, source = FusionSettings(temperature=1.0), torch.Generator().manual_seed(0)
+    graph = graphs.drawn(pairs, 4, settings, source)
     assert torch.equal(graph, graph.T) and graph.diagonal().abs().max() == 0
     graph.sum().backward()  # type: ignore[no-untyped-call]
     assert pairs.grad is not None and bool((pairs.grad > 0).all())
@@ -89,11 +92,11 @@ def test_mixing_is_that_of_the_owners_that_are_there(
     owners: int, seed: int, missing: bool, linked: bool
 ) -> None:
     rng = np.random.default_rng(seed)
-    graph = graphs.given(rng.random((owners, owners)), owners) if linked else None
+    graph = graphs.given_weights(rng.random((owners, owners)), owners) if linked else None
     there = rng.random((6, owners)) < 0.6 if missing else np.ones((6, owners), bool)
     values = rng.normal(size=(owners, 6, 3)) * there.T[..., None]
     plain = np.zeros((owners, owners)) if graph is None else graph
-    mixing = Mixing(
+    mixing = GraphMixing(
         None if graph is None else torch.tensor(graph).float(),
         torch.tensor(there).float() if missing else None,
         owners,
@@ -112,8 +115,18 @@ def test_nearest_owners() -> None:
 
 
 def test_graphs_that_are_given() -> None:
-    found = graphs.given([[5, 1], [0, 5]], 2)
+    found = graphs.given_weights([[5, 1], [0, 5]], 2)
     assert found.tolist() == [[0, 1], [1, 0]]
     for wrong in (np.ones((3, 3)), -np.ones((2, 2)), np.full((2, 2), np.nan)):
         with pytest.raises(ParameterError, match="graph: expected"):
-            graphs.given(wrong, 2)
+            graphs.given_weights(wrong, 2)
+
+
+@pytest.mark.parametrize("head", get_args(graphs.Head))
+@pytest.mark.parametrize("align", ["linear", "sinkhorn", None])
+def test_shapes_are_those_that_training_starts_from(head: Any, align: Any) -> None:
+    settings = FusionSettings(align, head=head, hidden=5)
+    start = graphs.start(settings, 3, 4, 2, np.random.default_rng(0))
+    shapes = graphs.shapes(settings, owners=3, width=4, outputs=2)
+    assert shapes == {name: value.shape for name, value in start.items()}
+    assert record_of(FusionSettings, fields_of(settings), "it") == settings

@@ -1,0 +1,219 @@
+"""What a fusion has learned, questions to it, and pictures of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import QueryError
+from fedcircuits.estimators import questions
+from fedcircuits.estimators.federated import FederatedEstimator, TrainingState
+from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.fusion import query
+from fedcircuits.methods.fusion.fitting import Fusion
+from fedcircuits.methods.fusion.gathering import JoinedRows, Showing, Traffic
+from fedcircuits.methods.fusion.query import FusionView, OwnerView
+from fedcircuits.methods.fusion.training import TrainedFusion
+from fedcircuits.pictures import fusion as fusion_pictures
+from fedcircuits.tables.decoding import values_of
+from fedcircuits.tables.schema import Scalar, Schema
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FusionResult: TypeAlias = OwnerView | TrainedFusion
+
+
+class FusionModel(FederatedEstimator[FusionResult]):
+    """The part of ``FeatureFusion`` that answers, once it is fitted or loaded."""
+
+    traffic: Traffic
+    clip: float | None
+    noise: float
+    summation: Summation | None
+
+    views_: dict[str, OwnerView]
+    fusion_: FusionView
+    circuit_: Circuit
+    placement_: Placement
+    target_: str
+    _seed: int
+
+    @property
+    def _showing(self) -> Showing:
+        clip = None if self.clip is None else float(self.clip)
+        return Showing(self.traffic, clip, float(self.noise), self.summation)
+
+    def _set_learned(
+        self, views: dict[str, OwnerView], view: FusionView, notes: tuple[str, ...], seed: int
+    ) -> None:
+        self.views_, self.fusion_, self.notes_, self._seed = views, view, notes, seed
+        self.circuit_, self.placement_ = view.circuit, view.placement
+        self.target_ = view.target.name
+
+    # ------------------------------------------------------------------ what was learned
+
+    @property
+    def graph_(self) -> pd.DataFrame | None:
+        """Weights, or learned probabilities, of edges between owners; what helped prediction.
+
+        It is no map of who depends on whom. None if there is no graph.
+        """
+        fusion = self._fusion()
+        if fusion is None or fusion.graph is None:
+            return None
+        names = list(self.fusion_.owners)
+        return pd.DataFrame(fusion.graph, names, names)
+
+    @property
+    def alignment_(self) -> dict[str, Array] | None:
+        """By owner: its matrix P; a representation, standardised, times P is aligned.
+
+        None without alignment.
+        """
+        fusion = self._fusion()
+        if fusion is None or (matrices := fusion.alignment) is None:
+            return None
+        return dict(zip(self.fusion_.owners, matrices, strict=True))
+
+    @property
+    def history_(self) -> pd.DataFrame:
+        """The fusion's loss in every epoch, in training and on rows held back."""
+        fusion = self._fusion()
+        return pd.DataFrame({} if fusion is None else fusion.history)
+
+    def _fusion(self) -> Fusion | None:
+        """None where owners vote."""
+        self._check_fitted()
+        fusion = self.fusion_.fusion
+        return fusion if isinstance(fusion, Fusion) else None
+
+    # ------------------------------------------------------------------ questions
+
+    def classes(self) -> tuple[Scalar, ...]:
+        """The values that ``predict_proba`` has a column for."""
+        self._check_fitted()
+        return questions.classes(self.target_, Schema((self.fusion_.target,)))
+
+    def predict_proba(self, X: Federation) -> Array:
+        """P(target = class | row), (rows, classes) in the order of ``classes()``.
+
+        Rows are in the order of the first party, then those that only later ones have. Owners may
+        be missing from the federation, and rows from owners.
+        """
+        self.classes()
+        return self._answers(X)[1]
+
+    def predict(self, X: Federation) -> npt.NDArray[np.generic]:
+        """The most probable class of every row, or a number."""
+        self._check_fitted()
+        answers, variable = self._answers(X)[1], self.fusion_.target
+        if not variable.size:
+            return answers[:, 0]
+        return values_of(variable, np.asarray(answers.argmax(axis=1), np.float64))
+
+    def score(self, X: Federation, y: npt.ArrayLike | None = None) -> float:
+        """The share of rows with the right class, or R² of a number.
+
+        ``y`` is the truth in the order of predictions, or else what parties hold of the target.
+        """
+        self._check_fitted()
+        ids, answers = self._answers(X)
+        variable = self.fusion_.target
+        truth = query.truth_of(X, ids, variable, y)
+        known = ~np.isnan(truth)
+        if not known.any():
+            raise QueryError(f"no row has a value of {variable.name!r} to compare with")
+        answers, truth = answers[known], truth[known]
+        if variable.size:
+            return float((answers.argmax(axis=1) == truth).mean())
+        spread = np.square(truth - truth.mean()).sum()
+        return float(1 - np.square(truth - answers[:, 0]).sum() / spread) if spread else 0.0
+
+    def opinions(self, X: Federation) -> npt.NDArray[np.float64]:
+        """(owners, rows, outputs): what each owner alone predicts, NaN where it knows nothing.
+
+        Owners' predictions of single rows cross for it.
+        """
+        self._check_fitted()
+        federation = query.require_owners(X, self.fusion_.owners, self.target_)
+        views = {n: replace(self.views_[n], votes=True) for n in federation.names}
+        unlabelled = [n for n, v in views.items() if getattr(v.encoder, "target_", None) is None]
+        if unlabelled:
+            raise QueryError(f"{unlabelled[0]} learned without labels: alone it predicts nothing")
+        width = self.fusion_.target.size or 1
+        coordinator = {"members": federation.names, "width": width, "showing": self._showing}
+        programs = self._responses(federation, views, ())
+        programs[COORDINATOR] = Program(query.opinions, coordinator)
+        results = dict(self._ask(programs))
+        every = cast(JoinedRows, results.pop(COORDINATOR))
+        return query.in_order(federation, every, cast(dict[str, Labels], results))
+
+    def conflict(self, X: Federation) -> Array:
+        """(rows,): entropy, in bits, of the classes that owners alone predict for a row."""
+        self.classes()
+        return fusion_pictures.entropies(self.opinions(X))
+
+    def _answers(self, X: Federation) -> tuple[list[str], Array]:
+        """Ids, and (rows, outputs)."""
+        federation = query.require_owners(X, self.fusion_.owners, self.target_)
+        ids, askers = query.cover(federation)
+        programs = self._responses(federation, self.views_, tuple(askers))
+        coordinator = {
+            "view": self.fusion_, "members": federation.names, "askers": tuple(askers),
+            "showing": self._showing,
+        }  # fmt: skip
+        programs[COORDINATOR] = Program(query.ask, coordinator)
+        results = self._ask(programs)
+        answers: dict[str, Array] = {}
+        for party, own in askers.items():
+            answers |= dict(zip(own, cast(Array, results[party]), strict=True))
+        return ids, np.stack([answers[i] for i in ids])
+
+    def _responses(
+        self, federation: Federation, views: Mapping[str, OwnerView], askers: tuple[str, ...]
+    ) -> dict[str, Program[object]]:
+        """The owners' programs; a fresh key, so that rows of two questions are not seen to be the
+        same."""
+        secret, programs = TrainingState().secret, dict[str, Program[object]]()
+        for party in federation:
+            arguments: dict[str, object] = {
+                "view": views[party.name], "party": party, "members": federation.names,
+                "showing": self._showing.for_owner(), "secret": secret,
+                "asks": party.name in askers,
+            }  # fmt: skip
+            programs[party.name] = Program(query.respond, arguments)
+        return programs
+
+    # ------------------------------------------------------------------ pictures
+
+    def plot_history(self) -> Figure:
+        """The losses of ``history_``."""
+        return fusion_pictures.history(self.history_)
+
+    def plot_graph(self) -> Figure:
+        """The weights or probabilities of ``graph_``."""
+        if (weights := self.graph_) is None:
+            raise QueryError("this fusion has no graph to draw")
+        return fusion_pictures.graph(weights)
+
+    def plot_alignment(self) -> Figure:
+        """The matrices of ``alignment_``."""
+        if (matrices := self.alignment_) is None:
+            raise QueryError("this fusion has no alignment to draw")
+        return fusion_pictures.alignment(matrices)
+
+    def plot_conflict(self, X: Federation) -> Figure:
+        """How far owners disagree, as the paper's figure 3: rows by ``conflict``."""
+        return fusion_pictures.conflict(self.conflict(X), len(self.classes()))
