@@ -26,7 +26,7 @@ from fedcircuits.methods.fusion.gathering import JoinedRows, Showing, Traffic
 from fedcircuits.methods.fusion.query import FusionView, OwnerView
 from fedcircuits.methods.fusion.training import TrainedFusion
 from fedcircuits.pictures import fusion as fusion_pictures
-from fedcircuits.tables.decoding import values_of
+from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 
 if TYPE_CHECKING:

@@ -29,9 +29,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit
+from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.nodes import Fuse, Leaf
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.alignment import id_texts
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
