@@ -16,7 +16,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.methods.private_forest.structures import learned_alone
+from fedcircuits.methods.private_forest.structures import StructureFit, learned_alone
 from fedcircuits.methods.private_forest.training import ForestPlan, LocalTraining
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
@@ -48,7 +48,9 @@ def secrets(plan: ForestPlan, party: Party, place: int) -> dict[str, set[bytes]]
         for circuit, start in zip(local.circuits, local.starts, strict=True)
     ]
     numbers = [a.ravel() for p in learned for n in p for a in p[n].values()]
-    counts = [fit.expected(local.rows, local.held) for fit in local.together()]
+    pairs = zip(local.circuits, local.starts, strict=True)
+    fits = [StructureFit.of(circuit, start, local.rows, local.held) for circuit, start in pairs]
+    counts = [fit.expected() for fit in fits]
     return {
         "ids of rows": {str(name).encode() for name in party.table.row_ids},
         "rows": {row.astype(kind).tobytes() for row in rows for kind in KINDS},

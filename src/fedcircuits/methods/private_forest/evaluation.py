@@ -96,8 +96,7 @@ def _log_weights(forest: Forest, shares: ModelShares) -> Elements:
 
 @dataclass(frozen=True, slots=True)
 class Multiply:
-    """One of the steps that take a round: ``products`` are shares of degree 2t, (rows, units,
-    limbs)."""
+    """One round of ``products``, which are shares of degree 2t, (rows, units, limbs)."""
 
     name: str
     left: str

@@ -221,16 +221,18 @@ class StructureFit:
     program: CircuitProgram
     packed: Packed
     template: Counts
-    best: Packed
+    rows: Array
+    held: Array
+    best: Packed | None = None  # on the rows held back, where they decide
     history: list[float] = field(default_factory=list)  # mean over the rows held back
     finished: bool = False
 
     @classmethod
-    def of(cls, circuit: Circuit, start: Parameters, rows: Array) -> StructureFit:
+    def of(cls, circuit: Circuit, start: Parameters, rows: Array, held: Array) -> StructureFit:
         program = CircuitProgram(circuit)
         packed = program.pack(start)
         template = program.counts(torch.from_numpy(rows[:1].copy()), packed)
-        return cls(program, packed, template, packed)
+        return cls(program, packed, template, rows, held)
 
     @property
     def width(self) -> int:
@@ -238,14 +240,14 @@ class StructureFit:
 
     @property
     def parameters(self) -> Parameters:
-        return self.program.unpack(self.best)
+        return self.program.unpack(self.packed if self.best is None else self.best)
 
-    def expected(self, rows: Array, held: Array) -> Array:
+    def expected(self) -> Array:
         """This party's addend, (width,)."""
-        counts = self.program.counts(torch.from_numpy(rows), self.packed)
-        judged = 0.0
+        counts = self.program.counts(torch.from_numpy(self.rows), self.packed)
+        held, judged = torch.from_numpy(self.held), 0.0
         if len(held):
-            judged = float(self.program.log_values(torch.from_numpy(held), self.packed).sum())
+            judged = float(self.program.log_values(held, self.packed).sum())
         ends = [counts.log_likelihood, counts.weight, judged, float(len(held))]
         return np.append(counts.flat(), ends)
 
@@ -253,16 +255,14 @@ class StructureFit:
         """By the totals of all parties; without a schedule nothing stops it."""
         seen, rows, judged, held = total[-JUDGED:]
         self.history.append(float(judged / held if held else seen / rows))
-        if schedule is None or self.history[-1] >= max(self.history):
-            self.best = self.packed
         if schedule is not None:
             self.finished = last or schedule.stopping.ends(self.history)
+            if self.history[-1] >= max(self.history):
+                self.best = self.packed
 
-    def maximise(self, total: Array, schedule: EMSchedule | None) -> None:
+    def maximise(self, total: Array) -> None:
         counts = self.template.like(total[:-JUDGED])
         self.packed = self.program.maximise(counts, self.packed, RULES)
-        if schedule is None:
-            self.best = self.packed
 
 
 class ForestRole(Role[None]):
@@ -273,14 +273,12 @@ class ForestRole(Role[None]):
         self,
         collective: Collective,
         structures: Sequence[StructureFit],
-        rows: Array,
-        held: Array,
         schedule: EMSchedule | None,
     ) -> None:
         super().__init__({}, None)
         self.collective, self.structures, self.schedule = collective, structures, schedule
-        self.rows, self.held = rows, held
-        self.stamp = zlib.crc32(held.tobytes(), zlib.crc32(rows.tobytes()))
+        first = structures[0]
+        self.stamp = zlib.crc32(first.held.tobytes(), zlib.crc32(first.rows.tobytes()))
 
     def expect(self, t: int, last: bool) -> Flow[float | None]:
         self.active = [s for s in self.structures if not s.finished]
@@ -288,13 +286,13 @@ class ForestRole(Role[None]):
             return None  # nothing is judged
         addend = yield from compute(
             f"counting what is expected, round {t} ({self.stamp:08x})",
-            lambda: np.concatenate([s.expected(self.rows, self.held) for s in self.active]),
+            lambda: np.concatenate([s.expected() for s in self.active]),
         )
         total = yield from self.collective.sum(f"em/counts/{t}", addend, COUNTS)
         self.stamp = zlib.crc32(total.tobytes(), self.stamp)
         self.totals = np.split(total, np.cumsum([s.width for s in self.active])[:-1])
-        for structure, own in zip(self.active, self.totals, strict=True):
-            structure.judge(own, self.schedule, last)
+        for structure, part in zip(self.active, self.totals, strict=True):
+            structure.judge(part, self.schedule, last)
         return None
 
     def agree(self, rounds: range, best: int, ends: bool) -> Flow[tuple[int, bool]]:
@@ -302,6 +300,6 @@ class ForestRole(Role[None]):
         return best, ends or all(s.finished for s in self.structures)
 
     def maximise(self) -> None:
-        for structure, own in zip(self.active, self.totals, strict=True):
+        for structure, total in zip(self.active, self.totals, strict=True):
             if not structure.finished:
-                structure.maximise(own, self.schedule)
+                structure.maximise(total)

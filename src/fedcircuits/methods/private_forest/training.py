@@ -234,10 +234,14 @@ class LocalTraining:
             )
         )
 
-    def together(self) -> list[StructureFit]:
-        """All structures where EM begins, to be learned with the other parties."""
+    def together(
+        self, collective: Collective, rounds: int, schedule: EMSchedule | None
+    ) -> Flow[list[StructureFit]]:
+        """All structures, learned with the other parties in so many iterations at most."""
         pairs = zip(self.circuits, self.starts, strict=True)
-        return [StructureFit.of(circuit, start, self.rows) for circuit, start in pairs]
+        fits = [StructureFit.of(c, start, self.rows, self.held) for c, start in pairs]
+        yield from rounds_of_em(ForestRole(collective, fits, schedule), rounds)
+        return fits
 
     def _stamp(self, start: Parameters) -> int:
         """Work is kept for the same rows and the same start only."""
@@ -262,17 +266,13 @@ def _by_average(
 ) -> Flow[TrainedForest]:
     starts, history = local.starts, cast(History, ())
     if plan.together:
-        fits = local.together()
-        role = ForestRole(collective, fits, local.rows, local.held, None)
-        yield from rounds_of_em(role, plan.together)
+        fits = yield from local.together(collective, plan.together, None)
         starts, history = tuple(f.parameters for f in fits), tuple(tuple(f.history) for f in fits)
-    learned, likelihoods = [], []
+    learned = []
     for i, start in enumerate(starts):
-        parameters, likelihood = yield from local.alone(i, start, plan)
-        learned.append(parameters)
-        likelihoods.append(likelihood)
-    weights = structure_weights(np.array(likelihoods), plan.weighting)
-    parameters = joined_parameters(local.circuits, learned, weights)
+        learned.append((yield from local.alone(i, start, plan)))
+    weights = structure_weights(np.array([score for _, score in learned]), plan.weighting)
+    parameters = joined_parameters(local.circuits, [p for p, _ in learned], weights)
     forest = Forest(joined(local.circuits), plan.marginals)
     rows = (local.size, total, plan.row_bits)
     shares = yield from averaged(group, forest, plan.run, parameters, *rows)
@@ -317,9 +317,7 @@ def _part_of_forest(
 def _by_em(
     group: Group, collective: Collective, local: LocalTraining, plan: ForestPlan
 ) -> Flow[TrainedForest]:
-    fits = local.together()
-    role = ForestRole(collective, fits, local.rows, local.held, plan.schedule)
-    yield from rounds_of_em(role, plan.max_iter)
+    fits = yield from local.together(collective, plan.max_iter, plan.schedule)
     weights = structure_weights(np.array([max(f.history) for f in fits]), plan.weighting)
     parameters = joined_parameters(local.circuits, [f.parameters for f in fits], weights)
     forest = Forest(joined(local.circuits), plan.marginals)

@@ -62,15 +62,15 @@ def _powers(exponents: Elements, inverse: bool, ring: Ring) -> tuple[Elements, T
 @cache
 def _tables() -> Elements:
     """(3, 4096): 2^(i / 4096^(k + 1)) with 63 bits below the point."""
-    found = np.empty((3, 4096), np.uint64)
+    tables = np.empty((3, 4096), np.uint64)
     for k in range(3):
         with localcontext(prec=PRECISE):
             step = int(Decimal(2) ** (1 / Decimal(4096) ** (k + 1)) * (1 << PRECISE))
         power = 1 << PRECISE
         for i in range(4096):
-            found[k, i] = (power + (1 << (PRECISE - 64))) >> (PRECISE - 63)
+            tables[k, i] = (power + (1 << (PRECISE - 64))) >> (PRECISE - 63)
             power = power * step >> PRECISE
-    return found
+    return tables
 
 
 @nb.njit(cache=True, nogil=True)
