@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import Annotated, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
@@ -32,17 +32,12 @@ from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import (
     Flow,
     broadcast,
-    expect,
     gather,
     receive,
     receive_record,
-    recv_payload,
     send,
 )
 from fedcircuits.federation.messages import Count, Message, blaming, decode_message, require
-from fedcircuits.federation.wire import Json
-from fedcircuits.methods.meeting.tokens import key_of as key_of
-from fedcircuits.methods.meeting.tokens import target_of as target_of
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 from fedcircuits.version import __version__
@@ -292,30 +287,3 @@ def same_structures(me: str, members: Sequence[str], digest: str) -> Flow[None]:
                 f"{other} has drawn other structures than {me} from the same seed: install the "
                 "same versions of fedcircuits and numpy at all parties"
             )
-
-
-# ---------------------------------------------------------------------- until all have adopted it
-
-Told: TypeAlias = dict[str, Any]
-VERSION = 1
-UNNAMED = Method("method", 1)
-
-
-def introduced(party: Party, method: Method = UNNAMED) -> Flow[Told]:
-    yield from send(COORDINATOR, Hello.of(party.table, method))
-    plan = yield from recv_payload(COORDINATOR, "agree/plan")
-    return expect(plan, dict, COORDINATOR, "agree/plan")
-
-
-def schemas_of(
-    members: Sequence[str], method: Method = UNNAMED
-) -> Flow[tuple[dict[str, Schema], bool]]:
-    hellos = yield from hellos_of(members, method)
-    return {p: h.schema for p, h in hellos.items()}, all(h.ids for h in hellos.values())
-
-
-def asked(
-    party: str, members: Sequence[str], schemas: Mapping[str, Schema], agreed: Schema
-) -> dict[str, Json]:
-    own = agreed.select(schemas[party].names)
-    return {"members": list(members), "schema": cast(Json, own.to_json())}
