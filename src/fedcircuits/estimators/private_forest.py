@@ -221,9 +221,8 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         self.views_ = {n: run.results[n].shares for n in run.federation.names}
         self.total_, self.history_ = first.total, first.history
         self.sum_weights_ = sum_weights(self.circuit_)
-        self._holders = Holders(
-            self.forest_, self.views_, run.engine, bool(self.sealed), self.queries_
-        )
+        seal, ledger = bool(self.sealed), self.queries_
+        self._holders = Holders(self.forest_, self.views_, run.engine, seal, ledger)
 
     # ------------------------------------------------------------------ questions
 

@@ -33,7 +33,7 @@ from fedcircuits.privacy.operations.powers import (
 )
 from fedcircuits.privacy.sharing.group import Group, Lot
 
-ROOM = 1 << 26  # bytes that a contributor deals at once
+ROOM = 1 << 26
 ARRAYS = ("covers", "inverses", "factors", "floods")
 Span = tuple[str, int, int]  # the name of a preparation, and which of its rows
 
@@ -134,13 +134,9 @@ def prepare(
     run: str,
     rows: int,
     key: bytes,
-    room: int = ROOM,
+    room: int = ROOM,  # bytes that a contributor deals at once
 ) -> Flow[MaskStore]:
-    """Masks for so many rows of the model of a run.
-
-    key    fresh, of this party for this call
-    room   bytes that a contributor deals at once
-    """
+    """Masks for so many rows of the model of a run; ``key``: fresh, of this party for this call."""
     group = Group.of(me, members, key, f"prepare/{run}")
     scale = forest.scale(len(members))
     step = max(1, room // (forest.exponents * scale.ring.limbs * 8 * len(members)))

@@ -193,13 +193,11 @@ def averaged(
     rule = logarithm(forest, len(group.members), 0 if total is not None else row_bits)
     counts = counts_of(forest, bounded(forest, parameters, 2.0**-LEAF))
     flat = np.concatenate([c.reshape(-1) for c in counts.values()])
-    if total is None:
-        most = (1 << row_bits) // len(group.members)
-        if rows > most:
-            raise ParameterError(
-                f"a secret number of rows needs at most {most:,} at each of {len(group.members)} "
-                f"parties, {group.me} has more: take public_total=True, or fewer rows"
-            )
+    if total is None and rows > (most := (1 << row_bits) // len(group.members)):
+        raise ParameterError(
+            f"a secret number of rows needs at most {most:,} at each of {len(group.members)} "
+            f"parties, {group.me} has more: take public_total=True, or fewer rows"
+        )
     rule.check(flat if total is not None else flat * 2.0**-row_bits)
     share = rows / (1 << row_bits if total is None else total)
     secret = FixedPoint(rule.precision, 1, rule.ring).encode(flat * share, "expected counts")

@@ -270,14 +270,11 @@ class ForestRole(Role[None]):
     are best on the rows held back are kept; every structure is judged, and stops, by itself."""
 
     def __init__(
-        self,
-        collective: Collective,
-        structures: Sequence[StructureFit],
-        schedule: EMSchedule | None,
+        self, collective: Collective, fits: Sequence[StructureFit], schedule: EMSchedule | None
     ) -> None:
         super().__init__({}, None)
-        self.collective, self.structures, self.schedule = collective, structures, schedule
-        first = structures[0]
+        self.collective, self.structures, self.schedule = collective, fits, schedule
+        first = fits[0]
         self.stamp = zlib.crc32(first.held.tobytes(), zlib.crc32(first.rows.tobytes()))
 
     def expect(self, t: int, last: bool) -> Flow[float | None]:
