@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
+from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph import structures
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum, reachable
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.leaves import Bernoulli, Categorical, CountHistogram, Histogram
 from fedcircuits.tables.schema import Schema, Variable
 from tests.circuits.reference import CUTS
 
@@ -32,6 +34,10 @@ DISCRETE = ("boolean", "category")
 EDGES = np.array([-0.5, 0.5, 1.5, 4.5, 9.5])
 Mask = npt.NDArray[np.bool_]
 Model = tuple[Circuit, Parameters]
+PLAIN: Rules = {  # maximum likelihood, without pseudo-counts
+    rule.name: rule
+    for rule in (Bernoulli(0.0), Categorical(0.0), Histogram(0.0), CountHistogram(0.0))
+}
 
 
 def schema_of(sorts: tuple[str, ...]) -> Schema:

@@ -18,9 +18,8 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.learning.leaf_em import LEAST, EMLeaf, Moments, MStep, damped, rows_reaching
 from fedcircuits.leaves import Gaussian
 from fedcircuits.tables.schema import Schema, Variable
-from tests.circuits.evaluation.test_em import PLAIN
 from tests.circuits.reference import expected
-from tests.circuits.strategies import Model, model_of, models, random_rows, schema_of
+from tests.circuits.strategies import PLAIN, Model, model_of, models, random_rows, schema_of
 from tests.federation.cases import mixed_table
 
 SEEDS = st.integers(0, 2**32 - 1)

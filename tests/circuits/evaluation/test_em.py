@@ -9,7 +9,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedcircuits.circuits.evaluation.program import CircuitProgram
-from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -17,10 +16,10 @@ from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.learning.starts import clusters, start_from
-from fedcircuits.leaves import Bernoulli, Categorical, CountHistogram, Histogram
 from fedcircuits.tables.schema import Schema
 from tests.circuits.reference import count_trees, expected
 from tests.circuits.strategies import (
+    PLAIN,
     Model,
     model_of,
     models,
@@ -30,10 +29,6 @@ from tests.circuits.strategies import (
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
-PLAIN: Rules = {  # maximum likelihood, without pseudo-counts
-    rule.name: rule
-    for rule in (Bernoulli(0.0), Categorical(0.0), Histogram(0.0), CountHistogram(0.0))
-}
 
 
 def tensor(x: Array) -> torch.Tensor:

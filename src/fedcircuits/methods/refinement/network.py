@@ -30,7 +30,7 @@ from fedcircuits.federation.placement import Joint
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.leaf_em import EMLeaf, Moments
 from fedcircuits.learning.stopping import Mask, held_back, held_share, mean_of_rows
-from fedcircuits.methods.refinement.roles import A, EMSite, Role, require_likelihoods
+from fedcircuits.methods.refinement.roles import A, EMSite, Role, are_likelihoods
 
 SETTLED = 1e-4  # nats per row: what a round over the weights alone gains at least
 ROUNDING = 1e-6
@@ -168,7 +168,8 @@ class NetworkCoordinator(Role[Packed]):
         for party, place in self.place.items():
             values = answers[party].values
             require_shape(values, (len(place), len(self.held)), party, tag, "values")
-            require_likelihoods(values, self.columns[place], party, tag, "values")
+            sound = are_likelihoods(values, self.columns[place])
+            require(sound, party, tag, "values", "expected log-likelihoods of rows")
             self.given[place] = values
         if not self.held.any():
             return None

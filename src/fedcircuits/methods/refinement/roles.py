@@ -17,9 +17,7 @@ from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.messages import (
     FiniteMatrix,
-    FiniteVector,
     Message,
-    RealVector,
     require,
     require_shape,
 )
@@ -122,21 +120,16 @@ class LearnedWeights(Message, frozen=True):
     tag: ClassVar[str] = "em/learned"
 
     weights: dict[str, FiniteMatrix]
-    history: RealVector
-    validation: FiniteVector
-
-    @classmethod
-    def of(
-        cls, weights: dict[str, Array], history: Sequence[float], validation: Sequence[float]
-    ) -> LearnedWeights:
-        return cls(weights, np.array(history, np.float64), np.array(validation, np.float64))
+    history: list[float]
+    validation: list[float]
 
     def above(self, shapes: Shapes, columns: int, sender: str) -> Above:
         """Weights of these nodes, and likelihoods of rows of so many columns."""
         values = checked_weights(self.weights, shapes, sender, LearnedWeights, "weights")
         for field in ("history", "validation"):
-            require_likelihoods(getattr(self, field), columns, sender, LearnedWeights, field)
-        return values, tuple(map(float, self.history)), tuple(map(float, self.validation))
+            sound = are_likelihoods(np.array(getattr(self, field)), columns)
+            require(sound, sender, LearnedWeights, field, "expected log-likelihoods")
+        return values, tuple(self.history), tuple(self.validation)
 
 
 def checked_weights(
@@ -153,13 +146,9 @@ def checked_weights(
     return {name: {WEIGHT: np.array(weights[name], np.float64)} for name in shapes}
 
 
-def require_likelihoods(
-    values: Array, columns: int | npt.NDArray[np.int64], sender: str, kind: type[Message] | str,
-    field: str,
-) -> None:  # fmt: skip
+def are_likelihoods(values: Array, columns: int | npt.NDArray[np.int64]) -> bool:
     """Log-likelihoods of rows with so many columns are numbers or −∞, and not beyond all bounds."""
-    sound = bool((values <= NATS * columns).all())  # NaN is not
-    require(sound, sender, kind, field, "expected log-likelihoods, got NaN or huge numbers")
+    return bool((values <= NATS * columns).all())  # NaN is not
 
 
 def statistics_problem(values: Array) -> str:

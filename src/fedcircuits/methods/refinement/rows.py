@@ -145,17 +145,28 @@ class StatisticsSize(Message, frozen=True):
 
 
 class RowRole(Role[A]):
-    """A member of the sums."""
+    """A member of the sums. ``share``: of rows that are held back; ``size``: how many numbers it
+    adds, which are zeros at a coordinator."""
 
-    share: float  # of rows that are held back
+    size = HEAD
 
-    def joins(self, me: str, clients: Sequence[str], summation: Summation, share: float) -> None:
-        self.adding = summation.members(clients)
-        self.collective, self.share = summation.at(me, self.adding), share
+    def __init__(
+        self,
+        me: str,
+        clients: Sequence[str],
+        summation: Summation,
+        share: float,
+        leaves: Mapping[str, EMLeaf],
+        above: A,
+    ) -> None:
+        super().__init__(leaves, above)
+        self.members, self.share = summation.members(clients), share
+        self.collective = summation.at(me, self.members)
 
     def own(self, t: int, last: bool) -> Flow[Array]:
         """What it adds. After the last round statistics are of no more use."""
-        raise NotImplementedError
+        yield from ()
+        return np.zeros(HEAD if last else self.size)
 
     def expect(self, t: int, last: bool) -> Flow[float | None]:
         if last and not self.share:
@@ -164,7 +175,7 @@ class RowRole(Role[A]):
         reveals = LIKELY if last else COUNTS
         self.total = yield from self.collective.sum(tag, own, reveals, check=statistics_problem)
         if problem := statistics_problem(self.total):
-            raise ProtocolError(f"the sum {tag!r} over {', '.join(self.adding)}: {problem}")
+            raise ProtocolError(f"the sum {tag!r} over {', '.join(self.members)}: {problem}")
         self.judges = bool(self.share and self.total[5] >= 0.5)
         return mean_likelihood(*self.total[3:HEAD]) if self.judges else None
 
@@ -181,14 +192,15 @@ class RowClient(RowRole[Packed]):
         mark: int,
     ) -> None:
         weights = {n: {WEIGHT: np.array(w, np.float64)} for n, w in graph.weights.items()}
-        super().__init__(leaves, network.pack(Parameters(weights)))
-        self.joins(site.view.me, site.members, site.settings.summation, graph.held)
+        adding = site.view.me, site.members, site.settings.summation, graph.held
+        super().__init__(*adding, leaves, network.pack(Parameters(weights)))
         self.first, self.network, self.holders, self.mark = site.first, network, graph.holders, mark
         self.held = site.lots < graph.held  # (rows,)
         one, nothing = np.zeros((len(leaves), 1)), np.zeros(1)  # a row that weighs nothing
         above = network.posteriors(one, self.above, nothing)[1]
         self.shapes = [above, *(leaf.no_counts() for leaf in leaves.values())]
         self.sizes = [len(shape.flat()) for shape in self.shapes]
+        self.size = HEAD + sum(self.sizes)
 
     def own(self, t: int, last: bool) -> Flow[Array]:
         work = self._likelihoods if last else self._statistics
@@ -233,19 +245,9 @@ class RowClient(RowRole[Packed]):
         if self.first:
             above = self.network.program.unpack(self.above)
             weights = {name: above[name][WEIGHT] for name in above}
-            learned = LearnedWeights.of(weights, self.history, scores)
+            learned = LearnedWeights(weights, self.history, [*scores])
             about = "weights above the leaves, and the likelihood of all rows"
             yield from send(COORDINATOR, learned, reveals=about)
-
-
-class RowCoordinator(RowRole[None]):
-    """A coordinator that takes part in the sums adds zeros."""
-
-    size = HEAD
-
-    def own(self, t: int, last: bool) -> Flow[Array]:
-        yield from ()
-        return np.zeros(HEAD if last else self.size)
 
 
 # ---------------------------------------------------------------------- how they begin
@@ -276,8 +278,8 @@ def client(site: EMSite) -> Flow[RowClient]:
         mark = zlib.crc32(encode_message(told[party]), mark)
     ordered = {leaf.name: leaves[leaf.name] for leaf in network.circuit.leaves()}
     role = RowClient(site, graph, network, ordered, mark)
-    if site.first and COORDINATOR in role.adding:
-        yield from send(COORDINATOR, StatisticsSize(HEAD + sum(role.sizes)))
+    if site.first and COORDINATOR in role.members:
+        yield from send(COORDINATOR, StatisticsSize(role.size))
     return role
 
 
@@ -285,12 +287,12 @@ def _network(graph: CircuitGraph, site: EMSite) -> UpperCircuit:
     """The graph above the leaves: over the agreed columns, with leaves that members hold."""
     with blaming(COORDINATOR, CircuitGraph, "circuit"):
         network = UpperCircuit(circuit := Circuit.loads(graph.circuit))
-    columns = [
-        {(v.name, v.kind, v.categories) for v in s} for s in (circuit.schema, site.view.schema)
-    ]
+    agreed, found = (
+        {(v.name, v.kind, v.categories) for v in s} for s in (site.view.schema, circuit.schema)
+    )
     single = all(circuit.units[n.name] == 1 for n in (*circuit.leaves(), circuit.root))
     problem = "expected a circuit over the agreed columns, with leaves of one unit"
-    require(columns[0] == columns[1] and single, COORDINATOR, CircuitGraph, "circuit", problem)
+    require(found == agreed and single, COORDINATOR, CircuitGraph, "circuit", problem)
     leaves, own = ({leaf.name for leaf in every} for every in (circuit.leaves(), site.view.leaves))
     placed = graph.holders.keys() == leaves and {*graph.holders.values()} <= {*site.members}
     placed = placed and own == {n for n, p in graph.holders.items() if p == site.view.me}
@@ -306,15 +308,14 @@ def sum_shapes(circuit: Circuit) -> Shapes:
 
 def coordinator(
     joint: Joint, clients: Sequence[str], summation: Summation, share: float
-) -> Flow[RowCoordinator | None]:
+) -> Flow[RowRole[None] | None]:
     """Nothing where it takes no part in the sums."""
     weights = {name: own[WEIGHT] for name, own in joint.parameters.values.items()}
     holders = {leaf.name: joint.placement[leaf.name] for leaf in joint.circuit.leaves()}
     yield from broadcast(clients, CircuitGraph(joint.circuit.dumps(), weights, holders, share))
     if COORDINATOR not in summation.members(clients):
         return None
-    role = RowCoordinator({}, None)
-    role.joins(COORDINATOR, clients, summation, share)
+    role = RowRole(COORDINATOR, clients, summation, share, {}, None)
     role.size = (yield from receive(clients[0], StatisticsSize)).size
     problem = f"expected from {HEAD} to {MOST} numbers"
     require(HEAD <= role.size <= MOST, clients[0], StatisticsSize, "size", problem)

@@ -168,9 +168,9 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
                 changed = yield from self._added(f"em/mixtures/{t}", self._values()[moving])
                 self.total[moving] = changed
         weights = {n: w[None] for n, w in self.above.items() if self.first or n != self.graph.root}
-        history, validation = (self.history, scores) if self.first else ((), ())
-        learned = LearnedWeights.of(weights, history, validation)
-        yield from send(COORDINATOR, learned, reveals=FIRST if self.first else OTHER)
+        likelihoods = (self.history, [*scores]) if self.first else ([], [])
+        learned, about = LearnedWeights(weights, *likelihoods), FIRST if self.first else OTHER
+        yield from send(COORDINATOR, learned, reveals=about)
 
 
 def _weighed(weights: Array, logs: Array) -> Array:

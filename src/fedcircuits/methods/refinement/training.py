@@ -1,72 +1,67 @@
 """EM across parties: a federated circuit is refined on rows that stay where they are. One loop for
-all roles; the E-step comes in four ways.
+all roles, and an E-step for each way in which the rows lie.
 
     rows      Parties hold different rows of the same columns: statistics add up (rows.py).
     network   Different columns of the same rows: log-likelihoods go up to the coordinator,
-              posteriors come down (shared_rows.py; earlier version of federated circuits,
-              algorithms 2 and 3).
-    sums      The same, but log-likelihoods are added up, and nobody sees one party's.
-    shares    Expected counts are added up on shares (methods/private_forest/structures.py).
+              posteriors come down (network.py).
+    sums      The same, but log-likelihoods are added up, and nobody sees one party's (sums.py).
+    shares    Expected counts of forests are added up on shares (private_forest/structures.py).
 
 Clients hold tables and leaves, the coordinator the graph above the leaves. A round is one iteration
 of EM of the whole circuit on the rows that are not held back: their likelihood never falls, but for
-what damping and the rows behind every leaf take from it (learning/leaf_em.py). Rows held back are
-judged before the first round and after every one, and EM ends with the parameters that were best on
-them (learning/stopping.py). The leaves that it begins with were learned from these rows, too, so
-that it rather stops early; leaves that do not see them are worse by more than that
-(docs/results/federated.md). Which rows are held follows from lots of rows in the order of the
+what the rows behind every leaf take from it (learning/leaf_em.py). Rows held back are judged before
+the first round and after every one, and EM ends with the parameters that were best on them
+(learning/stopping.py). The leaves it begins with were learned from these rows, too, so that it
+rather stops early; leaves that do not see them are worse by more than that
+(docs/results/federated.md). Which rows are held back follows from lots of rows in the order of the
 table, not from the key of tokens: one seed gives one model.
 
-By rows:
+What crosses, n rows shared by all, in round t. By rows:
 
-    em/graph      coordinator → client: the graph above the leaves, its weights, and the share of
-                  its rows to hold back.
-    em/leaves     client → every other client: its leaves; mean and deviation of its columns.
-    em/size       first client → coordinator, where it takes part in sums: how many numbers.
-    em/counts/t   client → sum: expected statistics of its rows for every sum and leaf, their
-                  log-likelihood and number; these two of its held rows (rows.py).
-    em/judged/t   one member → all others: the best round on held rows, and whether EM ends.
-    em/learned    first client → coordinator: the weights above the leaves, and the log-likelihood
-                  before every round, of held rows also after the last.
+    em/graph        coordinator → client: the graph above the leaves, share of rows to hold back
+    em/leaves       client → every other client: its leaves, mean and deviation of its columns
+    em/size         first client → coordinator, where it takes part in sums: how many numbers
+    em/counts/t     client → sum: expected statistics of its rows for every sum and leaf (size,)
+    em/judged/t     one member → all others: the best round on rows held back, whether EM ends
+    em/learned      first client → coordinator: weights above the leaves, likelihoods of all rounds
 
 Leaves leave their parties, so every party must have allowed it (``allow_collect``). Clients learn
-each other's circuits, before and after, and the mean and deviation of each other's columns, which
-circuits tell nearly as well. Whoever sees one party's array of em/counts learns weighted sums of
-its rows for every node: a node that few rows reach tells these rows. Who that is, the summation
-decides: a hub sees every party's array, neighbours in gossip each other's, with secret sums nobody.
-All clients learn the totals; of two each works out the other's. The coordinator learns no leaf.
+each other's circuits, and the mean and deviation of each other's columns, which circuits tell
+nearly as well. Whoever sees one party's array of em/counts learns weighted sums of its rows for
+every node: a node that few rows reach tells these rows. A hub sees every party's array, neighbours
+in gossip each other's, with secret sums nobody does. All clients learn the totals; of two each
+works out the other's. The coordinator learns no leaf.
 
-Through the network, for n shared rows:
+Through the network:
 
-    em/rows        coordinator → client: which of its rows all parties hold, (n,).
-    em/held        first client → coordinator: which of these are held back, (n,).
-    em/values/t    client → coordinator: log-likelihood of each row under each leaf, (leaves, n).
-    em/posterior/t coordinator → client: the posterior of its leaves, (leaves, n), nothing for rows
-                   held back; at the end the round whose leaves stay.
+    em/rows         coordinator → client: which of its rows all parties hold (n,)
+    em/held         first client → coordinator: which of these are held back (n,)
+    em/values/t     client → coordinator: log-likelihoods under each of its leaves (leaves, n)
+    em/posterior/t  coordinator → client: posteriors of its leaves (leaves, n), nothing for rows
+                    held back; at the end the round whose leaves stay
 
 Each client learns which of its rows all others hold, how probable the others find each of its
 clusters for a row, and which rows are held back. The coordinator learns how likely every client
 finds each row, without knowing which row it is.
 
-By sums: em/rows and em/learned as above, and
+By sums, beside em/rows, em/held (among clients), em/judged/t and em/learned:
 
-    em/graph       coordinator → client: combinations, their weights, and its leaves in each.
-    em/held        first client → other clients, as above; likewise em/judged/t as by rows.
-    em/values/t    client → sum: log-value of each combination for each row, (combinations, n).
-    em/mixtures/t  client → sum: the same of combinations with mixtures, when weights alone change.
-    em/settled/t   first client → other clients: whether weights alone gain no more.
+    em/graph        coordinator → client: combinations, their weights, and its leaves in each
+    em/values/t     client → sum: log-values of combinations (combinations, n)
+    em/mixtures/t   client → sum: the same of those with mixtures, when weights alone change
+    em/settled/t    first client → other clients: whether weights alone gain no more
 
 Clients learn how often each combination occurs and how likely every shared row is in each. The
-coordinator learns no number of a row, and of held rows the mean log-likelihood in each round.
+coordinator learns no number of a row, and of rows held back the mean log-likelihood per round.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -82,6 +77,11 @@ from fedcircuits.tables.table import Table
 
 Way = Literal["rows", "network", "sums"]
 LOTS = 2**31  # beyond the numbers of leaves, whose seeds are drawn alike
+CLIENTS: Mapping[Way, Callable[[EMSite], Flow[Role[Any]]]] = {
+    "rows": rows.client,
+    "network": network.client,
+    "sums": sums.client,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,7 @@ def client(
 
 def refined(way: Way, site: EMSite) -> Flow[View]:
     """The party's view with new leaves."""
-    if way == "rows":
-        return (yield from _client(site, (yield from rows.client(site))))
-    if way == "network":
-        return (yield from _client(site, (yield from network.client(site))))
-    return (yield from _client(site, (yield from sums.client(site))))
-
-
-def _client(site: EMSite, role: Role[A]) -> Flow[View]:
+    role = yield from CLIENTS[way](site)
     best, scores = yield from rounds_of_em(role, site.settings.rounds, site.settings.stopping)
     yield from role.finish(scores)
     if best == 0:
