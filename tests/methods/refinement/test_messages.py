@@ -156,7 +156,7 @@ def holding(value: float) -> Callable[[Any], Any]:
 @pytest.mark.parametrize(
     ("programs", "who", "tag", "change", "field"),
     [
-        (by_rows, "party 1", "em/leaves", lambda m: [], ""),
+        (by_rows, "party 1", "em/leaves", lambda m: {}, "leaves"),
         (by_rows, "party 1", "em/leaves", lambda m: {**m, "deviation": -m["deviation"]}, "devia"),
         (by_rows, "party 1", "em/leaves", lambda m: {**m, "mean": m["mean"] + 1e308}, "mean"),
         (by_rows, "party 1", "em/leaves", weightless, "leaves"),
@@ -164,15 +164,15 @@ def holding(value: float) -> Callable[[Any], Any]:
         (by_rows, "party 0", "em/size", lambda m: {"size": "many"}, "size"),
         (by_rows, "party 0", "em/size", lambda m: {"size": 2**50}, "size"),
         (by_rows, "party 0", "em/learned", twice, "weights"),
-        (by_rows, "party 0", "em/learned", lambda m: None, ""),
-        (by_rows, COORDINATOR, "em/graph", lambda m: [], ""),
+        (by_rows, "party 0", "em/learned", lambda m: {}, "weights"),
+        (by_rows, COORDINATOR, "em/graph", lambda m: {}, "circuit"),
         (by_rows, COORDINATOR, "em/graph", twice, "weights"),
         (by_rows, COORDINATOR, "em/graph", lambda m: {**m, "held": 2.0}, "held"),
         (by_rows, COORDINATOR, "em/judged/1", lambda m: {"values": m["values"] + 5}, "values"),
         (by_rows, "party 2", "em/counts/0", lambda m: {"values": m["values"] * np.nan}, "values"),
         (through_network, "north", "em/held", lambda m: {"held": np.ones(80, np.bool_)}, "held"),
         (through_network, "north", "em/held", lambda m: {"held": np.ones(80)}, "held"),
-        (through_network, "north", "em/held", lambda m: 16, ""),
+        (through_network, "north", "em/held", lambda m: {"held": 16}, "held"),
         *((through_network, "south", "em/values/1", holding(v), "values")
           for v in (np.nan, np.inf, 1e308)),
         *((through_network, COORDINATOR, "em/posterior/0", holding(v), "posteriors")
@@ -180,7 +180,7 @@ def holding(value: float) -> Callable[[Any], Any]:
         (through_network, COORDINATOR, "em/posterior/1", lambda m: {"stays": 3}, "stays"),
         (through_network, COORDINATOR, "em/posterior/2", lambda m: {}, "stays"),
         (through_network, COORDINATOR, "em/rows", lambda m: {**m, "rows": m["rows"] + 1}, "rows"),
-        (by_sums, "north", "em/learned", lambda m: [], ""),
+        (by_sums, "north", "em/learned", lambda m: {}, "weights"),
         (by_sums, "north", "em/learned", twice, "weights"),
         (by_sums, COORDINATOR, "em/graph", twice, "weights"),
         (by_sums, COORDINATOR, "em/graph", lambda m: {**m, "below": m["below"][1:]}, "weights"),

@@ -207,7 +207,7 @@ def test_exact_messages(rounds: int) -> None:
 def test_refine_0_says_nothing_of_permissions() -> None:
     _, engine = fitted(parts(), refine=0)
     told: list[Any] = [read(m.data) for _, m in engine.messages if m.tag == "count/sizes"]
-    assert told == [{"0": [50]}, {"1": [50]}, {"2": [50]}]
+    assert told == [{"sizes": {i: [50]}, "collect": False} for i in range(3)]
 
 
 def test_what_the_coordinator_learns() -> None:
