@@ -21,9 +21,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from fedcircuits.errors import PartyLostError, ProtocolError
+from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.messages import M, Message, decode_message, encode_message
-from fedcircuits.federation.wire import Payload, decode, encode
 
 T = TypeVar("T")
 Batch: TypeAlias = Callable[[Sequence[Any]], Sequence[object]]  # works of parties to their results
@@ -66,14 +65,6 @@ class Program(Generic[T]):
 
     def start(self) -> Flow[T]:
         return self.function(**self.arguments)
-
-
-def send_payload(receiver: str, tag: str, payload: Payload, reveals: str = "") -> Flow[None]:
-    yield Send(receiver, tag, encode(payload), reveals)
-
-
-def recv_payload(sender: str, tag: str) -> Flow[Payload]:
-    return decode((yield Recv(sender, tag)))  # type: ignore[arg-type]
 
 
 def compute(step: str, work: Callable[[], T], batch: Batch | None = None) -> Flow[T]:
@@ -134,13 +125,3 @@ def gather(senders: Sequence[str], kind: type[M], tag: str = "") -> Flow[dict[st
     for sender in senders:
         found[sender] = yield from receive(sender, kind, tag)
     return found
-
-
-def expect(value: Payload, kind: type[T], sender: str, tag: str) -> T:
-    """A payload of the kind that the protocol says, or an error that blames its sender."""
-    if isinstance(value, kind):
-        return value
-    raise ProtocolError(
-        f"{sender} sent {type(value).__name__} under {tag!r}, expected {kind.__name__}: "
-        "it runs another protocol or another version"
-    )

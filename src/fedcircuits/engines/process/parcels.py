@@ -1,6 +1,6 @@
 """Python objects for another process of the same machine: arrays cross through shared memory.
 
-Between parties only wire.py's bytes cross. This is the other way, between a party's process and
+Between parties only messages cross. This is the other way, between a party's process and
 the one that started it: its program goes there, results and kept work come back. Buffers of arrays
 are copied once into a block of shared memory, and the process that opens the parcel sees them
 there. Nothing read here comes from outside: both ends are processes that one run has started.

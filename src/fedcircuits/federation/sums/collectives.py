@@ -24,11 +24,10 @@ import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.flow import Flow, broadcast, receive, recv_payload, send, send_payload
+from fedcircuits.federation.flow import Flow, broadcast, receive, send
 from fedcircuits.federation.messages import AnyNumbers, Message, Reals, require, require_shape
 from fedcircuits.federation.sums.counting import Counting, PlainCounts
 from fedcircuits.federation.sums.topology import Topology
-from fedcircuits.federation.wire import Payload
 
 Traffic: TypeAlias = Literal["float64", "float32"]
 Floats: TypeAlias = npt.NDArray[np.floating]
@@ -47,22 +46,6 @@ class Decision(Message, frozen=True):
     """What the leader has decided, for everybody; the tag is the protocol's."""
 
     values: AnyNumbers
-
-
-def gather_payloads(members: Sequence[str], tag: str) -> Flow[dict[str, Payload]]:
-    """At one party: what every member has sent it under the tag."""
-    found: dict[str, Payload] = {}
-    for member in members:
-        found[member] = yield from recv_payload(member, tag)
-    return found
-
-
-def broadcast_payload(
-    members: Sequence[str], tag: str, payload: Payload, reveals: str = ""
-) -> Flow[None]:
-    """From one party: the same to every member."""
-    for member in members:
-        yield from send_payload(member, tag, payload, reveals)
 
 
 class Collective(Protocol):

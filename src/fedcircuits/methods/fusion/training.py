@@ -43,9 +43,8 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
-from fedcircuits.federation.messages import Message, blaming, require
+from fedcircuits.federation.messages import AnyArray, Message, blaming, require
 from fedcircuits.federation.placement import Placement
-from fedcircuits.federation.wire import AnyArray
 from fedcircuits.learning.encoders.encoders import EncoderJob, fit_all
 from fedcircuits.learning.encoders.foreign import Encoder
 from fedcircuits.methods.fusion import gathering
