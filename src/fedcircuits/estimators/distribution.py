@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from fedcircuits.circuits.evaluation.network import UpperCircuit
-from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.family import Array, Region
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Queryable, Regions
@@ -23,7 +20,7 @@ from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Joint, Placement, View
 from fedcircuits.methods.fedpc import query
-from fedcircuits.methods.fedpc.query import Question
+from fedcircuits.methods.fedpc.query import Asker, Question
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,8 +65,8 @@ class FederatedDistribution(Queryable):
     def __init__(
         self, joint: Joint, views: Mapping[str, View], engine: Engine, ledger: Ledger
     ) -> None:
-        self.joint, self.views, self.engine, self.ledger = joint, views, engine, ledger
-        self.circuit = joint.circuit
+        self.views, self.engine, self.ledger = views, engine, ledger
+        self.circuit, self.asker = joint.circuit, Asker(joint)
         if self.circuit.units[self.circuit.root.name] != 1:
             raise QueryError("the root must have one unit to be asked")
 
@@ -77,14 +74,6 @@ class FederatedDistribution(Queryable):
     def deterministic(self) -> bool:
         """Nobody sees all leaves, so that nobody can tell."""
         return False
-
-    @cached_property
-    def upper(self) -> UpperCircuit:
-        return UpperCircuit(self.circuit)
-
-    @cached_property
-    def packed(self) -> Packed:
-        return self.upper.pack(self.joint.parameters)
 
     # ------------------------------------------------------------------ answers
 
@@ -130,13 +119,12 @@ class FederatedDistribution(Queryable):
         seeds: Mapping[str, int] = {},
     ) -> T:
         """``seeds``: of all roles, where rows are completed."""
-        joint = self.joint
-        asker = {"joint": joint, "upper": self.upper, "packed": self.packed, "question": question}
-        clients, fillers = query.clients_asked(joint, question), []
+        arguments: dict[str, object] = {"asker": self.asker, "question": question}
+        clients, fillers = self.asker.clients_asked(question), []
         if seeds:
-            asker["seed"] = seeds[COORDINATOR]
-            fillers = query.clients_completing(joint, question)
-        programs: dict[str, Program[T | None]] = {COORDINATOR: Program(role, asker)}
+            arguments["seed"] = seeds[COORDINATOR]
+            fillers = self.asker.clients_completing(question)
+        programs: dict[str, Program[T | None]] = {COORDINATOR: Program(role, arguments)}
         for party in dict.fromkeys([*clients, *fillers]):
             settings = {"completes": party in fillers, "seed": seeds.get(party, 0)}
             programs[party] = Program(query.respond, {"view": self.views[party], **settings})

@@ -79,7 +79,7 @@ def test_regions_go_only_where_they_are_needed() -> None:
     for sender, message in engine.messages:
         if sender == COORDINATOR:
             column = {"north": "colour", "west": "weight"}[message.party]
-            assert read(message.data)["restricted"] == [column]
+            assert list(read(message.data)["regions"]) == [column]
 
 
 def test_nobody_is_asked_about_nothing() -> None:

@@ -16,7 +16,7 @@ border between a leaf and the nodes above it cross.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -78,10 +78,9 @@ class QueryEvidence(Message, frozen=True):
     kind: QuestionKind
     columns: tuple[str, ...]
     rows: RealMatrix  # (different rows, columns)
-    restricted: tuple[str, ...]  # a column for each interval
-    intervals: RealMatrix  # (intervals, 2)
+    regions: dict[str, Region]
     variable: str  # whose moments are asked for, "" if none of this client's
-    region: RealMatrix  # (intervals of this variable, 2)
+    region: Region  # to which this variable is restricted
 
 
 class LeafAnswers(Message, frozen=True):
@@ -91,7 +90,7 @@ class LeafAnswers(Message, frozen=True):
     reveals: ClassVar[str] = "how likely each of its leaves finds the evidence"
 
     values: RealMatrix  # (leaves asked, rows), log-values
-    moments: Reals | None = None  # (2, leaves asked, rows)
+    moments: Reals | None  # (2, leaves asked, rows)
 
 
 class ChosenLeaves(Message, frozen=True):
@@ -119,70 +118,60 @@ class CompletedRows(Message, frozen=True):
 
 def respond(view: View, completes: bool, seed: int) -> Flow[None]:
     """Answer one question; ``completes``: and fill in rows afterwards."""
-    question = _question(view, (yield from receive(COORDINATOR, QueryEvidence)))
+    question = _question(view.schema, (yield from receive(COORDINATOR, QueryEvidence)))
     leaves = question.leaves_asked(view.leaves, view.schema)
     answers = yield from compute("evaluating its leaves", lambda: _answers(view, leaves, question))
     yield from send(COORDINATOR, answers)
     if not completes:
         return
     choice = yield from receive(COORDINATOR, ChosenLeaves)
+    _check_choice(choice, view, len(question.x))
     rng = None if question.kind == "best" else np.random.default_rng(seed)
     yield from send(COORDINATOR, CompletedRows(_completed(view, question, choice, rng)))
 
 
-def _question(view: View, evidence: QueryEvidence) -> Question:
+def _question(schema: Schema, evidence: QueryEvidence) -> Question:
     """The evidence in the order of this party's columns."""
-    schema, sent = view.schema, evidence
-    columns = _places(sent.columns, schema, "columns")
-    different = len(set(columns)) == len(columns)
-    require(different, COORDINATOR, QueryEvidence, "columns", "a column is named twice")
-    require_shape(sent.rows, (None, len(columns)), COORDINATOR, QueryEvidence, "rows")
-    x = np.full((len(sent.rows), len(schema)), np.nan)
-    x[:, columns] = sent.rows
-    _require_values(x, schema, COORDINATOR, QueryEvidence, "rows")
-    restricted = _places(sent.restricted, schema, "restricted")
-    intervals = _intervals(sent, "intervals", len(restricted))
-    regions: dict[int, list[tuple[float, float]]] = {}
-    for column, interval in zip(restricted, intervals, strict=True):
-        regions.setdefault(column, []).append(interval)
-    at = _places([sent.variable], schema, "variable")[0] if sent.variable else -1
-    fits = at < 0 or (sent.kind == "moments" and at not in columns)
+    columns = _places(schema, evidence.columns, "columns")
+    require_shape(evidence.rows, (None, len(columns)), COORDINATOR, QueryEvidence, "rows")
+    x = np.full((len(evidence.rows), len(schema)), np.nan)
+    x[:, columns] = evidence.rows
+    _check_values(x, schema, COORDINATOR, QueryEvidence, "rows")
+    regions = dict(zip(_places(schema, tuple(evidence.regions), "regions"),
+                       evidence.regions.values(), strict=True))  # fmt: skip
+    at = _places(schema, (evidence.variable,), "variable")[0] if evidence.variable else -1
+    fits = at < 0 or (evidence.kind == "moments" and at not in columns)
     require(fits, COORDINATOR, QueryEvidence, "variable", "expected an unknown one, of moments")
-    region = tuple(_intervals(sent, "region", None))
-    return Question(sent.kind, x, {c: tuple(r) for c, r in regions.items()}, at, region)
+    for field, region in (*(("regions", r) for r in regions.values()), ("region", evidence.region)):
+        rising = all(lower < upper for lower, upper in region)
+        sound = rising and (len(region) > 0 or (field == "region" and at < 0))
+        require(sound, COORDINATOR, QueryEvidence, field, "expected lower ends below upper ends")
+    return Question(evidence.kind, x, regions, at, evidence.region)
 
 
-def _places(names: Sequence[str], schema: Schema, field: str) -> list[int]:
+def _places(schema: Schema, names: Sequence[str], field: str) -> list[int]:
     with blaming(COORDINATOR, QueryEvidence, field):
-        return [schema.index(name) for name in names]
+        places = [schema.index(name) for name in names]
+    different = len(set(places)) == len(places)
+    require(different, COORDINATOR, QueryEvidence, field, "a column is named twice")
+    return places
 
 
-def _intervals(
-    evidence: QueryEvidence, field: str, number: int | None
-) -> list[tuple[float, float]]:
-    sent: Array = getattr(evidence, field)
-    require_shape(sent, (number, 2), COORDINATOR, QueryEvidence, field)
-    rising = bool((sent[:, 0] < sent[:, 1]).all())  # not so of NaN
-    require(rising, COORDINATOR, QueryEvidence, field, "expected lower ends before upper ends")
-    return [(float(lower), float(upper)) for lower, upper in sent]
-
-
-def _require_values(x: Array, schema: Schema, sender: str, kind: type[Message], field: str) -> None:
+def _check_values(x: Array, schema: Schema, sender: str, kind: type[Message], field: str) -> None:
     """Codes of categories, and finite numbers; NaN for what is not known."""
     sizes = np.array([v.size or np.inf for v in schema])
     coded = np.isfinite(sizes)
     wrong = np.isinf(x) | (coded & ((x < 0) | (x >= sizes) | (np.floor(x) < x)))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
-        expected = schema.variables[column].described()
-        problem = f"{schema.names[column]!r} is {expected}, got {x[row, column]:g}"
+        variable = schema.variables[column]
+        problem = f"{variable.name!r} is {variable.described()}, got {x[row, column]:g}"
         require(False, sender, kind, field, problem)
 
 
 def _answers(view: View, leaves: Sequence[Leaf], question: Question) -> LeafAnswers:
-    rows = len(question.x)
-    values = np.zeros((len(leaves), rows))
-    moments = np.zeros((2, len(leaves), rows))
+    values = np.zeros((len(leaves), len(question.x)))
+    moments = np.zeros((2, *values.shape))
     for i, leaf in enumerate(leaves):
         distribution = view.leaf(leaf.name)
         x, regions, places = _of_leaf(view, leaf, question)
@@ -205,28 +194,30 @@ def _of_leaf(view: View, leaf: Leaf, question: Question) -> tuple[Array, Regions
     return question.x[:, columns], regions, places
 
 
+def _check_choice(choice: ChosenLeaves, view: View, rows: int) -> None:
+    inside = bool(((choice.source >= 0) & (choice.source < rows)).all())
+    problem = f"expected rows from 0 to {rows - 1}, which {QueryEvidence.tag!r} has"
+    require(inside, COORDINATOR, ChosenLeaves, "source", problem)
+    shape = (len(view.leaves), len(choice.source))
+    require_shape(choice.chosen, shape, COORDINATOR, ChosenLeaves, "chosen")
+    held = sorted({name for leaf in view.leaves for name in leaf.scope})
+    fits = sorted(choice.columns) == held
+    require(fits, COORDINATOR, ChosenLeaves, "columns", f"expected {', '.join(held)}")
+
+
 def _completed(
     view: View, question: Question, choice: ChosenLeaves, rng: np.random.Generator | None
 ) -> Array:
     """(rows, columns asked for) with NaN where this party was not chosen to fill in."""
-    source, chosen, known = choice.source, choice.chosen, len(question.x)
-    inside = bool(((source >= 0) & (source < known)).all())
-    problem = f"expected rows from 0 to {known - 1}, which {QueryEvidence.tag!r} has"
-    require(inside, COORDINATOR, ChosenLeaves, "source", problem)
-    shape = (len(view.leaves), len(source))
-    require_shape(chosen, shape, COORDINATOR, ChosenLeaves, "chosen")
-    held = sorted({name for leaf in view.leaves for name in leaf.scope})
-    fits = sorted(choice.columns) == held
-    require(fits, COORDINATOR, ChosenLeaves, "columns", f"expected {', '.join(held)}")
-    out = np.full((len(source), len(view.schema)), np.nan)
-    for leaf, of_leaf in zip(view.leaves, chosen, strict=True):
-        rows = np.flatnonzero(of_leaf)
+    out = np.full((len(choice.source), len(view.schema)), np.nan)
+    for leaf, chosen in zip(view.leaves, choice.chosen, strict=True):
+        rows = np.flatnonzero(chosen)
         if not len(rows):
             continue
         x, regions, places = _of_leaf(view, leaf, question)
-        filled = view.leaf(leaf.name).completed_within(x[source[rows]], regions, rng)
+        filled = view.leaf(leaf.name).completed_within(x[choice.source[rows]], regions, rng)
         finite = bool(np.isfinite(filled).all())
-        require(finite, COORDINATOR, QueryEvidence, "intervals", "they have no room for a value")
+        require(finite, COORDINATOR, QueryEvidence, "regions", "they have no room for a value")
         out[rows[:, None], np.array(list(places))] = filled
     return out[:, [view.schema.index(name) for name in choice.columns]]
 
@@ -234,29 +225,72 @@ def _completed(
 # ---------------------------------------------------------------------- the coordinator
 
 
-@dataclass(frozen=True, slots=True)
-class _Gathered:
-    """What all clients have answered."""
+@dataclass(frozen=True, eq=False)
+class Asker:
+    """A circuit at its coordinator, ready to be asked."""
 
-    values: Array  # (leaves of the whole circuit, rows)
+    joint: Joint
+
+    @cached_property
+    def upper(self) -> UpperCircuit:
+        return UpperCircuit(self.joint.circuit)
+
+    @cached_property
+    def packed(self) -> Packed:
+        return self.upper.pack(self.joint.parameters)
+
+    @cached_property
+    def leaves(self) -> dict[str, dict[int, Leaf]]:
+        """By client its leaves, with their numbers among all."""
+        held: dict[str, dict[int, Leaf]] = {}
+        for i, leaf in enumerate(self.joint.circuit.leaves()):
+            held.setdefault(self.joint.placement[leaf.name], {})[i] = leaf
+        return held
+
+    @cached_property
+    def columns(self) -> dict[str, list[int]]:
+        """By client the columns of its leaves, in the order of the circuit."""
+        index = self.joint.circuit.schema.index
+        names = {
+            p: {n for leaf in own.values() for n in leaf.scope} for p, own in self.leaves.items()
+        }
+        return {p: sorted(map(index, own)) for p, own in names.items()}
+
+    def asked(self, party: str, question: Question) -> list[int]:
+        """Numbers of the client's leaves that a question is about."""
+        leaves = {leaf.name: i for i, leaf in self.leaves[party].items()}
+        asked = question.leaves_asked(self.leaves[party].values(), self.joint.circuit.schema)
+        return [leaves[leaf.name] for leaf in asked]
+
+    def clients_asked(self, question: Question) -> list[str]:
+        """Clients whose leaves read some of the evidence, or complete it."""
+        return [party for party in self.leaves if self.asked(party, question)]
+
+    def clients_completing(self, question: Question) -> list[str]:
+        """Clients with a column to fill in."""
+        gaps = np.asarray(np.isnan(question.x).any(axis=0))
+        return [party for party, columns in self.columns.items() if gaps[columns].any()]
+
+
+@dataclass(frozen=True, slots=True)
+class _AllAnswers:
+    values: Array  # (leaves of all clients, rows)
     moments: Array  # (2, leaves, rows)
     source: dict[str, Index]  # by client: where each row is among the rows it was sent
 
 
-def evaluate(joint: Joint, upper: UpperCircuit, packed: Packed, question: Question) -> Flow[Array]:
+def evaluate(asker: Asker, question: Question) -> Flow[Array]:
     """log p(x, regions), (rows,)."""
-    answers = yield from _gathered(joint, question, clients_asked(joint, question))
-    return upper.log_values(answers.values, packed)
+    answers = yield from _gathered(asker, question, asker.clients_asked(question))
+    return asker.upper.log_values(answers.values, asker.packed)
 
 
-def moments(
-    joint: Joint, upper: UpperCircuit, packed: Packed, question: Question
-) -> Flow[tuple[Array, Array]]:
+def moments(asker: Asker, question: Question) -> Flow[tuple[Array, Array]]:
     """Mean and variance of a column (rows,): those of the leaves, mixed by their posteriors."""
-    answers = yield from _gathered(joint, question, clients_asked(joint, question))
-    posterior, _ = upper.posteriors(answers.values, packed)
-    name = joint.circuit.schema.names[question.at]
-    has = [i for i, leaf in enumerate(joint.circuit.leaves()) if name in leaf.scope]
+    answers = yield from _gathered(asker, question, asker.clients_asked(question))
+    posterior, _ = asker.upper.posteriors(answers.values, asker.packed)
+    name = asker.joint.circuit.schema.names[question.at]
+    has = [i for i, leaf in enumerate(asker.joint.circuit.leaves()) if name in leaf.scope]
     weight, (mean, variance) = posterior[has], answers.moments[:, has]
     with np.errstate(invalid="ignore", over="ignore"):
         total = np.where(weight > 0, weight * mean, 0.0).sum(axis=0)
@@ -264,104 +298,64 @@ def moments(
     return total, spread.sum(axis=0)
 
 
-def complete(
-    joint: Joint, upper: UpperCircuit, packed: Packed, question: Question, seed: int
-) -> Flow[Array]:
+def complete(asker: Asker, question: Question, seed: int) -> Flow[Array]:
     """x with NaN filled by draws, or by the best single path."""
-    fillers = clients_completing(joint, question)
-    clients = list(dict.fromkeys([*clients_asked(joint, question), *fillers]))
-    answers = yield from _gathered(joint, question, clients)
+    fillers = asker.clients_completing(question)
+    clients = list(dict.fromkeys([*asker.clients_asked(question), *fillers]))
+    answers = yield from _gathered(asker, question, clients)
     rng = None if question.kind == "best" else np.random.default_rng(seed)
-    chosen = upper.choices(answers.values, packed, rng)[0] >= 0  # (leaves, rows)
-    held = _leaves_held(joint)
+    chosen = asker.upper.choices(answers.values, asker.packed, rng)[0] >= 0  # (leaves, rows)
+    schema, filled = asker.joint.circuit.schema, question.x.copy()
     for party in fillers:
-        names = tuple(joint.circuit.schema.names[c] for c in _columns(joint, held[party]))
-        choice = ChosenLeaves(answers.source[party], chosen[list(held[party])], names)
-        yield from send(party, choice)
-    filled = question.x.copy()
+        names = tuple(schema.names[c] for c in asker.columns[party])
+        of_party = chosen[list(asker.leaves[party])]
+        yield from send(party, ChosenLeaves(answers.source[party], of_party, names))
     for party in fillers:
         values = (yield from receive(party, CompletedRows)).values
-        columns = _columns(joint, held[party])
-        _check_completed(values, joint, party, held[party], chosen, np.isnan(question.x))
+        columns = asker.columns[party]
+        wanted = np.zeros(filled.shape, np.bool_)
+        for i, leaf in asker.leaves[party].items():
+            wanted[np.ix_(chosen[i], [schema.index(n) for n in leaf.scope])] = True
+        held = schema.select([schema.names[c] for c in columns])
+        _check_completed(values, party, held, (wanted & np.isnan(question.x))[:, columns])
         gaps = np.isnan(filled[:, columns])
         filled[:, columns] = np.where(gaps, values, filled[:, columns])
     return filled
 
 
-def _check_completed(
-    values: Array,
-    joint: Joint,
-    party: str,
-    leaves: Mapping[int, Leaf],
-    chosen: Flags,
-    gaps: Flags,
-) -> None:
-    schema, columns = joint.circuit.schema, _columns(joint, leaves)
-    require_shape(values, (len(gaps), len(columns)), party, CompletedRows, "values")
-    names = [schema.names[c] for c in columns]
-    _require_values(values, schema.select(names), party, CompletedRows, "values")
-    wanted = np.zeros(values.shape, np.bool_)
-    for i, leaf in leaves.items():
-        wanted[np.ix_(chosen[i], np.isin(names, leaf.scope))] = True
-    lacks = bool((wanted & gaps[:, columns] & np.isnan(values)).any())
-    require(not lacks, party, CompletedRows, "values", "a value that it was to fill in is missing")
+def _check_completed(values: Array, party: str, schema: Schema, wanted: Flags) -> None:
+    require_shape(values, wanted.shape, party, CompletedRows, "values")
+    _check_values(values, schema, party, CompletedRows, "values")
+    filled = not np.isnan(values[wanted]).any()
+    require(filled, party, CompletedRows, "values", "a value that it was to fill in is missing")
 
 
-def clients_asked(joint: Joint, question: Question) -> list[str]:
-    """Clients whose leaves read some of the evidence, or complete it."""
-    schema, held = joint.circuit.schema, _leaves_held(joint)
-    return [p for p, own in held.items() if question.leaves_asked(own.values(), schema)]
-
-
-def clients_completing(joint: Joint, question: Question) -> list[str]:
-    """Clients with a column to fill in."""
-    gaps = np.asarray(np.isnan(question.x).any(axis=0))
-    return [p for p, own in _leaves_held(joint).items() if gaps[_columns(joint, own)].any()]
-
-
-def _leaves_held(joint: Joint) -> dict[str, dict[int, Leaf]]:
-    """By client its leaves, with their numbers among all."""
-    held: dict[str, dict[int, Leaf]] = {}
-    for i, leaf in enumerate(joint.circuit.leaves()):
-        held.setdefault(joint.placement[leaf.name], {})[i] = leaf
-    return held
-
-
-def _columns(joint: Joint, leaves: Mapping[int, Leaf]) -> list[int]:
-    names = dict.fromkeys(n for leaf in leaves.values() for n in leaf.scope)
-    return sorted(joint.circuit.schema.index(n) for n in names)
-
-
-def _gathered(joint: Joint, question: Question, clients: Sequence[str]) -> Flow[_Gathered]:
-    held, sources, sizes = _leaves_held(joint), {}, {}
+def _gathered(asker: Asker, question: Question, clients: Sequence[str]) -> Flow[_AllAnswers]:
+    sources, sizes = {}, {}
     for party in clients:
-        evidence, sources[party] = _evidence(joint, held[party], question)
+        evidence, sources[party] = _evidence(asker, party, question)
         sizes[party] = len(evidence.rows)
-        names = list(dict.fromkeys([*evidence.columns, *evidence.restricted]))
+        names = list(dict.fromkeys([*evidence.columns, *evidence.regions]))
         shown = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
         what = f"evidence on {shown}" if names else "what it is asked, without evidence"
         yield from send(party, evidence, reveals=what)
-    number = {leaf.name: i for own in held.values() for i, leaf in own.items()}
-    shape = (len(number), len(question.x))
-    values = np.zeros(shape)
-    spread = np.zeros((2, *shape)) if question.at >= 0 else np.zeros((2, 0, 0))
+    values = np.zeros((sum(map(len, asker.leaves.values())), len(question.x)))
+    spread = np.zeros((2, *values.shape)) if question.at >= 0 else np.zeros((2, 0, 0))
     for party in clients:
-        answers = yield from receive(party, LeafAnswers)
-        asked = question.leaves_asked(held[party].values(), joint.circuit.schema)
-        places = [number[leaf.name] for leaf in asked]
-        within = question.at in _columns(joint, held[party])
-        _check_answers(answers, party, (len(asked), sizes[party]), within)
-        values[places] = answers.values[:, sources[party]]
+        answers, leaves = (yield from receive(party, LeafAnswers)), asker.asked(party, question)
+        shape = (len(leaves), sizes[party])
+        _check_answers(answers, party, shape, question.at in asker.columns[party])
+        values[leaves] = answers.values[:, sources[party]]
         if answers.moments is not None:
-            spread[:, places] = answers.moments[:, :, sources[party]]
-    return _Gathered(values, spread, sources)
+            spread[:, leaves] = answers.moments[:, :, sources[party]]
+    return _AllAnswers(values, spread, sources)
 
 
 def _check_answers(
     answers: LeafAnswers, party: str, shape: tuple[int, int], with_moments: bool
 ) -> None:
     require_shape(answers.values, shape, party, LeafAnswers, "values")
-    sound = not np.isnan(answers.values).any() and not np.isposinf(answers.values).any()
+    sound = bool((answers.values < np.inf).all())  # not so of NaN
     require(sound, party, LeafAnswers, "values", "expected log-values, finite or −∞")
     fits = (answers.moments is not None) == with_moments
     require(fits, party, LeafAnswers, "moments", "expected only where they were asked for")
@@ -369,26 +363,18 @@ def _check_answers(
         require_shape(answers.moments, (2, *shape), party, LeafAnswers, "moments")
 
 
-def _evidence(
-    joint: Joint, leaves: Mapping[int, Leaf], question: Question
-) -> tuple[QueryEvidence, Index]:
+def _evidence(asker: Asker, party: str, question: Question) -> tuple[QueryEvidence, Index]:
     """What a client is told: every different row of its columns once, and which row is which."""
-    names, said = joint.circuit.schema.names, question.columns
-    columns = [c for c in _columns(joint, leaves) if c in said]
+    names = asker.joint.circuit.schema.names
+    columns = [c for c in asker.columns[party] if c in question.columns]
     seen = [c for c in columns if not np.isnan(question.x[:, c]).all()]
     known = np.nan_to_num(question.x[:, seen], nan=np.inf)  # as NaN, gaps would never be equal
     rows, source = np.unique(known, axis=0, return_inverse=True)
     rows = np.where(np.isinf(rows), np.nan, rows)
     if not seen:
         rows, source = np.zeros((1, 0)), np.zeros(len(question.x), np.int64)
-    regions = [(c, a, b) for c in columns for a, b in question.regions.get(c, ())]
-    evidence = QueryEvidence(
-        question.kind,
-        tuple(names[c] for c in seen),
-        rows,
-        tuple(names[c] for c, _, _ in regions),
-        np.asarray([r[1:] for r in regions], np.float64).reshape(-1, 2),
-        names[question.at] if question.at in columns else "",
-        np.asarray(question.region, np.float64).reshape(-1, 2),
-    )
+    regions = {names[c]: question.regions[c] for c in columns if c in question.regions}
+    at = names[question.at] if question.at in columns else ""
+    shown = tuple(names[c] for c in seen)
+    evidence = QueryEvidence(question.kind, shown, rows, regions, at, question.region)
     return evidence, source.reshape(-1)
