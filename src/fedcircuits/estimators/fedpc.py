@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 from fedcircuits.arguments import (
@@ -31,7 +30,7 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import View
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.methods.fedpc import training as one_pass
+from fedcircuits.methods.fedpc import training
 from fedcircuits.methods.fedpc.planning import HUB, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import LeafLearner, TrainedCircuit
 
@@ -46,30 +45,50 @@ class Clustering(Protocol):
 
 
 class FedPC(FederatedCircuit[Result]):
-    """One joint distribution over the variables of all parties.
+    """One joint distribution over the variables of all parties, however the data are split.
 
-    ``learner``       learns the leaves; one for all parties, or a dict by party
-    ``clusters``      of every party's rows, where parties hold other columns: how many, or a
-                      mixture that was learned from the same federation (VerticalGaussianMixture,
-                      VerticalKMeans), whose clusters all parties then share
-    ``products``      combinations of clusters to keep at most; "auto": all that occur
-    ``weights``       of combinations: "cooccurrence" counts, the paper's "sizes", or "em"
-    ``shared_leaves`` of columns that several parties hold: "divided" (each in turn models them
-                      with its other columns), one a "cluster" and holder, or the paper's "pooled"
-    ``ensemble``      circuits to mix where parties hold other columns; "auto": two, or four where
-                      rows are few
-    ``target``        the column to predict; its classes are clustered apart
-    ``share_target``  whether its holders tell the others the class of shared rows
-    ``share_clusters`` whether parties hear which of the shared rows are alike at others; "auto":
-                      unless sums are secret
-    ``refine``        rounds of EM over the whole circuit: on rows that all parties hold or, where
-                      they hold other rows of the same columns, on all rows (needs allow_collect)
-    ``validation``    the share of these rows that EM does not learn from: it ends with the best
-                      round on them. Of fewer than 50 rows none are held back; 0.0: all rounds
-    ``summation``     who adds up in EM over all rows: Hub(), Tree(…), Secret(). With Secret() where
-                      clusters meet is counted on shares, and EM on shared rows goes by sums
-    ``on_lost``       a party that is lost: "stop", or "continue" where others hold its columns
+    Parameters
+    ----------
+    learner : estimator or dict of str to estimator, optional
+        Learns the leaves: one for all parties, or one for each by name. By default ``LearnSPN()``.
+    clusters : int, "auto" or fitted mixture, default="auto"
+        How many clusters each party forms of its rows, where parties hold different columns. Or a
+        mixture that was learned from the same federation (``VerticalGaussianMixture``,
+        ``VerticalKMeans``), whose clusters all parties then share.
+    products : int or "auto", default="auto"
+        How many combinations of clusters to keep at most; "auto" keeps all that occur.
+    weights : {"cooccurrence", "sizes", "em"}, default="cooccurrence"
+        Weights of combinations: how many rows have them, the paper's rule by sizes of clusters, or
+        counts of rows refined by EM.
+    shared_leaves : {"divided", "cluster", "pooled"}, default="divided"
+        Columns that several parties hold: each party in turn models them with its other columns,
+        or every holder has a leaf for every cluster, or, the paper's rule, one leaf for all rows.
+    ensemble : int or "auto", default="auto"
+        How many circuits to mix where parties hold different columns; "auto" is two, or four
+        where rows are few.
+    target : str, optional
+        The column to predict; rows of different classes are in different clusters.
+    share_target : bool, default=False
+        Whether holders of the target tell the others the class of shared rows.
+    share_clusters : bool or "auto", default="auto"
+        Whether parties hear which of the shared rows are alike at other parties; "auto": unless
+        sums are secret.
+    refine : int, default=0
+        Rounds of EM over the whole circuit: on rows that all parties hold or, where they hold
+        different rows of the same columns, on all rows, which needs ``allow_collect``.
+    validation : float, default=0.1
+        The share of these rows that EM does not learn from: it ends with the best round on them.
+        Of fewer than 50 rows none are held back. With 0.0 all rounds are made.
+    summation : Summation, default=Hub()
+        Who adds up in EM over all rows: ``Hub()``, ``Tree(…)`` or ``Secret()``. With ``Secret()``
+        it is counted on shares where clusters meet, and EM on shared rows goes by sums.
+    on_lost : {"stop", "continue"}, default="stop"
+        What to do when a party is lost; "continue" is possible where others hold its columns.
+    random_state : int, optional
+        A seed gives the same model again.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> import fedcircuits as fc
     >>> rng = np.random.default_rng(0)
@@ -135,27 +154,23 @@ class FedPC(FederatedCircuit[Result]):
 
     def _programs(self, federation: Federation, state: TrainingState) -> dict[str, Program[Result]]:
         summation = self.summation.without_lost(state.parties, federation.names)
-        seed = state.seed
-        clusters, ensemble, labels = self.clusters, self.ensemble, None
-        share = self.share_clusters
-        if share == "auto":
-            share = not summation.hides
+        share = not summation.hides if self.share_clusters == "auto" else self.share_clusters
+        clusters, ensemble, labels = self.clusters, self.ensemble, {}
         if isinstance(clusters, Clustering):  # one circuit of clusters that all have
             labels, clusters, share = clusters.labels_, "auto", False
             ensemble = 1 if ensemble == "auto" else ensemble
         plan = FedPCPlan(
             federation.names, clusters, self.products, self.weights, self.shared_leaves, ensemble,
-            self.target, self.share_target, share, self.refine, float(self.validation), seed,
-            summation,
+            self.target, self.share_target, share, self.refine, float(self.validation),
+            state.seed, summation,
         )  # fmt: skip
         programs: dict[str, Program[Result]] = {
-            COORDINATOR: Program(one_pass.coordinator, {"plan": _at_one_party(plan)})
+            COORDINATOR: Program(training.coordinator, {"plan": plan.for_party()})
         }
         for party in federation:
-            given = None if labels is None else labels[party.name]
-            arguments = {"party": party, "plan": _at_one_party(plan), "secret": state.secret}
-            arguments |= {"learner": self._learner(party.name), "given": given}
-            programs[party.name] = Program(one_pass.client, arguments)
+            arguments = {"party": party, "plan": plan.for_party(), "secret": state.secret}
+            arguments |= {"learner": self._learner(party.name), "given": labels.get(party.name)}
+            programs[party.name] = Program(training.client, arguments)
         return programs
 
     def _learner(self, party: str) -> LeafLearner:
@@ -172,11 +187,13 @@ class FedPC(FederatedCircuit[Result]):
     def _keep(self, run: FederatedRun[Result]) -> None:
         trained = run.results[COORDINATOR]
         assert isinstance(trained, TrainedCircuit)
-        self.joint_ = trained.joint
+        self.joint_, self.notes_ = trained.refined.joint, trained.notes
         self.views_ = {n: v for n, v in run.results.items() if isinstance(v, View)}
-        self.notes_, self.history_ = trained.notes, trained.history
-        self.validation_history_ = trained.validation
-        self.circuit_, self.placement_ = trained.joint.circuit, trained.joint.placement
+        self.history_, self.validation_history_ = (
+            trained.refined.history,
+            trained.refined.validation,
+        )
+        self.circuit_, self.placement_ = self.joint_.circuit, self.joint_.placement
 
     def _check_federation(self, federation: Federation) -> Federation:
         if isinstance(self.clusters, Clustering):
@@ -189,11 +206,11 @@ class FedPC(FederatedCircuit[Result]):
         elif federation.kind != "horizontal":
             self.summation.require_counts("summation")
             if self.summation.hides and (self.refine or self.weights == "em"):
-                self._check_em_by_sums(federation)
+                self.summation.members(federation.names)  # an error with fewer than three
+                self._check_leaves_of_one(federation)
         return federation
 
-    def _check_em_by_sums(self, federation: Federation) -> None:
-        self.summation.members(federation.names)  # an error of fewer than three
+    def _check_leaves_of_one(self, federation: Federation) -> None:
         if self.shared_leaves != "divided" and federation.kind == "hybrid":
             raise FederationError(
                 f"shared_leaves={self.shared_leaves!r} mixes leaves of several parties, which EM "
@@ -201,15 +218,11 @@ class FedPC(FederatedCircuit[Result]):
             )
 
 
-def _at_one_party(plan: FedPCPlan) -> FedPCPlan:
-    return replace(plan, summation=plan.summation.for_party())
-
-
 def _check_labels(labels: Mapping[str, Labels], federation: Federation) -> None:
     for party in federation:
-        own = labels.get(party.name)
-        if own is None or len(own) != len(party.table):
-            found = "none" if own is None else f"{len(own):,}"
+        given = labels.get(party.name)
+        if given is None or len(given) != len(party.table):
+            found = "none" if given is None else f"{len(given):,}"
             raise FederationError(
                 f"clusters must have a label for each of {party.name}'s {len(party.table):,} rows, "
                 f"got {found}: fit the mixture on the same federation"

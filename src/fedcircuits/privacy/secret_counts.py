@@ -116,7 +116,7 @@ class SecretCounts:
         tasks = (yield from receive(COORDINATOR, CountTasks)).tasks
         rows = (yield from receive(COORDINATOR, CountedRows)).rows
         mine = [number for number, task in enumerate(tasks) if self.me in task.parties]
-        _require_tasks(tasks, self.parties, {n: len(own) for n, own in labels.items()}, mine)
+        _require_tasks(tasks, self.parties, {n: len(label) for n, label in labels.items()}, mine)
         _require_rows(rows, {n: (tasks[n].rows, len(labels[tasks[n].table])) for n in mine})
         for number, task in enumerate(tasks):
             secret = None
@@ -138,15 +138,15 @@ class SecretCounts:
                 for i, t in enumerate(tasks) if party in t.parties
             }  # fmt: skip
             yield from send(party, CountedRows(of_party))
-        found: dict[int, list[CombinationCounts]] = {}
+        parts: dict[int, list[CombinationCounts]] = {}
         for number, task in enumerate(tasks):
             counts = yield from self._task(number, task).counted(None)
             assert counts is not None, "the coordinator learns the counts"
             parties = tables[task.table].parties
             wide = np.full((len(counts[0]), len(parties)), -1, dtype=np.int64)
             wide[:, [parties.index(p) for p in task.parties]] = counts[0]
-            found.setdefault(task.table, []).append((wide, counts[1]))
-        return {table: _sorted(parts) for table, parts in found.items()}
+            parts.setdefault(task.table, []).append((wide, counts[1]))
+        return {table: _sorted(counts) for table, counts in parts.items()}
 
     def _task(self, number: int, task: CountTask) -> _Tally:
         """Every task has different shares."""
@@ -194,7 +194,7 @@ def _tasks(
 
 
 def _sorted(parts: Sequence[CombinationCounts]) -> CombinationCounts:
-    cells, rows = (np.concatenate(own) for own in zip(*parts, strict=True))
+    cells, rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     order = np.lexsort(cells.T[::-1])
     return cells[order], rows[order]
 
@@ -247,7 +247,7 @@ class _Tally:
     def _dealt(self, secret: Elements | None) -> Flow[list[_Met]]:
         """Every party deals before it waits for others: one round."""
         group, task = self.group, self.task
-        found: dict[str, _Met] = {}
+        parts: dict[str, _Met] = {}
         for dealer in sorted(task.parties, key=lambda p: p != group.me):
             place = task.parties.index(dealer)
             shape = (task.labels[place], task.rows)
@@ -255,8 +255,8 @@ class _Tally:
             tag = f"{self.tag}/clusters/{dealer}"
             dealt = yield from shared(group, tag, mine, shape, dealers=[dealer])
             cells = np.arange(shape[0])[:, None]
-            found[dealer] = _Met((place,), cells, dealt[0] if group.inside else None)
-        return [found[p] for p in task.parties]
+            parts[dealer] = _Met((place,), cells, dealt[0] if group.inside else None)
+        return [parts[p] for p in task.parties]
 
     def _table(self, tag: str, parts: Sequence[_Met]) -> Flow[Labels | None]:
         """At the coordinator rows by combination of one part, or of two (combinations of each)."""
@@ -266,10 +266,10 @@ class _Tally:
             total, size = RING.zeros(shape), min(LONGEST, max(1, self.room // sum(shape)))
             for start in range(0, self.task.rows, size):
                 block = slice(start, start + size)
-                found = []
+                shares = []
                 for part in parts:
-                    found.append((yield from self._shares(tag, part, block)))
-                total = RING.add(total, _sums(found))
+                    shares.append((yield from self._shares(tag, part, block)))
+                total = RING.add(total, _sums(shares))
             if len(parts) > 1:  # of degree 2t
                 total = yield from reduced(self.group, f"{tag}/sums", total)
         table = yield from opened_to(self.group, f"{tag}/table", COORDINATOR, total, shape, COUNTS)
@@ -280,10 +280,10 @@ class _Tally:
         if part.below is None or part.at is None:
             assert part.dealt is not None, "a member has shares of all labels"
             return part.dealt[:, rows]
-        found = []
+        factors = []
         for below, at in zip(part.below, part.at, strict=True):
-            found.append((yield from self._shares(tag, below, rows))[at])
-        return (yield from reduced(self.group, f"{tag}/meet", RING.multiply(*found)))
+            factors.append((yield from self._shares(tag, below, rows))[at])
+        return (yield from reduced(self.group, f"{tag}/meet", RING.multiply(*factors)))
 
     def _joined(self, tag: str, a: _Met, b: _Met) -> Flow[_Met]:
         """Combinations of both; where many are possible, only those that occur."""

@@ -177,6 +177,8 @@ def test_every_role_sends_the_same_bytes_again(name: str, settings: dict[str, An
         ("uneven", {"refine": 3, "validation": 0.0}, 10 + 1 + 2 * 4, -1),
         # which rows are held back
         ("uneven", {"refine": 3}, 10 + 1 + 2 * 4, -1 + 1),
+        # sizes of clusters are enough: which rows are in them is not told
+        ("columns", {"weights": "sizes", "refine": 1}, 9 + 1 + 2 * 2, -1 + 1),
         ("uneven", {"target": "risk"}, 10, -1),
         ("uneven", {"target": "risk", "share_target": True}, 10, -1 + 2),  # north tells two
         ("uneven", {"target": "age", "share_target": True}, 10, -1),  # no classes to be told

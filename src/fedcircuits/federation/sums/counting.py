@@ -74,7 +74,7 @@ class PlainCounts:
     parties: tuple[str, ...]
 
     def contribute(self, labels: Mapping[int, Labels]) -> Flow[None]:
-        short = {table: compact(own) for table, own in labels.items()}
+        short = {table: compact(of_rows) for table, of_rows in labels.items()}
         yield from send(COORDINATOR, RowLabels(short))
 
     def collect(

@@ -1,24 +1,24 @@
 """The upper part of a federated circuit: from cluster sizes and combinations to sums and products.
 
-A row is held by some parties and lies in one cluster of each: its combination. Every combination
-whose parties hold all variables together becomes a product, weighed by its rows; below it, for
-every group of variables, stands the leaf of the cluster. The root mixes the products of all
-divisions (planning.py): a row split gives a sum over parties, a column split a sum over
-products, and what lies between both.
+A row is held by some parties and lies in one cluster of each: this is its combination. Every
+combination whose parties hold all variables together becomes a product, weighted by its number of
+rows. Below it, for every group of variables, is the leaf of the cluster. The root mixes the
+products of all divisions (planning.py): a row split gives a sum over parties, a column split a sum
+over products, and other splits something between the two.
 
-Where shared columns are not divided, a sum over the leaves of all their holders stands there in the
-leaf's place: of the holders' clusters in the combination, weighed by their rows, or by the
-published rule ("pooled") the same sum of leaves from all rows under every product.
+Where shared columns are not divided, a sum over the leaves of all their holders takes the place of
+the leaf: of the holders' clusters in the combination, weighted by their rows, or by the published
+rule ("pooled") the same sum of leaves from all rows under every product.
 
 Combinations that no training row has are not impossible: one more product joins the parties'
 clusters independently. Its weight is the share of rows whose combination occurs once, which is
-about the chance that the next row's is new (Good and Turing).
+about the chance that the combination of the next row is new (Good and Turing).
 
-Of several circuits over one division those count more whose clusters say more of each other, by
-their total correlation: what they capture of how the parties' columns depend on each other.
+Several circuits over the same division are weighted by how much their clusters say about each
+other, their total correlation: what they capture of how the parties' columns depend on each other.
 
-Without matched rows the paper's rule is left: every cluster is in at least one product, drawn at
-random, and products weigh as many rows as their leaves have together.
+Without matched rows the paper's rule remains: every cluster is in at least one product, drawn at
+random, and a product is weighted by the rows that its leaves have together.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc.planning import Auto, Division, FedPCPlan
 from fedcircuits.tables.schema import Schema
 
-SHARPNESS = 2.0  # of a circuit's weight in the nats that its clusters say
+SHARPNESS = 2.0  # a circuit weighs e to this many times the nats that its clusters say
 POOLED = -1  # the cluster of a leaf that was learned from all rows
 Sizes = Mapping[str, Sequence[int]]  # rows of every cluster of every party
 
@@ -53,7 +53,7 @@ class RootChildren:
 
     names: list[str]
     rows: Array
-    information: float = 0.0  # nats that the clusters of the parties say of each other
+    information: float = 0.0  # nats that the clusters of the parties say about each other
 
 
 @dataclass(slots=True)
@@ -129,8 +129,8 @@ class Assembly:
 
 
 def joined(parts: Sequence[tuple[Assembly, RootChildren]], schema: Schema) -> Joint:
-    """One root over the children of all circuits: divisions count by their rows, circuits of one
-    division by what their clusters say. Leaves have their parameters at home."""
+    """One root over the children of all circuits: divisions are weighted by their rows, circuits
+    of one division by what their clusters say. Parameters of leaves stay with their parties."""
     total = Assembly((), {})
     for assembly, _ in parts:
         total.nodes |= assembly.nodes
@@ -146,7 +146,7 @@ def joined(parts: Sequence[tuple[Assembly, RootChildren]], schema: Schema) -> Jo
 
 
 def _shares(parts: Sequence[tuple[Assembly, RootChildren]]) -> Array:
-    """What every circuit counts among those over the same division."""
+    """The weight of every circuit among those over the same division."""
     nats = np.array([SHARPNESS * c.information for _, c in parts])
     shares = np.empty(len(parts))
     for spaces in dict.fromkeys(tuple(assembly.spaces) for assembly, _ in parts):
@@ -179,7 +179,7 @@ def children_of(
 
 
 def by_rows(assembly: Assembly, party: str) -> RootChildren:
-    """A party that models every variable: its clusters, weighed by their rows."""
+    """A party that models every variable: its clusters, weighted by their rows."""
     sizes = assembly.sizes[party]
     names = [assembly.product(k, {party: k}) for k in range(len(sizes))]
     return RootChildren(names, np.array(sizes, dtype=np.float64))

@@ -1,24 +1,25 @@
 """A party's rows in clusters, for the products of a federated circuit.
 
-Clusters are what parties have in common: given the combination of clusters a row is in, its parts
-at different parties are independent. So they should say as much of the others' columns as they can.
-A party that knows the clusters of others for shared rows grows a tree that tells them apart by its
-own columns, by the mutual information of the two: the tree's leaves are its clusters. Otherwise
-clusters are those of a mixture over its own columns (learning/spn/clustering.py). With a target the
-rows of every class are clustered apart, so that whoever knows the class of a row keeps it apart
-from other classes.
+Given the combination of clusters a row is in, its parts at different parties are independent. So
+clusters should say as much as they can about the columns of other parties. A party that knows the
+clusters of others for shared rows grows a decision tree that tells these apart by its own columns,
+by the mutual information of the two: the leaves of the tree are its clusters. Otherwise clusters
+are those of a mixture over its own columns (learning/spn/clustering.py). With a target, rows of
+different classes are clustered apart, so that whoever knows the class of a row keeps it apart from
+other classes.
 
 Parties hear which clusters others have put the shared rows into:
 
     clusters/own      client → coordinator: for every division the first cluster of each of its
                       rows, by the columns it models but the target, in the order of its tokens.
     clusters/others   coordinator → client: the clusters of at most ``MOST_TOLD`` other parties for
-                      the rows that all parties of the division hold (rows, parties), −1 for rows
-                      they do not: those that say most about its own (mutual information).
+                      the rows that all parties of the division hold (rows, parties), −1 for other
+                      rows. These are the parties that say most about its own clusters (mutual
+                      information).
 
-Clusters are numbers without meaning. A client learns which of its rows fall together at another
-party, and which rows all hold; classes of the target are never told so. The coordinator learns the
-same of rows that it cannot name.
+Clusters are numbers without meaning. A client learns which of its rows are together at another
+party, and which rows all hold; classes of the target are not told in this way. The coordinator
+learns the same about rows that it cannot name.
 """
 
 from __future__ import annotations
@@ -104,11 +105,11 @@ class RowClustering:
             if given is not None and not task.alone:
                 labels[task.division] = np.unique(given, return_inverse=True)[1].reshape(-1)
                 continue
-            told = others.get(task.division)
-            mark = "own" if told is None else f"told {zlib.crc32(told.tobytes()):08x}"
+            theirs = others.get(task.division)
+            mark = "own" if theirs is None else f"told {zlib.crc32(theirs.tobytes()):08x}"
             labels[task.division] = yield from compute(
                 f"clustering its rows ({_mark(number, task)}, {self.stamp}, {mark})",
-                partial(self._final, number, task, told),
+                partial(self._final, number, task, theirs),
             )
         return labels
 
@@ -126,13 +127,13 @@ class RowClustering:
         others = (yield from receive(COORDINATOR, OthersClusters)).labels
         _require_divisions(others, first, COORDINATOR, OthersClusters)
         placed = {}
-        for division, told in others.items():
-            require_shape(told, (len(order), None), COORDINATOR, OthersClusters, "labels")
-            fits = 0 < told.shape[1] <= MOST_TOLD and bool((told >= -1).all())
+        for division, theirs in others.items():
+            require_shape(theirs, (len(order), None), COORDINATOR, OthersClusters, "labels")
+            fits = 0 < theirs.shape[1] <= MOST_TOLD and bool((theirs >= -1).all())
             problem = f"expected clusters of 1 to {MOST_TOLD} parties, −1 for rows of no cluster"
             require(fits, COORDINATOR, OthersClusters, "labels", problem)
-            placed[division] = np.empty(told.shape, np.int64)
-            placed[division][order] = told
+            placed[division] = np.empty(theirs.shape, np.int64)
+            placed[division][order] = theirs
         return placed
 
     def _first(self, number: int, task: ClusterTask) -> Labels:
@@ -203,11 +204,11 @@ def _check_own(
         require(fits, party, OwnClusters, "labels", "expected clusters from 0, fewer than rows")
 
 
-def _most_informative(labels: Sequence[Labels], own: int) -> list[int]:
-    others = [j for j in range(len(labels)) if j != own]
+def _most_informative(labels: Sequence[Labels], party: int) -> list[int]:
+    others = [j for j in range(len(labels)) if j != party]
     if len(others) <= MOST_TOLD:
         return others
-    return sorted(others, key=lambda j: -_information(labels[own], labels[j]))[:MOST_TOLD]
+    return sorted(others, key=lambda j: -_information(labels[party], labels[j]))[:MOST_TOLD]
 
 
 def _information(a: Labels, b: Labels) -> float:
@@ -239,10 +240,10 @@ def clusters_of(
     part = table.select(columns)
     features = Features.of(part.values, part.schema)
 
-    def found(rows: Labels, number: int) -> Labels:
+    def split(rows: Labels, number: int) -> Labels:
         return split_rows(features.part(rows, np.arange(len(columns))), number, rng)
 
-    return _by_class(features.matrix, clusters, classes, found)
+    return _by_class(features.matrix, clusters, classes, split)
 
 
 def clusters_by_others(
@@ -253,15 +254,15 @@ def clusters_by_others(
     classes: Array | None,
     rng: np.random.Generator,
 ) -> Labels:
-    """The same by what others have said: ``others`` (rows, parties) has clusters, −1 for rows that
-    are not shared."""
+    """The same by the clusters of other parties: ``others`` (rows, parties), −1 for rows that are
+    not shared."""
     shared = np.asarray((others >= 0).all(axis=1) & (others.shape[1] > 0))
     if len(table) < 2 * FEWEST_ROWS or shared.sum() < 2 * FEWEST_ROWS:
         return clusters_of(table, columns, clusters, classes, rng)
     part = table.select(columns)
     x = Features.of(part.values, part.schema).matrix
 
-    def found(rows: Labels, number: int) -> Labels:
+    def split(rows: Labels, number: int) -> Labels:
         known = rows[shared[rows]]
         if number < 2 or len(known) < 2 * FEWEST_ROWS:
             return np.zeros(len(rows), np.int64)
@@ -275,14 +276,14 @@ def clusters_by_others(
         leaf = tree.fit(x[known], others[known]).apply(x[rows])
         return np.unique(leaf, return_inverse=True)[1].reshape(-1)
 
-    return _by_class(x, clusters, classes, found)
+    return _by_class(x, clusters, classes, split)
 
 
 def _by_class(
     x: Floats,
     clusters: int | Auto,
     classes: Array | None,
-    found: Callable[[Labels, int], Labels],
+    split: Callable[[Labels, int], Labels],
 ) -> Labels:
     """Every class in clusters of its own, more of them for more rows."""
     wanted = _number(len(x)) if clusters == "auto" else clusters
@@ -292,7 +293,7 @@ def _by_class(
     label = np.full(len(x), -1, dtype=np.int64)
     for code, share in zip(known, shares, strict=True):
         rows = np.flatnonzero(codes == code)
-        label[rows] = found(rows, max(1, round(wanted * float(share)))) + label.max() + 1
+        label[rows] = split(rows, max(1, round(wanted * float(share)))) + label.max() + 1
     return _large_enough(x, label, codes)
 
 
@@ -310,7 +311,7 @@ def _large_enough(x: Floats, label: Labels, codes: Array) -> Labels:
         centres = np.stack([x[label == k].mean(axis=0) for k in kept])
         homeless = np.flatnonzero(~np.isin(label, kept))
         distance = np.square(centres).sum(axis=1) - 2 * (x[homeless] @ centres.T)
-        own, classes = codes[homeless], np.array([codes[label == k][0] for k in kept])
-        distance[np.isin(own, classes)[:, None] & (own[:, None] != classes)] = np.inf
+        code, classes = codes[homeless], np.array([codes[label == k][0] for k in kept])
+        distance[np.isin(code, classes)[:, None] & (code[:, None] != classes)] = np.inf
         label[homeless] = kept[distance.argmin(axis=1)]
     return np.searchsorted(kept, label)

@@ -12,16 +12,16 @@ their rows. So a shared variable stays next to the other columns of whoever mode
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.errors import MessageError
 from fedcircuits.federation.federation import COORDINATOR, Subspace
-from fedcircuits.federation.messages import Message
+from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.meeting.hello import Assignment
@@ -64,6 +64,9 @@ class FedPCPlan:
     seed: int = 0
     summation: Summation = field(default=HUB, repr=False)
 
+    def for_party(self) -> FedPCPlan:
+        return replace(self, summation=self.summation.for_party())
+
     @property
     def em(self) -> EMSettings:
         return EMSettings(self.refine, self.validation, self.summation, self.seed)
@@ -86,11 +89,7 @@ class VariableSplit:
     spaces: list[Subspace]
     horizontal: bool
     tokens: bool  # whether rows are matched by tokens
-
-    def notes(self, plan: FedPCPlan) -> tuple[str, ...]:
-        if self.tokens or self.horizontal or plan.weights == "sizes":
-            return ()
-        return (INDEPENDENT.format("not all of them have row ids"),)
+    notes: tuple[str, ...]  # what the user should know
 
 
 # ---------------------------------------------------------------------- what a client is told
@@ -125,8 +124,9 @@ class ClientWork(Message, frozen=True):
     tasks: tuple[ClusterTask, ...]
     groups: tuple[LeafGroup, ...]
 
-    def check(self, names: Sequence[str], tokens: bool, tag: str) -> None:
-        """MessageError unless a client with these columns can do it."""
+    def check(self, names: Sequence[str], tag: str) -> None:
+        """MessageError unless a client with these columns can do it; ``tag``: that it came under,
+        its own where rows are matched."""
         divisions = [task.division for task in self.tasks]
         numbers = [group.number for group in self.groups]
         sets = [t.columns for t in self.tasks] + [g.variables for g in self.groups]
@@ -134,12 +134,11 @@ class ClientWork(Message, frozen=True):
         for field_name, holds, problem in (
             ("tasks", known, "expected columns of the client's table, each once"),
             ("tasks", len(set(divisions)) == len(divisions), "a division occurs twice"),
-            ("tasks", tokens or not any(t.exchange for t in self.tasks), "rows have no tokens"),
+            ("tasks", tag == self.tag or not any(t.exchange for t in self.tasks), "no tokens"),
             ("groups", len(set(numbers)) == len(numbers), "a group occurs twice"),
             ("groups", {g.division for g in self.groups} == set(divisions), "of other divisions"),
         ):
-            if not holds:
-                raise MessageError(COORDINATOR, tag, field_name, problem)
+            require(holds, COORDINATOR, tag, field_name, problem)
 
 
 class FedPCAssignment(Assignment, frozen=True):
@@ -170,6 +169,10 @@ class Division:
         """The groups of one party by number."""
         return {i: s for i, s in enumerate(self.spaces, self.first) if party in s.holders}
 
+    def table(self, clusters: Sequence[int]) -> Contingency:
+        """Whose clusters are counted together; ``clusters``: how many each party has."""
+        return Contingency(self.parties, tuple(clusters), tuple(s.holders for s in self.spaces))
+
     def exchanges(self, split: VariableSplit, plan: FedPCPlan) -> bool:
         """Whether its parties hear of each other's clusters: every second circuit goes by own
         ones, so that what is mixed differs."""
@@ -198,13 +201,13 @@ def divisions_of(
 
 def numbered(divisions: Sequence[Sequence[Subspace]], times: int = 1) -> list[Division]:
     """Divisions whose groups have numbers of their own; those of several parties so many times."""
-    found, first = [], 0
+    every, first = [], 0
     for turn in range(times):
         for spaces in divisions:
             if turn == 0 or len(spaces) > 1:
-                found.append(Division(tuple(spaces), first, turn))
+                every.append(Division(tuple(spaces), first, turn))
                 first += len(spaces)
-    return found
+    return every
 
 
 def by_party(spaces: Sequence[Subspace], parties: Sequence[str]) -> list[list[Subspace]]:

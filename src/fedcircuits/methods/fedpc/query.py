@@ -251,20 +251,20 @@ class Asker:
     def columns(self) -> dict[str, list[int]]:
         """By client the columns of its leaves, in the order of the circuit."""
         index = self.joint.circuit.schema.index
-        names = {
-            p: {n for leaf in own.values() for n in leaf.scope} for p, own in self.leaves.items()
+        return {
+            party: sorted({index(n) for leaf in leaves.values() for n in leaf.scope})
+            for party, leaves in self.leaves.items()
         }
-        return {p: sorted(map(index, own)) for p, own in names.items()}
 
-    def asked(self, party: str, question: Question) -> list[int]:
+    def leaves_asked(self, party: str, question: Question) -> list[int]:
         """Numbers of the client's leaves that a question is about."""
-        leaves = {leaf.name: i for i, leaf in self.leaves[party].items()}
-        asked = question.leaves_asked(self.leaves[party].values(), self.joint.circuit.schema)
-        return [leaves[leaf.name] for leaf in asked]
+        numbers = {leaf.name: i for i, leaf in self.leaves[party].items()}
+        leaves = question.leaves_asked(self.leaves[party].values(), self.joint.circuit.schema)
+        return [numbers[leaf.name] for leaf in leaves]
 
     def clients_asked(self, question: Question) -> list[str]:
         """Clients whose leaves read some of the evidence, or complete it."""
-        return [party for party in self.leaves if self.asked(party, question)]
+        return [party for party in self.leaves if self.leaves_asked(party, question)]
 
     def clients_completing(self, question: Question) -> list[str]:
         """Clients with a column to fill in."""
@@ -342,7 +342,8 @@ def _gathered(asker: Asker, question: Question, clients: Sequence[str]) -> Flow[
     values = np.zeros((sum(map(len, asker.leaves.values())), len(question.x)))
     spread = np.zeros((2, *values.shape)) if question.at >= 0 else np.zeros((2, 0, 0))
     for party in clients:
-        answers, leaves = (yield from receive(party, LeafAnswers)), asker.asked(party, question)
+        answers = yield from receive(party, LeafAnswers)
+        leaves = asker.leaves_asked(party, question)
         shape = (len(leaves), sizes[party])
         _check_answers(answers, party, shape, question.at in asker.columns[party])
         values[leaves] = answers.values[:, sources[party]]

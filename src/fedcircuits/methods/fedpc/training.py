@@ -44,6 +44,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -57,12 +58,13 @@ from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, subspaces
 from fedcircuits.federation.flow import Flow, compute, gather, receive, send
 from fedcircuits.federation.messages import Count, Message, require
-from fedcircuits.federation.placement import Joint, View, leaves_at
-from fedcircuits.federation.sums.counting import CombinationCounts, Contingency
+from fedcircuits.federation.placement import View, leaves_at
+from fedcircuits.federation.sums.counting import CombinationCounts
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc.assembly import POOLED, children_of, joined, leaf_name
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
 from fedcircuits.methods.fedpc.planning import (
+    INDEPENDENT,
     NOT_ALLOWED,
     ClientWork,
     Division,
@@ -81,7 +83,7 @@ from fedcircuits.methods.refinement.training import Refined, Way
 from fedcircuits.tables.table import Table
 
 METHOD = Method("fedpc", 1)
-Circuits = dict[str, tuple[Circuit, Parameters]]  # by leaf
+LearnedLeaf = tuple[Circuit, Parameters]
 
 
 class LeafLearner(Protocol):
@@ -118,10 +120,8 @@ class UsedLeaves(Message, frozen=True):
 class TrainedCircuit:
     """What the coordinator has at the end."""
 
-    joint: Joint
-    notes: tuple[str, ...] = ()  # what the user should know
-    history: tuple[float, ...] = ()  # mean log-likelihood of EM's rows before every round
-    validation: tuple[float, ...] = ()  # of those held back, before EM and after every round
+    refined: Refined  # the graph above the leaves, after EM if there was any
+    notes: tuple[str, ...]  # what the user should know
 
 
 # ---------------------------------------------------------------------- clients
@@ -132,7 +132,7 @@ def client(
 ) -> Flow[View]:
     """``given``: clusters of its rows, found with the other parties before (methods/vertical)."""
     assignment, table = yield from introduce(party, METHOD, FedPCAssignment)
-    _check_members(assignment, plan)
+    _check_assignment(assignment, plan)
     members, work, key, order = plan.members, assignment.work, None, None
     if assignment.tokens:
         key = yield from key_of(party.name, members, secret)
@@ -140,21 +140,23 @@ def client(
     if key is not None:
         order = yield from send_tokens(table, key)
         work = yield from receive(COORDINATOR, ClientWork)
-    work = _checked_work(work, assignment, table)
+    assert work is not None, "it is told at once, or after tokens were sent"
+    work.check(table.names, ClientWork.tag if order is not None else FedPCAssignment.tag)
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
     clustering = RowClustering(table, plan.clusters, classes, plan.target, seed, stamp)
     labels = yield from clustering.labels(work.tasks, order, given)
-    learned: Circuits = {}
+    learned: dict[str, LearnedLeaf] = {}
     for name, rows, columns in _leaves(party.name, work, labels, len(table)):
         drawn = int(np.random.default_rng([*seed, len(learned)]).integers(2**31))
-        training = _LeafTraining(learner, table.select(columns), rows, drawn)
-        step = f"learning {name.rpartition('/')[0]} ({stamp}, {training.mark:08x})"
-        learned[name] = yield from compute(step, training)
-    sizes = {d: tuple(np.bincount(own).tolist()) for d, own in labels.items()}
+        mark = zlib.crc32(rows.tobytes(), zlib.crc32(f"{drawn} {columns}".encode()))
+        step = f"learning {name.rpartition('/')[0]} ({stamp}, {mark:08x})"
+        learning = partial(_learned_leaf, learner, table.select(columns), rows, drawn)
+        learned[name] = yield from compute(step, learning)
+    sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
     yield from send(COORDINATOR, ClusterSizes(sizes, bool(plan.refine) and party.allow_collect))
     if order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)
-        yield from counts.contribute({d: own[order] for d, own in labels.items()})
+        yield from counts.contribute({d: label[order] for d, label in labels.items()})
     graph = yield from receive(COORDINATOR, UsedLeaves)
     way = plan.way_of_em(horizontal=order is None)
     _check_used(graph, learned, way)
@@ -177,20 +179,13 @@ def _classes(
     return None if number or np.isnan(y).all() else y
 
 
-def _check_members(assignment: FedPCAssignment, plan: FedPCPlan) -> None:
+def _check_assignment(assignment: FedPCAssignment, plan: FedPCPlan) -> None:
     problem = f"expected {', '.join(plan.members)}, got {', '.join(assignment.members)}"
     alike = assignment.members == plan.members
     require(alike, COORDINATOR, FedPCAssignment, "members", problem)
-
-
-def _checked_work(work: ClientWork | None, assignment: FedPCAssignment, table: Table) -> ClientWork:
-    fits = (assignment.work is None) == assignment.tokens and work is not None
+    fits = (assignment.work is None) == assignment.tokens
     problem = "it is told at once, or with tokens when rows are matched"
     require(fits, COORDINATOR, FedPCAssignment, "work", problem)
-    assert work is not None
-    tag = ClientWork.tag if assignment.tokens else FedPCAssignment.tag
-    work.check(table.names, assignment.tokens, tag)
-    return work
 
 
 def _number(party: str) -> int:
@@ -201,8 +196,8 @@ def _number(party: str) -> int:
 def _stamp(table: Table, plan: FedPCPlan, learner: LeafLearner, classes: Array | None) -> str:
     """Of all that a client's work depends on: it is kept for the same rows and plan only."""
     about = json.dumps([table.schema.to_json(), f"{plan} {learner}"])
-    found = zlib.crc32(table.values.tobytes(), zlib.crc32(about.encode()))
-    return f"plan {found if classes is None else zlib.crc32(classes.tobytes(), found):08x}"
+    mark = zlib.crc32(table.values.tobytes(), zlib.crc32(about.encode()))
+    return f"plan {mark if classes is None else zlib.crc32(classes.tobytes(), mark):08x}"
 
 
 def _leaves(
@@ -219,36 +214,22 @@ def _leaves(
             yield name, np.flatnonzero(label == cluster), group.variables
 
 
-@dataclass(frozen=True, slots=True)
-class _LeafTraining:
+def _learned_leaf(learner: LeafLearner, table: Table, rows: Labels, seed: int) -> LearnedLeaf:
     """A leaf from a cluster of the party's rows, in the context of all of them."""
-
-    learner: LeafLearner
-    table: Table
-    rows: Labels
-    seed: int
-
-    @property
-    def mark(self) -> int:
-        """Of the rows and columns, so that kept work is found whatever its leaf is called."""
-        about = f"{self.seed} {self.table.names}"
-        return zlib.crc32(self.rows.tobytes(), zlib.crc32(about.encode()))
-
-    def __call__(self) -> tuple[Circuit, Parameters]:
-        learner = clone(self.learner)
-        if "random_state" in learner.get_params():
-            learner.set_params(random_state=self.seed)
-        part = self.table.rows(self.rows)
-        if np.isnan(part.values).all():
-            part = self.table  # a cluster without any value says nothing of these columns
-        if hasattr(learner, "fit_part") and len(part) < len(self.table):
-            learner.fit_part(part, self.table)
-        else:
-            learner.fit(part)
-        return learner.circuit_, learner.parameters_
+    fresh = clone(learner)
+    if "random_state" in fresh.get_params():
+        fresh.set_params(random_state=seed)
+    part = table.rows(rows)
+    if np.isnan(part.values).all():
+        part = table  # a cluster without any value says nothing of these columns
+    if hasattr(fresh, "fit_part") and len(part) < len(table):
+        fresh.fit_part(part, table)
+    else:
+        fresh.fit(part)
+    return fresh.circuit_, fresh.parameters_
 
 
-def _check_used(graph: UsedLeaves, learned: Circuits, way: Way | None) -> None:
+def _check_used(graph: UsedLeaves, learned: Mapping[str, LearnedLeaf], way: Way | None) -> None:
     known = set(graph.used) <= set(learned) and len(set(graph.used)) == len(graph.used)
     problem = f"expected leaves that {ClientWork.tag!r} or {FedPCAssignment.tag!r} asked for"
     require(known, COORDINATOR, UsedLeaves, "used", problem)
@@ -267,7 +248,7 @@ def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
     divisions = numbered(by_party(split.spaces, members) if split.horizontal else [split.spaces])
     for party, assignment in _assignments(hellos, split, divisions, plan).items():
         yield from send(party, assignment)
-    where, notes = None, split.notes(plan)
+    where, notes = None, split.notes
     if split.tokens:
         where = yield from match_tokens({p: hello.rows for p, hello in hellos.items()})
         divisions, notes = divisions_of(split, members, where, plan)
@@ -282,7 +263,10 @@ def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
     counts: Mapping[int, CombinationCounts] = {}
     if where is not None and plan.weights != "sizes":
         counting = plan.summation.counts(COORDINATOR, members)
-        counts = yield from counting.collect(_tables(divisions, sizes), where)
+        tables = {
+            i: d.table([len(sizes[p].sizes[i]) for p in d.parties]) for i, d in enumerate(divisions)
+        }
+        counts = yield from counting.collect(tables, where)
     rng = np.random.default_rng([plan.seed, 0])
     parts = [
         children_of(d, {p: sizes[p].sizes[i] for p in d.parties}, counts.get(i), plan, rng)
@@ -298,7 +282,7 @@ def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
     if way is not None:
         rows = sum(hello.rows for hello in hellos.values())
         refined = yield from refinement.coordinator(way, joint, members, plan.em, rows, shared)
-    return TrainedCircuit(refined.joint, (*notes, *more), refined.history, refined.validation)
+    return TrainedCircuit(refined, (*notes, *more))
 
 
 def _split(hellos: Mapping[str, Hello], plan: FedPCPlan) -> VariableSplit:
@@ -310,7 +294,9 @@ def _split(hellos: Mapping[str, Hello], plan: FedPCPlan) -> VariableSplit:
     horizontal = kind_of(spaces, len(hellos)) == "horizontal"
     ids = all(hello.ids for hello in hellos.values())
     tokens = ids and not horizontal and (plan.weights != "sizes" or plan.refine > 0)
-    return VariableSplit(schema, spaces, horizontal, tokens)
+    unmatched = not tokens and not horizontal and plan.weights != "sizes"
+    notes = (INDEPENDENT.format("not all of them have row ids"),) if unmatched else ()
+    return VariableSplit(schema, spaces, horizontal, tokens, notes)
 
 
 def _assignments(
@@ -323,13 +309,13 @@ def _assignments(
     schemas, target = {p: hello.schema for p, hello in hellos.items()}, plan.target
     if not plan.share_target or not split.tokens or target is None or not split.schema[target].size:
         target = None
-    found = {}
+    assignments = {}
     for party, (receivers, senders) in target_routes(schemas, target).items():
         variables = split.schema.select(schemas[party].names).variables
         work = None if split.tokens else work_of(party, divisions, split, plan)
         facts = (tuple(schemas), variables, split.tokens, receivers, senders)
-        found[party] = FedPCAssignment(*facts, work)
-    return found
+        assignments[party] = FedPCAssignment(*facts, work)
+    return assignments
 
 
 def _check_sizes(
@@ -339,22 +325,8 @@ def _check_sizes(
     fits = message.sizes.keys() == expected
     problem = f"the {COORDINATOR} asked for clusters of divisions {sorted(expected)}"
     require(fits, party, ClusterSizes, "sizes", problem)
-    sound = all(min(own, default=0) > 0 and sum(own) == rows for own in message.sizes.values())
+    sound = all(min(s, default=0) > 0 and sum(s) == rows for s in message.sizes.values())
     require(sound, party, ClusterSizes, "sizes", f"expected clusters of its {rows:,} rows")
-
-
-def _tables(
-    divisions: Sequence[Division], sizes: Mapping[str, ClusterSizes]
-) -> dict[int, Contingency]:
-    """Which clusters are counted together."""
-    return {
-        i: Contingency(
-            d.parties,
-            tuple(len(sizes[p].sizes[i]) for p in d.parties),
-            tuple(s.holders for s in d.spaces),
-        )
-        for i, d in enumerate(divisions)
-    }
 
 
 def _way_of_em(
