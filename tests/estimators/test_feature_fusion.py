@@ -317,7 +317,7 @@ def test_bad_input(fitted: FeatureFusion) -> None:
         fitted.predict(table(0))  # type: ignore[arg-type]
     with pytest.raises(QueryError, match="'stranger' is no owner"):
         fitted.predict(fc.Federation({"stranger": table(0)}))
-    with pytest.raises(QueryError, match="to compare with"):
+    with pytest.raises(QueryError, match="to compare predictions with"):
         fitted.score(owners(slice(0, 9), labels=False))
     tabular = fc.Federation(
         {"owner 0": table(0, lanes=np.arange(ROWS) % 3).select(["event", "lanes"])}

@@ -29,7 +29,7 @@ from fedcircuits.estimators.federated import (
     refuse_to_collect,
 )
 from fedcircuits.estimators.model import Rows
-from fedcircuits.estimators.task import Task, for_task
+from fedcircuits.estimators.task import Task, for_task, score_predictions
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Placement
@@ -87,14 +87,9 @@ class Predictions(BaseEstimator):  # type: ignore[misc]
         truth = X if y is None else pd.DataFrame({name: np.asarray(y)})
         only = Schema((variable,)) if y is not None else self.schema_
         wanted = Table.of(truth, schema=only, partial=True).values[:, only.index(name)]
-        known = ~np.isnan(wanted)
-        if not known.any():
-            raise QueryError(f"no row has a value of {name!r} to compare predictions with")
-        vectors, wanted = self._vectors(X)[known], wanted[known]
-        if variable.size:
-            return float((self._decided(vectors) == wanted).mean())
-        spread = np.square(wanted - wanted.mean()).sum()
-        return float(1 - np.square(wanted - vectors[:, 0]).sum() / spread) if spread else 0.0
+        vectors = self._vectors(X)
+        predicted = self._decided(vectors) if variable.size else vectors[:, 0]
+        return score_predictions(variable, predicted, wanted)
 
     def _decided(self, vectors: Array) -> Array:
         """(rows,) codes of classes."""

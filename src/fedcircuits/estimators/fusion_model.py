@@ -15,6 +15,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators import questions
 from fedcircuits.estimators.federated import FederatedEstimator, TrainingState
+from fedcircuits.estimators.task import score_predictions
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Placement
@@ -132,14 +133,8 @@ class FusionModel(FederatedEstimator[FusionResult]):
         ids, answers = self._answers(X)
         variable = self.fusion_.target
         truth = query.truth_of(X, ids, variable, y)
-        known = ~np.isnan(truth)
-        if not known.any():
-            raise QueryError(f"no row has a value of {variable.name!r} to compare with")
-        answers, truth = answers[known], truth[known]
-        if variable.size:
-            return float((answers.argmax(axis=1) == truth).mean())
-        spread = np.square(truth - truth.mean()).sum()
-        return float(1 - np.square(truth - answers[:, 0]).sum() / spread) if spread else 0.0
+        predicted = answers.argmax(axis=1) if variable.size else answers[:, 0]
+        return score_predictions(variable, predicted, truth)
 
     def opinions(self, X: Federation) -> npt.NDArray[np.float64]:
         """(owners, rows, outputs): what each owner alone predicts, NaN where it knows nothing.

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.arguments import Choice
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.federation import Federation
 from fedcircuits.tables.schema import Variable
@@ -64,3 +65,17 @@ def _retyped(federation: Federation, name: str, options: dict[str, object]) -> F
         for p in federation
     }
     return Federation(tables, allow_collect=[p.name for p in federation if p.allow_collect])
+
+
+def score_predictions(
+    variable: Variable, predicted: Array | npt.NDArray[np.int64], truth: Array
+) -> float:
+    """The share of right classes, or R² of numbers; rows whose truth is NaN do not count."""
+    known = ~np.isnan(truth)
+    if not known.any():
+        raise QueryError(f"no row has a value of {variable.name!r} to compare predictions with")
+    predicted, truth = predicted[known], truth[known]
+    if variable.size:
+        return float((predicted == truth).mean())
+    spread = np.square(truth - truth.mean()).sum()
+    return float(1 - np.square(truth - predicted).sum() / spread) if spread else 0.0
