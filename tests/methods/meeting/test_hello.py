@@ -25,7 +25,6 @@ from fedcircuits.methods.meeting.hello import (
     leader_of,
     meet,
     same_structures,
-    target_routes,
 )
 from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_messages, check_protocol
@@ -50,18 +49,17 @@ def parties(tables: Mapping[str, object] = TABLES) -> Federation:
     return Federation(tables, row_id="id")
 
 
-def client(party: Party) -> Flow[tuple[TrialAssignment, Table]]:
-    return (yield from introduce(party, METHOD, TrialAssignment))
+def client(party: Party, members: tuple[str, ...]) -> Flow[tuple[TrialAssignment, Table]]:
+    return (yield from introduce(party, METHOD, TrialAssignment, "ill", members))
 
 
-def coordinator(members: tuple[str, ...], share: str | None = "ill") -> Flow[dict[str, Hello]]:
+def coordinator(members: tuple[str, ...], share: str = "ill") -> Flow[dict[str, Hello]]:
     hellos = yield from hellos_of(members, METHOD)
     schemas = {p: h.schema for p, h in hellos.items()}
-    agreed, routes = agree(schemas), target_routes(schemas, share)
+    holders = tuple(p for p, s in schemas.items() if share in s) or None
     for party, schema in schemas.items():
-        variables = agreed.select(schema.names).variables
-        receivers, senders = routes[party]
-        yield from send(party, TrialAssignment(members, variables, True, receivers, senders, 7))
+        variables = agree(schemas).select(schema.names).variables
+        yield from send(party, TrialAssignment(members, variables, True, holders, 7))
     return hellos
 
 
@@ -70,7 +68,9 @@ def programs(federation: Federation | None = None) -> dict[str, Program[Any]]:
     found: dict[str, Program[Any]] = {
         COORDINATOR: Program(coordinator, {"members": federation.names})
     }
-    return found | {p.name: Program(client, {"party": p}) for p in federation}
+    return found | {
+        p.name: Program(client, {"party": p, "members": federation.names}) for p in federation
+    }
 
 
 def says(who: str, tag: str, change: Callable[[Any], Any]) -> dict[str, Program[Any]]:
@@ -104,8 +104,8 @@ def test_everybody_hears_what_it_needs() -> None:
         assert table.schema["colour"].categories == ("blue", "red", "green")
         assert table.row_ids.tolist() == TABLES[name]["id"]
         assert table.column("colour").tolist() == TABLES[name]["colour"]
-    assert outcome.results["south"][0].receivers == ("north",)
-    assert outcome.results["north"][0].senders == ("south",)
+    assert outcome.results["south"][0].routes("south") == (("north",), ())
+    assert outcome.results["north"][0].routes("north") == ((), ("south",))
 
 
 def test_laws_and_malformed_messages() -> None:
@@ -161,9 +161,10 @@ def test_hellos_lack_nothing(field: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("members", ["south"]), ("members", ["north", "north"]), ("variables", []),
-        ("variables", TWICE), ("receivers", ["west"]), ("senders", ["north"]), ("tokens", False),
-        ("senders", ["south", "south"]),
+        ("members", ["south"]), ("members", ["north", "north"]), ("members", ["north"]),
+        ("members", ["south", "north"]), ("variables", []),
+        ("variables", TWICE), ("holders", ["west"]), ("holders", ["north"]), ("holders", []),
+        ("holders", ["south", "south"]), ("holders", ["south", "north"]), ("tokens", False),
         ("tokens", None), ("seed", "7"),
     ],
 )  # fmt: skip
@@ -182,10 +183,13 @@ def test_parties_without_rows_or_ids() -> None:
 
 
 def test_who_tells_whom_the_target() -> None:
-    schemas = {p.name: p.table.schema for p in parties()}
-    assert target_routes(schemas, None) == {"north": ((), ()), "south": ((), ())}
-    assert target_routes(schemas, "colour") == {"north": ((), ()), "south": ((), ())}
-    assert target_routes(schemas, "ill") == {"north": ((), ("south",)), "south": (("north",), ())}
+    def routes(holders: tuple[str, ...] | None) -> list[tuple[tuple[str, ...], ...]]:
+        assignment = Assignment(("a", "b", "c"), (), True, holders)
+        return [assignment.routes(me) for me in "abc"]
+
+    assert routes(None) == [((), ())] * 3
+    assert routes(("a", "c")) == [(("b",), ()), ((), ("a", "c")), (("b",), ())]
+    assert routes(("a", "b", "c")) == [((), ())] * 3
 
 
 # ---------------------------------------------------------------------- a party that leads

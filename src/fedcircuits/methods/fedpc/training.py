@@ -76,7 +76,7 @@ from fedcircuits.methods.fedpc.planning import (
     numbered,
     work_of,
 )
-from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce, target_routes
+from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce
 from fedcircuits.methods.meeting.tokens import key_of, match_tokens, send_tokens, target_of
 from fedcircuits.methods.refinement import training as refinement
 from fedcircuits.methods.refinement.training import Refined, Way
@@ -131,12 +131,13 @@ def client(
     party: Party, plan: FedPCPlan, learner: LeafLearner, secret: bytes, given: Labels | None = None
 ) -> Flow[View]:
     """``given``: clusters of its rows, found with the other parties before (methods/vertical)."""
-    assignment, table = yield from introduce(party, METHOD, FedPCAssignment)
-    _check_assignment(assignment, plan)
+    run = (METHOD, FedPCAssignment, plan.target, plan.members)
+    assignment, table = yield from introduce(party, *run)
+    _check_work(assignment)
     members, work, key, order = plan.members, assignment.work, None, None
     if assignment.tokens:
         key = yield from key_of(party.name, members, secret)
-    classes = yield from _classes(table, plan.target, key, assignment)
+    classes = yield from _classes(table, plan.target, key, assignment.routes(party.name))
     if key is not None:
         order = yield from send_tokens(table, key)
         work = yield from receive(COORDINATOR, ClientWork)
@@ -169,20 +170,20 @@ def client(
 
 
 def _classes(
-    table: Table, target: str | None, key: bytes | None, assignment: FedPCAssignment
+    table: Table,
+    target: str | None,
+    key: bytes | None,
+    routes: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> Flow[Array | None]:
     """The class of every row where it is known here, or told by those who know it."""
     if target is None:
         return None
-    y = yield from target_of(table, target, key, assignment.receivers, assignment.senders)
+    y = yield from target_of(table, target, key, *routes)
     number = target in table.schema and not table.schema[target].size
     return None if number or np.isnan(y).all() else y
 
 
-def _check_assignment(assignment: FedPCAssignment, plan: FedPCPlan) -> None:
-    problem = f"expected {', '.join(plan.members)}, got {', '.join(assignment.members)}"
-    alike = assignment.members == plan.members
-    require(alike, COORDINATOR, FedPCAssignment, "members", problem)
+def _check_work(assignment: FedPCAssignment) -> None:
     fits = (assignment.work is None) == assignment.tokens
     problem = "it is told at once, or with tokens when rows are matched"
     require(fits, COORDINATOR, FedPCAssignment, "work", problem)
@@ -307,14 +308,14 @@ def _assignments(
 ) -> dict[str, FedPCAssignment]:
     """What every client is asked to do; ``divisions`` are final where rows need not be matched."""
     schemas, target = {p: hello.schema for p, hello in hellos.items()}, plan.target
-    if not plan.share_target or not split.tokens or target is None or not split.schema[target].size:
-        target = None
+    holders = None
+    if plan.share_target and split.tokens and target is not None and split.schema[target].size:
+        holders = tuple(p for p, schema in schemas.items() if target in schema)
     assignments = {}
-    for party, (receivers, senders) in target_routes(schemas, target).items():
-        variables = split.schema.select(schemas[party].names).variables
+    for party, schema in schemas.items():
+        variables = split.schema.select(schema.names).variables
         work = None if split.tokens else work_of(party, divisions, split, plan)
-        facts = (tuple(schemas), variables, split.tokens, receivers, senders)
-        assignments[party] = FedPCAssignment(*facts, work)
+        assignments[party] = FedPCAssignment(tuple(schemas), variables, split.tokens, holders, work)
     return assignments
 
 

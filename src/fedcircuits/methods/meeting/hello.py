@@ -110,8 +110,13 @@ class Assignment(Message, frozen=True):
     members: tuple[str, ...]
     variables: tuple[Variable, ...]  # of this client, in the kinds and categories of all
     tokens: bool  # whether rows are matched by tokens
-    receivers: tuple[str, ...]  # of the target's values, if this client holds it
-    senders: tuple[str, ...]  # of the target's values, if it does not
+    holders: tuple[str, ...] | None  # who tells the others its values of the target; None: nobody
+
+    def routes(self, me: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Whom a client tells its values of the target, and who tells it theirs."""
+        if self.holders is None or me not in self.holders:
+            return (), self.holders or ()
+        return tuple(m for m in self.members if m not in self.holders), ()
 
 
 A = TypeVar("A", bound=Assignment)
@@ -121,33 +126,46 @@ H = TypeVar("H", bound=Introduction)
 # ---------------------------------------------------------------------- under a leader
 
 
-def introduce(party: Party, method: Method, kind: type[A]) -> Flow[tuple[A, Table]]:
-    """A client says hello; its assignment, and its table in the kinds and codes of all."""
+def introduce(
+    party: Party,
+    method: Method,
+    kind: type[A],
+    target: str | None = None,
+    members: Sequence[str] | None = None,
+) -> Flow[tuple[A, Table]]:
+    """A client says hello; its assignment, and its table in the kinds and codes of all.
+
+    ``target`` is what holders may tell the others, ``members`` who takes part if that is known.
+    """
     yield from send(COORDINATOR, Hello.of(party.table, method))
     assignment = yield from receive(COORDINATOR, kind)
-    _check_assignment(party, assignment)
+    known = assignment.members if members is None else tuple(members)
+    _check_assignment(party, assignment, target, known)
     with blaming(COORDINATOR, kind, "variables"):
         return assignment, in_agreed(party.table, Schema(assignment.variables))
 
 
-def _check_assignment(party: Party, assignment: Assignment) -> None:
+def _check_assignment(
+    party: Party, assignment: Assignment, target: str | None, members: tuple[str, ...]
+) -> None:
+    me, table, holders = party.name, party.table, assignment.holders
     names = {v.name for v in assignment.variables}
-    others = set(assignment.members) - {party.name}
-    tells, hears = assignment.receivers, assignment.senders
+    told = any(assignment.routes(me))
+    ordered = holders is None or (
+        bool(holders) and holders == tuple(m for m in members if m in holders)
+    )
+    same = holders is None or (me in holders) == (target in table.schema)
     for field, holds, problem in (
-        ("members", party.name in assignment.members, f"{party.name} is not among them"),
-        ("members", _differ(assignment.members), "a party is named twice"),
-        ("variables", names == set(party.table.names), f"expected those of {party.name}"),
-        ("receivers", others.issuperset(tells) and _differ(tells), "expected other members"),
-        ("senders", others.issuperset(hears) and _differ(hears), "expected other members"),
-        ("tokens", assignment.tokens or not (tells or hears), "labels are told by token"),
-        ("tokens", not assignment.tokens or party.table.row_ids is not None, "rows have no ids"),
+        ("members", assignment.members == members, f"expected {', '.join(members)}"),
+        ("members", me in members, f"{me} is not among them"),
+        ("members", len(set(members)) == len(members), "a party is named twice"),
+        ("variables", names == set(table.names), f"expected those of {me}"),
+        ("holders", ordered, "expected members in their order"),
+        ("holders", same, f"expected {me} if it holds {target!r}"),
+        ("tokens", assignment.tokens or not told, "values of the target are told by token"),
+        ("tokens", not assignment.tokens or table.row_ids is not None, "rows have no ids"),
     ):
         require(holds, COORDINATOR, assignment.tag, field, problem)
-
-
-def _differ(names: Sequence[str]) -> bool:
-    return len(set(names)) == len(names)
 
 
 def hellos_of(members: Sequence[str], method: Method) -> Flow[dict[str, Hello]]:
@@ -196,17 +214,6 @@ def check_rows(party: str, rows: int, least: int = 1) -> None:
     if rows < least:
         problem = f"{rows} rows, expected {least} or more" if least > 1 else "no rows to learn from"
         raise FederationError(f"{party} has {problem}")
-
-
-def target_routes(
-    schemas: Mapping[str, Schema], target: str | None
-) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """By party: whom it tells the target's values, and who tells it. Without a target nobody."""
-    if target is None:
-        return dict.fromkeys(schemas, ((), ()))
-    holders = tuple(p for p, s in schemas.items() if target in s)
-    others = tuple(p for p in schemas if p not in holders)
-    return {p: (others, ()) if p in holders else ((), holders) for p in schemas}
 
 
 # ---------------------------------------------------------------------- among peers

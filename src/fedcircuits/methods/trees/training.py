@@ -111,7 +111,6 @@ class TreesPlan:
 
 class TreesAssignment(hello.Assignment, frozen=True):
     target: Variable
-    holders: tuple[str, ...]  # of the target, if they tell the others its values
     groups: dict[str, Count]  # by member: those who may learn and hold the same columns have one
     features: tuple[str, ...]  # the columns, in one order for all of a group
     by_rows: bool  # how a threshold is found
@@ -168,9 +167,9 @@ class TreesGraph(Message, frozen=True):
 
 
 def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flow[TreeEnsemble]:
-    task, table = yield from hello.introduce(party, METHOD, TreesAssignment)
+    task, table = yield from hello.introduce(party, METHOD, TreesAssignment, plan.target)
     _check_assignment(party, plan, task)
-    target, routes = task.target, (task.receivers, task.senders)
+    target, routes = task.target, task.routes(party.name)
     key = (yield from key_of(party.name, task.members, secret)) if task.tokens else None
     y = yield from target_of(table, target.name, key, *routes, target.size)
     tally = growing.tally_of(y, target)
@@ -240,16 +239,12 @@ def _view(
 
 def _check_assignment(party: Party, plan: TreesPlan, task: TreesAssignment) -> None:
     """MessageError unless the plan is one for this party."""
-    me, names, holders, groups = party.name, {*party.table.names}, task.holders, task.groups
-    others = tuple(p for p in task.members if p not in holders)
-    routes = (others if me in holders else (), () if me in holders else holders)
+    me, names, groups = party.name, {*party.table.names}, task.groups
     known = groups.keys() == {*task.members} and max(groups.values()) < len(task.members)
     for name, holds, problem in (
         ("target", task.target.name == plan.target, f"expected {plan.target!r}"),
         ("target", task.holds == (plan.target in names), "expected what 'variables' say"),
         ("target", not plan.threshold or task.target.size == 2, "expected two classes"),
-        ("holders", not holders or (me in holders) == task.holds, f"expected {me} if it is one"),
-        ("holders", routes == (task.receivers, task.senders), "expected who tells whom"),
         ("groups", known, "expected a number below that of members for each of them"),
         ("groups", known and (task.learns or len(task.group(me)) == 1), f"{me} cannot learn"),
         ("features", sorted(names - {plan.target}) == sorted(task.features), "expected columns"),
@@ -327,7 +322,7 @@ def _assignments(
     if plan.threshold and target.size != 2:
         raise FederationError(f"a threshold is for two classes, {plan.target!r} has {target.size}")
     shared = plan.share_target and ids and any(target.name not in held for held in schemas.values())
-    routes = hello.target_routes(schemas, target.name if shared else None)
+    holders = tuple(p for p, held in schemas.items() if target.name in held) if shared else None
     groups: dict[str, int] = {}
     numbers: dict[str | tuple[str, ...], int] = {}  # by columns, or by a party that cannot learn
     features: dict[str, tuple[str, ...]] = {}  # in the order of all columns
@@ -338,8 +333,8 @@ def _assignments(
     by_rows = plan.threshold and ids and sum(isinstance(k, tuple) for k in numbers) > 1
     return schema, {
         party: TreesAssignment(
-            tuple(schemas), schema.select(held.names).variables, shared or by_rows, *routes[party],
-            target, tuple(p for p in schemas if routes[p][0]), groups, features[party], by_rows,
+            tuple(schemas), schema.select(held.names).variables, shared or by_rows, holders,
+            target, groups, features[party], by_rows,
         )
         for party, held in schemas.items()
     }  # fmt: skip
