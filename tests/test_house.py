@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -23,9 +24,12 @@ def functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 def parsed(paths: list[Path]) -> dict[str, ast.Module]:
     """Syntax trees by the path in the repository."""
-    return {
-        str(path.relative_to(ROOT)): ast.parse(path.read_text(encoding="utf-8")) for path in paths
-    }
+    return {str(path.relative_to(ROOT)): syntax(path) for path in paths}
+
+
+@cache
+def syntax(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def unsafe(node: ast.AST) -> str | None:

@@ -153,7 +153,7 @@ class Outside:
         return np.zeros(len(x)) if np.isnan(x).all() else self.log_likelihood(x)
 
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> NoReturn:
-        self.refuse(f"answer the probabilities of {variable!r} given values of others")
+        self.refuse(f"answer the probabilities of {variable!r} given other columns")
 
     def moments(self, x: Array, variable: str, given: Event = EVERYTHING) -> NoReturn:
         self.refuse(f"answer the mean of {variable!r}: it gives no expectations")

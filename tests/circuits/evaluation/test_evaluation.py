@@ -122,7 +122,7 @@ def test_chunks_and_sparse_operands_change_nothing(
     results = []
     for small in (False, True):
         if small:
-            monkeypatch.setattr(evaluation.rows, "CACHE", 1)
+            monkeypatch.setattr(evaluation.layout, "CACHE", 1)
             monkeypatch.setattr(evaluation.leaves, "DENSE", 0)
         program = CircuitProgram(circuit)
         program.compiled = False
