@@ -41,7 +41,7 @@ def run(repeats: int = 3) -> list[Json]:
     return results
 
 
-def _input(kind: str, units: int) -> Path:
+def input_of(kind: str, units: int) -> Path:
     path = cache_folder() / "inputs" / f"{kind}-{units}.npz"
     if path.is_file():
         return path
@@ -60,7 +60,7 @@ def _tensorised(
     limits: dict[int, machine.Limit],
     repeats: int,
 ) -> list[Json]:
-    path = _input(kind, units)
+    path = input_of(kind, units)
     found: list[Json] = []
     for what, passes in PASSES.items():
         jobs = [(OURS, p, t) for p in passes for t in (1, 2)]

@@ -94,6 +94,8 @@ VARIES: dict[str, tuple[dict[str, float | None], dict[str, str]]] = {
     # by text in the title: tolerance by question (None: not compared), what else varies, and why
     "PrivateForest": ({"": 5e-5, "opened": 1e-9}, {"answers": "shares are drawn, then rounded"}),
     **dict.fromkeys(("weights em", "columns, refine", "both, refine", "Secret, refine"), TOKENS),
+    "Vertical": TOKENS,
+    "batches": ({"": None}, {"answers": "batches are ranges of the order of tokens"}),
     "noise": ({"": None}, {"file": "noise comes from a fresh key of the owners"}),
     "process": ({}, {"order": "parties send at once"}),
 }

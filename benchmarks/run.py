@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import evaluation, growth, images, learners, mixed, pages
+from benchmarks.attacks import section as attacks
 from benchmarks.federated import images as federated_images
 from benchmarks.federated import peers as federated_peers
 from benchmarks.federated import scale as federated_scale
@@ -19,6 +20,7 @@ from benchmarks.vertical import section as vertical
 from benchmarks.vertical import trajectories
 
 SECTIONS: dict[str, Callable[[], list[Json]]] = {
+    "attacks": lambda: attacks.run(),
     "evaluation": evaluation.run,
     "federated": federated.run,
     "federated_images": federated_images.run,

@@ -8,7 +8,7 @@ coordinator is a bound from below of what the parties take where each has a core
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from fedcircuits.engines import memory
@@ -43,7 +43,7 @@ class Stopwatch:
             finally:
                 self.seconds[name] += time.process_time() - begin
             if isinstance(effect, Compute):
-                effect = Compute(effect.step, self._work(name, effect.work))
+                effect = replace(effect, work=self._work(name, effect.work), batch=None)
             answer = yield effect
 
     def _work(self, name: str, work: Callable[[], object]) -> Callable[[], object]:

@@ -43,7 +43,8 @@ from fedcircuits.federation.messages import (
 )
 from fedcircuits.federation.sums.collectives import HubSum
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.learning.encoders.apart import PIECE, Floats, Learned, Training
+from fedcircuits.federation.tokens import tokens as tokens_of
+from fedcircuits.learning.encoders.apart import PIECE, Floats, Learned, Training, ends
 from fedcircuits.learning.encoders.encoders import EncoderJob, NetworkEncoder
 from fedcircuits.learning.encoders.networks import views
 from fedcircuits.methods.fusion.fitting import (
@@ -55,8 +56,12 @@ from fedcircuits.methods.fusion.fitting import (
 )
 from fedcircuits.methods.fusion.gathering import content_order
 from fedcircuits.methods.fusion.training import FusionPlan
-from fedcircuits.methods.meeting.tokens import TokenMessage, agreed_values, match_messages
-from fedcircuits.methods.meeting.tokens import rising_tokens as rising
+from fedcircuits.methods.meeting.tokens import (
+    TokenMessage,
+    agreed_values,
+    match_messages,
+    rising_order,
+)
 
 FIRST = ("inputs", "weight 0", "bias 0")  # layers that are never tied
 WHAT = "representations of single rows"
@@ -229,7 +234,7 @@ def join(job: EncoderJob, learned: NetworkEncoder | None) -> Flow[NetworkEncoder
         own.with_weights(learned.weights_)
     x, known = own.ready.reading.read(job.table)
     assert job.table.row_ids is not None
-    tokens, order = rising(job.table.row_ids, KEY)
+    tokens, order = rising_order(tokens_of(job.table.row_ids, KEY))
     labels = job.table.values[order, -1]
     message = JointRows(tokens, known[order], job.held[order], own.width, labels)  # type: ignore[arg-type]
     yield from send(COORDINATOR, message)
@@ -322,7 +327,7 @@ def lead(
         training.judge()
         if training.best == len(training.history["held back"]):  # so far
             yield from leader.rows("look", judge[:0], best=True)
-        if len(training.history["held back"]) - training.best >= settings.patience:
+        if ends(training.history["held back"], settings.patience):
             break
     if settings.graph == "knn":
         training.train = batch_of((yield from leader.rows("look", learn)))

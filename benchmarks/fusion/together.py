@@ -19,7 +19,7 @@ from benchmarks.fusion.joint_training import SteppedEncoder
 from benchmarks.fusion.sets import TARGET
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.agreement import in_agreed
-from fedcircuits.learning.encoders.apart import OWNERS, Learned, Training
+from fedcircuits.learning.encoders.apart import OWNERS, Learned, Training, ends
 from fedcircuits.learning.encoders.encoders import EncoderJob, NetworkEncoder
 from fedcircuits.learning.encoders.foreign import Frozen
 from fedcircuits.learning.encoders.networks import views
@@ -140,7 +140,7 @@ def _descended(
         training.judge()
         if training.best == len(training.history["held back"]):
             best = owners.weights
-        if len(training.history["held back"]) - training.best >= training.settings.patience:
+        if ends(training.history["held back"], training.settings.patience):
             break
     return best
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
     from fedcircuits.learning.encoders.foreign import Frozen
     from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf
+    from fedcircuits.privacy.differential.noise import DifferentialPrivacy
     from fedcircuits.privacy.secure_sum import Secret
     from fedcircuits.tables.schema import Schema, Variable
     from fedcircuits.tables.table import Table
@@ -48,6 +49,7 @@ __all__ = [
     "Circuit",
     "CircuitModel",
     "DecisionTreeLeaf",
+    "DifferentialPrivacy",
     "Distribution",
     "EinsumNetwork",
     "Explanation",
@@ -130,6 +132,7 @@ _NAMES = {
     "learning.encoders.foreign": "Frozen",
     "methods.trees.decision_tree": "DecisionTreeLeaf",
     "tables.table": "Table",
+    "privacy.differential.noise": "DifferentialPrivacy",
     "privacy.secure_sum": "Secret",
 }
 _HOMES = {name: f"fedcircuits.{home}" for home, names in _NAMES.items() for name in names.split()}

@@ -1,10 +1,20 @@
-"""Every error that is raised on purpose: what is wrong, what was expected, what to do."""
+"""Every error that is raised on purpose: what is wrong, what was expected, what to do.
+
+A text may hold values of a row, so it stays with the party that raised the error, and with whoever
+owns its process. Other parties hear ``told``, which is made of names alone: of kinds of errors,
+parties, messages and their fields.
+"""
 
 from __future__ import annotations
 
 
 class FedcircuitsError(Exception):
     """Root of the tree: catch this to catch everything the library raises on purpose."""
+
+    @property
+    def told(self) -> str:
+        """What other parties hear."""
+        return type(self).__name__
 
 
 class StructureError(FedcircuitsError, ValueError):
@@ -40,6 +50,14 @@ class FederationError(FedcircuitsError, ValueError):
     something that a party has not allowed."""
 
 
+class SiteError(FederationError):
+    """What a site refuses or cannot do, in words that others may hear."""
+
+    @property
+    def told(self) -> str:
+        return str(self)
+
+
 class ProtocolError(FedcircuitsError, RuntimeError):
     """A message that is not what the protocol says, or parties that wait for each other."""
 
@@ -55,6 +73,11 @@ class MessageError(ProtocolError):
         )
         self.sender, self.tag, self.field, self.problem = sender, tag, field, problem
 
+    @property
+    def told(self) -> str:
+        where = f", field {self.field!r}" if self.field else ""
+        return f"{self.sender} sent {self.tag!r} that does not fit{where}"
+
     def __reduce__(self) -> tuple[type[MessageError], tuple[str, str, str, str]]:
         return type(self), (self.sender, self.tag, self.field, self.problem)
 
@@ -66,13 +89,24 @@ class VersionError(MessageError):
         super().__init__(sender, tag, field, problem)
         self.args = (f"{sender} runs {problem}: install the same fedcircuits at all parties",)
 
+    @property
+    def told(self) -> str:
+        return str(self)  # names of versions
+
 
 class PartyLostError(FedcircuitsError, RuntimeError):
-    """A party that failed, died or no longer answers while others still need it."""
+    """A party that failed, died or no longer answers while others still need it.
 
-    def __init__(self, party: str, message: str) -> None:
+    ``words`` is what other parties hear where ``message`` is not for them.
+    """
+
+    def __init__(self, party: str, message: str, words: str | None = None) -> None:
         super().__init__(message)
-        self.party = party
+        self.party, self.words = party, message if words is None else words
 
-    def __reduce__(self) -> tuple[type[PartyLostError], tuple[str, str]]:
-        return type(self), (self.party, str(self))
+    @property
+    def told(self) -> str:
+        return self.words
+
+    def __reduce__(self) -> tuple[type[PartyLostError], tuple[str, str, str]]:
+        return type(self), (self.party, str(self), self.words)

@@ -69,9 +69,7 @@ def test_train_tells_the_split_and_what_crossed(home: Path) -> None:
     assert lines["age"][1:] == ["●", "·"] and lines["risk,"][-2:] == ["·", "●"]
     table = printed[printed.index("messages") : printed.index("What was revealed")]
     rows = [line.replace(",", "").split() for line in table.splitlines()[1:] if line]
-    assert [row[0] for row in rows] == [
-        "agree", "key", "rows", "clusters", "count", "graph", "all"
-    ]  # fmt: skip
+    assert [row[0] for row in rows] == ["agree", "key", "rows", "count", "graph", "all"]
     assert sum(int(row[2]) for row in rows[:-1]) == int(rows[-1][2])
     assert "clusters of rows that it cannot name" in printed
     assert printed.rstrip().endswith("wrote model.fc")
@@ -105,6 +103,23 @@ def test_parties_without_shared_rows_are_noted(run: Run, home: Path) -> None:
     assert found.exit_code == 0
     assert found.stderr.startswith("note: ") and "row ids" in found.stderr
     assert "row ids" in run("inspect", "apart.fc").stdout
+
+
+def test_pooled_categories_are_noted_and_a_question_about_one_is_explained(
+    run: Run, home: Path
+) -> None:
+    frame = pd.read_csv(home / "all.csv")[["age", "risk"]]
+    frame.loc[0, "risk"] = "kuru"
+    frame.to_csv(home / "rare.csv", index=False)
+    found = run("train", "rare.csv", "-o", "rare.fc")
+    assert found.exit_code == 0, found.stderr
+    assert "note: rare: categories of 'risk' that fewer than 5 of its rows have" in found.stderr
+    asked = run("query", "rare.fc", "P(risk = kuru)")
+    assert asked.exit_code == 1
+    assert "a federation calls categories that few rows of a party have 'other'" in asked.stderr
+    kept = run("train", "rare.csv", "-o", "kept.fc", "--least-count", "1")
+    assert kept.exit_code == 0 and kept.stderr == ""
+    assert run("query", "kept.fc", "P(risk = kuru)").exit_code == 0
 
 
 # ---------------------------------------------------------------------- questions

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,6 +98,35 @@ def unsendable(where: str) -> Flow[object]:
 
 def _function() -> object:
     return lambda: 0
+
+
+class Bomb:
+    """Opened by pickle, it runs a command."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return os.system, (f"touch {self.path}",)
+
+
+def plant(path: str, where: str) -> Flow[object]:
+    made = yield from compute("building", partial(Bomb, path) if where == "step" else float)
+    return made if where == "step" else [Bomb(path)]
+
+
+def babble(data: bytes) -> Flow[None]:
+    """Writes to the line of its process what is no frame."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                os.write(int(name), data)
+    yield from compute("sleeping", partial(time.sleep, 60))
+
+
+def learned(learner: Any, rows: Array) -> Flow[object]:
+    """What a learner of another package has become."""
+    return (yield from compute("learning", partial(learner.fit, rows)))
 
 
 def read_to_the_end() -> Flow[None]:

@@ -9,6 +9,7 @@ import pytest
 from fedcircuits.engines import memory, process
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import failure
+from fedcircuits.engines.sealed import SealedEngine
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import check_engine
@@ -80,7 +81,9 @@ def test_whoever_was_lost_first_is_blamed() -> None:
 
 
 def test_engines_by_name() -> None:
-    assert engine_of("memory") is memory.run and engine_of("process") is process.run
+    assert engine_of("memory") is engine_of(None) is memory.run
+    assert engine_of("process") == SealedEngine(process.run)  # which relays messages
+    assert engine_of("process", False) is process.run
 
     def own(programs: Any, kept: Any = None) -> Any:
         return memory.run(programs, kept)

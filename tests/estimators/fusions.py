@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ def one_by_one(programs: Any, kept: Any = None) -> Any:
 def unbatched(program: Program[Any]) -> Flow[Any]:
     def alone(effect: Effect) -> Flow[object]:
         if isinstance(effect, Compute):
-            effect = Compute(effect.step, effect.work)
+            effect = replace(effect, batch=None)
         return (yield effect)
 
     return (yield from through(program.start(), alone))

@@ -46,7 +46,8 @@ def test_engines_agree_and_tell(engine: str) -> None:
     assert found["west"].table.row_ids.tolist() == (
         fc.aligned(federation())["west"].table.row_ids.tolist()
     )
-    assert len(ledger) == 6 and set(ledger.revealed()["phase"]) == {"psi"}
+    said = ledger.revealed()["phase"]
+    assert (said == "psi").sum() == 6 and set(said) <= {"psi", "seal"}
 
 
 @pytest.mark.parametrize("private", [False, True])

@@ -15,6 +15,7 @@ from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.flow import Compute, Flow, Program
 from fedcircuits.federation.sums.summations import Tree
 from tests.estimators.tree_cases import CANCER, SPLITS, federation, fitted, gaps
+from tests.unsealed import processes
 
 # ---------------------------------------------------------------------- trees grown together
 
@@ -35,7 +36,7 @@ def test_trees_grown_together_are_those_of_all_rows() -> None:
 
 def test_engines_agree_on_trees_grown_together() -> None:
     here = fitted("horizontal", grow="together", threshold="macro-f1")
-    there = clone(here).fit(federation("horizontal"), engine="process")
+    there = clone(here).fit(federation("horizontal"), engine=processes)
     assert np.array_equal(there.predict_proba(gaps()), here.predict_proba(gaps()))
     assert there.threshold_ == here.threshold_
     assert there.ledger_.bytes == here.ledger_.bytes

@@ -130,7 +130,7 @@ def test_labels_of_one_party() -> None:
     assert alone.score(owners(slice(120, None), 3)) > 0.7
     told = model(share_target=True).fit(parties, target="event")
     count = told.ledger_.summary()["messages"].groupby("phase").sum()
-    assert count["labels"] == 2 and not told.notes_
+    assert count["labels"] == 3 + 2 and not told.notes_  # which rows are shared, and labels
     there = clone(told).fit(parties, target="event", engine=one_by_one)
     for name, view in told.views_.items():
         other = there.views_[name].encoder
@@ -324,3 +324,18 @@ def test_bad_input(fitted: FeatureFusion) -> None:
     )
     with pytest.raises(TableError, match="owner 0: SequenceEncoder reads series"):
         model().fit(tabular, target="event")
+
+
+def test_noise_has_its_epsilon_in_the_ledger() -> None:
+    clinics = fc.split(fc.datasets.load("breast_cancer"), 3, by="columns", target="diagnosis")
+    encoder = fc.TabularEncoder(epochs=2)
+    noise = fc.DifferentialPrivacy(3.0, 1e-6).clip_noise()
+    model = fc.FeatureFusion(encoder, share_target=True, epochs=2, clip=1.0, noise=noise)
+    model.fit(clinics, target="diagnosis")
+    spent = model.ledger_.privacy
+    assert spent is not None and 2.9 < model.epsilon_ == spent.epsilon <= 3.0
+    assert "its encoder given" in spent.neighbours and "labels" in spent.neighbours
+    told = model.ledger_.revealed("coordinator")["what"]
+    assert told.str.contains("noisy representations").any()
+    plain = model.set_params(noise=0.0).fit(clinics, target="diagnosis")
+    assert plain.ledger_.privacy is None and not hasattr(plain, "epsilon_")

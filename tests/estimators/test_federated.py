@@ -108,7 +108,11 @@ def test_a_failed_run_is_resumed_and_never_pickled(name: str) -> None:
     model.fit(parties, resume=True)
     assert "_state" not in vars(model)
     expected = answers(make(random_state=0).fit(parties))
-    close = 1e-3 if name == "PrivateForest" else 0  # shares are dealt anew
+    tolerances = {
+        "PrivateForest": 1e-3,  # shares are dealt anew
+        "VerticalGaussianMixture": 1e-9,  # rows are added up in the order of another key
+    }
+    close = tolerances.get(name, 0)
     np.testing.assert_allclose(answers(model), expected, rtol=0, atol=close)
 
 

@@ -16,6 +16,7 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, PartyLostError, QueryError, TableError
 from fedcircuits.federation.sums.summations import Chebyshev
 from tests.estimators.tree_cases import CANCER, SPLITS, federation, fitted, gaps
+from tests.unsealed import processes
 
 # ---------------------------------------------------------------------- answers
 
@@ -37,7 +38,7 @@ def test_federated_equals_collected(kind: str, target: str) -> None:
 def test_engines_agree_bit_for_bit(kind: str) -> None:
     here = fitted(kind)
     parties = federation(kind)
-    there = clone(here).fit(parties, engine="process")
+    there = clone(here).fit(parties, engine=processes)
     assert there.circuit_ == here.circuit_ and there.placement_ == here.placement_
     assert np.array_equal(there.predict_proba(gaps()), here.predict_proba(gaps()))
     count = here.ledger_.summary()["bytes"].groupby("phase").sum().to_dict()
@@ -228,7 +229,7 @@ def test_questions_are_checked() -> None:
 
 def test_nobody_can_learn() -> None:
     parties = {"left": {"id": [1, 2], "x": [1.0, 2.0]}, "right": {"id": [1, 2], "y": ["a", "b"]}}
-    apart = fc.Federation(parties, row_id="id")
+    apart = fc.Federation(parties, row_id="id", least_count=1)
     with pytest.raises(
         FederationError, match=r"nobody can learn to predict 'y'.*share_target=True"
     ):

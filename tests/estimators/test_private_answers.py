@@ -154,7 +154,7 @@ def test_who_carries_sealed_messages_sees_sizes(sealed: bool) -> None:
     model.fit(fc.split(TABLE, 3, seed=2, allow_collect=True), engine=engine)
     found = model.connect("clinic").score_samples(ROWS)
     plain = one_hot(model.forest_, ROWS.values).reshape(-1, 2)
-    seen = [points_seen(engine, model, cut) for cut in (range(160) if sealed else (0,))]
+    seen = [points_seen(engine, model, cut) for cut in (range(24) if sealed else (0,))]
     hits = [(own == plain).all() for own in seen]
     assert any(hits) == (not sealed)
     if sealed:  # uniform, as far as one can see: nearly every number has high bits

@@ -167,7 +167,6 @@ def test_reveals() -> None:
         "settings; names, kinds and categories of its columns",
         "a digest of public structures",
         "the sum of numbers of rows",
-        "shares of sums of the points' numbers, hidden by the asker: that they are points",
     ]
     assert found["asker"] == [
         "a share of the likelihoods of its points, to the precision of a float64"

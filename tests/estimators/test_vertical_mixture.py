@@ -49,7 +49,7 @@ def test_attributes() -> None:
     for party in federation(X, BLOCKS):
         assert np.array_equal(model.labels_[party.name], labels[party.table.row_ids])
     again = VerticalGaussianMixture(3, random_state=0).fit(federation(X, BLOCKS))
-    assert np.array_equal(again.means_, model.means_)
+    np.testing.assert_allclose(again.means_, model.means_, atol=1e-10)  # another order of rows
 
 
 def test_parameters_stay_unless_all_allow() -> None:
@@ -71,7 +71,7 @@ def test_the_best_of_several_starts_is_kept() -> None:
     one = quiet(VerticalGaussianMixture(4, n_init=1, random_state=3, **settings), parties)
     runs = {e.tag.split("/")[2] for e in best.ledger_ if e.tag.startswith("em/agreed")}
     assert runs == {"0", "1", "2", "3"}
-    assert best.lower_bound_ >= one.lower_bound_
+    assert best.lower_bound_ >= one.lower_bound_ - 1e-12
     assert best.score(x) == pytest.approx(best.lower_bound_, abs=1e-9)
 
 
@@ -214,7 +214,7 @@ def test_weights_count_as_repetitions() -> None:
     assert order is not None
     by_order = weight[order].to_numpy()
     same = quiet(VerticalGaussianMixture(3, **start), parties, sample_weight=by_order)
-    assert np.array_equal(same.means_, weighed.means_)
+    np.testing.assert_allclose(same.means_, weighed.means_, atol=1e-10)
     with pytest.raises(FederationError, match="expected one for each of the 240 rows of north"):
         VerticalGaussianMixture().fit(parties, sample_weight=[1.0])
     with pytest.raises(FederationError, match="has none for row"):

@@ -68,5 +68,5 @@ def test_bad_ids() -> None:
         align(Federation({"p0": Table.of({"i": [1], "x": [1.0]}, row_id="i"), "p1": {"y": [1.0]}}))
     plain = Table.of({"x": [1.0, 2.0]})
     twice = Table(plain.schema, plain.values, np.array([1, 1]))
-    with pytest.raises(FederationError, match="different ids of rows"):
+    with pytest.raises(FederationError, match="two rows have one id"):
         align(Federation({"p0": twice}))

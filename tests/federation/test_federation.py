@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.errors import FederationError, PartyLostError, QueryError, TableError
 from fedcircuits.federation.federation import Party, Subspace, row_ids
+from tests.federation.cases import QUICK
+from tests.methods.watched import Watched
 
 X, Y, Z = {"x": [1.5, 2.5]}, {"y": [1.5, 2.5]}, {"z": [0.5, 2.5]}
 
@@ -86,8 +89,70 @@ def test_bad_tables_are_named(data: object, text: str) -> None:
 def test_ids_that_occur_twice_are_refused_however_the_table_was_made() -> None:
     table = fc.Table.of(X)
     twice = fc.Table(table.schema, table.values, np.array([4, 4]))
-    with pytest.raises(FederationError, match=r"party 'a': .*different ids"):
+    with pytest.raises(FederationError, match="party 'a': two rows have one id"):
         fc.Federation({"a": twice})
+
+
+@pytest.mark.parametrize("ids", [[4, "4"], ["x4", "x4"], [4, 4]])
+def test_ids_of_one_party_that_are_one_text(ids: list[object]) -> None:
+    """4 and "4" would get one token: the error names the party, and no id."""
+    frame = pd.DataFrame({"id": pd.Series(ids, dtype=object), **X})
+    table = fc.Table.of(X)
+    given = fc.Table(table.schema, table.values, np.array(ids, dtype=object))
+    for data in (frame, given) if ids == [4, "4"] else (given,):
+        with pytest.raises(FederationError, match="party 'north': two rows have one id") as error:
+            fc.Federation({"north": data, "south": {"id": [4, 5], **Y}}, row_id="id")
+        assert "x4" not in str(error.value)
+
+
+# ---------------------------------------------------------------------- rare categories
+
+
+TOWNS = ["ash"] * 6 + ["elm"] * 5 + ["oak", "oak", "yew"]
+
+
+def test_rare_categories_are_pooled_in_training_and_a_note_says_so() -> None:
+    frame = pd.DataFrame({"town": TOWNS, "ill": [True] + [False] * 13, "x": np.arange(14.0)})
+    parties = fc.Federation({"north": frame, "south": fc.Table.of(frame)})
+    (note,) = parties.notes
+    assert note.startswith("north: categories of 'town' that fewer than 5 of its rows have")
+    assert "oak" not in note and "yew" not in note
+    pooled = parties.pooled()
+    assert pooled["north"].table.schema["town"].categories == ("ash", "elm", "other")
+    assert pooled["north"].table.column("town").tolist() == TOWNS[:11] + ["other"] * 3
+    assert pooled["north"].table.schema["ill"].categories == (False, True)
+    assert pooled["south"].table.schema["town"].categories == ("ash", "elm", "oak", "yew")
+    assert parties["north"].table.schema["town"].size == 4  # rows of a question stay as they are
+    assert pooled.notes == () and pooled.pooled() is pooled
+    kept = fc.Federation({"north": frame}, least_count=1)
+    assert kept.notes == () and kept.pooled() is kept
+    some = parties.select(["north"]).pooled()  # a part of it knows who has declared what
+    assert some["north"].table.schema["town"].size == 3
+
+
+def test_what_crosses_names_no_rare_category() -> None:
+    """One patient with a disease of her own: the others would hear its name in agree/hello."""
+    disease = ["flu"] * 30 + ["cold"] * 29 + ["kuru"]
+    columns = {"disease": disease, "x": np.arange(60.0)}
+    frames = {party: pd.DataFrame(columns) for party in ("north", "south")}
+    heard = {}
+    for least in (5, 1):
+        engine = Watched()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model = fc.FedPC(QUICK, random_state=0)
+            model.fit(fc.Federation(frames, least_count=least), engine=engine)
+        heard[least] = [m for _, m in engine.messages if b"kuru" in m.data]
+        assert any("categories of 'disease'" in str(w.message) for w in caught) == (least == 5)
+        assert len(model.notes_) == (2 if least == 5 else 0)
+        if least == 5:
+            text = r"no category 'kuru'.*a federation calls categories that few rows .* 'other'"
+            with pytest.raises(QueryError, match=text):
+                model.probability("disease = kuru")
+            with pytest.raises(TableError, match="calls categories that few rows"):
+                model.score_samples(frames["north"])
+            assert model.probability("disease = other") < 0.1
+    assert not heard[5] and heard[1]
 
 
 def test_names() -> None:
@@ -113,3 +178,14 @@ def test_some_of_the_parties() -> None:
     fewer = parties.select(["a", "b"])
     assert fewer.names == ("a", "b") and fewer.schema.names == ("x", "y")
     assert [p.allow_collect for p in fewer] == [True, False]
+
+
+def test_a_least_count_goes_with_its_party() -> None:
+    parts = {"a": fc.Table.of(X), "b": fc.Table.of(X)}
+    federation = fc.Federation(parts, least_count={"a": 12})
+    assert [p.least_count for p in federation.select(["b", "a"])] == [5, 12]
+    for wrong in (0, True, 2.5, {"a": 0}):
+        with pytest.raises(FederationError, match="whole number of rows from 1"):
+            fc.Federation(parts, least_count=wrong)  # type: ignore[arg-type]
+    with pytest.raises(FederationError, match="least_count names 'c', which is no party"):
+        fc.Federation(parts, least_count={"c": 3})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, ClassVar
 
 import msgspec
@@ -40,8 +41,14 @@ DTYPES = st.one_of(
     hnp.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
     hnp.unicode_string_dtypes(endianness="?", min_len=1, max_len=5),
 )
-ARRAYS = hnp.arrays(DTYPES, hnp.array_shapes(min_dims=0, min_side=0, max_side=4))
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+SHAPES = hnp.array_shapes(min_dims=0, min_side=0, max_side=4)
+LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+ARRAYS = DTYPES.flatmap(
+    lambda d: hnp.arrays(
+        d, SHAPES, elements=st.text(LETTERS, max_size=d.itemsize // 4) if d.kind == "U" else None
+    )
+)
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
     | WORDS | st.binary(max_size=8),
@@ -185,6 +192,10 @@ def extension(head: object, data: bytes) -> bytes:
         (("<f8", [1]), b"12345678x"),
         (("|b1", [1]), b"\x02"),
         (("<U1", [1]), b"\xff\xff\xff\xff"),
+        (("<U1", [1]), b"\x00\xd8\x00\x00"),
+        (("<f16", [1]), b"12345678" * 2),
+        (("<f8", [2**40, 0]), b""),
+        (("<f8", [0, 2**62]), b""),
         (("<f8",), b"12345678"),
         ("<f8", b""),
     ],
@@ -198,6 +209,20 @@ def test_few_bytes_take_little_memory() -> None:
     """An array of nothing whose texts would have a gigabyte each."""
     found = decode_message(Anything, extension(("<U250000000", [0]), b""), "north", "x/y")
     assert found.value.shape == (0,) and found.value.itemsize < 100
+
+
+@pytest.mark.parametrize("kind", [list[int], tuple[Variable, ...], dict[int, int], bytes, str])
+@pytest.mark.parametrize("head", [b"\xdd", b"\xdf", b"\xc6", b"\xdb", b"\xc9"])
+def test_a_claimed_length_takes_no_memory(kind: Any, head: bytes) -> None:
+    """Lists, mappings, bytes, texts and extensions that claim 4 GB in nine bytes."""
+    message = msgspec.defstruct("Claim", [("x", kind)], bases=(Message,), frozen=True)
+    data = b"\x81\xa1x" + head + b"\xff\xff\xff\xff" + b"\x01"
+    tracemalloc.start()
+    with pytest.raises(MessageError, match="north sent"):
+        decode_message(message, data, "north", "x/y")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 @pytest.mark.parametrize("value", [np.array([object()]), object(), {1: np.array([1j])}])

@@ -98,7 +98,7 @@ def keyed(engine: str) -> Engine:
         alike = {n: p.arguments for n, p in programs.items()}
         alike = {n: a | {"secret": KEY} if "secret" in a else a for n, a in alike.items()}
         same = {n: Program(p.function, alike[n]) for n, p in programs.items()}
-        return engine_of(engine)(same, kept)
+        return engine_of(engine, False)(same, kept)
 
     return run
 

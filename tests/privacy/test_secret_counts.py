@@ -15,6 +15,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.tokens import Labels, patterns
+from fedcircuits.privacy.operations.checks import ALIKE, CHECKED, COMMITTED, TOSSED
 from fedcircuits.privacy.secret_counts import (
     COUNTS,
     LONGEST,
@@ -28,6 +29,7 @@ from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.testing import check_messages, check_protocol
 from tests.methods.watched import dying, flipped, read, saying
+from tests.privacy.liars import KINDS, adding, lies, line
 from tests.privacy.parties import key, messages, names
 
 FEW = 100  # numbers of a block: rows are counted in several
@@ -45,12 +47,12 @@ def clusters(count: int, rows: int, most: int, seed: int = 0, held: float = 1.0)
     return found
 
 
-def party(me: str, labels: Labels, **counting: Any) -> Flow[None]:
-    return (yield from SecretCounts(me, key=key(me), **counting).contribute({0: labels}))
+def party(me: str, labels: Labels, label: str = "", **counting: Any) -> Flow[None]:
+    return (yield from SecretCounts(me, key=key(me + label), **counting).contribute({0: labels}))
 
 
-def coordinator(table: Contingency, where: Labels, **counting: Any) -> Flow[Any]:
-    counts = SecretCounts(COORDINATOR, key=key(COORDINATOR), **counting)
+def coordinator(table: Contingency, where: Labels, label: str = "", **counting: Any) -> Flow[Any]:
+    counts = SecretCounts(COORDINATOR, key=key(COORDINATOR + label), **counting)
     return (yield from counts.collect({0: table}, where))
 
 
@@ -145,13 +147,15 @@ def test_who_learns_what(count: int, members: int) -> None:
     ledger = memory.run(made).ledger
     assert len(SecretCounts("party0", names(count)).members) == members
     to_parties = {e.reveals for e in ledger if e.receiver != COORDINATOR}
+    checks = {COMMITTED, ALIKE, TOSSED, CHECKED}
     assert to_parties == {
         SHARE,
+        *checks,
         "which of its rows other parties hold",
         "whose clusters are counted over how many rows, and of which of its own",
     }
     to_it = {e.reveals for e in ledger if e.receiver == COORDINATOR}
-    assert to_it == ({COUNTS, SHARE} if count == 2 else {COUNTS})
+    assert to_it == ({COUNTS, SHARE, *checks} if count == 2 else {COUNTS})
 
 
 def test_which_occur_is_told_where_there_could_be_many() -> None:
@@ -236,17 +240,45 @@ def test_a_flipped_share_is_caught(tag: str) -> None:
     made = programs(clusters(4, 30, 3))
     told = {"program": made["party1"], "tag": tag, "change": flipped(1, 2)}
     outcome = memory.run({**made, "party1": Program(saying, told)})
-    assert "shares that do not fit together" in str(outcome.lost[COORDINATOR])
+    found_by = COORDINATOR if tag == "count/0/table" else "party0"
+    assert "shares that do not fit together" in str(outcome.lost[found_by])
 
 
 def test_clusters_that_are_none_are_noticed() -> None:
-    """A party that deals two clusters of a row, or none: counts do not add up to the rows."""
+    """A party that deals two clusters of a row, or none, or numbers by which single rows of others
+    could be read in the counts: nothing is opened."""
     made = programs(clusters(3, 30, 3))
     made["party2"].arguments["labels"] = np.full(30, 7)
     outcome = memory.run(made)
-    assert "counts of 30 rows of party0, party1, party2 do not add up" in str(
-        outcome.lost[COORDINATOR]
-    )
+    assert COORDINATOR not in outcome.results
+    assert "count/0/table" not in {e.tag for e in outcome.ledger}
+    assert "counts of party0, party1, party2 are wrong" in str(outcome.lost["party0"])
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_liar_in_every_message(count: int, kind: str) -> None:
+    """Flipped, replayed, swapped or withheld: no counts."""
+    for tag, lied in lies(_counting(count), "party0", kind):
+        outcome = memory.run(lied)
+        assert COORDINATOR not in outcome.results, f"{tag!r} was believed"
+
+
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_one_count_more_and_another_less(count: int) -> None:
+    """They still add up to the rows: without the check it would be believed."""
+    made = programs(clusters(count, 30, 3))
+    amount = line(RING, names(count), "party0", 5)
+    told = {"program": made["party0"], "tag": "count/0/sums", "amount": amount, "ring": RING}
+    outcome = memory.run({**made, "party0": Program(adding, told)})
+    assert COORDINATOR not in outcome.results
+    assert "counts of party0" in str(outcome.lost["party1"])
+
+
+def _counting(count: int) -> Any:
+    """The same counts, by keys of a label."""
+    labels = clusters(count, 12, 2)
+    return lambda label: programs(labels, label=label)
 
 
 def test_combinations_that_there_are_not() -> None:

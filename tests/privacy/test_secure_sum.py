@@ -21,6 +21,7 @@ from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.privacy.sharing.group import SHARE, Shares
 from fedcircuits.testing import check_protocol, check_summation
+from tests.privacy.liars import KINDS, lies
 from tests.privacy.parties import answers, by_round, messages, names, programs, together
 
 
@@ -155,13 +156,33 @@ def test_a_party_that_dies_is_named(count: int, at: int) -> None:
         assert not outcome.results
 
 
+@pytest.mark.parametrize("count", [3, 4, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_liar_in_every_message(count: int, kind: str) -> None:
+    """Flipped, replayed, swapped or withheld: whoever has a sum has the right one."""
+    numbers = {n: np.array([2.0**i]) for i, n in enumerate(names(count))}
+
+    def made(label: str) -> dict[str, Any]:
+        return programs(adds, {n: len(label) * v for n, v in numbers.items()})
+
+    right = len("one") * (2.0**count - 1)
+    for tag, lied in lies(made, "party0", kind):
+        found = memory.run(lied).results
+        honest = [found[me].tolist() for me in names(count)[1:] if me in found]
+        assert all(own == [right] for own in honest), f"{tag!r} was believed"
+        assert len(honest) < count - 1
+
+
 def test_numbers_out_of_range_are_never_shared() -> None:
     values = {n: np.array([1.0, 2.0]) for n in names(3)} | {"party2": np.array([1.0, 4.7e30])}
     outcome = together(adds, values)
     assert not outcome.results and not [e for e in outcome.ledger if e.sender == "party2"]
-    text = str(outcome.lost["party0"])
+    text = str(outcome.lost["party2"])
     assert "values under 'add/up' must be numbers from −2^64 to 2^64" in text
-    assert "4.7e+30" not in text and outcome.lost["party0"].party == "party2"
+    assert (
+        "4.7e+30" not in text + str(outcome.lost["party0"])
+        and outcome.lost["party0"].party == "party2"
+    )
     cause = outcome.lost["party2"].__cause__
     assert cause is not None and cause.__notes__ == ["the first of them is 4.7e+30 at [1]"]
 

@@ -193,3 +193,21 @@ def test_unknown_variables_say_what_there_is(name: str, words: list[str]) -> Non
         Schema((COLOUR, Variable("age")))[name]
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array([1, 2]), np.array([]), 10**5000, object(), "\ud800", {}], ids=range(6)
+)
+def test_values_that_no_category_is(value: object) -> None:
+    variable = Variable("grade", "category", ("a", 1))
+    with pytest.raises(QueryError, match="'grade' has no category") as caught:
+        variable.encode(value)
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    "facts", [("\ud800",), ("a", "category", ("x", "\udfff")), ("a", "real", (), "\ud900")]
+)
+def test_text_that_cannot_be_written(facts: tuple[object, ...]) -> None:
+    with pytest.raises(StructureError, match="half of a pair of UTF-16"):
+        Variable(*facts)  # type: ignore[arg-type]

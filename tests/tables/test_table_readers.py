@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -177,3 +178,42 @@ def test_npz_is_refused(tmp_path):
         np.save(opened, np.zeros((2, 2)))
     with pytest.raises(TableError, match="got one array"):
         Table.read(path)
+
+
+# ---------------------------------------------------------------------- files larger than they look
+
+
+def test_npz_that_claims_terabytes(tmp_path):
+    """A header of 800 GB over 16 bytes: refused by what it claims, before room is made for it."""
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (100000, 1000000), }"
+    header += b" " * (117 - len(header)) + b"\n"
+    member = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(16)
+    with zipfile.ZipFile(tmp_path / "large.npz", "w") as archive:
+        archive.writestr("x.npy", member)
+    with pytest.raises(TableError, match=r"x\.npy claims the shape \(100000, 1000000\)"):
+        Table.read(tmp_path / "large.npz")
+
+
+def bombs(folder):
+    rows = 400_000
+    np.savez_compressed(folder / "a.npz", np.zeros((rows, 2)))
+    with gzip.open(folder / "a.csv.gz", "wt") as file:
+        file.write("a,b\n" + "0,0\n" * rows)
+    pd.DataFrame({"a": np.zeros(rows), "b": np.zeros(rows)}).to_parquet(folder / "a.parquet")
+    return [folder / name for name in ("a.npz", "a.csv.gz", "a.parquet")]
+
+
+def test_files_that_unpack_to_more_than_allowed(tmp_path):
+    for path in bombs(tmp_path):
+        assert path.stat().st_size < 100_000
+        with pytest.raises(TableError, match=r"unpack to more than 1,000,000; if you trust"):
+            Table.read(path, most_bytes=1_000_000)
+        assert len(Table.read(path, most_bytes=10_000_000)) == 400_000
+
+
+def test_headers_of_absurd_length(tmp_path):
+    many = ",".join(f"x{i}" for i in range(200_000))
+    with pytest.raises(TableError, match="at most 100,000 columns"):
+        Table.read(written(tmp_path, f"{many}\n{many}\n"))
+    with pytest.raises(TableError, match="not a csv file"):
+        Table.read(written(tmp_path, "x" * 10_000_000))

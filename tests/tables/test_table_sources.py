@@ -241,3 +241,37 @@ def test_table_is_read_again():
     np.testing.assert_array_equal(matched.values, [[40, np.nan, 1, np.nan]])
     with_ids = Table.of({"id": ["a"], "sex": ["m"]}, row_id="id")
     assert Table.of(with_ids, schema=SCHEMA, partial=True).row_ids.tolist() == ["a"]
+
+
+# ---------------------------------------------------------------------- what only an attacker holds
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"a": ["x", "\ud800"]}, "column 'a'.*cannot be written"),
+        ({"\ud800": [1.0]}, r"the column name '\\ud800' cannot be written"),
+        ({"a": [10**5000, 1]}, "column 'a'.*too large"),
+        ({"a": 10**5000}, "column 'a': expected a sequence of values, got a value of type int"),
+        ({"a": np.zeros((2, 2))}, "column 'a': expected one value per row"),
+        (np.zeros((1, 200_000)), "at most 100,000 columns, got 200,000"),
+        ({f"x{i}": [1.0] for i in range(100_001)}, "at most 100,000 columns, got 100,001"),
+        ([Table.of(COLUMNS), Table.of(COLUMNS)], "give one table, or fedcircuits.Federation"),
+    ],
+    ids=range(8),
+)
+def test_hostile_objects_are_refused_by_name(data, words):
+    with pytest.raises(TableError, match=words) as caught:
+        Table.of(data)
+    assert len(str(caught.value).encode()) < 500
+
+
+def test_row_ids_are_named_by_text():
+    with pytest.raises(TableError, match="row_id: there is no column 1"):
+        Table.of(COLUMNS, row_id=1)
+
+
+def test_many_names_are_compared_quickly():
+    frame = pd.DataFrame(np.ones((1, 60_000)), columns=["a", "b"] * 30_000)
+    with pytest.raises(TableError, match="names must differ, got more than once: 'a', 'b'"):
+        Table.of(frame)

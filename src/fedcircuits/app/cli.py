@@ -1,4 +1,4 @@
-"""The command ``fedcircuits``: train, query, sample, inspect, split, demo.
+"""The command ``fedcircuits``: train, query, sample, inspect, split, demo, and those of sites.
 
 Exit codes: 0 success; 1 an error, described in one line on the error stream; 2 wrong usage; 130
 stopped by the user. There is a traceback only with --debug. What a command needs is imported when
@@ -114,6 +114,9 @@ def train(
     share_target: Annotated[
         bool, typer.Option("--share-target", help="Tell all parties the target of shared rows.")
     ] = False,
+    least_count: Annotated[
+        int, typer.Option(min=1, help="Categories that fewer rows of a party have are pooled.")
+    ] = 5,
     engine: Annotated[
         Literal["memory", "process"], typer.Option(help="One process, or one per party.")
     ] = "memory",
@@ -133,7 +136,7 @@ def train(
         training.check_output(output)
         parties = training.parties_of(tables)
         screen.tell("reading")
-        federation = Federation(parties, row_id, allow_collect=True)
+        federation = Federation(parties, row_id, allow_collect=True, least_count=least_count)
         training.describe(federation)
         model = FedPC(
             training.learner_of(learner), clusters=clusters or "auto", weights=weights,
@@ -190,6 +193,68 @@ def split(
         training.describe(federation)
         screen.say(f"wrote {', '.join(str(parts.path(n)) for n in names)}; now try\n")
         screen.say(training.command(parts, names, target))
+
+
+# ---------------------------------------------------------------------- sites
+
+consortium_app = typer.Typer(help="Who takes part in a federation between owners.")
+site_app = typer.Typer(help="One owner's end of a federation between owners.")
+app.add_typer(consortium_app, name="consortium", no_args_is_help=True)
+app.add_typer(site_app, name="site", no_args_is_help=True)
+KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A kit, as provision makes it.")]
+DataFile = Annotated[
+    Path | None, typer.Option("--data", help="A csv or parquet file in place of site.toml's.")
+]
+
+
+@consortium_app.command("init")
+def consortium_init(
+    path: Annotated[Path, typer.Argument(metavar="FILE")] = Path("consortium.toml"),
+) -> None:
+    """Write a consortium.toml with comments, to be filled in."""
+    with clear():
+        from fedcircuits.app import sites
+
+        sites.init(path)
+
+
+@app.command()
+def provision(
+    consortium: Annotated[Path, typer.Argument(metavar="CONSORTIUM.toml")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of kits.")] = Path("kits"),
+) -> None:
+    """Make keys, certificates and a kit for every member of a consortium."""
+    with clear():
+        from fedcircuits.app import sites
+
+        sites.provision(consortium, output)
+
+
+@site_app.command("check")
+def site_check(kit: KitFolder, data: DataFile = None) -> None:
+    """Show what a site would tell the others of its rows, and what it allows."""
+    with clear():
+        from fedcircuits.app import sites
+
+        sites.check(kit, data)
+
+
+@site_app.command("start")
+def site_start(kit: KitFolder, data: DataFile = None) -> None:
+    """Serve a site's rows to its consortium, until it is stopped."""
+    with clear():
+        from fedcircuits.app import sites
+
+        sites.start(kit, data)
+
+
+@site_app.command("stop")
+def site_stop(kit: KitFolder) -> None:
+    """Stop a site that was started on this machine."""
+    with clear():
+        from fedcircuits.app import sites
+
+        sites.stop(kit)
 
 
 # ---------------------------------------------------------------------- asking

@@ -87,7 +87,7 @@ class _Member:
 
     def lose(self, party: str, why: str = "") -> None:
         assert isinstance(self.waiting, Recv)
-        reason = why or f"{party} is lost ({self.post.outcome.lost[party]})"
+        reason = why or f"{party} is lost ({self.post.outcome.lost[party].told})"
         self._advance(None, PartyLostError(party, waits(self.name, self.waiting, reason)))
 
     def compute(self) -> None:
@@ -120,7 +120,7 @@ class _Member:
             check_other_party(self.name, effect, self.post.members)
             self.waiting = effect
         elif isinstance(effect, Compute) and effect.batch is not None:
-            if (self.name, effect.step) not in self.post.outcome.kept:
+            if (self.name, effect.name) not in self.post.outcome.kept:
                 self.waiting = effect
         return self.waiting is not None
 
@@ -130,7 +130,7 @@ class _Member:
             self.post.send(self.name, effect)
             return None
         assert isinstance(effect, Compute)
-        self.at, key = effect.step, (self.name, effect.step)
+        self.at, key = effect.step, (self.name, effect.name)
         if key not in self.post.outcome.kept:
             self.post.outcome.kept[key] = effect.work()
         return self.post.outcome.kept[key]
@@ -149,7 +149,7 @@ def _compute_at_once(parties: Mapping[str, _Member], threads: int) -> bool:
         except Exception:  # of one of them: each does its own, and fails if it has to
             results = []
         for (party, effect), result in zip(group, results, strict=False):
-            party.post.outcome.kept[party.name, effect.step] = result
+            party.post.outcome.kept[party.name, effect.name] = result
         for party, _ in group:
             party.compute()
     return bool(groups)

@@ -6,6 +6,7 @@ party: the caller decides whether the results that are there are enough.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from fedcircuits.federation.flow import Program, Recv, Send
 from fedcircuits.federation.ledger import Ledger
 
 T = TypeVar("T")
-Kept = Mapping[tuple[str, str], object]  # results of computations, by party and step
+LOG = logging.getLogger("fedcircuits.party")
+Kept = Mapping[tuple[str, str], object]  # results of computations, by party and Compute.name
 
 
 @dataclass(slots=True)
@@ -32,24 +34,30 @@ class Outcome(Generic[T]):
 
 
 class Engine(Protocol):
+    """Runs programs. One whose messages pass somebody that they are not for, on their way from
+    party to party, has an attribute ``relays`` that is True: they are sealed (sealed.py)."""
+
     def __call__(
         self, programs: Mapping[str, Program[T]], kept: Kept | None = None
     ) -> Outcome[T]: ...
 
 
 def failure(party: str, at: str, error: BaseException) -> PartyLostError:
-    """What the others hear: who failed at which step; the cause only if we wrote its text.
+    """Who failed at which step. Its text is for the owner of the party, ``told`` for the others.
 
-    Texts of other libraries' errors may hold data, so of these only the kind is told. A party that
-    was lost because another one was, or because of another one's message, blames that one.
+    A party that was lost because another one was, or because of another one's message, blames
+    that one. The party's log has the whole error.
     """
     if isinstance(error, PartyLostError):
         return error
+    LOG.info("%s failed while %s", party, at, exc_info=error)
+    told = error.told if isinstance(error, FedcircuitsError) else type(error).__name__
+    text = str(error) if isinstance(error, FedcircuitsError) else told
     if isinstance(error, MessageError):
-        lost = PartyLostError(error.sender, str(error))
+        lost = PartyLostError(error.sender, text, told)
     else:
-        told = str(error) if isinstance(error, FedcircuitsError) else type(error).__name__
-        lost = PartyLostError(party, f"{party} failed while {at}: {told}")
+        begin = f"{party} failed while {at}: "
+        lost = PartyLostError(party, begin + text, begin + told)
     lost.__cause__ = error
     return lost
 

@@ -12,15 +12,18 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import QueryError
+from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators.federated import FederatedEstimator, ask
 from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.placement import Joint, Placement, View
-from fedcircuits.methods.fedpc import query
-from fedcircuits.methods.fedpc.query import Asker, Question
+from fedcircuits.federation.placement import Answers, Joint, Placement, View
+from fedcircuits.federation.recipes import Held, own
+from fedcircuits.methods.fedpc import query, root_answers
+from fedcircuits.methods.fedpc.query import Asker
+from fedcircuits.methods.fedpc.question import Question
+from fedcircuits.privacy.sharing.randomness import fresh_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,16 +36,18 @@ class FederatedCircuit(FederatedEstimator[R], Model):
     """A federated estimator whose model is a circuit over the columns of all parties."""
 
     joint_: Joint  # what the coordinator holds
-    views_: dict[str, View]  # what every party holds
+    views_: dict[str, View | Held]  # what every party holds, or where it does
     placement_: Placement
     target: str | None = None
+    answers: Answers = "leaves"
 
     @property
     def _distribution(self) -> FederatedDistribution:  # type: ignore[override]
         self._check_fitted()
         ready = self.__dict__.get("_ready")
         if ready is None or ready.views is not self.views_:
-            ready = FederatedDistribution(self.joint_, self.views_, self._engine, self.queries_)
+            kind = RootDistribution if self.answers == "root" else FederatedDistribution
+            ready = kind(self.joint_, self.views_, self._engine, self.queries_)
             self.__dict__["_ready"] = ready
         distribution: FederatedDistribution = ready
         return distribution
@@ -50,7 +55,10 @@ class FederatedCircuit(FederatedEstimator[R], Model):
     def collect(self) -> CircuitModel:
         """The whole circuit in one place, if every party has allowed it."""
         self._check_collect()
-        leaves = {n: c for v in self.views_.values() for n, c in v.parameters.circuits.items()}
+        views = [v for v in self.views_.values() if isinstance(v, View)]
+        if len(views) < len(self.views_):
+            raise FederationError("its leaves live at sites, and do not come here: ask the model")
+        leaves = {n: c for v in views for n, c in v.parameters.circuits.items()}
         parameters = Parameters(self.joint_.parameters.values, leaves)
         return CircuitModel(self.circuit_, parameters, self.target)
 
@@ -63,7 +71,7 @@ class FederatedDistribution(Queryable):
     """Questions to a circuit whose leaves live at parties (methods/fedpc/query.py)."""
 
     def __init__(
-        self, joint: Joint, views: Mapping[str, View], engine: Engine, ledger: Ledger
+        self, joint: Joint, views: Mapping[str, View | Held], engine: Engine, ledger: Ledger
     ) -> None:
         self.views, self.engine, self.ledger = views, engine, ledger
         self.circuit, self.asker = joint.circuit, Asker(joint)
@@ -124,8 +132,53 @@ class FederatedDistribution(Queryable):
         if seeds:
             arguments["seed"] = seeds[COORDINATOR]
             fillers = self.asker.clients_completing(question)
-        programs: dict[str, Program[T | None]] = {COORDINATOR: Program(role, arguments)}
+        programs: dict[str, Program[T | int | None]] = {COORDINATOR: Program(role, arguments)}
         for party in dict.fromkeys([*clients, *fillers]):
             settings = {"completes": party in fillers, "seed": seeds.get(party, 0)}
             programs[party] = Program(query.respond, {"view": self.views[party], **settings})
-        return ask(self.engine, programs, self.ledger)[COORDINATOR]  # type: ignore[return-value]
+        return self._answer(programs)
+
+    def _answer(self, programs: Mapping[str, Program[T | int | None]]) -> T:
+        """What the coordinator finds out; parties count the rows that they have answered."""
+        results = ask(self.engine, programs, self.ledger)
+        for party in programs.keys() - {COORDINATOR}:
+            view, answered = self.views[party], results[party]
+            if isinstance(view, View) and isinstance(answered, int):  # the engine may have a copy
+                view.budget.answered = max(view.budget.answered, answered)
+        return results[COORDINATOR]  # type: ignore[return-value]
+
+
+class RootDistribution(FederatedDistribution):
+    """Likelihoods of which nobody learns the value of a leaf (methods/fedpc/root_answers.py)."""
+
+    def log_values_within(self, x: Array, regions: Regions) -> Array:
+        question = Question("values", x, regions)
+        if len(x) == 0 or not self.asker.clients_asked(question):
+            return super().log_values_within(x, regions)
+        members: dict[str, object] = {"members": tuple(sorted(self.views))}
+        asks = {"asker": self.asker, "question": question, **members, "key": fresh_key()}
+        programs: dict[str, Program[Array | int | None]] = {
+            COORDINATOR: Program(root_answers.evaluate, asks)
+        }
+        for party, view in self.views.items():
+            holds: dict[str, object] = {"view": view, **members, "key": own("shares")}
+            programs[party] = Program(root_answers.respond, holds)
+        return self._answer(programs)
+
+    def moments_within(
+        self, x: Array, regions: Regions, at: int, region: Region
+    ) -> tuple[Array, Array]:
+        raise _needs_leaves("means and variances")
+
+    def completed_within(
+        self, x: Array, regions: Regions, rng: np.random.Generator | None
+    ) -> Array:
+        raise _needs_leaves("draws and completions")
+
+
+def _needs_leaves(what: str) -> QueryError:
+    return QueryError(
+        f"{what} are mixed by how likely each leaf finds the evidence, and answers='root' tells "
+        "likelihoods of whole rows alone: ask for likelihoods, probabilities or posteriors, or fit "
+        "with answers='leaves'"
+    )

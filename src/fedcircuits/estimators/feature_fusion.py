@@ -16,6 +16,7 @@ from fedcircuits.errors import FederationError, ParameterError, TableError
 from fedcircuits.estimators import fusion_file
 from fedcircuits.estimators.federated import (
     ON_LOST,
+    ROWS,
     SUMMATION,
     FederatedRun,
     TrainingState,
@@ -27,6 +28,7 @@ from fedcircuits.estimators.task import Task, for_task
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.apart import reporting_to
 from fedcircuits.learning.encoders.encoders import NetworkEncoder, encoder_for, nothing_to_read
 from fedcircuits.methods.fusion import training
@@ -42,6 +44,8 @@ from fedcircuits.methods.fusion.heads import (
 )
 from fedcircuits.methods.fusion.query import OwnerView
 from fedcircuits.methods.fusion.training import FusionPlan, TrainedFusion
+from fedcircuits.privacy.differential.accounting import accountant_library
+from fedcircuits.privacy.differential.noise import spent_on_representations
 
 Graph: TypeAlias = Literal["learned", "expected", "complete", "knn"] | npt.ArrayLike | None
 GRAPHS = ("learned", "expected", "complete", "knn")
@@ -89,7 +93,8 @@ class FeatureFusion(FusionModel):
     clip : float, optional
         Largest norm of a representation.
     noise : float, default=0.0
-        Noise that is added to representations, as a share of ``clip``.
+        Noise that is added to representations, as a share of ``clip``; ``epsilon_`` says what it
+        guarantees at δ = 1e-6 (docs/differential-privacy.md). The extra ``dp``.
     summation : Summation, optional
         Owners add representations up and show no other, with ``Secret()`` on secret shares; for
         ``align=None`` and ``graph="complete"``, which need sums alone.
@@ -100,6 +105,9 @@ class FeatureFusion(FusionModel):
     share_target : bool, default=False
         Whether holders of the target tell it to owners without it; otherwise these learn from
         their rows alone.
+    rows : {"tokens", "private"}, default="tokens"
+        How rows are matched: by hashes of their ids under a key that the coordinator lacks, or by
+        private set intersection (the extra ``psi``), which matches rows that all owners hold.
     validation : float, default=0.125
         Share of rows that everybody stops by.
     on_lost : {"stop", "continue"}, default="stop"
@@ -135,6 +143,7 @@ class FeatureFusion(FusionModel):
         "summation": replace(SUMMATION, or_=(None,)),
         "target": COLUMN,
         "share_target": FLAG,
+        "rows": ROWS,
         "validation": ROWS_HELD_BACK,
         "on_lost": ON_LOST,
         "random_state": SEED,
@@ -163,6 +172,7 @@ class FeatureFusion(FusionModel):
         target: str | None = None,
         task: Task = "auto",
         share_target: bool = False,
+        rows: RowRule = "tokens",
         validation: float = 0.125,
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
@@ -187,6 +197,7 @@ class FeatureFusion(FusionModel):
         self.target = target
         self.task: Task = task
         self.share_target = share_target
+        self.rows: RowRule = rows
         self.validation = validation
         self.on_lost = on_lost
         self.random_state = random_state
@@ -199,7 +210,7 @@ class FeatureFusion(FusionModel):
         y: object = None,
         *,
         target: str | None = None,
-        engine: str | Engine = "memory",
+        engine: str | Engine | None = None,
         resume: bool = False,
     ) -> Self:
         """Learn to predict a column.
@@ -250,6 +261,8 @@ class FeatureFusion(FusionModel):
             )
         if self.noise and self.clip is None:
             raise FederationError("noise is a share of clip: say clip=… too")
+        if self.noise:
+            accountant_library()  # an error before training if it is missing
         complete = isinstance(self.graph, str) and self.graph == "complete"
         needs_sums = self.align is None and complete and self.head == "gcn"
         if self.summation is not None and not needs_sums:
@@ -293,7 +306,7 @@ class FeatureFusion(FusionModel):
         )  # fmt: skip
         return FusionPlan(
             members, target, settings, vote, bool(self.share_target), float(self.validation), given,
-            seed, self._showing,
+            seed, self._showing, self.rows,
         )  # fmt: skip
 
     def _programs(
@@ -305,9 +318,10 @@ class FeatureFusion(FusionModel):
         programs: dict[str, Program[FusionResult]] = {
             COORDINATOR: Program(training.coordinator, {"plan": plan})
         }
+        secret = state.secrets_of(federation.names, self.rows)
         for party in federation:
             arguments: dict[str, object] = {
-                "party": party, "plan": plan.for_owner(), "secret": state.secret,
+                "party": party, "plan": plan.for_owner(), "secret": secret[party.name],
                 "encoder": encoder_for(self.encoder, party.name, party.table),
             }  # fmt: skip
             programs[party.name] = Program(training.owner, arguments)
@@ -322,6 +336,9 @@ class FeatureFusion(FusionModel):
         assert isinstance(trained, TrainedFusion)
         views = {n: v for n, v in run.results.items() if isinstance(v, OwnerView)}
         self._set_learned(views, trained.view, trained.notes, run.seed)
+        if self.noise:
+            self.ledger_.privacy = spent_on_representations(float(self.noise))
+            self.epsilon_ = self.ledger_.privacy.epsilon
 
     # ------------------------------------------------------------------ files
 
@@ -333,7 +350,7 @@ class FeatureFusion(FusionModel):
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], encoders: Mapping[str, object] | None = None, *,
-        engine: str | Engine = "memory",
+        engine: str | Engine | None = None,
     ) -> Self:  # fmt: skip
         """A fusion that was saved.
 

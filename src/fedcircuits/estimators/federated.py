@@ -11,27 +11,34 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
 
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import Choice, Declared, Instance, check_arguments
-from fedcircuits.engines.choice import engine_of
-from fedcircuits.engines.outcome import Engine, Kept
+from fedcircuits.engines.choice import Seal, engine_of
+from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.estimators.progress import Bar
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.recipes import Fill, Open, Own, filled, own
 from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.tokens import RowRule
+from fedcircuits.methods.meeting.intersection import openmined
+from fedcircuits.privacy.differential.noise import DifferentialPrivacy
+from fedcircuits.privacy.sharing.randomness import fresh_key
 from fedcircuits.tables.series import refuse_series
 
 R = TypeVar("R")  # what a role returns at the end of training
 T = TypeVar("T")
 ON_LOST = Choice("stop", "continue")
+ROWS = Choice(*get_args(RowRule))
+AGAIN = "release sums of the same rows with other noise, and spend the privacy budget again"
 SUMMATION = Instance(
     Summation,
     "a way to add up, with brackets, such as Hub(), Tree(graph), Secret() or, for mixtures over "
@@ -41,23 +48,42 @@ SUMMATION = Instance(
 
 @dataclass(slots=True)
 class TrainingState:
-    """What a run that failed leaves to the next: its seed, its secret, the work that was done."""
+    """What a run that failed leaves to the next: its seed and name, the work that was done, and
+    what parties that run here have drawn."""
 
-    seed: int = field(default_factory=lambda: secrets.randbits(32))
-    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
-    kept: Kept = field(default_factory=dict)
+    seed: int = field(default_factory=lambda: secrets.randbits(32), repr=False)
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    drawn: dict[tuple[str, str], bytes] = field(default_factory=dict, repr=False)
+    kept: Kept = field(default_factory=dict, repr=False)
     parties: tuple[str, ...] = ()  # who took part when training began
+    secret: ClassVar[bytes] = own("secret")  # of a party, with which row ids are hidden
+
+    def fill(self, party: str) -> Fill:
+        """What a party that runs here has drawn: again the same in a run that goes on."""
+
+        def drawn(place: Open) -> object:
+            if not isinstance(place, Own):
+                raise FederationError(f"{party} runs here and has no {place}")
+            return self.drawn.setdefault((party, place.what), fresh_key())
+
+        return drawn
+
+    def secrets_of(self, parties: Sequence[str], rows: RowRule) -> dict[str, bytes]:
+        """By party, what it hides row ids with: a secret of the first alone, from which it makes
+        a key for the others or, where rows are matched privately, a secret of each."""
+        holds = parties if rows == "private" else parties[:1]
+        return {p: self.secret if p in holds else b"" for p in parties}
 
 
 @dataclass(frozen=True, slots=True)
 class FederatedRun(Generic[R]):
     """Training that has come to its end."""
 
-    results: Mapping[str, R]  # by role: what each party, and the coordinator, returned
+    results: Mapping[str, R] = field(repr=False)  # by role: what it has returned
     ledger: Ledger
     federation: Federation  # who took part to the end
     engine: Engine
-    seed: int
+    seed: int = field(repr=False)
 
 
 MakePrograms: TypeAlias = Callable[[Federation, TrainingState], Mapping[str, Program[R]]]
@@ -83,13 +109,17 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
     reads_series: ClassVar[bool] = False
     on_lost: Literal["stop", "continue"] = "stop"
     random_state: int | None = None
+    sealed: Seal = "auto"  # messages that the engine relays
+    privacy: DifferentialPrivacy | None = None
 
     ledger_: Ledger  # of training
+    epsilon_: float  # that training has spent, if ``privacy`` was asked for
     queries_: Ledger  # of questions since
     notes_: tuple[str, ...] = ()  # what the user should know; each is a warning too
     kind_: str  # how the data were split: "horizontal", "vertical", "hybrid"
     _engine: Engine
     _allow_collect: dict[str, bool]
+    _pooled: tuple[str, ...] = ()  # notes on categories that few rows have
 
     # ------------------------------------------------------------------ training
 
@@ -98,7 +128,7 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         X: Federation,
         y: object = None,
         *,
-        engine: str | Engine = "memory",
+        engine: str | Engine | None = None,
         resume: bool = False,
     ) -> Self:
         """Learn from a federation.
@@ -109,8 +139,10 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
             The parties and their tables.
         y : None
             Ignored; here for compatibility with scikit-learn.
-        engine : {"memory", "process"} or callable, default="memory"
-            Where the parties run.
+        engine : {"memory", "process"} or callable, optional
+            Where the parties run: in memory, unless the federation is connected to sites.
+            Messages are sealed where an engine relays them: "process", and every engine that says
+            so.
         resume : bool, default=False
             Whether to take up the work of a run that has failed.
         """
@@ -119,11 +151,16 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
     def _checked(self, given: object) -> Federation:
         """The federation to learn from, if it and all arguments are as they must be."""
         check_arguments(self, FederationError)
+        if self.privacy is not None and self.on_lost == "continue":
+            raise FederationError(f"on_lost='continue' would {AGAIN}: take on_lost='stop'")
         federation = require_federation(given, type(self).__name__, self.reads_series)
         summation = getattr(self, "summation", None)
         if isinstance(summation, Summation):
             summation.prepare("summation")
-        return self._check_federation(federation)
+        if getattr(self, "rows", None) == "private":
+            openmined()  # an error that says how to get it
+        self._pooled = federation.notes
+        return self._check_federation(federation.pooled())
 
     def _check_federation(self, federation: Federation) -> Federation:
         """Raise if these parties cannot learn this; else the federation, perhaps retyped."""
@@ -145,11 +182,13 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         self,
         federation: Federation,
         programs: MakePrograms[R],
-        engine: str | Engine,
+        engine: str | Engine | None,
         resume: bool,
     ) -> Self:
         """Run to the end and keep what was learned. To be called by ``fit`` itself, so that
         warnings name the line that called it."""
+        if resume and self.privacy is not None:
+            raise FederationError(f"resume=True would {AGAIN}: fit anew, and count both runs")
         left = self.__dict__.get("_state") if resume else None
         self._state = state = left if isinstance(left, TrainingState) else TrainingState()
         state.parties = federation.names
@@ -158,10 +197,12 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         with Bar(type(self).__name__):
             run = self._run(federation, programs, engine, state)
         self.ledger_, self.queries_ = run.ledger, Ledger()
+        self.__dict__.pop("epsilon_", None)
         self.kind_, self._engine = run.federation.kind, run.engine
         self._allow_collect = {p.name: p.allow_collect for p in run.federation}
         self._keep(run)
-        for name in ("_state", "_ready"):
+        self.notes_ = (*self._pooled, *self.notes_)
+        for name in ("_state", "_ready", "_pooled"):
             self.__dict__.pop(name, None)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
@@ -171,7 +212,7 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         self,
         federation: Federation,
         programs: MakePrograms[R],
-        engine: str | Engine,
+        engine: str | Engine | None,
         state: TrainingState,
     ) -> FederatedRun[R]:
         """Run the programs, again without whoever is lost if the user wants that and the model
@@ -179,8 +220,8 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         ledger = Ledger()
         while True:
             roles = programs(federation, state)
-            run = engine_of(engine)
-            outcome = run(roles, state.kept)
+            run = engine_of(federation.engine if engine is None else engine, self.sealed)
+            outcome = run_programs(run, roles, state)
             ledger.add(outcome.ledger)
             state.kept = outcome.kept
             if not outcome.lost:
@@ -193,6 +234,12 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
                 raise PartyLostError(error.party, text) from error
             warnings.warn(f"{error}; going on without {error.party}", UserWarning, stacklevel=4)
             federation = federation.select([n for n in federation.names if n != error.party])
+
+    def _spend(self, shares: Sequence[float]) -> None:
+        """Write down what releases with these shares of the budget have spent."""
+        if self.privacy is not None:
+            self.ledger_.privacy = self.privacy.spent(shares)
+            self.epsilon_ = self.ledger_.privacy.epsilon
 
     # ------------------------------------------------------------------ after training
 
@@ -225,9 +272,18 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         return {name: value for name, value in kept if name not in ("_state", "_ready")}
 
 
+def run_programs(
+    engine: Engine, programs: Mapping[str, Program[T]], state: TrainingState
+) -> Outcome[T]:
+    """Open places are filled in at the sites, or here where the parties run here."""
+    if named := getattr(engine, "named", None):
+        return named(state.run)(programs, state.kept)  # type: ignore[no-any-return]
+    return engine({n: filled(p, state.fill(n)) for n, p in programs.items()}, state.kept)
+
+
 def ask(engine: Engine, programs: Mapping[str, Program[T]], ledger: Ledger) -> Mapping[str, T]:
     """What every role found out in answer to a question, or FederationError."""
-    outcome = engine(programs)
+    outcome = run_programs(engine, programs, TrainingState())
     ledger.add(outcome.ledger)
     for error in outcome.lost.values():
         raise FederationError(f"the question could not be answered: {error}") from error

@@ -19,6 +19,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.estimators.distribution import FederatedCircuit
 from fedcircuits.estimators.federated import (
     ON_LOST,
+    ROWS,
     SUMMATION,
     FederatedRun,
     TrainingState,
@@ -27,14 +28,17 @@ from fedcircuits.estimators.federated import (
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.placement import View
+from fedcircuits.federation.placement import Answers, View
+from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.fedpc import training
 from fedcircuits.methods.fedpc.planning import HUB, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import LeafLearner, TrainedCircuit
+from fedcircuits.privacy.differential.noise import no_privacy
+from fedcircuits.privacy.sharing.shares import threshold
 
-Result = View | TrainedCircuit
+Result = View | Held | TrainedCircuit
 
 
 @runtime_checkable
@@ -70,22 +74,31 @@ class FedPC(FederatedCircuit[Result]):
         The column to predict; rows of different classes are in different clusters.
     share_target : bool, default=False
         Whether holders of the target tell the others the class of shared rows.
-    share_clusters : bool or "auto", default="auto"
-        Whether parties hear which of the shared rows are alike at other parties; "auto": unless
-        sums are secret.
+    share_clusters : bool, default=False
+        Whether parties hear which of their rows lie together by other parties' numbers, in at
+        most four groups: these numbers may come back coarsely, for rows that the reader can name.
     refine : int, default=0
         Rounds of EM over the whole circuit: on rows that all parties hold or, where they hold
         different rows of the same columns, on all rows, which needs ``allow_collect``.
     validation : float, default=0.1
         The share of these rows that EM does not learn from: it ends with the best round on them.
         Of fewer than 50 rows none are held back. With 0.0 all rounds are made.
+    rows : {"tokens", "private"}, default="tokens"
+        How rows are matched: by hashes of their ids under a key that the coordinator lacks, or by
+        private set intersection (the extra ``psi``), which matches rows that all parties hold.
     summation : Summation, default=Hub()
         Who adds up in EM over all rows: ``Hub()``, ``Tree(…)`` or ``Secret()``. With ``Secret()``
         it is counted on shares where clusters meet, and EM on shared rows goes by sums.
+    answers : {"leaves", "root"}, default="leaves"
+        What the coordinator is told of a likelihood: how likely each leaf finds the evidence, or
+        the likelihood alone, which three or more parties add up on shares. With "root" nothing
+        else can be asked: no means, draws or completions.
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost; "continue" is possible where others hold its columns.
     random_state : int, optional
         A seed gives the same model again.
+    privacy : None
+        Differential privacy is refused: clusters and leaves are learned from rows without noise.
 
     Examples
     --------
@@ -109,12 +122,15 @@ class FedPC(FederatedCircuit[Result]):
         "ensemble": Whole(1, or_=("auto",)),
         "target": COLUMN,
         "share_target": FLAG,
-        "share_clusters": Choice("auto", True, False),
+        "share_clusters": FLAG,
         "refine": Whole(0),
         "validation": ROWS_HELD_BACK,
+        "rows": ROWS,
         "summation": SUMMATION,
+        "answers": Choice(*get_args(Answers)),
         "on_lost": ON_LOST,
         "random_state": SEED,
+        "privacy": no_privacy("clusters and leaves are learned from rows without noise"),
     }
 
     def __init__(
@@ -128,12 +144,15 @@ class FedPC(FederatedCircuit[Result]):
         ensemble: int | Literal["auto"] = "auto",
         target: str | None = None,
         share_target: bool = False,
-        share_clusters: bool | Literal["auto"] = "auto",
+        share_clusters: bool = False,
         refine: int = 0,
         validation: float = 0.1,
+        rows: RowRule = "tokens",
         summation: Summation = HUB,
+        answers: Answers = "leaves",
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
+        privacy: None = None,
     ) -> None:
         self.learner = learner
         self.clusters = clusters
@@ -146,29 +165,33 @@ class FedPC(FederatedCircuit[Result]):
         self.share_clusters = share_clusters
         self.refine = refine
         self.validation = validation
+        self.rows = rows
         self.summation = summation
+        self.answers = answers
         self.on_lost = on_lost
         self.random_state = random_state
+        self.privacy = privacy
 
     # ------------------------------------------------------------------ training
 
     def _programs(self, federation: Federation, state: TrainingState) -> dict[str, Program[Result]]:
         summation = self.summation.without_lost(state.parties, federation.names)
-        share = not summation.hides if self.share_clusters == "auto" else self.share_clusters
         clusters, ensemble, labels = self.clusters, self.ensemble, {}
+        share = self.share_clusters
         if isinstance(clusters, Clustering):  # one circuit of clusters that all have
             labels, clusters, share = clusters.labels_, "auto", False
             ensemble = 1 if ensemble == "auto" else ensemble
         plan = FedPCPlan(
             federation.names, clusters, self.products, self.weights, self.shared_leaves, ensemble,
             self.target, self.share_target, share, self.refine, float(self.validation),
-            state.seed, summation,
+            state.seed, summation, self.rows, self.answers,
         )  # fmt: skip
+        secret = state.secrets_of(federation.names, self.rows)
         programs: dict[str, Program[Result]] = {
             COORDINATOR: Program(training.coordinator, {"plan": plan.for_party()})
         }
         for party in federation:
-            arguments = {"party": party, "plan": plan.for_party(), "secret": state.secret}
+            arguments = {"party": party, "plan": plan.for_party(), "secret": secret[party.name]}
             arguments |= {"learner": self._learner(party.name), "given": labels.get(party.name)}
             programs[party.name] = Program(training.client, arguments)
         return programs
@@ -188,7 +211,7 @@ class FedPC(FederatedCircuit[Result]):
         trained = run.results[COORDINATOR]
         assert isinstance(trained, TrainedCircuit)
         self.joint_, self.notes_ = trained.refined.joint, trained.notes
-        self.views_ = {n: v for n, v in run.results.items() if isinstance(v, View)}
+        self.views_ = {n: v for n, v in run.results.items() if isinstance(v, View | Held)}
         self.history_, self.validation_history_ = (
             trained.refined.history,
             trained.refined.validation,
@@ -201,20 +224,23 @@ class FedPC(FederatedCircuit[Result]):
         check_one_each("learner", self.learner, federation)
         if self.target is not None:
             federation.schema.index(self.target)
+        if self.answers == "root":
+            threshold(len(federation))  # an error with fewer than three
+            self._check_leaves_of_one(federation, "answers='root'", "answers='leaves'")
         if self.refine and federation.kind == "horizontal":
             self.summation.members(federation.names)  # an error where they cannot add up so
         elif federation.kind != "horizontal":
             self.summation.require_counts("summation")
             if self.summation.hides and (self.refine or self.weights == "em"):
                 self.summation.members(federation.names)  # an error with fewer than three
-                self._check_leaves_of_one(federation)
+                self._check_leaves_of_one(federation, "EM on secret sums", "summation=Hub()")
         return federation
 
-    def _check_leaves_of_one(self, federation: Federation) -> None:
+    def _check_leaves_of_one(self, federation: Federation, what: str, other: str) -> None:
         if self.shared_leaves != "divided" and federation.kind == "hybrid":
             raise FederationError(
-                f"shared_leaves={self.shared_leaves!r} mixes leaves of several parties, which EM "
-                "on secret sums cannot: take shared_leaves='divided', or summation=Hub()"
+                f"shared_leaves={self.shared_leaves!r} mixes leaves of several parties, which "
+                f"{what} cannot: take shared_leaves='divided', or {other}"
             )
 
 

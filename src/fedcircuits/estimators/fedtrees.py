@@ -21,6 +21,7 @@ from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import questions, trees_file
 from fedcircuits.estimators.federated import (
     ON_LOST,
+    ROWS,
     SUMMATION,
     FederatedEstimator,
     FederatedRun,
@@ -35,10 +36,13 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.methods.trees import ensemble, training
+from fedcircuits.federation.tokens import RowRule
+from fedcircuits.methods.trees import ensemble, noisy, training
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
 from fedcircuits.methods.trees.ensemble import TreeEnsemble, fused, party_vector
-from fedcircuits.methods.trees.training import Grow, Join, TrainedTrees, TreesPlan, Weights
+from fedcircuits.methods.trees.plan import Grow, Join, TreesPlan, Weights
+from fedcircuits.methods.trees.training import TrainedTrees
+from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
@@ -179,9 +183,15 @@ class FedTrees(FederatedEstimator[Result], Predictions):
     threshold : float or "macro-f1", default=0.5
         Of two classes, the probability from which on the second is predicted. "macro-f1": the one
         that gives the best macro-F1 on training rows (methods/trees/threshold.py: what crosses).
+    rows : {"tokens", "private"}, default="tokens"
+        How rows are matched: by hashes of their ids under a key that the coordinator lacks, or by
+        private set intersection (the extra ``psi``), which matches rows that all parties hold.
     summation : Summation, default=Hub()
         Who adds up where trees grow together; ``Tree(…)`` does without a server, ``Secret()`` hides
         what single parties add.
+    privacy : DifferentialPrivacy or None, default=None
+        The guarantee that noise gives to the rows of all parties; for classes, parties with the
+        same columns and ``grow="together"``. Questions of trees are then drawn at random.
     on_lost : {"stop", "continue"}, default="stop"
         Whether to go on without a party that is lost, where others hold the target.
     random_state : int or None, default=None
@@ -213,7 +223,9 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         "weights": Choice(*get_args(Weights)),
         "fuse": Choice(*get_args(Join)),
         "threshold": Real(above=0, below=1, what="a probability", or_=("macro-f1",)),
+        "rows": ROWS,
         "summation": replace(SUMMATION, or_=(None,)),
+        "privacy": PRIVACY,
         "on_lost": ON_LOST,
         "random_state": SEED,
     }
@@ -231,7 +243,9 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         weights: Weights = "rows",
         fuse: Join = "auto",
         threshold: float | Literal["macro-f1"] = 0.5,
+        rows: RowRule = "tokens",
         summation: Summation | None = None,
+        privacy: DifferentialPrivacy | None = None,
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
     ) -> None:
@@ -245,7 +259,9 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         self.weights = weights
         self.fuse = fuse
         self.threshold = threshold
+        self.rows = rows
         self.summation = summation
+        self.privacy = privacy
         self.on_lost = on_lost
         self.random_state = random_state
 
@@ -269,25 +285,51 @@ class FedTrees(FederatedEstimator[Result], Predictions):
             raise FederationError(training.NOBODY.format(self.target))
         if self.grow == "together":
             refuse_to_collect({p.name: p.allow_collect for p in federation})
+        if self.privacy is not None:
+            self._check_private(federation, str(self.target))
         return federation
 
+    def _check_private(self, federation: Federation, target: str) -> None:
+        """FederationError unless noise in all that crosses of rows gives a guarantee."""
+        assert self.privacy is not None
+        for holds, why in (
+            (self.grow == "together", "trees that parties grow alone are of rows without noise: "
+             "privacy needs grow='together'"),
+            (federation.kind == "horizontal", "privacy is for parties with the same columns: what "
+             "parties with different columns tell each other of a row has no noise"),
+            (federation.schema[target].size > 0, f"privacy is for classes, and {target!r} is a "
+             "number: trees that predict numbers are grown without noise"),
+            (self.threshold != "macro-f1", "threshold='macro-f1' counts rows without noise: with "
+             "privacy give a probability"),
+            ({*self.privacy.ranges} <= {*federation.schema.names}, "privacy has ranges of columns "
+             "that no party has"),
+        ):  # fmt: skip
+            if not holds:
+                raise FederationError(why)
+        (self.summation or Hub()).members(federation.names)  # an error where they cannot
+
     def _programs(self, federation: Federation, state: TrainingState) -> dict[str, Program[Result]]:
+        summation = Hub() if self.summation is None else self.summation
+        noise = None if self.privacy is None else self.privacy.noise(summation, federation.names)
         plan = TreesPlan(
             str(self.target), self.share_target, self.trees, self.columns, self.weights, self.fuse,
             state.seed, self.grow if self.leaf is None else "bagged", self.threshold == "macro-f1",
-            Hub() if self.summation is None else self.summation,
+            summation, max(party.least_count for party in federation), noise,
+            {} if self.privacy is None else self.privacy.ranges, self.rows,
         )  # fmt: skip
+        secret = state.secrets_of(federation.names, self.rows)
         arguments: dict[str, object] = {"members": federation.names, "plan": plan}
         programs: dict[str, Program[Result]] = {
             COORDINATOR: Program(training.coordinator, arguments)
         }
         for party in federation:
-            first = party.name == federation.names[0]  # whose key hides row ids
             leaf = self.leaf[party.name] if isinstance(self.leaf, Mapping) else self.leaf
             arguments = {
                 "party": party, "leaf": DecisionTreeLeaf() if leaf is None else leaf,
-                "secret": state.secret if first else b"",
-                "plan": replace(plan, summation=plan.summation.for_party()),
+                "secret": secret[party.name],
+                "plan": replace(
+                    plan, summation=summation.for_party(), noise=noise and noise.for_party()
+                ),
             }  # fmt: skip
             programs[party.name] = Program(training.client, arguments)
         return programs
@@ -306,6 +348,12 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         self.views_, self.threshold_ = {COORDINATOR: view, **clients}, view.threshold
         self.notes_, self.schema_ = trained.notes, trained.schema
         self.circuit_, self.placement_ = view.circuit, view.placement
+        if self.privacy is not None:
+            trees = [t for v in clients.values() for t in v.predictors.values()]
+            ranges = self.privacy.ranges
+            self._spend(noisy.shares_of(len(trees), view.circuit.schema, ranges))
+            if all(isinstance(t, DecisionTreeLeaf) and len(t.tree_.children) == 1 for t in trees):
+                self.notes_ = (*self.notes_, noisy.DROWNED)
 
     # ------------------------------------------------------------------ questions
 

@@ -49,6 +49,7 @@ from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators.model import require_estimator
 from fedcircuits.estimators.task import Task
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
 from fedcircuits.learning.encoders.files import AnyStoredEncoder, stored, suits
 from fedcircuits.learning.encoders.foreign import Encoder, ForeignEncoder, Frozen, LabelsOnly
@@ -80,6 +81,7 @@ class StoredSettings(FusionSettings):
     target: str | None = None
     task: Task = "auto"
     share_target: bool = False
+    rows: RowRule = "tokens"
     validation: BelowOne = 0.125
     on_lost: Literal["stop", "continue"] = "stop"
     random_state: Seed | None = None
@@ -214,7 +216,7 @@ def read(
     cls: type[AnyFusion],
     path: str | os.PathLike[str],
     encoders: Mapping[str, object],
-    engine: str | Engine,
+    engine: str | Engine | None,
 ) -> AnyFusion:
     """``encoders``: by owner, models of other libraries, which the file does not have."""
     circuit, parameters, metadata = files.read(path)

@@ -20,7 +20,7 @@ from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.fusion import query
 from fedcircuits.methods.fusion.fitting import Fusion
 from fedcircuits.methods.fusion.gathering import JoinedRows, Showing, Traffic
@@ -43,6 +43,7 @@ class FusionModel(FederatedEstimator[FusionResult]):
     clip: float | None
     noise: float
     summation: Summation | None
+    rows: RowRule
 
     views_: dict[str, OwnerView]
     fusion_: FusionView
@@ -181,12 +182,13 @@ class FusionModel(FederatedEstimator[FusionResult]):
     ) -> dict[str, Program[object]]:
         """The owners' programs; a fresh key, so that rows of two questions are not seen to be the
         same."""
-        secret, programs = TrainingState().secret, dict[str, Program[object]]()
+        secret = TrainingState().secrets_of(federation.names, self.rows)
+        programs: dict[str, Program[object]] = {}
         for party in federation:
             arguments: dict[str, object] = {
                 "view": views[party.name], "party": party, "members": federation.names,
-                "showing": self._showing.for_owner(), "secret": secret,
-                "asks": party.name in askers,
+                "showing": self._showing.for_owner(), "secret": secret[party.name],
+                "asks": party.name in askers, "rows": self.rows,
             }  # fmt: skip
             programs[party.name] = Program(query.respond, arguments)
         return programs

@@ -43,6 +43,9 @@ class LearnSPN(Learner):
         Whether parts of discrete columns that are not split further become Chow–Liu trees.
     smoothing : float, default=0.5
         The number of pseudo-rows added to each category.
+    least_count : int, default=1
+        Counts of categories, bins and clusters with fewer rows are not shown by the circuit, but
+        pooled; ``refine`` does not go by it. ``FedPC`` sets it to that of the party.
     ensemble : int, default=1
         The number of circuits that are mixed, each from different random draws.
     refine : int, default=0
@@ -75,6 +78,7 @@ class LearnSPN(Learner):
         threshold: float | None = None,
         trees: bool = True,
         smoothing: float = 0.5,
+        least_count: int = 1,
         ensemble: int = 1,
         refine: int = 0,
         validation: float = 0.1,
@@ -87,6 +91,7 @@ class LearnSPN(Learner):
         self.threshold = threshold
         self.trees = trees
         self.smoothing = smoothing
+        self.least_count = least_count
         self.ensemble = ensemble
         self.refine = refine
         self.validation = validation
@@ -107,8 +112,9 @@ class LearnSPN(Learner):
         kept, held = hold_back(known, self.validation if self.refine else 0.0, rng)
         assert isinstance(kept, InMemory)
         settings = SPNSettings(
-            self.min_rows, self.clusters, self.test, self.threshold, self.trees, self.smoothing
-        )
+            self.min_rows, self.clusters, self.test, self.threshold, self.trees, self.smoothing,
+            self.least_count,
+        )  # fmt: skip
         context = self.__dict__.get("_context")
         members = [
             learn_spn(kept.values, schema, settings, rng, kept.weights, context)

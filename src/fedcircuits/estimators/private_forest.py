@@ -5,29 +5,24 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedcircuits.arguments import COLUMN, FLAG, SEED, Declared, Real, Whole, is_whole
-from fedcircuits.circuits.graph.family import Array
+from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole, is_whole
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.engines.outcome import Engine
+from fedcircuits.engines.choice import SEAL, Seal
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.estimators.federated import FederatedEstimator, FederatedRun, TrainingState, ask
+from fedcircuits.estimators.federated import FederatedEstimator, FederatedRun, TrainingState
+from fedcircuits.estimators.forest_holders import Holders
 from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.ledger import Ledger
 from fedcircuits.methods.meeting.hello import same_variables
-from fedcircuits.methods.private_forest import query
-from fedcircuits.methods.private_forest.masks import MaskStore, prepare
 from fedcircuits.methods.private_forest.model import Forest, ModelShares
 from fedcircuits.methods.private_forest.parameters import opening
-from fedcircuits.methods.private_forest.query import PrivateDistribution
+from fedcircuits.methods.private_forest.query import NOTHING, PrivateDistribution
 from fedcircuits.methods.private_forest.structures import (
     ForestShape,
     LeafChoice,
@@ -42,20 +37,15 @@ from fedcircuits.methods.private_forest.training import (
     TrainedForest,
     member,
 )
-from fedcircuits.privacy.channels.identity import Identity
-from fedcircuits.privacy.channels.sealing import sealed
 from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.operations.products import MASKED
+from fedcircuits.privacy.differential.noise import no_privacy
 from fedcircuits.privacy.secure_sum import secret_sums
-from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.privacy.sharing.randomness import fresh_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-T = TypeVar("T")
 ASKER = "asker"  # who asks, if nobody is named
-ROOM = 1 << 27  # bytes of masks that one query takes at a party
 
 
 class ModelOnShares(Model):
@@ -111,10 +101,13 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         Whether rows to ask about may have gaps. Marginals show more of a model.
     target : str, optional
         The column that ``predict`` predicts by default.
-    sealed : bool, default=False
-        Whether messages are sealed, so that whoever carries them cannot read them.
+    sealed : bool or "auto", default="auto"
+        Whether messages are sealed, so that whoever carries them cannot read them. "auto": where
+        the engine relays them.
     random_state : int, optional
         Of structures, starts and rows held back. It is public; shares never depend on it.
+    privacy : None
+        Differential privacy is refused: EM on shares adds no noise, and answers tell of its sums.
 
     With ``structures=1`` and ``combine="em"`` it is the mixture of products that EM would learn
     from all rows.
@@ -142,8 +135,9 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         "threshold": Whole(1, or_=("majority",)),
         "tol": Real(least=0),
         "target": COLUMN,
-        "sealed": FLAG,
+        "sealed": SEAL,
         "random_state": SEED,
+        "privacy": no_privacy("EM on shares adds no noise, and answers tell of its sums"),
     }
 
     def __init__(
@@ -164,8 +158,9 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         tol: float = 1e-4,
         marginals: bool = False,
         target: str | None = None,
-        sealed: bool = False,
+        sealed: Seal = "auto",
         random_state: int | None = None,
+        privacy: None = None,
     ) -> None:
         self.structures = structures
         self.depth = depth
@@ -184,6 +179,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         self.target = target
         self.sealed = sealed
         self.random_state = random_state
+        self.privacy = privacy
 
     # ------------------------------------------------------------------ training
 
@@ -212,8 +208,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         for party in federation:
             keys = {"summation": secret_sums(fresh_key()), "key": fresh_key()}
             programs[party.name] = Program(member, {"party": party, **common, **keys})
-        fresh = {name: Identity.fresh() for name in programs} if self.sealed else None
-        return covered(programs, fresh)
+        return programs
 
     def _keep(self, run: FederatedRun[TrainedForest]) -> None:
         first = run.results[run.federation.names[0]]
@@ -221,8 +216,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         self.views_ = {n: run.results[n].shares for n in run.federation.names}
         self.total_, self.history_ = first.total, first.history
         self.sum_weights_ = sum_weights(self.circuit_)
-        seal, ledger = bool(self.sealed), self.queries_
-        self._holders = Holders(self.forest_, self.views_, run.engine, seal, ledger)
+        self._holders = Holders(self.forest_, self.views_, run.engine, self.queries_)
 
     # ------------------------------------------------------------------ questions
 
@@ -260,7 +254,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         for ledger in (self.ledger_, self.queries_):
             for row in ledger.revealed().itertuples():
                 known = learned.setdefault(row.to, [])
-                if row.what not in (SHARE, MASKED, *known):
+                if row.what not in (*NOTHING, *known):
                     known.append(row.what)
         return learned
 
@@ -294,94 +288,6 @@ class ConnectedForest(ModelOnShares):
     @property
     def _distribution(self) -> PrivateDistribution:  # type: ignore[override]
         return self.holders.asked_by(self.name)
-
-
-# ---------------------------------------------------------------------- the parties that answer
-
-
-class Holders:
-    """The parties that hold a private forest: their shares, their masks, and how they are run.
-
-    Masks are made ahead (``prepare``) or when they run out; the asker is an outsider, or a party.
-    """
-
-    def __init__(
-        self,
-        forest: Forest,
-        views: Mapping[str, ModelShares],
-        engine: Engine,
-        seal: bool,
-        ledger: Ledger,
-    ) -> None:
-        self.forest, self.views, self.engine, self.ledger = forest, views, engine, ledger
-        self.masks: dict[str, MaskStore] = {name: MaskStore([]) for name in views}
-        self.asked: Counter[str] = Counter()  # rows by asker
-        self.identities = {name: Identity.fresh() for name in views} if seal else None
-        self.members = next(iter(views.values())).members
-        self.name = next(iter(views.values())).run
-
-    def prepare(self, rows: int) -> None:
-        """Masks for so many more rows."""
-        model = {"members": self.members, "forest": self.forest, "run": self.name}
-        programs = {
-            me: Program(prepare, {"me": me, **model, "rows": rows, "key": fresh_key()})
-            for me in self.views
-        }
-        for me, store in self.run(programs).items():
-            self.masks[me].add(store)
-
-    def asked_by(self, asker: str) -> PrivateDistribution:
-        return PrivateDistribution(self.forest, partial(self.likelihoods, asker))
-
-    def likelihoods(self, asker: str, points: Array) -> Array:
-        """Log-likelihoods (rows,) of points that only the asker sees."""
-        row = self.forest.exponents * self.forest.ring(len(self.members)).limbs * 8  # bytes
-        batch = max(1, ROOM // row)
-        starts = range(0, len(points), batch)
-        parts = [self._ask(asker, points[start : start + batch]) for start in starts]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-    def _ask(self, asker: str, points: Array) -> Array:
-        query.one_hot(self.forest, points)  # an error before masks are spent
-        left = min(map(len, self.masks.values()))
-        if left < len(points):
-            self.prepare(len(points) - left)
-        programs: dict[str, Program[Array | None]] = {}
-        for me, shares in self.views.items():
-            held = {"me": me, "forest": self.forest, "shares": shares, "asker": asker}
-            batch = {"batch": self.masks[me].take(len(points)), "key": fresh_key()}
-            asks = {"points": points} if me == asker else {}
-            programs[me] = Program(query.party, {**held, **batch, **asks})
-        if asker not in self.views:
-            knows = {"me": asker, "members": self.members, "forest": self.forest}
-            outside = {**knows, "points": points, "key": fresh_key()}
-            programs[asker] = Program(query.outsider, outside)
-        self.asked[asker] += len(points)
-        answer = self.run(programs)[asker]
-        assert answer is not None, "an asker gets an answer"
-        return answer
-
-    def run(self, programs: Mapping[str, Program[T]]) -> Mapping[str, T]:
-        """Results of all, or FederationError."""
-        compile_kernels()  # as in fit: the model may have been fitted elsewhere
-        return ask(self.engine, covered(programs, self.identities), self.ledger)
-
-
-def covered(
-    programs: Mapping[str, Program[T]], identities: Mapping[str, Identity] | None
-) -> Mapping[str, Program[T]]:
-    """The same programs with messages sealed, for this run, if parties have identities.
-
-    An outsider makes one for the occasion.
-    """
-    if identities is None:
-        return programs
-    every = {me: identities.get(me) or Identity.fresh() for me in programs}
-    common = {"known": {me: i.public for me, i in every.items()}, "run": fresh_key().hex()}
-    return {
-        me: Program(sealed, {"program": program, "me": me, "identity": every[me], **common})
-        for me, program in programs.items()
-    }
 
 
 def _secret(what: str) -> QueryError:

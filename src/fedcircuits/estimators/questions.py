@@ -42,7 +42,8 @@ def values_of(X: object, schema: Schema, ignore: str | None = None) -> Array:
 
     ``ignore`` is a column whose values do not count: it is NaN, whatever X has there.
     """
-    if isinstance(X, pd.DataFrame | Table | np.ndarray) and len(X) == 0:
+    single = isinstance(X, np.ndarray) and not X.ndim
+    if isinstance(X, pd.DataFrame | Table | np.ndarray) and not single and len(X) == 0:
         raise TableError("X must have at least one row, got none")
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.names is None:
         X = _in_place(X, schema, ignore)
@@ -115,7 +116,7 @@ def event_of(event: str | Mapping[str, object] | Event, schema: Schema) -> Event
     """An event from text, or from a mapping of names to values, (low, high) or sets."""
     if isinstance(event, str):
         return parse_event(event, schema)
-    if isinstance(event, tuple):
+    if isinstance(event, tuple) and all(isinstance(box, Mapping) for box in event):
         return event  # which was parsed already
     if not isinstance(event, Mapping):
         raise QueryError(

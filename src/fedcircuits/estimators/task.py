@@ -64,7 +64,7 @@ def _retyped(federation: Federation, name: str, options: dict[str, object]) -> F
         p.name: Table.of(p.table, **options) if name in p.table.schema else p.table  # type: ignore[arg-type]
         for p in federation
     }
-    return Federation(tables, allow_collect=[p.name for p in federation if p.allow_collect])
+    return federation.with_tables(tables)
 
 
 def score_predictions(

@@ -41,6 +41,7 @@ from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
 from fedcircuits.methods.chow_liu import training as summed_counts
 from fedcircuits.methods.meeting.hello import same_variables
+from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
@@ -65,6 +66,8 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
     summation : Summation, default=Hub()
         How parties add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with which nobody sees the
         counts of a single party.
+    privacy : DifferentialPrivacy or None, default=None
+        The guarantee that noise in the counts of every party gives to their rows; for federations.
     random_state : int or None, default=None
         Not used, as nothing is drawn; here for compatibility with the other learners.
 
@@ -77,7 +80,8 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
     """
 
     allowed: ClassVar[Declared] = {
-        "smoothing": Real(least=0), "target": COLUMN, "summation": SUMMATION, "random_state": SEED,
+        "smoothing": Real(least=0), "target": COLUMN, "summation": SUMMATION, "privacy": PRIVACY,
+        "random_state": SEED,
     }  # fmt: skip
 
     def __init__(
@@ -86,11 +90,13 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
         smoothing: float = 0.1,
         target: str | None = None,
         summation: Summation = HUB,
+        privacy: DifferentialPrivacy | None = None,
         random_state: int | None = None,
     ) -> None:
         self.smoothing = smoothing
         self.target = target
         self.summation = summation
+        self.privacy = privacy
         self.random_state = random_state
 
     def fit(
@@ -99,7 +105,7 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
         y: object = None,
         sample_weight: Weights = None,
         *,
-        engine: str | Engine = "memory",
+        engine: str | Engine | None = None,
         resume: bool = False,
     ) -> Self:
         """Learn from a DataFrame, Table, array or file, or from a federation.
@@ -109,11 +115,16 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
         """
         self.__dict__.pop("ledger_", None)
         if not isinstance(X, Federation):
+            if self.privacy is not None:
+                raise FederationError(
+                    "privacy is for federations, whose parties add the noise; of one table: "
+                    "fit(Federation({'all': table}))"
+                )
             return super().fit(X, y, sample_weight)
         if sample_weight is not None:
             raise FederationError("sample_weight is for one table: parties count whole rows")
         federation = self._checked(X)
-        if len(federation) == 2:
+        if len(federation) == 2 and self.privacy is None:
             warnings.warn(TWO, UserWarning, stacklevel=2)
         return self._train(federation, self._programs, engine, resume)
 
@@ -128,14 +139,17 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
         self, federation: Federation, state: TrainingState
     ) -> dict[str, Program[Learned | None]]:
         names, summation = federation.names, self.summation
+        noise = None if self.privacy is None else self.privacy.noise(summation, names)
         programs: dict[str, Program[Learned | None]] = {}
         if COORDINATOR in summation.members(names):
-            arguments: dict[str, object] = {"members": names, "summation": summation}
+            arguments: dict[str, object] = {
+                "members": names, "summation": summation, "noisy": noise is not None,
+            }  # fmt: skip
             programs[COORDINATOR] = Program(summed_counts.server, arguments)
         for party in federation:
             arguments = {
                 "members": names, "party": party, "summation": summation.for_party(),
-                "smoothing": self.smoothing,
+                "smoothing": self.smoothing, "noise": noise and noise.for_party(),
             }  # fmt: skip
             programs[party.name] = Program(summed_counts.member, arguments)
         return programs
@@ -144,6 +158,7 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
         learned = run.results[run.federation.names[0]]
         assert learned is not None, "a party has learned the tree"
         self.circuit_, self.parameters_ = learned
+        self._spend([1.0])
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         _refuse_numbers(schema, "ChowLiuTree")

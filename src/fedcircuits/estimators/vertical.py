@@ -3,7 +3,6 @@ of rows, questions about rows of a table or of parties."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Self, TypeAlias, TypeVar
 
@@ -17,6 +16,7 @@ from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import questions
 from fedcircuits.estimators.federated import (
+    ROWS,
     SUMMATION,
     FederatedEstimator,
     FederatedRun,
@@ -29,13 +29,14 @@ from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.sums.topology import Neighbourhood, hubs
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.hello import Hello, check_rows, leader_of
 from fedcircuits.methods.meeting.rows import check_matchable
 from fedcircuits.methods.vertical import answers, kmeans
 from fedcircuits.methods.vertical.answers import LearnedTerms
 from fedcircuits.methods.vertical.kmeans import KMeansPlan, KMeansResult, PartyCentres
 from fedcircuits.methods.vertical.rows import check_holders
+from fedcircuits.privacy.differential.noise import no_privacy
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
@@ -51,6 +52,7 @@ class VerticalEstimator(FederatedEstimator[R]):
     groups: ClassVar[str]  # the argument that needs at least as many rows
     summation: Summation
     hops: int
+    rows: RowRule
     schema_: Schema
     labels_: dict[str, Labels]  # by party: the component or cluster of each of its rows
     _parties: tuple[str, ...]  # who took part when training began
@@ -63,7 +65,7 @@ class VerticalEstimator(FederatedEstimator[R]):
         X: Federation,
         y: object = None,
         *,
-        engine: str | Engine = "memory",
+        engine: str | Engine | None = None,
         sample_weight: Weights = None,
         resume: bool = False,
     ) -> Self:
@@ -112,18 +114,13 @@ class VerticalEstimator(FederatedEstimator[R]):
         self,
         role: Callable[..., Flow[T]],
         federation: Federation,
-        secret: bytes,
+        state: TrainingState,
         arguments: Mapping[str, object],
         of_members: Mapping[str, Mapping[str, object]],
     ) -> dict[str, Program[T]]:
         """One program per member of the summation. Some arguments are the same for all, others a
-        member's own. The first party alone gets the secret, with which it hides row ids.
-
-        A given ``random_state`` fixes the secret: the order of rows, and so what is drawn, would
-        otherwise change from run to run.
-        """
-        if self.random_state is not None:
-            secret = hashlib.sha256(f"fedcircuits rows {self.random_state}".encode()).digest()
+        member's own."""
+        secret = state.secrets_of(federation.names, self.rows)
         names, summation = federation.names, self._summation(federation.names)
         programs = {}
         for name in summation.members(names):
@@ -132,7 +129,8 @@ class VerticalEstimator(FederatedEstimator[R]):
                 "parties": names,
                 "party": federation.parties.get(name),
                 "summation": summation.for_party(),
-                "secret": secret if name == names[0] else b"",
+                "secret": secret.get(name, b""),
+                "rule": self.rows,
             }
             given |= {argument: of.get(name) for argument, of in of_members.items()}
             programs[name] = Program(role, {**arguments, **given})
@@ -178,8 +176,8 @@ class VerticalEstimator(FederatedEstimator[R]):
         known = _readable(X, self.schema_, learned, moved)
         number = next(iter(learned.values())).components
         same = {"components": number, "log_weights": log_weights, "hubs": moved}
-        each, secret = {"learned": learned}, TrainingState().secret
-        results = self._ask(self._members(answers.member, known, secret, same, each))
+        each, state = {"learned": learned}, TrainingState()
+        results = self._ask(self._members(answers.member, known, state, same, each))
         parts = [pd.DataFrame(results[p.name].T, index=row_ids(p)) for p in known]
         rows = pd.concat(parts)
         return np.ascontiguousarray(rows[~rows.index.duplicated()].to_numpy().T)
@@ -206,7 +204,7 @@ def _readable(
                 )
         table = Table.of(party.table.select(names), schema=schema.select(names))
         tables[party.name] = Table(table.schema, table.values, party.table.row_ids)
-    return Federation(tables)
+    return federation.with_tables(tables)
 
 
 def party_weights(given: Weights, federation: Federation) -> dict[str, Array]:
@@ -268,7 +266,7 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
         Stop when the sum of distances falls by a smaller share; 0: when no row changes.
     standardise : bool, default=False
         Whether each party divides its numbers by their standard deviation first.
-    summation, hops, random_state
+    summation, hops, rows, random_state, privacy
         As for ``VerticalGaussianMixture``.
 
     Examples
@@ -290,7 +288,9 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
         "standardise": FLAG,
         "summation": SUMMATION,
         "hops": Whole(0),
+        "rows": ROWS,
         "random_state": SEED,
+        "privacy": no_privacy("parties tell each other of single rows without noise"),
     }
 
     inertia_: float  # sum of squared distances from the centres
@@ -307,7 +307,9 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
         standardise: bool = False,
         summation: Summation = HUB,
         hops: int = 0,
+        rows: RowRule = "tokens",
         random_state: int | None = None,
+        privacy: None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.n_init = n_init
@@ -316,7 +318,9 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
         self.standardise = standardise
         self.summation = summation
         self.hops = hops
+        self.rows = rows
         self.random_state = random_state
+        self.privacy = privacy
 
     def _programs_for(
         self, federation: Federation, weights: Mapping[str, Array]
@@ -327,7 +331,7 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
                 bool(self.standardise), self._hubs(left.names), state.seed,
             )  # fmt: skip
             same, each = {"plan": plan}, {"weight": weights}
-            return self._members(kmeans.member, left, state.secret, same, each)
+            return self._members(kmeans.member, left, state, same, each)
 
         return programs
 

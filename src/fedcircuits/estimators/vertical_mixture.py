@@ -18,6 +18,7 @@ from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators.distribution import FederatedCircuit
 from fedcircuits.estimators.federated import (
     ON_LOST,
+    ROWS,
     SUMMATION,
     FederatedRun,
     MakePrograms,
@@ -28,11 +29,13 @@ from fedcircuits.estimators.vertical import HUB, VerticalEstimator, numbers
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.vertical import training
 from fedcircuits.methods.vertical.answers import PartyDensities, posterior
 from fedcircuits.methods.vertical.block import UserValues, check_leaves
 from fedcircuits.methods.vertical.rows import holders
 from fedcircuits.methods.vertical.training import EMPlan, EMProgress, EMResult, Init
+from fedcircuits.privacy.differential.noise import no_privacy
 
 
 class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMResult]):
@@ -59,7 +62,8 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
         A given start: means (components, real columns in the order of the parties), and beside
         them weights (components,) and precisions, as matrices or diagonals.
     random_state : int, optional
-        Seeds what is drawn, and also fixes the key that hides row ids; None draws both.
+        A seed gives the same model again, up to rounding; with ``batch_size`` it does so for rows
+        without ids only.
     warm_start : bool, default=False
         Whether to go on from what the last fit has learned.
     batch_size : int, optional
@@ -69,10 +73,15 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     hops : int, default=0
         Columns move to hubs of parties that are up to so many hops apart in the graph of the
         summation; 0 means that none move.
+    rows : {"tokens", "private"}, default="tokens"
+        How rows are matched: by hashes of their ids under a key that a coordinator lacks, or by
+        private set intersection (the extra ``psi``), which matches rows that all parties hold.
     leaves : mapping of str to str, optional
         Leaf families by column, such as ``{"income": "gamma"}``.
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost: stop, or continue without its columns.
+    privacy : None
+        Differential privacy is refused: parties tell each other of single rows without noise.
 
     Examples
     --------
@@ -93,10 +102,12 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
         "n_init": Whole(1),
         "init_params": Choice(*get_args(Init)),
         "random_state": SEED,
+        "privacy": no_privacy("parties tell each other of single rows without noise"),
         "warm_start": FLAG,
         "batch_size": Whole(1, or_=(None,)),
         "summation": SUMMATION,
         "hops": Whole(0),
+        "rows": ROWS,
         "on_lost": ON_LOST,
     }
 
@@ -125,8 +136,10 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
         batch_size: int | None = None,
         summation: Summation = HUB,
         hops: int = 0,
+        rows: RowRule = "tokens",
         leaves: Mapping[str, str] | None = None,
         on_lost: Literal["stop", "continue"] = "stop",
+        privacy: None = None,
     ) -> None:
         self.n_components = n_components
         self.tol = tol
@@ -139,9 +152,11 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
         self.precisions_init = precisions_init
         self.random_state = random_state
         self.warm_start = warm_start
+        self.privacy = privacy
         self.batch_size = batch_size
         self.summation = summation
         self.hops = hops
+        self.rows = rows
         self.leaves = leaves
         self.on_lost = on_lost
 
@@ -166,7 +181,7 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
             members = self._summation(left.names).members(left.names)
             state.kept, latest = _latest(state.kept, members, plan)
             same, each = {"plan": plan}, {"weight": weights, "start": latest or given}
-            return self._members(training.member, left, state.secret, same, each)
+            return self._members(training.member, left, state, same, each)
 
         return programs
 
@@ -212,8 +227,9 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
         self.joint_, self.weights_ = leader.joint, np.array(leader.progress.weights)
         self.circuit_, self.placement_ = leader.joint.circuit, leader.joint.placement
         parties = {n: run.results[n] for n in run.federation.names}
-        self.views_ = {n: m.view for n, m in parties.items() if m.view is not None}
-        self._learned = {n: PartyDensities(v) for n, v in self.views_.items() if v.leaves}
+        views = {n: m.view for n, m in parties.items() if m.view is not None}
+        self.views_ = dict(views)
+        self._learned = {n: PartyDensities(v) for n, v in views.items() if v.leaves}
         self.labels_ = {n: m.labels for n, m in parties.items()}
         self._blocks = {n: m.progress.values for n, m in parties.items()}
         size = sum(m.n_parameters for m in parties.values())

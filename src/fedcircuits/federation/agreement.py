@@ -32,9 +32,22 @@ def agree(schemas: Mapping[str, Schema]) -> Schema:
 
 
 def in_agreed(table: Table, agreed: Schema) -> Table:
-    """A party's table in the kinds and codes that all have agreed on."""
+    """A party's table in the kinds and codes that all have agreed on.
+
+    FederationError unless they have room for all that the party's own schema allows: whether a
+    table can be read must not depend on its values, which somebody who bends the schema could ask
+    about one by one.
+    """
     schema = agreed.select(table.names)
-    return table if schema == table.schema else Table.of(table, schema=schema)
+    if schema == table.schema:
+        return table
+    for own, wide in zip(table.schema, schema, strict=True):
+        if _united("all", wide, "one", own) != wide:
+            raise FederationError(
+                f"{wide.name!r} is agreed to be {wide.described()}, which has no room for "
+                f"{own.described()}: an agreement only widens what a party has"
+            )
+    return Table.of(table, schema=schema)
 
 
 def _united(first: str, a: Variable, second: str, b: Variable) -> Variable:

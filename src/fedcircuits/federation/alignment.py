@@ -54,4 +54,4 @@ def restricted(federation: Federation, rows: Mapping[str, Labels]) -> Federation
             f"no row id is held by all parties (rows: {sizes}): do they write ids in the same way?"
         )
     tables: dict[str, Table] = {n: federation[n].table.rows(where) for n, where in rows.items()}
-    return Federation(tables, allow_collect=[p.name for p in federation if p.allow_collect])
+    return federation.with_tables(tables)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -22,24 +23,36 @@ import pandas as pd
 
 from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.agreement import agree
-from fedcircuits.tables.schema import Schema
+from fedcircuits.federation.described import DescribedTable
+from fedcircuits.tables.rare import pool_rare
+from fedcircuits.tables.schema import OTHER, Schema
 from fedcircuits.tables.table import Table
 
 COORDINATOR = "coordinator"  # the role that plans and joins; it holds no rows
+LEAST_COUNT = 5  # rows, by default: what crosses never counts fewer of a party's rows
 SplitKind = Literal["horizontal", "vertical", "hybrid"]
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """One owner of data. ``allow_collect`` lets what it has learned leave it.
+    """One owner of data.
+
+    ``allow_collect`` lets what it has learned leave it. ``least_count``: what is counted of its
+    rows and leaves it counts at least so many of them. ``inferred``: whether nobody has declared
+    the schema of its table, so that categories of fewer rows are pooled in training.
+    ``most_questions``: rows of questions about one circuit that it answers at most; None for any
+    number.
 
     >>> Party("north", Table.of({"age": [31, 47, 52]})).allow_collect
     False
     """
 
     name: str
-    table: Table
+    table: Table = field(repr=False)
     allow_collect: bool = False
+    least_count: int = LEAST_COUNT
+    inferred: bool = False
+    most_questions: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,13 @@ class Federation:
     Tables are whatever ``Table.of`` takes, or paths of csv and parquet files. ``row_id`` names the
     column that says which rows of different parties are about the same thing; where parties hold
     different columns it is what joins them. ``allow_collect`` (all, or names of parties) lets
-    learned circuits leave their parties.
+    learned circuits leave their parties. ``least_count`` is the least number of a party's rows that
+    anything counted of them may stand for when it leaves the party: a number for all, or by party.
+    Names of categories are told, too: in training, those that fewer rows of a party have are one,
+    "other". ``notes`` say of which columns. A ``Table`` has a schema that the user has declared:
+    its categories stay.
+    ``most_questions``, likewise, is how many rows of questions a party answers about one circuit
+    whose leaves stay with it (``FedPC``); by default any number.
 
     >>> bank = {"id": [3, 1, 2], "loan": [10.5, 3.0, 8.5]}
     >>> telco = {"id": [1, 2, 3], "calls": [12, 40, 7]}
@@ -70,16 +89,61 @@ class Federation:
         row_id: str | None = None,
         *,
         allow_collect: bool | Collection[str] = False,
+        least_count: int | Mapping[str, int] = LEAST_COUNT,
+        most_questions: int | Mapping[str, int] | None = None,
     ) -> None:
         if not parties:
             raise FederationError("a federation needs at least one party, got none")
         self.parties = {
-            name: Party(_name(name), _table(name, data, row_id), _allowed(name, allow_collect))
+            name: Party(
+                _name(name),
+                _table(name, data, row_id),
+                _allowed(name, allow_collect),
+                _least(name, least_count),
+                not isinstance(data, Table),
+                _most(name, most_questions),
+            )
             for name, data in parties.items()
         }
-        if isinstance(allow_collect, Collection) and (odd := set(allow_collect) - set(parties)):
-            raise FederationError(f"allow_collect names {sorted(odd)[0]!r}, which is no party")
+        by_party = {
+            "allow_collect": allow_collect,
+            "least_count": least_count,
+            "most_questions": most_questions,
+        }
+        for argument, given in by_party.items():
+            if isinstance(given, Collection) and (odd := set(given) - set(parties)):
+                raise FederationError(f"{argument} names {sorted(odd)[0]!r}, which is no party")
+        self.engine: object = None  # where the parties run, if not with the caller
         self.schema: Schema = agree({n: p.table.schema for n, p in self.parties.items()})
+
+    @classmethod
+    def connect(cls, kit: str | os.PathLike[str], *, timeout: float = 10.0) -> Federation:
+        """A federation of sites on other machines, each with its table (docs/sites.md).
+
+        Parameters
+        ----------
+        kit : str or path
+            The coordinator's kit, a folder that ``fedcircuits provision`` has made.
+        timeout : float, default=10.0
+            Seconds to wait for every site to say what it holds.
+        """
+        sites = import_module("fedcircuits.engines.sites.serving")  # rooms above this one
+        engine, parties = sites.connect(Path(kit)), {}
+        for name, facts in engine.describe_all(timeout).items():
+            table = DescribedTable(Schema(facts["variables"]), facts["rows"], facts["ids"])
+            parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
+        return cls.of_sites(parties, engine)
+
+    @classmethod
+    def of_sites(cls, parties: Mapping[str, Party], engine: object) -> Federation:
+        """Parties that an engine reaches elsewhere; their tables are described."""
+        made = cls(
+            {name: party.table for name, party in parties.items()},
+            allow_collect=[n for n, p in parties.items() if p.allow_collect],
+            least_count={n: p.least_count for n, p in parties.items()},
+        )
+        made.engine = engine
+        return made
 
     def __len__(self) -> int:
         return len(self.parties)
@@ -115,8 +179,38 @@ class Federation:
 
     def select(self, names: Sequence[str]) -> Federation:
         """The same with some of the parties."""
-        chosen = {n: self[n].table for n in names}
-        return Federation(chosen, allow_collect=[n for n in names if self[n].allow_collect])
+        return self.with_tables({n: self[n].table for n in names})
+
+    def with_tables(self, tables: Mapping[str, Table]) -> Federation:
+        """Some of the parties with other tables, and with what they allow."""
+        other = Federation(
+            tables,
+            allow_collect=[n for n in tables if self[n].allow_collect],
+            least_count={n: self[n].least_count for n in tables},
+            most_questions={n: m for n in tables if (m := self[n].most_questions) is not None},
+        )
+        other.parties = {n: replace(p, inferred=self[n].inferred) for n, p in other.parties.items()}
+        other.engine = self.engine
+        return other
+
+    def pooled(self) -> Federation:
+        """The same with categories of few rows pooled, where nobody has declared them."""
+        found = {p.name: pool_rare(p.table, p.least_count) for p in self if p.inferred}
+        if not any(columns for _, columns in found.values()):
+            return self
+        return self.with_tables({p.name: found.get(p.name, (p.table,))[0] for p in self})
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of how it is learned from."""
+        found = [(p, pool_rare(p.table, p.least_count)[1]) for p in self if p.inferred]
+        return tuple(
+            f"{party.name}: categories of {', '.join(map(repr, columns))} that fewer than "
+            f"{party.least_count} of its rows have are learned as one, {OTHER!r}: others would "
+            "hear their names. least_count=1, or a Table with declared categories, keeps them"
+            for party, columns in found
+            if columns
+        )
 
     def __repr__(self) -> str:
         lines = [
@@ -165,14 +259,32 @@ def _name(name: object) -> str:
 def _table(name: str, data: object, row_id: str | None) -> Table:
     try:
         if isinstance(data, str | os.PathLike):
-            return Table.read(Path(data), row_id=row_id)
-        if isinstance(data, Table) and data.row_ids is not None:
-            if len(np.unique(data.row_ids)) < len(data):
-                raise TableError("expected different ids of rows, some occur twice")
+            table = Table.read(Path(data), row_id=row_id)
+        elif isinstance(data, DescribedTable):
             return data
-        return Table.of(data, row_id=row_id)
+        elif isinstance(data, Table) and data.row_ids is not None:
+            table = data
+        else:
+            table = Table.of(data, row_id=row_id)
+        if table.row_ids is not None and len(set(map(str, table.row_ids.tolist()))) < len(table):
+            raise TableError("two rows have one id (4 and '4' are the same): ids must differ")
+        return table
     except TableError as error:
         raise FederationError(f"party {name!r}: {error}") from error
+
+
+def _least(name: str, least: int | Mapping[str, int]) -> int:
+    count = least.get(name, LEAST_COUNT) if isinstance(least, Mapping) else least
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise FederationError(f"least_count is a whole number of rows from 1, got {count!r}")
+    return count
+
+
+def _most(name: str, most: int | Mapping[str, int] | None) -> int | None:
+    count = most.get(name) if isinstance(most, Mapping) else most
+    if isinstance(count, bool) or not (count is None or (isinstance(count, int) and count >= 0)):
+        raise FederationError(f"most_questions is a number of rows from 0, or None, got {count!r}")
+    return count
 
 
 def _allowed(name: str, allow: bool | Collection[str]) -> bool:

@@ -2,14 +2,16 @@
 
     yield Send(receiver, tag, data, reveals)   a message; ``reveals`` says what its reader learns
     data = yield Recv(sender, tag)             the next message of that sender under that tag
-    result = yield Compute(step, work, batch)     a long computation of the party's own
+    result = yield Compute(step, work)         a long computation of the party's own
 
 A flow knows no socket, process, clock or global randomness, so an engine may run it anywhere, and
 the same messages make it send the same bytes again: a flow is resumed by replaying its inbox.
-``Compute`` names a step. Its result is kept when a run fails, so that a resumed run need not
-compute it again, and an engine may do it wherever it does not hold up others. Where equal work of
-several parties takes less time at once, ``batch`` says how: ``batch([work, …])`` is the list of
-their results, up to rounding. An engine that has such parties in one place may use it.
+``Compute`` names a step, in words that every party may read. Its result is kept when a run fails,
+so that a resumed run need not compute it again, and an engine may do it wherever it does not hold
+up others. What the result depends on, the party's rows above all, is told apart by ``key``
+(``digest``), which the party keeps to itself. Where equal work of several parties takes less time
+at once, ``batch`` says how: ``batch([work, …])`` is the list of their results, up to rounding. An
+engine that has such parties in one place may use it.
 
 Tags read "phase/what", and in loops "phase/what/round"; messages of one sender under one tag
 arrive in the order they were sent.
@@ -18,11 +20,18 @@ arrive in the order they were sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.messages import M, Message, decode_message, encode_message
+from fedcircuits.federation.messages import (
+    AnyArray,
+    M,
+    Message,
+    decode_message,
+    encode_message,
+)
 
 T = TypeVar("T")
 Batch: TypeAlias = Callable[[Sequence[Any]], Sequence[object]]  # works of parties to their results
@@ -32,7 +41,7 @@ Batch: TypeAlias = Callable[[Sequence[Any]], Sequence[object]]  # works of parti
 class Send:
     receiver: str
     tag: str
-    data: bytes
+    data: bytes = field(repr=False)
     reveals: str = ""
 
 
@@ -47,13 +56,19 @@ class Compute(Generic[T]):
     step: str
     work: Callable[[], T]
     batch: Batch | None = None
+    key: str = field(default="", repr=False)
+
+    @property
+    def name(self) -> str:
+        """By which its result is kept; never told to others."""
+        return f"{self.step} ({self.key})" if self.key else self.step
 
 
 Effect: TypeAlias = Send | Recv | Compute[object]
 Flow: TypeAlias = Generator[Effect, object, T]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Program(Generic[T]):
     """The recipe of a flow: ``Program(client, {"me": "north", "table": table})``.
 
@@ -66,9 +81,25 @@ class Program(Generic[T]):
     def start(self) -> Flow[T]:
         return self.function(**self.arguments)
 
+    def __repr__(self) -> str:
+        """Without what its arguments are: keys and tables among them."""
+        function = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"<Program {function}({', '.join(self.arguments)})>"
 
-def compute(step: str, work: Callable[[], T], batch: Batch | None = None) -> Flow[T]:
-    return (yield Compute(step, work, batch))  # type: ignore[return-value]
+
+def compute(step: str, work: Callable[[], T], batch: Batch | None = None, key: str = "") -> Flow[T]:
+    return (yield Compute(step, work, batch, key))  # type: ignore[return-value]
+
+
+def digest(*parts: str | bytes | AnyArray) -> str:
+    """A key of work that depends on all of these. It tells of values: nobody else may see it."""
+    whole = blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        data = data.tobytes() if not isinstance(data, bytes) else data
+        whole.update(len(data).to_bytes(8, "little"))
+        whole.update(data)
+    return whole.hexdigest()
 
 
 def through(flow: Flow[T], handle: Callable[[Effect], Flow[object]]) -> Flow[T]:

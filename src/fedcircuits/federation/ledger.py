@@ -21,6 +21,15 @@ class Entry:
         return self.tag.split("/", 1)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class PrivacySpent:
+    """The guarantee that noise has bought: (ε, δ) for tables that are neighbours."""
+
+    epsilon: float
+    delta: float
+    neighbours: str  # in which they differ
+
+
 @dataclass(slots=True, repr=False)
 class Ledger:
     """Messages and bytes by phase, and what was revealed to whom: ``model.ledger_.summary()``.
@@ -31,6 +40,7 @@ class Ledger:
     """
 
     entries: list[Entry] = field(default_factory=list)
+    privacy: PrivacySpent | None = None  # of all that crossed, if noise was added to it
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)
@@ -60,4 +70,5 @@ class Ledger:
         return pd.DataFrame(list(rows), columns=["to", "from", "phase", "what"])
 
     def __repr__(self) -> str:
-        return f"<Ledger of {len(self):,} messages, {self.bytes:,} bytes>"
+        spent = f", ε = {self.privacy.epsilon:.3g}" if self.privacy else ""
+        return f"<Ledger of {len(self):,} messages, {self.bytes:,} bytes{spent}>"

@@ -37,7 +37,8 @@ from fedcircuits.errors import FedcircuitsError, MessageError, ProtocolError
 AnyArray: TypeAlias = npt.NDArray[np.generic]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-DTYPE = re.compile("[<|][biufU][0-9]{1,9}")  # numbers, booleans and texts, little endian
+DTYPE = re.compile("[<|](b1|[iu][1248]|f[248]|U[0-9]{1,9})")  # little endian
+LONGEST_EMPTY = 1 << 24  # rows that an array without elements may claim to have
 ARRAY = 1  # the code of the extension
 
 
@@ -46,6 +47,10 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tag: ClassVar[str] = ""
     reveals: ClassVar[str] = ""
+
+    def __repr__(self) -> str:
+        """Without what is in its fields, which is for its reader alone."""
+        return f"<{type(self).__name__}({', '.join(self.__struct_fields__)})>"
 
 
 M = TypeVar("M", bound=Message)
@@ -139,6 +144,21 @@ def decode_message(kind: type[M], data: bytes | memoryview, sender: str, tag: st
         raise MessageError(sender, tag, where, what) from None
 
 
+def encode_plain(value: object) -> bytes:
+    """Nested lists and dicts of plain values and arrays."""
+    try:
+        return msgspec.msgpack.encode(value, enc_hook=_extended)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"it cannot be sent: {error}") from None
+
+
+def decode_plain(data: bytes | memoryview) -> object:
+    try:
+        return msgspec.msgpack.decode(data, ext_hook=_array)
+    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"bytes that cannot be read: {error}") from None
+
+
 def fields_of(data: bytes | memoryview) -> dict[str, object]:
     """The fields of a record as they travelled, unchecked: for audits and tests."""
     found: dict[str, object] = msgspec.msgpack.decode(data, ext_hook=_array)
@@ -179,13 +199,20 @@ def _array(code: int, data: memoryview) -> AnyArray:
     if count * dtype.itemsize != len(data) - start:
         raise ValueError(f"an array of shape {shape} does not fill its {len(data) - start} bytes")
     if not count:
+        if math.prod(n for n in shape if n) > LONGEST_EMPTY:
+            raise ValueError(f"an array of shape {shape} has no elements")
         return np.empty(shape, dtype.kind + ("1" if dtype.kind == "U" else str(dtype.itemsize)))
     array = np.frombuffer(data, dtype, count, start)
     if dtype.kind == "b" and array.view(np.uint8).max() > 1:
         raise ValueError("booleans other than 0 and 1")
-    if dtype.kind == "U" and array.view("<u4").max() > 0x10FFFF:
+    if dtype.kind == "U" and _is_no_text(array.view("<u4")):
         raise ValueError("texts with characters that do not exist")
     return array.reshape(shape)
+
+
+def _is_no_text(points: npt.NDArray[np.uint32]) -> bool:
+    """Beyond Unicode, or half of a pair of UTF-16, which no file and no message can hold."""
+    return bool(((points > 0x10FFFF) | (points - np.uint32(0xD800) < 0x800)).any())
 
 
 def _checked(kind: type, value: object) -> object:

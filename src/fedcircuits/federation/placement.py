@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.tables.schema import Schema
 
 Placement = Mapping[str, str]  # ψ: the party of every node
+Answers: TypeAlias = Literal["leaves", "root"]  # what the coordinator is told of a likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +26,26 @@ class Joint:
     parameters: Parameters
 
 
+@dataclass(slots=True)
+class QuestionBudget:
+    """How many rows of questions a party answers about a model; no limit without ``most``."""
+
+    most: int | None = None
+    answered: int = 0
+
+    def after(self, rows: int, me: str) -> int | None:
+        """What is answered with these rows too, where it matters; QueryError if it is too much.
+
+        A role does not change its arguments: whoever keeps the view takes the new number.
+        """
+        if self.most is not None and self.answered + rows > self.most:
+            raise QueryError(
+                f"{me} answers {self.most:,} rows of questions about a model, {self.answered:,} "
+                f"were asked before and {rows:,} now: ask fewer, or {me} must raise most_questions"
+            )
+        return None if self.most is None else self.answered + rows
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """What a party holds: its leaves, each a circuit over some of its columns."""
@@ -33,6 +55,8 @@ class View:
     leaves: tuple[Leaf, ...]
     parameters: Parameters
     allow_collect: bool = False
+    budget: QuestionBudget = field(default_factory=QuestionBudget)
+    answers: Answers = "leaves"
     _ready: dict[str, Distribution] = field(default_factory=dict, repr=False)
 
     def leaf(self, name: str) -> Distribution:
@@ -45,7 +69,8 @@ class View:
 
     def __reduce__(self) -> tuple[type[View], tuple[object, ...]]:
         """Without what can be made again."""
-        return View, (self.me, self.schema, self.leaves, self.parameters, self.allow_collect)
+        held = self.me, self.schema, self.leaves, self.parameters, self.allow_collect
+        return View, (*held, self.budget, self.answers)
 
 
 def leaves_at(circuit: Circuit, placement: Placement, party: str) -> list[Leaf]:

@@ -8,7 +8,7 @@ where it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from fedcircuits.errors import PartyLostError, ProtocolError
@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Envelope:
     party: str  # the other end
     tag: str
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 Received = Envelope | PartyLostError  # a loss is news like any other
@@ -41,7 +41,7 @@ def recording(program: Program[T]) -> Flow[tuple[T, Record]]:
         if isinstance(effect, Send):
             record.sent.append(_sent(effect))
         elif isinstance(effect, Compute):  # alone, as a replay computes it
-            effect = Compute(effect.step, effect.work)
+            effect = replace(effect, batch=None)
         try:
             answer = yield effect
         except PartyLostError as lost:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fedcircuits.arguments import Choice, Real
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.federation import Federation
+from fedcircuits.federation.federation import LEAST_COUNT, Federation
 from fedcircuits.learning.independence import Floats
 from fedcircuits.learning.spn.clustering import Features, split_rows
 from fedcircuits.tables.table import Table
@@ -54,6 +54,7 @@ def split(
     target: str | None = None,
     seed: int = 0,
     allow_collect: bool = True,
+    least_count: int = LEAST_COUNT,
 ) -> Federation:
     """A federation made of one table.
 
@@ -75,7 +76,8 @@ def split(
         parts = [whole.select(c) for c in columns]
         if by == "both":
             parts = [p.rows(_some(len(whole), HELD, rng)) for p in parts]
-    return Federation(dict(zip(names, parts, strict=True)), allow_collect=allow_collect)
+    tables = dict(zip(names, parts, strict=True))
+    return Federation(tables, allow_collect=allow_collect, least_count=least_count)
 
 
 def _with_ids(table: Table) -> Table:

@@ -2,12 +2,16 @@
 
 Parties share a key that the coordinator does not have. They send it the tokens of their rows in
 rising order, and it matches rows without knowing which these are (methods/meeting/tokens.py).
+
+A party has one secret at most, from the operating system and never from a seed; what it needs for
+several purposes is derived from it, so that whoever is told one of them learns none of the others.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +20,12 @@ from fedcircuits.circuits.graph.family import Array
 
 Tokens = npt.NDArray[np.uint64]
 Labels = npt.NDArray[np.int64]
+RowRule: TypeAlias = Literal["tokens", "private"]  # how rows are matched
+
+
+def derived(secret: bytes, purpose: str) -> bytes:
+    """32 bytes for one purpose, from which neither the secret nor those for others follow."""
+    return hmac.digest(secret, purpose.encode(), "sha256")
 
 
 def tokens(ids: npt.NDArray[np.generic], key: bytes) -> Tokens:

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
+    LARGEST_WHOLE,
     Array,
     Arrays,
     Domain,
@@ -64,9 +65,9 @@ class Binomial(Family):
 
     def check(self, p: Arrays) -> str | None:
         q, n = p["probability"], p["trials"]
-        whole = np.isfinite(n) & (n >= 1) & (n == np.floor(n))
+        whole = (n >= 1) & (n <= LARGEST_WHOLE) & (n == np.floor(n))
         return require((q >= 0) & (q <= 1), "probability must be between 0 and 1") or require(
-            whole, "trials must be whole numbers of at least 1"
+            whole, f"trials must be whole numbers from 1 to {LARGEST_WHOLE:.0g}"
         )
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:

@@ -25,7 +25,7 @@ from fedcircuits.circuits.graph.family import (
     Domain,
     LinearFamily,
     Tensors,
-    require,
+    require_scale,
 )
 from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
@@ -53,8 +53,7 @@ class Exponential(LinearFamily):
         return 2
 
     def check(self, p: Arrays) -> str | None:
-        rate = p["rate"]
-        return require(np.isfinite(rate) & (rate > 0), "rate must be positive and finite")
+        return require_scale(p["rate"], "rate")
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         value, outside = self.statistics(x, p).unbind(0)

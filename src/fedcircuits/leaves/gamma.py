@@ -37,7 +37,7 @@ from fedcircuits.circuits.graph.family import (
     Domain,
     LinearFamily,
     Tensors,
-    require,
+    require_scale,
 )
 from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
@@ -70,8 +70,7 @@ class Gamma(LinearFamily):
 
     def check(self, p: Arrays) -> str | None:
         for name in ("shape", "rate"):
-            good = np.isfinite(p[name]) & (p[name] > 0)
-            if wrong := require(good, f"{name} must be positive and finite"):
+            if wrong := require_scale(p[name], name):
                 return wrong
         return None
 

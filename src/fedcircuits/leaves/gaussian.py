@@ -20,7 +20,16 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from fedcircuits.circuits.graph.family import Array, Arrays, Domain, LinearFamily, Tensors, require
+from fedcircuits.circuits.graph.family import (
+    LARGEST_VALUE,
+    Array,
+    Arrays,
+    Domain,
+    LinearFamily,
+    Tensors,
+    require_scale,
+    require_value,
+)
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves.normal import interval_moments, interval_quantile
 from fedcircuits.tables.schema import Variable
@@ -123,6 +132,4 @@ def check_bounds(name: str, minimum: float, maximum: float) -> None:
 
 def check_normal(p: Arrays) -> str | None:
     mean, variance = p["mean"], p["variance"]
-    return require(np.isfinite(mean), "mean must be finite") or require(
-        np.isfinite(variance) & (variance > 0), "variance must be positive and finite"
-    )
+    return require_value(mean, "mean") or require_scale(variance, "variance", LARGEST_VALUE**2)

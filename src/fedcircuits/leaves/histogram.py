@@ -30,6 +30,7 @@ from fedcircuits.circuits.graph.family import (
     Tensors,
     log_of,
     require,
+    require_value,
 )
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import finite
@@ -60,8 +61,9 @@ class Histogram(Family):
         edges, bins = p["edges"], p["probability"].shape[-1]
         if edges.shape[-1] != bins + 1:
             return f"edges must be one more than bins: {bins + 1}, got {edges.shape[-1]}"
-        ascending = np.isfinite(edges).all() and np.all(np.diff(edges) > 0)
-        wrong = require(ascending, "edges must be finite and ascending")
+        wrong = require_value(edges, "edges") or require(
+            np.diff(edges) > 0, "edges must be finite and ascending"
+        )
         return wrong or finite.check_probability(p["probability"])
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:

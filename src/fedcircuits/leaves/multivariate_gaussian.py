@@ -28,6 +28,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
+    LARGEST_VALUE,
     Array,
     Arrays,
     JointFamily,
@@ -35,6 +36,7 @@ from fedcircuits.circuits.graph.family import (
     Tensors,
     log_of,
     require,
+    require_value,
 )
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves.conditional_normal import (
@@ -69,8 +71,8 @@ class MultivariateGaussian(JointFamily):
 
     def check(self, p: Arrays) -> str | None:
         mean, covariance = p["mean"], p["covariance"]
-        wrong = require(np.isfinite(mean), "mean must be finite") or require(
-            np.isfinite(covariance), "covariance must be finite"
+        wrong = require_value(mean, "mean") or require(
+            np.abs(covariance) <= LARGEST_VALUE**2, "covariance must be finite: rescale the columns"
         )
         if wrong:
             return wrong

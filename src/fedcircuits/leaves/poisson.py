@@ -23,6 +23,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
+    LARGEST_WHOLE,
     Array,
     Arrays,
     Domain,
@@ -57,7 +58,8 @@ class Poisson(LinearFamily):
 
     def check(self, p: Arrays) -> str | None:
         rate = p["rate"]
-        return require(np.isfinite(rate) & (rate > 0), "rate must be positive and finite")
+        right = (rate > 0) & (rate <= LARGEST_WHOLE)
+        return require(right, f"rate must be positive and at most {LARGEST_WHOLE:.0g}")
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         k, factorial, outside = self.statistics(x, p).unbind(0)

@@ -32,7 +32,15 @@ import torch
 from scipy.special import exprel, gammaln, stdtr, stdtrit
 from torch import Tensor
 
-from fedcircuits.circuits.graph.family import Array, Arrays, Domain, Family, Tensors, require
+from fedcircuits.circuits.graph.family import (
+    Array,
+    Arrays,
+    Domain,
+    Family,
+    Tensors,
+    require_scale,
+    require_value,
+)
 from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
 
@@ -68,10 +76,9 @@ class StudentT(Family):
 
     def check(self, p: Arrays) -> str | None:
         for name in ("scale", "degrees"):
-            good = np.isfinite(p[name]) & (p[name] > 0)
-            if wrong := require(good, f"{name} must be positive and finite"):
+            if wrong := require_scale(p[name], name):
                 return wrong
-        return require(np.isfinite(p["location"]), "location must be finite")
+        return require_value(p["location"], "location")
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         degrees = p["degrees"]

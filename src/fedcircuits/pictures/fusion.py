@@ -80,9 +80,9 @@ def alignment(matrices: Mapping[str, Array]) -> Figure:
     return figure
 
 
-def conflict(found: Array, classes: int) -> Figure:
+def conflict(entropy: Array, classes: int) -> Figure:
     figure, axes = _page(6.0, 3.4, "How far owners disagree")
-    axes.hist(found, bins=30, range=(0.0, float(np.log2(max(2, classes)))), color=AFTER)
+    axes.hist(entropy, bins=30, range=(0.0, float(np.log2(max(2, classes)))), color=AFTER)
     axes.set_xlabel("entropy of owners' predictions of a row, bits")
     axes.set_ylabel("rows")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

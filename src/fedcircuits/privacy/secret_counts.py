@@ -12,6 +12,7 @@ before it is opened, so that counting two parties sends no product of single row
                       with three parties or more, and where all possible combinations are more than
                       ``room`` numbers
     …/meet            member → member: shares of products, row by row, for those combinations
+    …/check/…         member → member: that lists are lists of labels, and all products (checks.py)
     …/sums, …/table   member → member, then member → coordinator: shares of the counts
 
 Members are the parties, and with only two parties the coordinator as well. Any t of N members,
@@ -19,6 +20,10 @@ t = ⌊(N − 1)/2⌋, learn nothing together but what is said here: of two part
 one party and the coordinator together would learn the other's labels. What the coordinator sees of
 some of the parties' combinations follows from the counts that it sees in the end. A party learns
 which of its rows the others hold, and nothing of their labels but what ``occur`` says.
+
+One member that changes, swaps, repeats or makes up shares in any message ends the count, before
+anything is opened: products are checked, counts have shares to spare. So does one whose lists are
+not zeros with a one in each. What it says of its own rows nobody can check.
 
 Shares are in the field of 2^31 − 1, which holds all counts: 4 bytes per number.
 """
@@ -42,9 +47,10 @@ from fedcircuits.federation.sums.counting import CombinationCounts, Contingency
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.operations.checks import Claim, Made, checks_made, dot
 from fedcircuits.privacy.operations.products import reduced
 from fedcircuits.privacy.sharing.group import Group
-from fedcircuits.privacy.sharing.randomness import fresh_key
+from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
 from fedcircuits.privacy.sharing.sharing import opened_to, shared
 
 RING = Ring(31)
@@ -208,7 +214,7 @@ class _Met:
 
     places: tuple[int, ...]  # of its parties in the task
     cells: Labels  # (combinations, parties)
-    dealt: Elements | None = None  # a member's shares (labels, rows, limbs)
+    dealt: Elements | None = field(default=None, repr=False)  # a member's shares (labels, rows, …)
     below: tuple[_Met, _Met] | None = None
     at: tuple[Labels, Labels] | None = None  # the place of each combination in the two parts
 
@@ -222,6 +228,7 @@ class _Tally:
     task: CountTask
     room: int
     products: int
+    claims: list[Claim] = field(default_factory=list)  # not checked yet
 
     def counted(self, secret: Elements | None) -> Flow[CombinationCounts | None]:
         """At the coordinator the combinations of the task's parties that occur, and their rows."""
@@ -256,7 +263,9 @@ class _Tally:
             dealt = yield from shared(group, tag, mine, shape, dealers=[dealer])
             cells = np.arange(shape[0])[:, None]
             parts[dealer] = _Met((place,), cells, dealt[0] if group.inside else None)
-        return [parts[p] for p in task.parties]
+        every = [parts[p] for p in task.parties]  # in one order at all members
+        self.claims.extend(_labels_claim(p.dealt) for p in every if p.dealt is not None)
+        return every
 
     def _table(self, tag: str, parts: Sequence[_Met]) -> Flow[Labels | None]:
         """At the coordinator rows by combination of one part, or of two (combinations of each)."""
@@ -269,9 +278,12 @@ class _Tally:
                 shares = []
                 for part in parts:
                     shares.append((yield from self._shares(tag, part, block)))
-                total = RING.add(total, _sums(shares))
-            if len(parts) > 1:  # of degree 2t
-                total = yield from reduced(self.group, f"{tag}/sums", total)
+                sums = _sums(shares)
+                if len(parts) > 1:  # of degree 2t
+                    sums = yield from reduced(self.group, f"{tag}/sums", sums)
+                    self.claims.append(Claim.matrices(RING, shares[0], shares[1], sums))
+                yield from self._checked(f"{tag}/check")
+                total = RING.add(total, sums)
         table = yield from opened_to(self.group, f"{tag}/table", COORDINATOR, total, shape, COUNTS)
         return None if table is None else table[..., 0].astype(np.int64)
 
@@ -283,7 +295,18 @@ class _Tally:
         factors = []
         for below, at in zip(part.below, part.at, strict=True):
             factors.append((yield from self._shares(tag, below, rows))[at])
-        return (yield from reduced(self.group, f"{tag}/meet", RING.multiply(*factors)))
+        a, b = factors
+        fresh = yield from reduced(self.group, f"{tag}/meet", RING.multiply(a, b))
+        self.claims.append(Claim.of(RING, a, b, fresh))
+        return fresh
+
+    def _checked(self, tag: str) -> Flow[None]:
+        """All that was claimed so far; ProtocolError if any of it is wrong."""
+        plan = [[(claim.ring, claim.terms) for claim in self.claims]]
+        checks = yield from checks_made(self.group, tag, plan)
+        wrong = f"counts of {', '.join(self.task.parties)} are wrong"
+        yield from checks.check(tag, self.claims, wrong)
+        self.claims.clear()
 
     def _joined(self, tag: str, a: _Met, b: _Met) -> Flow[_Met]:
         """Combinations of both; where many are possible, only those that occur."""
@@ -315,6 +338,19 @@ class _Tally:
 
 
 # ---------------------------------------------------------------------- matrices of the field
+
+
+def _labels_claim(lists: Elements) -> Claim:
+    """That a row's numbers are 0 or 1 and add up to 1, of shares (labels, rows, limbs)."""
+    x = lists.reshape(-1, RING.limbs)
+
+    def made(stream: Stream) -> Made:
+        one, sums = RING.elements(1), RING.sum(lists)
+        left = RING.multiply(stream.elements(RING, (len(x),)), x)
+        rest = dot(RING, stream.elements(RING, (len(sums),)), RING.subtract(one, sums))
+        return left, RING.subtract(x, one), rest
+
+    return Claim(RING, len(x), made)
 
 
 def _sums(shares: Sequence[Elements]) -> Elements:

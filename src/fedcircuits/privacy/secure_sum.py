@@ -25,6 +25,7 @@ from fedcircuits.arguments import Choice
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, broadcast
+from fedcircuits.federation.recipes import own
 from fedcircuits.federation.sums.collectives import (
     Check,
     Decision,
@@ -90,7 +91,7 @@ class Secret(Summation):
         compile_kernels()
 
     def for_party(self) -> Secret:
-        return replace(self, key=fresh_key())
+        return replace(self, key=own("sums"))
 
     def counts(self, me: str, parties: Sequence[str]) -> SecretCounts:
         return SecretCounts(me, tuple(parties), self.key)
@@ -101,6 +102,11 @@ class Secret(Summation):
                 f"{name}=Secret(threshold={self.threshold!r}) cannot count where clusters meet, "
                 "which multiplies shares: take threshold='majority'"
             )
+
+    def honest(self, parties: Sequence[str]) -> int:
+        """Fewer than half put together what they see, or all but one."""
+        most = threshold(len(parties))
+        return len(parties) - most if self.threshold == "majority" else 1
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
         threshold(len(parties))

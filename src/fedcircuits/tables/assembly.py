@@ -7,17 +7,19 @@ order, ignores the others, and reads them in that schema's codes.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedcircuits.errors import TableError
+from fedcircuits.errors import FedcircuitsError, TableError
 from fedcircuits.tables.columns import Floats, column_of
 from fedcircuits.tables.inference import Unseen, encode, variable_of
-from fedcircuits.tables.schema import Kind, Scalar, Schema
+from fedcircuits.tables.schema import Kind, Scalar, Schema, is_text, shown, spelled
 
 if TYPE_CHECKING:
     import polars
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 
 Columns = dict[str, pd.Series]
+MOST_COLUMNS = 100_000
 _ACCEPTED = (
     "a Table, a pandas or polars DataFrame, a pyarrow Table, a numpy array or a dict of columns"
 )
@@ -44,6 +47,7 @@ def columns_of(
 ) -> Columns:
     """The columns by name; ``names`` is for arrays, ``row_id`` may also name a pandas index."""
     library = type(data).__module__.partition(".")[0]
+    _refuse_many(data)
     if names is not None and not isinstance(data, np.ndarray):
         raise TableError(f"names= is for numpy arrays, got {_type(data)}, which has its own names")
     if isinstance(data, pd.DataFrame):
@@ -59,6 +63,16 @@ def columns_of(
     raise TableError(f"expected {_ACCEPTED}, got {_type(data)}{_advice(data)}")
 
 
+def _refuse_many(data: object) -> None:
+    shape = getattr(data, "shape", ()) if not isinstance(data, Mapping) else (0, len(data))
+    columns = shape[1] if isinstance(shape, tuple) and len(shape) == 2 else 0
+    if isinstance(columns, int) and columns > MOST_COLUMNS:
+        raise TableError(
+            f"expected at most {MOST_COLUMNS:,} columns, got {columns:,}: choose some of them, or "
+            "give what belongs together as a series (Table.from_series)"
+        )
+
+
 def _advice(data: object) -> str:
     if isinstance(data, pd.Series) or type(data).__name__ == "Series":
         return "; make a frame of it with .to_frame()"
@@ -68,6 +82,10 @@ def _advice(data: object) -> str:
         return "; convert it with .numpy()"
     if isinstance(data, str) or hasattr(data, "__fspath__"):
         return "; read a file with Table.read(path)"
+    if isinstance(data, list | tuple) and any(type(part).__name__ == "Table" for part in data):
+        return (
+            "; give one table, or fedcircuits.Federation({'north': table, …}) for several parties"
+        )
     if isinstance(data, list):
         return "; convert it with numpy.array or pandas.DataFrame"
     return ""
@@ -141,26 +159,51 @@ def _from_mapping(data: Mapping[object, object]) -> list[tuple[str, pd.Series]]:
     pairs = [(_named(name), _series(_named(name), values)) for name, values in data.items()]
     lengths = {name: len(series) for name, series in pairs}
     if len(set(lengths.values())) > 1:
-        shown = ", ".join(f"{name!r} {length}" for name, length in list(lengths.items())[:8])
-        raise TableError(f"expected columns of one length, got {shown}")
+        some = ", ".join(f"{shown(name)} {length}" for name, length in list(lengths.items())[:8])
+        raise TableError(f"expected columns of one length, got {some}")
     return pairs
 
 
 def _series(name: str, values: object) -> pd.Series:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise TableError(f"column {name!r}: expected a sequence of values, got {values!r}")
-    if hasattr(values, "to_pandas"):  # a series of polars, an array of pyarrow
-        return pd.Series(values.to_pandas()).reset_index(drop=True)
+        raise TableError(f"column {name!r}: expected a sequence of values, got {shown(values)}")
     shape = getattr(values, "shape", (0,))
     if len(shape) != 1:
         raise TableError(f"column {name!r}: expected one value per row, got the shape {shape}")
-    return pd.Series(values if hasattr(values, "dtype") else list(values)).reset_index(drop=True)
+    with reading(name):
+        if hasattr(values, "to_pandas"):  # a series of polars, an array of pyarrow
+            return pd.Series(values.to_pandas()).reset_index(drop=True)
+        plain = values if hasattr(values, "dtype") else list(values)
+        return pd.Series(plain).reset_index(drop=True)
 
 
 def _named(name: object) -> str:
     if not isinstance(name, Hashable) or isinstance(name, tuple):
-        raise TableError(f"expected a text as column name, got {name!r}")
-    return str(name)
+        raise TableError(f"expected a text as column name, got {shown(name)}")
+    if not is_text(text := spelled(name)):
+        raise TableError(
+            f"the column name {shown(text)} cannot be written, it holds half of a pair of UTF-16"
+        )
+    return text
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Whatever goes wrong inside is wrong with a column; objects of others may raise anything."""
+    try:
+        yield
+    except FedcircuitsError:
+        raise
+    except UnicodeEncodeError as error:
+        found = f"text that cannot be written ({shown(error.object[error.start])} in one of them)"
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError,
+            NotImplementedError) as error:  # fmt: skip
+        found = f"values that cannot be read ({type(error).__name__})"
+    else:
+        return
+    raise TableError(
+        f"column {name!r}: expected numbers, booleans or text, got {found}; convert them first"
+    )
 
 
 def _checked(pairs: list[tuple[str, pd.Series]]) -> Columns:
@@ -169,19 +212,14 @@ def _checked(pairs: list[tuple[str, pd.Series]]) -> Columns:
     if not pairs:
         raise TableError("expected a table with columns, got none")
     if len(pairs[0][1]) == 0:
-        raise TableError(f"expected a table with rows, got none (columns {', '.join(names[:8])})")
+        raise TableError(f"expected a table with rows, got none (columns {_listed(names)})")
     return dict(pairs)
 
 
 def refuse_repeated(names: Sequence[str], where: str = "") -> None:
-    twice = list(dict.fromkeys(n for n in names if names.count(n) > 1)) if _repeats(names) else []
-    if twice:
-        shown = ", ".join(map(repr, twice[:8]))
-        raise TableError(f"{where}column names must differ, got more than once: {shown}")
-
-
-def _repeats(names: Sequence[str]) -> bool:
-    return len(set(names)) != len(names)
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        listed = ", ".join(map(shown, twice[:8]))
+        raise TableError(f"{where}column names must differ, got more than once: {listed}")
 
 
 def _type(data: object) -> str:
@@ -205,9 +243,10 @@ def inferred(
     values = _matrix(columns, len(columns))
     variables = []
     for i, (name, series) in enumerate(columns.items()):
-        column = column_of(name, series)
-        variable = variable_of(column, kinds.get(name), categories.get(name), units.get(name))
-        values[:, i] = encode(column, variable)
+        with reading(name):
+            column = column_of(name, series)
+            variable = variable_of(column, kinds.get(name), categories.get(name), units.get(name))
+            values[:, i] = encode(column, variable)
         variables.append(variable)
     return Schema(tuple(variables)), values
 
@@ -228,8 +267,9 @@ def matched(columns: Columns, schema: Schema, partial: bool, unseen: Unseen) -> 
     values = _matrix(columns, len(schema))
     for i, variable in enumerate(schema):
         if variable.name in columns:
-            column = column_of(variable.name, columns[variable.name])
-            values[:, i] = encode(column, variable, unseen)
+            with reading(variable.name):
+                column = column_of(variable.name, columns[variable.name])
+                values[:, i] = encode(column, variable, unseen)
     return values
 
 
@@ -239,9 +279,9 @@ def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
     1.0 is 1: whole numbers become floats where a tool has seen a gap among them.
     """
     if name not in columns:
-        near = difflib.get_close_matches(name, columns, n=1)
+        near = difflib.get_close_matches(spelled(name), columns, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {_listed(columns)}"
-        raise TableError(f"row_id: there is no column {name!r}{hint}")
+        raise TableError(f"row_id: there is no column {shown(name)}{hint}")
     series = columns.pop(name).reset_index(drop=True)
     if not columns:
         raise TableError(f"expected columns beside the row ids {name!r}, got none")
@@ -324,5 +364,5 @@ def _refuse_unknown(option: str, named: Iterable[str], columns: Columns) -> None
 
 def _listed(names: Iterable[str], most: int = 8) -> str:
     names = list(names)
-    shown = ", ".join(map(repr, names[:most]))
-    return shown + (f", … ({len(names)} in all)" if len(names) > most else "")
+    listed = ", ".join(map(shown, names[:most]))
+    return listed + (f", … ({len(names)} in all)" if len(names) > most else "")

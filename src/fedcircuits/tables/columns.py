@@ -25,7 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables.schema import Scalar
+from fedcircuits.tables.schema import Scalar, shown
 
 Form = Literal["boolean", "integer", "real", "text", "categorical"]
 Floats = NDArray[np.float64]
@@ -176,13 +176,13 @@ def _mixed(name: str, series: pd.Series, present: pd.Series) -> Column:
         at = first["nested value"]
         _refuse(
             name,
-            f"nested values ({_shown(values[at])} in row {rows[at]})",
+            f"nested values ({shown(values[at], 40)} in row {rows[at]})",
             "give one column per part",
         )
     if len(first) == 1:
         at = next(iter(first.values()))
         _refuse(name, f"values of type {next(iter(first))}", "convert them to numbers or text")
-    parts = (f"{word} ({_shown(values[i])} in row {rows[i]})" for word, i in first.items())
+    parts = (f"{word} ({shown(values[i], 40)} in row {rows[i]})" for word, i in first.items())
     raise TableError(
         f"column {name!r}: expected one type, got {' and '.join(parts)} (rows count from 0); "
         "correct the odd values, or convert all of them to text for a category"
@@ -197,11 +197,6 @@ def _word(value: object) -> str:
     if isinstance(value, str):
         return "text"
     return "nested value" if isinstance(value, _NESTED) else type(value).__name__
-
-
-def _shown(value: object, most: int = 40) -> str:
-    text = repr(value)
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _refuse_type(name: str, found: str, dtype: str) -> NoReturn:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.tables.columns import Column, Floats
-from fedcircuits.tables.schema import KINDS, Kind, Scalar, Variable
+from fedcircuits.tables.schema import KINDS, Kind, Scalar, Variable, shown
 
 Unseen = Literal["error", "missing"]
 
@@ -212,14 +212,14 @@ def _refuse_unseen(variable: Variable, found: list[Scalar], count: int, row: int
         f"column {variable.name!r}: unknown category {found[0]!r} in row {row} (rows count from 0; "
         f"{count:,} such values in all), expected {_listed(variable.categories)}; {hint}correct "
         "the values, take them as missing by Table.of(X, schema=model.schema_, partial=True, "
-        'unseen="missing"), or learn again with such data'
+        f'unseen="missing"), or learn again with such data{variable.pooling}'
     )
 
 
 def _listed(values: Iterable[object], most: int = 8) -> str:
     values = list(values)
-    shown = ", ".join(map(repr, values[:most]))
-    return shown + (f", … ({len(values)} in all)" if len(values) > most else "")
+    listed = ", ".join(map(shown, values[:most]))
+    return listed + (f", … ({len(values)} in all)" if len(values) > most else "")
 
 
 # ---------------------------------------------------------------------- decoding

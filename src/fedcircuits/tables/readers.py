@@ -1,7 +1,9 @@
 """Tables from files: csv (also gzipped), parquet and npz, chosen by the suffix.
 
 A file comes from outside: whatever is wrong with it (absent, empty, binary, ragged, truncated,
-another delimiter) ends in one TableError that names the file. Nothing is unpickled.
+another delimiter) ends in one TableError that names the file. Nothing is unpickled. A small file
+may claim or unpack to any size: above ``most_bytes``, a gigabyte unless the caller says otherwise,
+it is refused before it is read.
 
 In a csv the cells '', '?', 'NA', 'N/A', 'nan', 'NaN', 'null' and 'NULL' are missing; blank lines
 are skipped; a column of True and False is read as boolean. A row with fewer cells than the header
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import re
 import warnings
 import zipfile
@@ -26,13 +29,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import ExtraMissingError, TableError
-from fedcircuits.tables.assembly import refuse_repeated
+from fedcircuits.tables.assembly import MOST_COLUMNS, refuse_repeated
 
 if TYPE_CHECKING:
     import pyarrow
 
 MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "NULL")
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".npz")
+MOST_BYTES = 1 << 30  # that a packed file may unpack to
+LONGEST_LINE = 1 << 22  # characters of the header of a csv file
 _DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 
 
@@ -66,10 +71,13 @@ def csv_frame(
     names: Sequence[str] | None = None,
     encoding: str = "utf-8-sig",
     missing: Sequence[str] = MISSING,
+    most_bytes: int = MOST_BYTES,
 ) -> pd.DataFrame:
     """The frame of a csv file; ``names`` are for a file without a header line."""
     file = existing(path)
     try:
+        if file.name.lower().endswith(".gz"):
+            _refuse_bomb(file, _unpacked(file, most_bytes), most_bytes)
         return _csv_frame(file, delimiter, names, encoding, missing)
     except UnicodeDecodeError as error:
         raise TableError(
@@ -82,6 +90,23 @@ def csv_frame(
         raise TableError(f"{file}: the file is damaged ({error}); get it again") from None
     except csv.Error as error:
         raise TableError(f"{file}: not a csv file ({error})") from None
+
+
+def _refuse_bomb(file: Path, size: int, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise TableError(
+            f"{file}: {file.stat().st_size:,} bytes unpack to more than {most_bytes:,}; if you "
+            "trust the file, give a larger most_bytes="
+        )
+
+
+def _unpacked(file: Path, most: int) -> int:
+    """How many bytes are in a gzip file, counted to just above ``most``."""
+    size = 0
+    with gzip.open(file, "rb") as packed:
+        while size <= most and (part := packed.read(1 << 20)):
+            size += len(part)
+    return size
 
 
 def _csv_frame(
@@ -112,7 +137,10 @@ def _first_row(file: Path, delimiter: str, encoding: str) -> list[str]:
                 'encoding="utf-16")'
             )
         lines.seek(0)
-        for row in csv.reader(lines, delimiter=delimiter, skipinitialspace=True):
+        bounded = iter(lambda: lines.readline(LONGEST_LINE), "")
+        for row in csv.reader(bounded, delimiter=delimiter, skipinitialspace=True):
+            if len(row) > MOST_COLUMNS:
+                raise TableError(f"{file}: expected at most {MOST_COLUMNS:,} columns, got more")
             if row:
                 return [cell.strip() for cell in row]
     raise TableError(f"{file}: the file is empty")
@@ -185,7 +213,7 @@ def _refuse_short_row(file: Path, width: int, delimiter: str, encoding: str) -> 
                 )
 
 
-def parquet_table(path: str | PathLike[str]) -> pyarrow.Table:
+def parquet_table(path: str | PathLike[str], most_bytes: int = MOST_BYTES) -> pyarrow.Table:
     try:
         import pyarrow.lib
         import pyarrow.parquet
@@ -193,25 +221,35 @@ def parquet_table(path: str | PathLike[str]) -> pyarrow.Table:
         raise ExtraMissingError("parquet files need pyarrow: pip install pyarrow") from None
     file = existing(path)
     try:
+        about = pyarrow.parquet.read_metadata(file)
+        groups = (about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+        cells = 8 * about.num_rows * about.num_columns  # as numbers: one value may stand for many
+        _refuse_bomb(file, max(sum(groups), cells), most_bytes)
         return pyarrow.parquet.read_table(file, partitioning=None)
-    except (pyarrow.lib.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+    except (pyarrow.lib.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, TableError):
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise TableError(f"{file}: not a readable parquet file ({reason})") from None
 
 
-def npz_arrays(path: str | PathLike[str]) -> NDArray[np.generic] | dict[str, NDArray[np.generic]]:
+def npz_arrays(
+    path: str | PathLike[str], most_bytes: int = MOST_BYTES
+) -> NDArray[np.generic] | dict[str, NDArray[np.generic]]:
     """One array of two dimensions (or with named fields), or columns of one dimension by name."""
     file = existing(path)
     try:
-        with file.open("rb") as raw:  # numpy leaves a file it cannot read open
-            opened = np.load(raw, allow_pickle=False)
-            alone = isinstance(opened, np.ndarray)
-            arrays: dict[str, NDArray[np.generic]] = {}
-            arrays |= {} if alone else {name: opened[name] for name in opened.files}
-    except (ValueError, OSError, KeyError, *_DAMAGED) as error:
+        with file.open("rb") as opened:
+            if opened.read(6) == b"\x93NUMPY":
+                raise TableError(f"{file}: expected an npz file with named arrays, got one array")
+        with zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            _refuse_bomb(file, sum(m.file_size for m in members), most_bytes)
+            arrays = {m.filename.removesuffix(".npy"): _array(archive, m) for m in members}
+    except TableError:
+        raise
+    except (ValueError, OSError, KeyError, NotImplementedError, RuntimeError, *_DAMAGED) as error:
         raise TableError(f"{file}: not a readable npz file without objects ({error})") from None
-    if alone:
-        raise TableError(f"{file}: expected an npz file with named arrays, got one array")
     only = next(iter(arrays.values())) if len(arrays) == 1 else None
     if only is not None and (only.ndim == 2 or only.dtype.names):
         return only
@@ -221,3 +259,17 @@ def npz_arrays(path: str | PathLike[str]) -> NDArray[np.generic] | dict[str, NDA
     raise TableError(
         f"{file}: expected one array of two dimensions or columns of one dimension, got {shapes}"
     )
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.generic]:
+    """An array whose header says as many bytes as there are, so that no more room is made."""
+    with archive.open(member) as packed:
+        version = np.lib.format.read_magic(packed)
+        read = np.lib.format.read_array_header_2_0
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else read
+        shape, _, dtype = read(packed)
+        left = member.file_size - packed.tell()
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != left:
+        raise ValueError(f"{member.filename} claims the shape {shape} of {dtype} in {left:,} bytes")
+    with archive.open(member) as packed:
+        return np.asarray(np.lib.format.read_array(packed, allow_pickle=False))

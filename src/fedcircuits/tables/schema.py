@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from reprlib import repr as shortened
@@ -18,6 +19,7 @@ from fedcircuits.errors import QueryError, StructureError
 Kind = Literal["real", "count", "category", "boolean"]
 Scalar = str | int | float | bool
 KINDS: tuple[Kind, ...] = get_args(Kind)
+OTHER = "other"  # the category of all that few rows have, where a federation pools them
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,12 @@ class Variable:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise StructureError(f"the name of a variable must be text, got {self.name!r}")
+        for text in (self.name, self.unit or "", *self.categories):
+            if isinstance(text, str) and not is_text(text):
+                raise StructureError(
+                    f"variable {self.name!r}: the text {shown(text)} cannot be written, it holds "
+                    "half of a pair of UTF-16; read the data in their own encoding"
+                )
         if self.kind not in KINDS:
             raise StructureError(
                 f"variable {self.name!r}: kind must be one of {', '.join(KINDS)}, got {self.kind!r}"
@@ -64,27 +72,40 @@ class Variable:
             return math.nan
         if not self.categories:
             return self._number(value)
+        text = spelled(value)
         for code, category in enumerate(self.categories):
-            if value == category and isinstance(value, str) == isinstance(category, str):
+            if isinstance(value, str) == isinstance(category, str) and _equal(value, category):
                 return float(code)
         for code, category in enumerate(self.categories):
-            if str(value) == str(category):
+            if text == str(category):
                 return float(code)
-        near = difflib.get_close_matches(str(value), [str(c) for c in self.categories], n=1)
+        near = difflib.get_close_matches(text[:200], [str(c) for c in self.categories], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise QueryError(
-            f"{self.name!r} has no category {value!r}: expected one of {self._listed()}{hint}"
+            f"{self.name!r} has no category {shown(value)}: expected one of {self._listed()}{hint}"
+            f"{self.pooling}"
         )
+
+    @property
+    def pooling(self) -> str:
+        """For errors about a category that is not there: it may have been pooled."""
+        if OTHER not in self.categories:
+            return ""
+        return f"; a federation calls categories that few rows of a party have {OTHER!r}"
 
     def _number(self, value: object) -> float:
         try:
             number = float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
             raise QueryError(
-                f"{self.name!r} is a {self.kind}: expected a number, got {value!r}"
+                f"{self.name!r} is a {self.kind}: expected a number, got {shown(value)}"
             ) from None
+        except OverflowError:
+            number = math.inf
         if not math.isfinite(number):
-            raise QueryError(f"{self.name!r}: expected a finite number, got {value!r}")
+            raise QueryError(
+                f"{self.name!r}: expected a finite number (up to 1.8e308), got {shown(value)}"
+            )
         return number
 
     def decode(self, code: float) -> Scalar | None:
@@ -104,17 +125,51 @@ class Variable:
         return shown + (f", … ({self.size} in all)" if self.size > most else "")
 
 
+def shown(value: object, most: int = 60) -> str:
+    """Any value in an error: short, and such as can be printed."""
+    try:
+        text = repr(value)
+    except Exception:  # an object of the user's, or a whole number of too many digits
+        return f"a value of type {type(value).__name__}"
+    text = text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if is_text(text) else ascii(text)
+
+
+def spelled(value: object) -> str:
+    """The text of a value, by which it may be meant; nothing for what has none."""
+    try:
+        return str(value)
+    except Exception:  # as above
+        return ""
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be written: no half of a pair of UTF-16 (U+D800 to U+DFFF) is in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _equal(value: object, category: Scalar) -> bool:
+    try:
+        return bool(value == category)
+    except (TypeError, ValueError):  # arrays, and the missing values of pandas
+        return False
+
+
 def _plain(name: str, categories: Iterable[object]) -> tuple[Scalar, ...]:
     """Categories as Python's own values, whatever library they come from."""
     if isinstance(categories, str):
         raise StructureError(f"variable {name!r}: categories must be a tuple, got {categories!r}")
     plain = []
     for category in categories:
-        value = category.item() if hasattr(category, "item") else category
+        single = hasattr(category, "item") and getattr(category, "size", 0) == 1
+        value = category.item() if single else category  # type: ignore[attr-defined]
         if not isinstance(value, Scalar) or (isinstance(value, float) and not math.isfinite(value)):
             raise StructureError(
-                f"variable {name!r}: categories must be texts or finite numbers, "
-                f"got {shortened(value)}"
+                f"variable {name!r}: categories must be texts or finite numbers, got {shown(value)}"
             )
         plain.append(value)
     return tuple(plain)
@@ -143,9 +198,9 @@ class Schema:
     def __post_init__(self) -> None:
         index = {v.name: i for i, v in enumerate(self.variables)}
         if len(index) != len(self.variables):
-            names = [v.name for v in self.variables]
-            twice = sorted({n for n in names if names.count(n) > 1})
-            raise StructureError(f"variable names must differ, got twice: {', '.join(twice)}")
+            times = Counter(v.name for v in self.variables)
+            twice = _listed(sorted(n for n, number in times.items() if number > 1))
+            raise StructureError(f"variable names must differ, got twice: {twice}")
         object.__setattr__(self, "_index", index)
 
     @classmethod
@@ -175,9 +230,9 @@ class Schema:
         try:
             return self._index[name]
         except KeyError:
-            near = difflib.get_close_matches(str(name), self._index, n=1)
+            near = difflib.get_close_matches(spelled(name)[:200], self._index, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {_listed(self._index)}"
-            raise QueryError(f"unknown variable {name!r}: {hint}") from None
+            raise QueryError(f"unknown variable {shown(name)}: {hint}") from None
 
     def select(self, names: Iterable[str]) -> Schema:
         return Schema(tuple(self[n] for n in names))

@@ -183,14 +183,23 @@ class Table:
         return replace(plain, series=found)
 
     @classmethod
-    def read(cls, path: str | PathLike[str], **options: Unpack[TableOptions]) -> Table:
-        """A table of a file ending in .csv, .csv.gz, .parquet (.pq) or .npz."""
+    def read(
+        cls,
+        path: str | PathLike[str],
+        *,
+        most_bytes: int = readers.MOST_BYTES,
+        **options: Unpack[TableOptions],
+    ) -> Table:
+        """A table of a file ending in .csv, .csv.gz, .parquet (.pq) or .npz.
+
+        What unpacks to more than ``most_bytes`` (a gigabyte) is refused.
+        """
         suffix = readers.suffix_of(path)
         if suffix == ".npz":
-            return cls.of(readers.npz_arrays(path), **options)
+            return cls.of(readers.npz_arrays(path, most_bytes), **options)
         if suffix == ".parquet":
-            return cls.read_parquet(path, **options)
-        return cls.read_csv(path, **options)
+            return cls.read_parquet(path, most_bytes=most_bytes, **options)
+        return cls.read_csv(path, most_bytes=most_bytes, **options)
 
     @classmethod
     def read_csv(
@@ -201,17 +210,29 @@ class Table:
         names: Sequence[str] | None = None,
         encoding: str = "utf-8-sig",
         missing: Sequence[str] = readers.MISSING,
+        most_bytes: int = readers.MOST_BYTES,
         **options: Unpack[TableOptions],
     ) -> Table:
         """A table of a csv file, also gzipped; ``names`` are for a file without a header line."""
         frame = readers.csv_frame(
-            path, delimiter=delimiter, names=names, encoding=encoding, missing=missing
+            path,
+            delimiter=delimiter,
+            names=names,
+            encoding=encoding,
+            missing=missing,
+            most_bytes=most_bytes,
         )
         return cls.of(frame, **options)
 
     @classmethod
-    def read_parquet(cls, path: str | PathLike[str], **options: Unpack[TableOptions]) -> Table:
-        return cls.of(readers.parquet_table(path), **options)
+    def read_parquet(
+        cls,
+        path: str | PathLike[str],
+        *,
+        most_bytes: int = readers.MOST_BYTES,
+        **options: Unpack[TableOptions],
+    ) -> Table:
+        return cls.of(readers.parquet_table(path, most_bytes), **options)
 
     def __len__(self) -> int:
         return int(self.values.shape[0])

@@ -18,6 +18,12 @@ and the same with every message spoiled in turn, which must blame its sender:
 
     check_messages({"north": Program(client, {…}), "coordinator": Program(coordinator, {…})})
 
+and the same from the bytes: what every role received is what the ledger says it learned:
+
+    from fedcircuits.testing import check_ledger
+
+    check_ledger({"north": Program(client, {…}), "coordinator": Program(coordinator, {…})})
+
 For an engine that runs parties somewhere else, and for another way of adding up:
 
     from fedcircuits.testing import check_engine, check_summation
@@ -29,6 +35,14 @@ For an engine that runs parties somewhere else, and for another way of adding up
 from fedcircuits.testing.engines import check_engine, check_summation
 from fedcircuits.testing.leaves import check_leaf
 from fedcircuits.testing.protocols import check_protocol
+from fedcircuits.testing.protocols.audit import check_ledger
 from fedcircuits.testing.protocols.malformed import check_messages
 
-__all__ = ["check_engine", "check_leaf", "check_messages", "check_protocol", "check_summation"]
+__all__ = [
+    "check_engine",
+    "check_leaf",
+    "check_ledger",
+    "check_messages",
+    "check_protocol",
+    "check_summation",
+]

@@ -6,19 +6,20 @@ Each does one thing that an engine may get wrong, and returns what shows whether
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.errors import PartyLostError
+from fedcircuits.errors import FederationError, PartyLostError, ProtocolError, TableError
 from fedcircuits.federation.flow import Flow, compute, receive, send
 from fedcircuits.federation.messages import Message
 from fedcircuits.federation.sums.collectives import Collective, HubSum
 
 SECRET = "4711"  # in texts of errors that must not leave a party
+ERRORS = {e.__name__: e for e in (ValueError, TableError, FederationError, ProtocolError)}
 
 
 class Anything(Message, frozen=True):
@@ -39,6 +40,12 @@ def give(to: str, messages: Sequence[tuple[str, Any]], reveals: str = "") -> Flo
     for tag, payload in messages:
         yield from say(to, tag, payload, reveals)
     return "given"
+
+
+def give_unsendable(to: str, what: str) -> Flow[None]:
+    """It makes the payload itself: a program that holds one could not be sent either."""
+    strange = {"an object": object(), "an array of objects": np.array([object(), "x"], object)}
+    yield from say(to, "refused/payload", strange[what])
 
 
 def take(sender: str, tags: Sequence[str]) -> Flow[list[Any]]:
@@ -88,15 +95,15 @@ def _busy(terms: int) -> float:
     return float(np.log1p(np.arange(1.0, terms)).sum())
 
 
-def fail(to: str, words: int) -> Flow[None]:
+def fail(to: str, words: int, kind: str = "ValueError") -> Flow[None]:
     """Some messages, then an error whose text holds data."""
     for i in range(words):
         yield from say(to, "fail/word", i)
-    yield from compute("learning from rows", _raise)
+    yield from compute("learning from rows", partial(_raise, kind), key=SECRET)
 
 
-def _raise() -> None:
-    raise ValueError(f"row {SECRET} is strange")
+def _raise(kind: str) -> None:
+    raise ERRORS[kind](f"row {SECRET} is strange")
 
 
 def blame(sender: str, tag: str) -> Flow[str]:
@@ -173,7 +180,7 @@ def summation(
     make: Make,
     values: Sequence[Array],
     offer: Sequence[Array],
-) -> Flow[SumsFound]:
+) -> Flow[dict[str, list[Array]]]:
     """Every sum by itself, then over again under one tag, between words of the leader."""
     summation, found = make(me, members), SumsFound(after=list(values))
     for i, value in enumerate(values):
@@ -187,4 +194,4 @@ def summation(
             found.told.append((yield from summation.agree("sum/again", offer[i], "an offer")))
         twice = np.asarray(2.0 * value)
         found.again.append((yield from summation.sum("sum/again", twice, "twice a value")))
-    return found
+    return asdict(found)

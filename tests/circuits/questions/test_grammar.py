@@ -147,3 +147,38 @@ def test_a_variable_may_be_called_p(name: str) -> None:
 def test_mistakes_in_questions(text: str, message: str) -> None:
     with pytest.raises(QueryError, match=message):
         parse_question(text, SCHEMA)
+
+
+# ---------------------------------------------------------------------- what only an attacker asks
+
+
+@pytest.mark.parametrize("figure", ["9" * 400, "-" + "9" * 400, "1e400", "9" * 5000])
+@pytest.mark.parametrize("text", ["x > {}", "{} < x", "x between 0 and {}", "x in {{{}}}"])
+def test_numbers_beyond_all_measure(text: str, figure: str) -> None:
+    schema = Schema((Variable("x"),))
+    with pytest.raises(QueryError, match="expected a finite number") as caught:
+        parse_event(text.format(figure), schema)
+    assert len(str(caught.value)) < 400
+
+
+def test_text_that_cannot_be_written() -> None:
+    with pytest.raises(QueryError, match="half of a pair of UTF-16") as caught:
+        parse_event("x > 1 and \ud800", Schema((Variable("x"),)))
+    str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**400, 10**5000, [10**5000], (10**400, None), {1.0, float("inf")}, object(), 1j],
+    ids=range(7),
+)
+def test_values_beyond_all_measure(value: object) -> None:
+    with pytest.raises(QueryError, match="expected a"):
+        parse_evidence({"x": value}, Schema((Variable("x"),)))
+
+
+@pytest.mark.parametrize("text", ["`" + "``" * 2000 + "` > 1", "x > 1 " + "9" * 4000])
+def test_errors_are_short(text: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse_event(text, Schema((Variable("x"),)))
+    assert len(str(caught.value)) < 400

@@ -50,7 +50,13 @@ def spelt(value: float) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"weights": "em"}, {"refine": 2}, {"target": "sex", "share_target": True}]
+    "settings",
+    [
+        {"share_clusters": True},
+        {"weights": "em"},
+        {"refine": 2},
+        {"target": "sex", "share_target": True},
+    ],
 )
 def test_no_ids_and_no_values_cross(settings: dict[str, Any]) -> None:
     parties = distinctive()
@@ -78,6 +84,7 @@ def test_the_coordinator_never_has_the_key(settings: dict[str, Any]) -> None:
     (programs,) = engine.programs
     secret = programs["north"].arguments["secret"]
     assert isinstance(secret, bytes) and "secret" not in programs[COORDINATOR].arguments
+    assert programs["south"].arguments["secret"] == b""  # the first party tells it a key
     to_it = [(s, m) for s, m in engine.messages if m.party == COORDINATOR]
     assert to_it and found_in(to_it, [secret, secret.hex().encode()]) == []
     keys = [e for e in model.ledger_ if e.phase == "key"]
@@ -149,7 +156,9 @@ def test_first_clusters_do_not_tell_the_class() -> None:
                   "b": fc.Table.of({"id": np.arange(200), "y0": y[:, 0], "y1": y[:, 1]},
                                    row_id="id")}  # fmt: skip
         engine = Watched()
-        fc.FedPC(QUICK, target="risk", random_state=0).fit(fc.Federation(tables), engine=engine)
+        fc.FedPC(QUICK, target="risk", share_clusters=True, random_state=0).fit(
+            fc.Federation(tables), engine=engine
+        )
         told.append({m.tag: read(m.data) for s, m in engine.messages if s == "a"})
     ours = [
         {d: np.bincount(v).tolist() for d, v in fields["clusters/own"]["labels"].items()}
@@ -166,7 +175,9 @@ def test_a_party_with_the_target_alone_tells_nothing() -> None:
         "b": fc.Table.of({"id": np.arange(90), "z": rng.normal(size=90)}, row_id="id"),
     }
     engine = Watched()
-    fc.FedPC(QUICK, target="risk", random_state=0).fit(fc.Federation(tables), engine=engine)
+    fc.FedPC(QUICK, target="risk", share_clusters=True, random_state=0).fit(
+        fc.Federation(tables), engine=engine
+    )
     (told,) = [read(m.data) for s, m in engine.messages if (s, m.tag) == ("a", "clusters/own")]
     assert told["labels"]
     assert not any(np.asarray(own).any() for own in told["labels"].values())

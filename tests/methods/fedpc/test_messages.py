@@ -46,7 +46,7 @@ def small(name: str) -> fc.Federation:
         ("rows", {}),
         ("columns", {"weights": "sizes"}),
         ("columns", {"target": "risk", "share_target": True}),
-        ("uneven", {}),
+        ("uneven", {"share_clusters": True}),
         ("both", {"shared_leaves": "pooled"}),
         ("three", {"summation": fc.Secret()}),
         ("rows", {"refine": 1}),

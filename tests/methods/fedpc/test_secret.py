@@ -35,7 +35,7 @@ def trained(parties: fc.Federation, **how: Any) -> tuple[fc.FedPC, Watched]:
 )
 def test_one_argument_and_the_same_model(name: str, how: dict[str, Any]) -> None:
     parties = three_columns() if name == "three" else federation(name)
-    plain, _ = trained(parties, share_clusters=False, **how)
+    plain, _ = trained(parties, **how)
     secret, engine = trained(parties, summation=fc.Secret(), **how)
     assert secret.joint_.circuit == plain.joint_.circuit
     assert secret.joint_.parameters == plain.joint_.parameters
@@ -49,7 +49,7 @@ def test_one_argument_and_the_same_model(name: str, how: dict[str, Any]) -> None
 def test_clusters_of_rows_never_cross() -> None:
     """In no order and in no width, while plainly they do."""
     parties = three_columns()
-    for how, crosses in (({"share_clusters": False}, True), ({"summation": fc.Secret()}, False)):
+    for how, crosses in (({}, True), ({"summation": fc.Secret()}, False)):
         _, engine = trained(parties, **how)
         kept = [(p, v) for (p, step), v in engine.kept.items() if step.startswith("clustering its")]
         assert len(kept) == 3
@@ -98,7 +98,7 @@ def test_in_processes() -> None:
         ("columns", {"refine": 1}, "at least 3 parties, got 2"),
         ("uneven", {"refine": 1, "shared_leaves": "pooled"}, "take shared_leaves='divided'"),
         ("columns", {"summation": fc.Secret("all")}, "take threshold='majority'"),
-        ("columns", {"share_clusters": "no"}, "share_clusters must be one of 'auto', True, False"),
+        ("columns", {"share_clusters": "no"}, "share_clusters must be one of True, False"),
     ],
 )
 def test_refused_before_anything_is_shared(name: str, how: dict[str, Any], said: str) -> None:

@@ -89,7 +89,7 @@ def test_root_weights_count_combinations(name: str, target: str | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["columns", "both", "uneven"])
-@pytest.mark.parametrize("settings", [{}, {"target": "risk"}, {"share_clusters": False}])
+@pytest.mark.parametrize("settings", [{}, {"target": "risk"}, {"share_clusters": True}])
 def test_divisions_are_mixed_by_their_rows(name: str, settings: dict[str, Any]) -> None:
     """Every circuit is a column split of its own; those of one division weigh e to twice what
     their clusters say of each other."""
@@ -169,19 +169,24 @@ def test_every_role_sends_the_same_bytes_again(name: str, settings: dict[str, An
         ("rows", {}, 4, 0),  # schema, plan, sizes, graph
         ("columns", {"weights": "sizes"}, 4, 0),
         # tokens, work, clusters; and the key from the first to the others
-        ("columns", {"share_clusters": False}, 8, -1),
-        ("columns", {}, 10, -1),  # own clusters, others' clusters
-        ("uneven", {}, 10, -1),
+        ("columns", {}, 8, -1),
+        ("columns", {"share_clusters": True}, 10, -1),  # own groups, others' groups
+        ("uneven", {}, 8, -1),
         ("both", {"shared_leaves": "pooled"}, 8, -1),
-        ("uneven", {"weights": "em"}, 13, -1),  # and positions, values, the end
-        ("uneven", {"refine": 3, "validation": 0.0}, 10 + 1 + 2 * 4, -1),
+        ("uneven", {"weights": "em"}, 11, -1),  # and positions, values, the end
+        ("uneven", {"refine": 3, "validation": 0.0}, 8 + 1 + 2 * 4, -1),
         # which rows are held back
-        ("uneven", {"refine": 3}, 10 + 1 + 2 * 4, -1 + 1),
+        ("uneven", {"refine": 3}, 8 + 1 + 2 * 4, -1 + 1),
         # sizes of clusters are enough: which rows are in them is not told
-        ("columns", {"weights": "sizes", "refine": 1}, 9 + 1 + 2 * 2, -1 + 1),
-        ("uneven", {"target": "risk"}, 10, -1),
-        ("uneven", {"target": "risk", "share_target": True}, 10, -1 + 2),  # north tells two
-        ("uneven", {"target": "age", "share_target": True}, 10, -1),  # no classes to be told
+        ("columns", {"weights": "sizes", "refine": 1}, 7 + 1 + 2 * 2, -1 + 1),
+        ("uneven", {"target": "risk"}, 8, -1),
+        (
+            "uneven",
+            {"target": "risk", "share_target": True},
+            8,
+            -1 + 3 + 2,
+        ),  # shared rows; north tells two
+        ("uneven", {"target": "age", "share_target": True}, 8, -1),  # no classes to be told
     ],
 )
 def test_exact_numbers_of_messages(

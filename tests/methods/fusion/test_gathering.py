@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from msgspec import structs
 
+import fedcircuits as fc
 from fedcircuits.errors import FederationError, MessageError
 from fedcircuits.methods.fusion import gathering
 from fedcircuits.methods.fusion.fitting import OwnerRows
 from fedcircuits.methods.fusion.gathering import Representations
+from fedcircuits.privacy.differential.accounting import epsilon_of
 
 
 def packed(values: Any, traffic: Any) -> Representations:
@@ -85,16 +87,40 @@ def test_the_order_of_rows_is_that_of_their_content() -> None:
     assert np.array_equal(mixed[again], order)
 
 
-def masked(values: Any, noise: float, key: bytes) -> Any:
-    showing = gathering.Showing(clip=1.0, noise=noise)
-    return gathering.masked(values, showing, "north", key)
+def masked(values: Any, noise: float, key: bytes = bytes(32)) -> Any:
+    return gathering.masked(values, gathering.Showing(clip=1.0, noise=noise, key=key))
 
 
 def test_clipping_and_noise() -> None:
     values = np.random.default_rng(0).normal(size=(5, 3)) * 10
-    clipped = masked(values, 0.0, b"k")
+    clipped = masked(values, 0.0)
     assert np.allclose(np.linalg.norm(clipped, axis=1), 1.0)
-    noisy = masked(values, 0.1, b"k")
+    noisy = masked(values, 0.1)
     assert 0 < np.abs(noisy - clipped).max() < 1
-    assert np.array_equal(noisy, masked(values, 0.1, b"k"))
-    assert not np.array_equal(noisy, masked(values, 0.1, b"l"))
+    assert np.array_equal(noisy, masked(values, 0.1))
+    assert not np.array_equal(noisy, masked(values, 0.1, bytes([1] * 32)))
+
+
+def test_noise_has_the_deviation_that_its_guarantee_needs() -> None:
+    values = np.random.default_rng(0).normal(size=(1500, 2)) * 10
+    noise = fc.DifferentialPrivacy(4.0, 1e-6).clip_noise()
+    added = masked(values, noise) - masked(values, 0.0)
+    assert abs(added.std() / noise - 1) < 5 / (2 * added.size) ** 0.5
+    assert 3.9 < epsilon_of([noise / 2], 1e-6) <= 4.0
+
+
+def test_representations_cannot_be_told_apart_better_than_the_guarantee_says() -> None:
+    """Two rows at opposite ends: the best guess between them gains at most what ε allows."""
+    pair = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    noise, runs = fc.DifferentialPrivacy(0.5, 1e-6).clip_noise(), 1500
+    found = masked(np.repeat(pair, runs, axis=0), noise)[:, 0] > 0
+    gain = found[:runs].mean() - found[runs:].mean()
+    assert gain < (np.exp(0.5) - 1) / (np.exp(0.5) + 1) + 5 * (0.5 / runs) ** 0.5
+    plain = masked(np.repeat(pair, 2, axis=0), 0.0)[:, 0] > 0
+    assert plain.tolist() == [True, True, False, False]
+
+
+def test_owners_have_keys_of_their_own() -> None:
+    showing = gathering.Showing(clip=1.0, noise=0.1)
+    one, two = showing.for_owner(), showing.for_owner()
+    assert one.key != two.key and "key" not in repr(one)

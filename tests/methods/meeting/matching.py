@@ -8,17 +8,24 @@ from typing import Any
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule, derived
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
 from fedcircuits.methods.meeting.rows import MatchedRows, match_rows
-from fedcircuits.methods.meeting.tokens import key_of, match_tokens, send_tokens, target_of
+from fedcircuits.methods.meeting.tokens import (
+    TokenKey,
+    hidden_rows,
+    match_tokens,
+    send_tokens,
+    target_of,
+)
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 METHOD = Method("trial", 1)
 SECRETS = {f"p{i}": bytes([65 + i]) * 32 for i in range(9)}  # each has drawn one
+KEY = derived(SECRETS["p0"], TokenKey.tag)  # that the first party tells the others
 
 
 def parties(held: Sequence[Sequence[int]], ids: bool = True) -> list[Party]:
@@ -41,13 +48,17 @@ def member(
     party: Party | None,
     weight: Array | None,
     secret: bytes,
+    rule: RowRule,
 ) -> Flow[MatchedRows]:
     hellos = yield from meet(me, names, leader, party, METHOD)
-    return (yield from match_rows(me, names, leader, party, weight, secret, hellos))
+    return (yield from match_rows(me, names, leader, party, weight, secret, hellos, rule))
 
 
 def matching(
-    every: Sequence[Party], coordinated: bool, weights: Mapping[str, Array] | None = None
+    every: Sequence[Party],
+    coordinated: bool,
+    weights: Mapping[str, Array] | None = None,
+    rule: RowRule = "tokens",
 ) -> dict[str, Program[Any]]:
     names = tuple(p.name for p in every)
     members = (*names, COORDINATOR) if coordinated else names
@@ -58,11 +69,11 @@ def matching(
             {
                 "me": party.name, "names": names, "leader": leader_of(members), "party": party,
                 "weight": None if weights is None else weights[party.name],
-                "secret": SECRETS[party.name],
+                "secret": SECRETS[party.name], "rule": rule,
             },
         )  # fmt: skip
     if coordinated:
-        own = {"me": COORDINATOR, "party": None, "weight": None, "secret": b""}
+        own = {"me": COORDINATOR, "party": None, "weight": None, "secret": b"", "rule": rule}
         found[COORDINATOR] = Program(member, {**own, "names": names, "leader": COORDINATOR})
     return found
 
@@ -71,22 +82,30 @@ def matching(
 
 
 def lister(
-    party: Party, names: Sequence[str], receivers: Sequence[str], senders: Sequence[str]
+    party: Party,
+    names: Sequence[str],
+    receivers: Sequence[str],
+    senders: Sequence[str],
+    rule: RowRule,
 ) -> Flow[tuple[Labels, Array]]:
     """The order in which its rows are listed, and the target of its rows."""
-    key = yield from key_of(party.name, names, SECRETS[party.name])
-    y = yield from target_of(party.table, "y", key, receivers, senders, 2)
-    order = yield from send_tokens(party.table, key)
+    hidden = yield from hidden_rows(party.name, row_ids(party), names, SECRETS[party.name], rule)
+    order = yield from send_tokens(hidden)
+    y = yield from target_of(party.table, "y", order, receivers, senders, 2)
     return order, y
 
 
-def listing(every: Sequence[Party], labels: Mapping[int, int] | None) -> dict[str, Program[Any]]:
+def listing(
+    every: Sequence[Party], labels: Mapping[int, int] | None, rule: RowRule = "tokens"
+) -> dict[str, Program[Any]]:
     """``labels``: of row ids, which the last party tells the others; −1 for a missing one."""
     names = tuple(p.name for p in every)
-    rows = {p.name: len(p.table) for p in every}
-    found: dict[str, Program[Any]] = {COORDINATOR: Program(match_tokens, {"rows": rows})}
+    asked = {"rows": {p.name: len(p.table) for p in every}}
+    matching = asked if labels is None else {**asked, "holders": names[-1:]}
+    found: dict[str, Program[Any]] = {COORDINATOR: Program(match_tokens, matching)}
     for party in every:
         own: dict[str, Any] = {"party": party, "names": names, "receivers": (), "senders": ()}
+        own["rule"] = rule
         if labels is not None and party.name == names[-1]:
             own |= {"party": with_target(party, labels), "receivers": names[:-1]}
         elif labels is not None:

@@ -16,9 +16,9 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.tokens import tokens
 from fedcircuits.methods.meeting.rows import BY_POSITION, MatchedRows
-from fedcircuits.methods.meeting.tokens import agreed_values, rising_tokens
+from fedcircuits.methods.meeting.tokens import agreed_values, rising_order
 from fedcircuits.testing import check_messages, check_protocol
-from tests.methods.meeting.matching import SECRETS, listing, matching, parties
+from tests.methods.meeting.matching import KEY, SECRETS, listing, matching, parties
 from tests.methods.watched import Watched, read, saying
 
 IDS = st.lists(st.integers(0, 12), min_size=1, max_size=8, unique=True)
@@ -29,7 +29,7 @@ UNEVEN = [[3, 1, 2], [5, 2, 3, 9], [2, 9]]
 def joined(held: Sequence[Sequence[int]]) -> list[int]:
     """By brute force: all ids in the common order, which is that of tokens under the first key."""
     every = sorted({i for rows in held for i in rows})
-    hashes = tokens(np.array(every), SECRETS["p0"])
+    hashes = tokens(np.array(every), KEY)
     return [every[i] for i in np.argsort(hashes)]
 
 
@@ -130,6 +130,30 @@ def test_laws_and_malformed_messages(coordinated: bool, ids: bool, weighted: boo
 # ---------------------------------------------------------------------- lists at a coordinator
 
 
+def test_no_token_reaches_a_party_and_classes_are_told_of_shared_rows_only() -> None:
+    """Whoever has the key could try out ids on tokens: p0 and p1 would name rows that p2 holds."""
+    labels = {1: 0, 2: 1, 3: 0, 5: 1, 9: 0, 7: 1}
+    engine = Watched()
+    engine(listing(parties([[3, 1, 2], [5, 2, 3, 9], [2, 9, 7]]), labels))
+    told = [(s, m.party, read(m.data)) for s, m in engine.messages if m.tag == "labels/target"]
+    assert {(s, p): f["values"].tolist() for s, p, f in told} == {
+        ("p2", "p0"): [1.0],
+        ("p2", "p1"): [labels[i] for i in joined([[5, 2, 3, 9], [2, 9]]) if i in (2, 9)],
+    }
+    every = set(tokens(np.arange(1000), KEY).tolist())
+    for sender, message in engine.messages:
+        if message.party != COORDINATOR:
+            assert not numbers_in(read(message.data)) & every, (sender, message.tag)
+
+
+def numbers_in(value: object) -> set[int]:
+    if isinstance(value, dict):
+        return set().union(*(numbers_in(v) for v in value.values()))
+    if isinstance(value, np.ndarray) and value.dtype == np.uint64:
+        return set(value.tolist())
+    return set()
+
+
 @settings(max_examples=40, deadline=None)
 @given(HELD, st.randoms(use_true_random=False))
 def test_the_target_is_told_by_a_join(held: list[list[int]], random: Any) -> None:
@@ -160,10 +184,10 @@ def test_the_key_never_reaches_the_coordinator(coordinated: bool) -> None:
     engine(listing(parties(UNEVEN), dict.fromkeys(range(10), 1)))
     keys = [(s, m) for s, m in engine.messages if m.tag == "key/tokens"]
     assert {(s, m.party) for s, m in keys} == {("p0", "p1"), ("p0", "p2")}
-    assert all(read(m.data) == {"key": SECRETS["p0"]} for _, m in keys)
+    assert all(read(m.data) == {"key": KEY} for _, m in keys)
     others = [m for _, m in engine.messages if m.tag != "key/tokens"]
     assert any(m.party == COORDINATOR for m in others)
-    assert not any(secret in m.data for m in others for secret in SECRETS.values())
+    assert not any(secret in m.data for m in others for secret in (KEY, *SECRETS.values()))
     listed = [read(m.data)["tokens"] for m in others if m.tag == "rows/tokens"]
     assert all((np.diff(t.astype(np.float64)) > 0).all() for t in listed)
 
@@ -172,11 +196,14 @@ def test_the_key_never_reaches_the_coordinator(coordinated: bool) -> None:
     ("who", "tag", "field", "value"),
     [
         ("p0", "key/tokens", "key", b"short"), ("p0", "key/tokens", "key", "text" * 8),
-        ("p2", "labels/target", "values", np.zeros(3)),
         ("p2", "labels/target", "values", np.array([0.0, 2.0])),
         ("p2", "labels/target", "values", np.array([0.0, 0.5])),
         ("p2", "labels/target", "values", np.array([0.0, np.inf])),
-        ("p2", "labels/target", "tokens", np.array([3, 2], np.uint64)),
+        (COORDINATOR, "labels/rows", "places", {"p0": np.array([0, 1])}),
+        (COORDINATOR, "labels/rows", "places", {"p2": np.array([1, 0])}),
+        (COORDINATOR, "labels/rows", "places", {"p2": np.array([-1])}),
+        (COORDINATOR, "labels/rows", "places", {"p2": np.array([9])}),
+        (COORDINATOR, "labels/rows", "places", {}),
         ("p1", "rows/tokens", "tokens", np.arange(3, dtype=np.uint64)),
         ("p1", "rows/tokens", "tokens", np.array([1, 2, 2, 3], np.uint64)),
         ("p1", "rows/tokens", "tokens", np.array([4, 3, 2, 1], np.uint64)),
@@ -189,6 +216,30 @@ def test_lists_that_mean_nothing(who: str, tag: str, field: str, value: object) 
     flows = listing(parties(UNEVEN), dict.fromkeys(range(10), 1))
     error = blamed(flows, who, tag, field, value)
     assert (error.sender, error.tag, error.field) == (who, tag, field)
+
+
+def fewer_places(fields: Any) -> Any:
+    """A place less for those who hear the target of p2."""
+    return {"places": {p: a[1:] if p == "p2" else a for p, a in fields["places"].items()}}
+
+
+@pytest.mark.parametrize(
+    ("who", "tag", "change"),
+    [
+        ("p2", "labels/target", lambda m: {"values": m["values"][:-1]}),
+        (COORDINATOR, "labels/rows", fewer_places),
+    ],
+)
+def test_a_holder_and_the_coordinator_that_say_different_things(
+    who: str, tag: str, change: Any
+) -> None:
+    """Nobody can tell which of them is wrong: the error names both."""
+    flows = listing(parties(UNEVEN), dict.fromkeys(range(10), 1))
+    told = {"program": flows[who], "tag": tag, "change": change}
+    lost = memory.run({**flows, who: Program(saying, told)}).lost
+    assert any(
+        "p2 tells" in str(e) and "the coordinator says that" in str(e) for e in lost.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -251,4 +302,4 @@ def test_values_that_parties_do_not_agree_on() -> None:
 
 def test_ids_must_tell_rows_apart() -> None:
     with pytest.raises(FederationError, match="two rows have the same id"):
-        rising_tokens(np.array([1, 2, 1]), SECRETS["p0"])
+        rising_order(tokens(np.array([1, 2, 1]), KEY))

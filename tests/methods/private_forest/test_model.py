@@ -68,7 +68,7 @@ def test_graphs_that_cannot_be_asked_privately(nodes: Any, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "count", "bits"), [(16, 3, 631), (100, 5, 2293), (135, 12, 3163)]
+    ("variables", "count", "bits"), [(16, 3, 709), (100, 5, 2357), (135, 12, 3167)]
 )
 def test_rings(variables: int, count: int, bits: int) -> None:
     """From the numbers of variables and parties alone."""

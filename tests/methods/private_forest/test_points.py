@@ -17,10 +17,11 @@ from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import QueryError
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.methods.private_forest.model import Forest
-from fedcircuits.methods.private_forest.query import commitment, one_hot, point_parts
+from fedcircuits.methods.private_forest.query import one_hot
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.group import Group, Lot, exchange
+from fedcircuits.privacy.sharing.shares import deal
 from tests.methods.private_forest.asking import (
     ASKER,
     booleans,
@@ -83,8 +84,9 @@ def cheats(
 ) -> Flow[Any]:
     """Deals what it likes, and waits for the answer."""
     group = Group.of(ASKER, members, key, "query")
-    parts = change(point_parts(group, bits))
-    lots = [Lot(FIELD, own.shape[:-1]) for own in parts[members[0]]]
+    dealt = deal(FIELD, bits, group.threshold, len(members), group.stream)
+    parts = change({m: [own] for m, own in zip(members, dealt, strict=True)})
+    lots = [Lot(FIELD, bits.shape[:-1])]
     yield from exchange(group, "query/points", parts, (), lots)
     ring = forest.ring(len(members))
     return (yield from exchange(group, "query/root", {}, members, [Lot(ring, (len(bits),))]))
@@ -103,7 +105,7 @@ def refused(
     made[ASKER] = Program(cheats, {**own, "key": key(ASKER)})
     outcome = memory.run(made)
     assert not outcome.results and set(outcome.lost) == set(made)
-    assert {e.tag for e in outcome.ledger} <= {"query/points", "query/check"}
+    assert {e.tag for e in outcome.ledger} & {"query/exponents", "query/root"} == set()
     return outcome
 
 
@@ -111,28 +113,22 @@ def honest(forest: Forest, rows: int = 3) -> Elements:
     return one_hot(forest, points(forest.circuit.schema, rows))
 
 
-def committed(parts: Parts) -> Parts:
-    """With commitments to what is dealt."""
-    each = [commitment(i, p[0], p[1]) for i, p in enumerate(parts.values())]
-    return {me: [bits, hidden, np.stack(each)] for me, (bits, hidden, _) in parts.items()}
-
-
 @pytest.mark.parametrize("count", [3, 4, 5, 12])
 @pytest.mark.parametrize("which", [0, -1])
 def test_an_inconsistent_sharing(count: int, which: int) -> None:
-    """One share of one number at one party, with commitments to it."""
+    """One share of one number at one party. Of three parties, two of which are honest, any shares
+    are those of some number: it is none of a point."""
 
     def change(parts: Parts) -> Parts:
         me = list(parts)[which]
         bits = parts[me][0].copy()
         bits[1, 4] = FIELD.add(bits[1, 4], FIELD.elements(1))
         parts[me][0] = bits
-        return committed(parts)
+        return parts
 
     outcome = refused(FOREST, count, honest(FOREST), change)
     for me in names(count):
-        assert "shares of the points do not fit together" in str(outcome.lost[me])
-        assert f"{ASKER} has dealt them wrongly" in str(outcome.lost[me])
+        assert "do not fit together" in str(outcome.lost[me])
 
 
 def _set(forest: Forest, at: tuple[int, int], value: int) -> Elements:
@@ -165,42 +161,6 @@ def test_one_wrong_pair_among_many() -> None:
     bits = honest(OPEN, 200)
     bits[77, 2:4, 0] = 1
     assert "is no point" in str(refused(OPEN, 3, bits).lost["party0"])
-
-
-def test_a_zero_that_is_none() -> None:
-    """What hides the second sum is chosen before the coefficients are known."""
-
-    def change(parts: Parts) -> Parts:
-        for own in parts.values():
-            own[1] = own[1].copy()
-            own[1][1] = FIELD.add(own[1][1], FIELD.elements(5))
-        return committed(parts)
-
-    assert "is no point" in str(refused(FOREST, 3, honest(FOREST), change).lost["party2"])
-
-
-def test_other_shares_than_committed_to() -> None:
-    def change(parts: Parts) -> Parts:
-        parts["party1"][0] = FIELD.add(parts["party1"][0], FIELD.elements(1))
-        return parts
-
-    outcome = refused(FOREST, 3, honest(FOREST), change)
-    assert "field 'commitments': they are not to the shares that party1 got" in str(
-        outcome.lost["party1"]
-    )
-
-
-def test_two_lists_of_commitments() -> None:
-    """Coefficients would differ, and could be sought one by one."""
-
-    def change(parts: Parts) -> Parts:
-        listed = parts["party2"][2].copy()
-        listed[0] = FIELD.elements([1, 2])
-        parts["party2"][2] = listed
-        return parts
-
-    outcome = refused(FOREST, 3, honest(FOREST), change)
-    assert f"{ASKER} has sent party2 other commitments than party0" in str(outcome.lost["party0"])
 
 
 # ---------------------------------------------------------------------- what messages show
@@ -236,5 +196,7 @@ def test_the_check_hides_the_point() -> None:
     opened = []
     for label in ("a", "b"):
         _, sent = messages(programs_of(FOREST, shares, taken(prepared, 1), x, label=label))
-        opened.append({m.data for own in sent.values() for m in own if m.tag == "query/check"})
+        opened.append(
+            {m.data for own in sent.values() for m in own if m.tag == "query/check/opened"}
+        )
     assert len(opened[0]) == len(opened[1]) == 3 and not opened[0] & opened[1]

@@ -256,7 +256,7 @@ def test_em_raises_the_likelihood_of_shared_rows() -> None:
         assert bool(model.history_) == (name != "counts")
         if model.history_:
             assert model.history_[-1] == pytest.approx(scores[name], abs=1e-3)
-    assert scores["counts"] < scores["em"] < scores["refined"]
+    assert scores["counts"] < min(scores["em"], scores["refined"])
 
 
 def test_no_row_that_all_hold() -> None:

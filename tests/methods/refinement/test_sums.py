@@ -154,7 +154,7 @@ def test_leaves_of_several_parties_in_one_sum() -> None:
     joint = views(0)[COORDINATOR]
     flow = sums.coordinator(joint, {p: np.arange(3) for p in ("north", "south", "west")})
     with pytest.raises(
-        fc.errors.FederationError, match="EM by sums is for shared_leaves='divided'"
+        fc.errors.FederationError, match="sums over parties are for shared_leaves='divided'"
     ):
         next(flow)
 

@@ -152,9 +152,8 @@ def test_new_rows_far_out_stay_as_likely(kind: str, seed: int, share: float) -> 
     new, far = debts(4000, seed + 1)
     found = []
     for rounds in (0, 10):
-        model = fc.FedPC(
-            leaf, clusters=3, ensemble=1, refine=rounds, validation=share, random_state=0
-        )
+        how: dict[str, Any] = {"clusters": 3, "ensemble": 1, "share_clusters": True}
+        model = fc.FedPC(leaf, **how, refine=rounds, validation=share, random_state=0)
         found.append(model.fit(indebted(kind, seed)).collect().score_samples(new))
     before, after = found
     assert np.median(after) > np.median(before)

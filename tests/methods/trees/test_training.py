@@ -13,9 +13,10 @@ from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.replay import Envelope, replay
-from fedcircuits.federation.tokens import tokens
+from fedcircuits.federation.tokens import derived, tokens
+from fedcircuits.methods.meeting.tokens import TokenKey
 from fedcircuits.methods.trees import ensemble
-from fedcircuits.methods.trees.training import TreesPlan
+from fedcircuits.methods.trees.plan import TreesPlan
 from tests.methods.trees.cases import SECRET, fields, programs, recorded, table
 from tests.methods.watched import saying
 
@@ -27,7 +28,8 @@ def test_messages_are_counted(by: Any) -> None:
     counts = ledger.summary()["messages"].groupby("phase").sum().to_dict()
     expected = {"agree": 6, "count": 6, "learn": 3, "graph": 3}
     if by != "rows":
-        expected |= {"key": 2, "labels": 2}  # the last party tells the target to the first two
+        # the coordinator tells all which rows are shared, the last party the target to the others
+        expected |= {"key": 2, "rows": 3, "labels": 3 + 2}
     assert counts == expected
 
 
@@ -38,15 +40,16 @@ def test_without_leave_no_label_crosses() -> None:
     assert all(COORDINATOR in (e.sender, e.receiver) for e in ledger)
 
 
-def test_labels_are_told_by_token() -> None:
+def test_labels_are_told_of_shared_rows() -> None:
     whole = table()
-    parties = fc.split(whole, 2, by="columns", target="risk")
+    both = fc.split(whole, 2, by="columns", target="risk")
+    less = {"party 1": both["party 1"].table.rows(slice(0, 40)), "party 2": both["party 2"].table}
+    parties = both.with_tables(less)
     found = recorded(programs(parties, TreesPlan("risk", share_target=True, trees=2)))
     told = fields(found["party 1"], "party 2", "labels/target")
-    own = tokens(np.arange(60), SECRET)
-    assert told["tokens"].tolist() == sorted(own.tolist())
-    codes = dict(zip(own.tolist(), whole.values[:, 4].tolist(), strict=True))
-    assert [codes[t] for t in told["tokens"].tolist()] == told["values"].tolist()
+    assert set(told) == {"values"}
+    order = np.argsort(tokens(np.arange(40), derived(SECRET, TokenKey.tag)))
+    assert told["values"].tolist() == whole.values[order, 4].tolist()
     assert "key/tokens" not in {m.tag for m in found[COORDINATOR].inbox if isinstance(m, Envelope)}
 
 

@@ -193,3 +193,16 @@ def test_nothing_is_compiled_by_importing() -> None:
         "assert len(kernels) > 10 and not any(f.signatures for f in kernels)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("bits", [61, 127])
+def test_arrays_that_do_not_fit_each_other_are_refused(bits: int) -> None:
+    """Compiled loops would read beyond the shorter one."""
+    ring = Ring(bits)
+    long, short = ring.elements(np.ones((2, 5), int)), ring.elements(np.ones((2, 3), int))
+    with pytest.raises(ValueError, match="terms of a product"):
+        ring.inner(long, short)
+    with pytest.raises(ValueError, match="weights of a sum"):
+        ring.mix([[1, 2, 3]], long)
+    with pytest.raises(ValueError, match=r"rests of numbers|broadcast"):
+        ring.cut(long[0], 30, 3, 1, short[0])

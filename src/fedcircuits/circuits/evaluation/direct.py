@@ -30,6 +30,7 @@ from fedcircuits.circuits.graph.family import (
     JointFamily,
     Tensors,
     family,
+    raise_if_wrong,
 )
 from fedcircuits.circuits.graph.parameters import Parameters
 
@@ -141,7 +142,7 @@ def _maximised(part: FamilyPart, counts: LeafCounts, rules: Rules) -> FamilyPart
     width = len(rule.statistics(torch.zeros(1, 1, 1, dtype=torch.float64), one))
     count, sums = counts.count[part.pairs], counts.sums[:width, part.pairs]
     after = rule.maximise(count.double().numpy(), sums.double().numpy(), part.arrays)
-    return replace(part, arrays=after)
+    return replace(part, arrays=after).sound()
 
 
 # ---------------------------------------------------------------------- joints
@@ -187,7 +188,12 @@ class JointStep(Step[JointValues, JointCounts]):
         return cls(leaf.name, rule, 1, leaf.units, row, number, variables)
 
     def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> JointValues:
-        return _values(parameters[self.name], dtype)
+        return self._values(parameters[self.name], dtype)
+
+    def _values(self, arrays: Arrays, dtype: torch.dtype) -> JointValues:
+        raise_if_wrong(self.name, self.rule.check(arrays))
+        whole = {n: torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()}
+        return JointValues(arrays, whole)
 
     def unpack(self, p: JointValues) -> dict[str, Arrays]:
         return {self.name: p.arrays}
@@ -223,7 +229,7 @@ class JointStep(Step[JointValues, JointCounts]):
         assert isinstance(rule, JointFamily)
         sums = {n: s.double().numpy() for n, s in counts.sums.items()}
         dtype = next(iter(p.tensors.values())).dtype
-        return _values(rule.maximise(sums, p.arrays), dtype)
+        return self._values(rule.maximise(sums, p.arrays), dtype)
 
     def choose(self, p: JointValues, state: BatchState, choice: Descent) -> None:
         unit = choice.chosen[self.number][0].long().numpy()
@@ -250,11 +256,6 @@ class JointStep(Step[JointValues, JointCounts]):
         at = self.variables.index(variable)
         found = torch.from_numpy(np.stack([m[:, :, at] for m in moments]))  # (2, units, batch)
         return (found * self.own(gradient)[0].double()).sum(1)
-
-
-def _values(arrays: Arrays, dtype: torch.dtype) -> JointValues:
-    tensors = {n: torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()}
-    return JointValues(arrays, tensors)
 
 
 # ---------------------------------------------------------------------- given

@@ -15,7 +15,7 @@ from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.products import ProductStep
 from fedcircuits.circuits.evaluation.statistics import Inputs
-from fedcircuits.circuits.evaluation.sums import SumStep
+from fedcircuits.circuits.evaluation.sums import SumStep, sound
 
 if TYPE_CHECKING:
     from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
@@ -119,7 +119,7 @@ def _product(step: ProductStep) -> FlatBlock:
 
 
 def _sum(step: SumStep, weight: Tensor) -> FlatBlock:
-    w = weight.double().numpy()  # (folds, units, inputs)
+    w = sound(weight, step.names).double().numpy()  # (folds, units, inputs)
     reads = step.rows.index.numpy().reshape(step.folds, 1, step.inputs)
     owner = step.start + np.arange(step.folds * step.units).reshape(step.folds, step.units, 1)
     real = w > 0

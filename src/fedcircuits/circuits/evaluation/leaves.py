@@ -29,7 +29,9 @@ from fedcircuits.circuits.evaluation.step import (
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays, LinearFamily, Tensors
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.errors import ParameterError
 
+LOST = 1e15  # terms of a log density that leave no digit of the sum
 DENSE = 1 << 22  # largest coefficient matrix that is written out
 
 
@@ -146,7 +148,19 @@ class LinearStep(LeafStep):
             for framed in (self.framed(part, frames) for part in parts)
         ]
         coefficients, constants = self.operand(parts, tensors, frames)
+        if dtype == torch.float64:
+            self._refuse_lost_digits(constants)
         return LeafValues(parts, coefficients.to(dtype), constants.to(dtype))
+
+    def _refuse_lost_digits(self, constants: Tensor) -> None:
+        """A log density is a difference of terms as large as these: beyond, all digits cancel."""
+        pair = int(constants.abs().amax(1).argmax())
+        if float(constants[pair].abs().max()) > LOST:
+            name = [leaf for leaf, _, first in self.pairs.leaves if first <= pair][-1]
+            raise ParameterError(
+                f"parameters of {name!r}: they are too narrow, or too far from those of other "
+                "leaves of the variable, for densities to be computed: rescale the column"
+            )
 
     def operand(
         self, parts: tuple[FamilyPart, ...], tensors: Sequence[Tensors], frames: Frames
@@ -287,7 +301,7 @@ class LinearStep(LeafStep):
         sums = torch.stack([counts.sums[first + s] for s in range(self._width(part))])
         count = counts.count[part.pairs].double().numpy()
         after = rule.maximise(count, sums.double().numpy(), self.framed(part, frames))
-        return replace(part, arrays=self.unframed(part, after, frames))
+        return replace(part, arrays=self.unframed(part, after, frames)).sound()
 
     def _width(self, part: FamilyPart) -> int:
         """How many statistics each pair of a part has."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed, finite
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed, finite, told
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState, Descent
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
@@ -39,7 +39,7 @@ class UpperCircuit:
         found = [
             self._upward(part, packed).values[self.program.root] for part in self._parts(given)
         ]
-        return np.asarray(finite(torch.cat(found)).double().numpy())
+        return np.asarray(told(torch.cat(found), self.circuit).double().numpy())
 
     def posteriors(
         self, given: Array, packed: Packed, weight: Array | None = None
@@ -81,7 +81,7 @@ class UpperCircuit:
                 step.choose(own, state, choice)
             chosen.append(picked[numbers])
             roots.append(state.values[self.program.root])
-        return torch.cat(chosen, 1).numpy(), finite(torch.cat(roots)).double().numpy()
+        return torch.cat(chosen, 1).numpy(), told(torch.cat(roots), self.circuit).double().numpy()
 
     def _parts(self, given: Array) -> list[Tensor]:
         whole = torch.from_numpy(np.nan_to_num(given, neginf=-np.inf)).to(self.program.dtype)

@@ -17,7 +17,14 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation.layout import Slot
 from fedcircuits.circuits.evaluation.step import Functional
 from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.family import Array, Arrays, Family, Region, family
+from fedcircuits.circuits.graph.family import (
+    Array,
+    Arrays,
+    Family,
+    Region,
+    family,
+    raise_if_wrong,
+)
 from fedcircuits.circuits.graph.parameters import Parameters
 
 
@@ -32,6 +39,15 @@ class FamilyPart:
         """log density at the mode, (n, units)."""
         tensors = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in self.arrays.items()}
         return self.rule.log_density(torch.from_numpy(self.rule.mode(self.arrays)), tensors)
+
+    def sound(self) -> FamilyPart:
+        """Itself, if the values are such as its family can have; else ParameterError."""
+        if self.rule.check(self.arrays) is not None:
+            ends = np.cumsum([width for _, width in self.leaves])
+            for (name, width), end in zip(self.leaves, ends, strict=True):
+                own = {n: a[end - width : end] for n, a in self.arrays.items()}
+                raise_if_wrong(name, self.rule.check(own))
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +89,8 @@ class LeafPairs:
         }
         rule = family(self.leaves[members[0]][1])
         assert isinstance(rule, Family)
-        return FamilyPart(rule, leaves, torch.from_numpy(np.concatenate(pairs)), arrays)
+        part = FamilyPart(rule, leaves, torch.from_numpy(np.concatenate(pairs)), arrays)
+        return part.sound()
 
     # ------------------------------------------------------------------ queries
 

@@ -10,6 +10,7 @@ parameters restricted to regions answer for an event. Rows go through in batches
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -45,13 +46,14 @@ from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.errors import QueryError
+from fedcircuits.errors import ParameterError, QueryError
 
 T = TypeVar("T")
 Values = LeafValues | JointValues | Tensor | None  # of one step
 Derivative = LeafCounts | JointCounts | Tensor | None
 NUMBERS = 1 << 20  # in the value matrix of one batch
 LARGEST = 4096  # rows of one batch
+ABSURD = 1200.0  # log density of a variable that no parameters give: a width of 1e-300 gives 690
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,11 @@ class Counts:
         """All statistics end to end, without log-likelihood and weight: what parties add up."""
         parts = [t.reshape(-1).double() for step in self.steps for t in _tensors(step)]
         return np.asarray(torch.cat(parts).numpy()) if parts else np.zeros(0)
+
+    def total(self) -> float:
+        """The sum of all statistics, which is finite unless one is not or is absurdly large."""
+        parts = (t for step in self.steps for t in _tensors(step))
+        return sum(float(torch.sum(t, dtype=torch.float64)) for t in parts)
 
     def like(self, vector: Array) -> Counts:
         """Counts of the same shapes whose statistics are these."""
@@ -166,7 +173,8 @@ class CircuitProgram:
     # ------------------------------------------------------------------ parameters
 
     def pack(self, parameters: Parameters) -> Packed:
-        frames = self.columns.frames(self.circuit, parameters)
+        with np.errstate(all="ignore"):  # of wrong values, which the steps refuse
+            frames = self.columns.frames(self.circuit, parameters)
         return Packed(frames, tuple(s.pack(parameters, frames, self.dtype) for s in self.steps))
 
     def unpack(self, packed: Packed) -> Parameters:
@@ -262,7 +270,8 @@ class CircuitProgram:
             return self.upward(inputs, packed).values[self.root].clone()  # a view keeps the matrix
 
         most = LARGEST if self.compiled else self.batch
-        return finite(torch.cat(list(self._over_batches(evaluate, x, most))))
+        found = torch.cat(list(self._over_batches(evaluate, x, most)))
+        return told(found, self.circuit)
 
     def counts(self, x: Tensor, packed: Packed, weight: Tensor | None = None) -> Counts:
         """Expected statistics of rows x: add them over batches or parties, then maximise."""
@@ -287,7 +296,11 @@ class CircuitProgram:
         return total
 
     def maximise(self, counts: Counts, packed: Packed, rules: Rules | None = None) -> Packed:
-        """The M-step: parameters from expected statistics."""
+        """The M-step: parameters from expected statistics; ParameterError where they make none."""
+        if not math.isfinite(counts.total()):
+            raise ParameterError(
+                "the expected statistics of EM must be finite: rescale columns of very large values"
+            )
         triples = zip(self.steps, counts.steps, packed.values, strict=True)
         new = tuple(s.maximise(c, v, packed.frames, rules or {}) for s, c, v in triples)
         return Packed(packed.frames, new)
@@ -327,7 +340,7 @@ class CircuitProgram:
                 step.choose(own, state, choice)
             filled.append(choice.out)
             roots.append(state.values[self.root].clone())
-        return np.concatenate(filled), finite(torch.cat(roots))
+        return np.concatenate(filled), told(torch.cat(roots), self.circuit)
 
 
 def _one_row(x: Tensor) -> Tensor:
@@ -348,3 +361,15 @@ def _batch(rows: int) -> int:
 def finite(log_values: Tensor) -> Tensor:
     """IMPOSSIBLE outside of a circuit is −∞."""
     return torch.where(log_values <= IMPOSSIBLE / 2, -torch.inf, log_values)
+
+
+def told(log_values: Tensor, circuit: Circuit) -> Tensor:
+    """The same as an answer: QueryError where a number is none, or is larger than any density."""
+    sound = log_values < ABSURD * len(circuit.schema)  # NaN is not
+    if not bool(sound.all()):
+        row = int(torch.nonzero(~sound)[0])
+        raise QueryError(
+            f"the log-likelihood of row {row} (rows count from 0) cannot be computed: values or "
+            "parameters of the model are of too different scales; rescale the columns"
+        )
+    return finite(log_values)

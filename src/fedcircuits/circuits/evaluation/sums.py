@@ -19,6 +19,7 @@ from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, ValueRows,
 from fedcircuits.circuits.evaluation.step import BatchState, Descent, Frames, Rules, Step
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, log_of
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.errors import ParameterError
 
 FAR = 60.0  # nats below the largest child at which the linear path is given up
 
@@ -46,7 +47,7 @@ class _AnySum(Step[Tensor, Tensor]):
         weight = np.zeros((self.folds, self.units, self.inputs))
         for i, (name, used) in enumerate(zip(self.names, self.used, strict=True)):
             weight[i, :, :used] = parameters[name][WEIGHT]
-        return torch.from_numpy(weight).to(dtype)
+        return sound(torch.from_numpy(weight).to(dtype), self.names)
 
     def unpack(self, p: Tensor) -> dict[str, Arrays]:
         used = zip(self.names, self.used, strict=True)
@@ -78,7 +79,22 @@ class _AnySum(Step[Tensor, Tensor]):
 
     def maximise(self, counts: Tensor, p: Tensor, frames: Frames, rules: Rules) -> Tensor:
         total = counts.sum(2, keepdim=True)
-        return torch.where(total > 0, counts / total, p).to(p.dtype)
+        return sound(torch.where(total > 0, counts / total, p).to(p.dtype), self.names)
+
+
+def sound(weight: Tensor, names: tuple[str, ...]) -> Tensor:
+    """W (folds, units, inputs) itself, if every unit is a mixture of something.
+
+    Compiled loops read the first input of every unit: there must be one whose weight is positive.
+    """
+    mixes = (weight >= 0).all(2) & (weight.amax(2) > 0) & torch.isfinite(weight).all(2)
+    if not bool(mixes.all()):
+        fold, unit = (int(i) for i in torch.nonzero(~mixes)[0])
+        raise ParameterError(
+            f"sum {names[fold]!r}: the weights of unit {unit} must be finite, not negative and not "
+            "all zero; were the counts or data they come from finite, and of a sensible scale?"
+        )
+    return weight
 
 
 def _log_space_shares(

@@ -33,6 +33,8 @@ Domain = Literal["real", "positive", "unit", "simplex", "fixed"]
 Region = tuple[tuple[float, float], ...]
 EVERYWHERE: Region = ((-np.inf, np.inf),)
 IMPOSSIBLE = -1e30
+LARGEST_WHOLE = 2.0**51  # above it halves cannot be told apart
+LARGEST_VALUE = 1e150  # whose square is still finite
 
 
 class Family(ABC):
@@ -203,6 +205,23 @@ def log_of(p: Tensor) -> Tensor:
 def require(condition: npt.ArrayLike, message: str) -> str | None:
     """``message`` unless every element holds: the form of an answer of ``check``."""
     return None if bool(np.all(condition)) else message
+
+
+def require_value(number: Array, name: str) -> str | None:
+    """A place on the line of real numbers."""
+    return require(
+        np.abs(number) <= LARGEST_VALUE,
+        f"{name} must be finite, at most {LARGEST_VALUE:g} in size: rescale the column",
+    )
+
+
+def require_scale(number: Array, name: str, largest: float = LARGEST_VALUE) -> str | None:
+    """A width, a rate, a variance: positive, and neither it nor its inverse beyond all measure."""
+    return require(
+        (number >= 1 / largest) & (number <= largest),
+        f"{name} must be positive and finite, from {1 / largest:g} to {largest:g}: rescale the "
+        "column",
+    )
 
 
 def raise_if_wrong(name: str, problem: str | None) -> None:

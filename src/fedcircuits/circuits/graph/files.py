@@ -213,11 +213,11 @@ def _unpacked(path: Path, file: IO[bytes]) -> dict[str, bytes]:
         raise
     except zipfile.BadZipFile as error:
         raise FileError(
-            f"{path} is not a fedcircuits model or is truncated: {error}; "
+            f"{path} is not a fedcircuits model or is truncated: {str(error)[:200]}; "
             "get the file again, or save the model anew"
         ) from None
     except Exception as error:  # zlib, encryption, unknown compression, places outside the file
-        raise _damaged(path, str(error)) from error
+        raise _damaged(path, str(error)[:200]) from error
 
 
 def _check_members(path: Path, members: list[zipfile.ZipInfo], size: int) -> None:

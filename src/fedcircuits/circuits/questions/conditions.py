@@ -20,10 +20,10 @@ from typing import Final, Literal, SupportsFloat
 
 import numpy as np
 
-from fedcircuits.circuits.graph.family import Region
+from fedcircuits.circuits.graph.family import LARGEST_WHOLE, Region
 from fedcircuits.circuits.questions.regions import after, before, intersect, of_codes, whole
 from fedcircuits.errors import QueryError
-from fedcircuits.tables.schema import Variable
+from fedcircuits.tables.schema import Variable, shown, spelled
 
 Order = Literal["<", "<=", ">", ">="]
 ORDERS: Final[dict[Order, Callable[[float, float], bool]]] = {
@@ -35,7 +35,6 @@ ORDERS: Final[dict[Order, Callable[[float, float], bool]]] = {
 _TRUTH = dict.fromkeys(("true", "yes", "y", "t", "on", "1", "1.0"), True) | dict.fromkeys(
     ("false", "no", "n", "f", "off", "0", "0.0"), False
 )
-_LARGEST_COUNT = 2.0**51  # above it halves cannot be told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,8 @@ def between(
     lower, upper = _bound(variable, low), _bound(variable, high)
     if lower > upper:
         raise QueryError(
-            f"{variable.name!r} between {low!r} and {high!r}: the lower end is above the upper end"
+            f"{variable.name!r} between {shown(low)} and {shown(high)}: the lower end is above the "
+            "upper end"
         )
     if lower == upper and variable.kind == "real":
         return (members(variable, [low], position),)
@@ -123,9 +123,11 @@ def number(variable: Variable, value: object) -> float:
             raise
         return meant
     if math.isnan(found):
-        raise QueryError(f"{variable.name!r}: expected a number, got {value!r}")
-    if variable.kind == "count" and abs(found) > _LARGEST_COUNT:
-        raise QueryError(f"{variable.name!r} is a count: {value!r} is too large to compare with")
+        raise QueryError(f"{variable.name!r}: expected a number, got {shown(value)}")
+    if variable.kind == "count" and abs(found) > LARGEST_WHOLE:
+        raise QueryError(
+            f"{variable.name!r} is a count: {shown(value)} is too large to compare with"
+        )
     return found
 
 
@@ -181,4 +183,4 @@ def _size(value: object) -> float | None:
 
 
 def _truth(value: object) -> bool | None:
-    return _TRUTH.get(str(value).lower())
+    return _TRUTH.get(spelled(value).lower())

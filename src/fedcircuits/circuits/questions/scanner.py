@@ -15,7 +15,7 @@ from typing import Final, NoReturn, TypeVar
 
 from fedcircuits.circuits.questions.regions import KEYWORDS
 from fedcircuits.errors import QueryError
-from fedcircuits.tables.schema import Scalar, Schema, Variable
+from fedcircuits.tables.schema import Scalar, Schema, Variable, is_text, shown
 
 MAXIMUM_LENGTH = 10_000  # characters
 T = TypeVar("T")
@@ -73,6 +73,10 @@ class Scanner:
             raise QueryError(
                 f"the question has {len(text):,} characters: expected at most {MAXIMUM_LENGTH:,}; "
                 "ask it in smaller parts"
+            )
+        if not is_text(text):
+            raise QueryError(
+                f"the question {shown(text)} holds half of a pair of UTF-16, which is no character"
             )
         self.text, self.schema, self.position = text, schema, 0
         self.names = Lexicon(schema.names, any_case=True)
@@ -160,7 +164,7 @@ class Scanner:
         if start == len(self.text):
             return "the end"
         match = _WORD.match(self.text, start) or _OPERATOR.match(self.text, start)
-        return repr(match[0] if match else self.text[start])
+        return shown(match[0] if match else self.text[start])
 
     def fail(self, expected: str) -> NoReturn:
         found = self.found()

@@ -10,7 +10,8 @@ little beside the computing between two messages. Three parties start in 0.2 s, 
 Processes are forked from a server that has imported the library and compiled its kernels
 (preload.py), never from the caller, which may have used threads. Where that does not exist they
 are started from nothing. A program must be a function of a module with arguments that can be sent
-(parcels.py). The cores are shared out among parties.
+(parcels.py). The cores are shared out among parties. All processes belong to one owner: results and
+kept work come back to the caller, who has the tables anyway, and are not in the ledger.
 
 A party waits at most ``timeout`` seconds for a message. Parties that wait for each other for ever
 are found by that alone.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -48,12 +49,18 @@ GUARD = '; a script must start its run under: if __name__ == "__main__":'
 
 
 def run(
-    programs: Mapping[str, Program[T]], kept: Kept | None = None, *, timeout: float = 3600.0
+    programs: Mapping[str, Program[T]],
+    kept: Kept | None = None,
+    *,
+    timeout: float = 3600.0,
+    trusted: Collection[str] = (),
 ) -> Outcome[T]:
-    """Every party's result; ``kept`` is the work of an earlier run that failed."""
+    """Every party's result; ``kept`` is the work of an earlier run that failed. ``trusted`` are
+    packages whose classes results may hold, beside this one and those that programs hold."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         sys.exit(1)  # a party's process, which runs an unguarded script again: the caller says so
     hub: _Switchboard[T] = _Switchboard(tuple(programs), Outcome(kept=dict(kept or {})), timeout)
+    hub.trusted |= {*trusted}
     try:
         for name, program in programs.items():
             hub.admit(name, program)
@@ -63,6 +70,9 @@ def run(
     done = hub.outcome.results
     hub.outcome.results = {name: done[name] for name in programs if name in done}
     return hub.outcome
+
+
+run.relays = True  # type: ignore[attr-defined]  # messages pass the caller's process: sealed
 
 
 @cache
@@ -92,6 +102,7 @@ class _Switchboard(Generic[T]):
         self.members, self.outcome, self.timeout = members, outcome, timeout
         self.seats: dict[str, _Seat] = {}
         self.running: set[str] = set()
+        self.trusted: set[str] = set()
         self.ended: SimpleQueue[str] = SimpleQueue()
         self.lock = Lock()
 
@@ -99,6 +110,7 @@ class _Switchboard(Generic[T]):
 
     def admit(self, name: str, program: Program[T]) -> None:
         parcel = self._parcel(name, program)
+        self.trusted |= parcel.packages
         try:
             ours, theirs = socketpair()
         except OSError:
@@ -110,7 +122,7 @@ class _Switchboard(Generic[T]):
             process.start()
 
     def _parcel(self, name: str, program: Program[T]) -> Parcel:
-        own = {step: value for (who, step), value in self.outcome.kept.items() if who == name}
+        own = {work: value for (who, work), value in self.outcome.kept.items() if who == name}
         try:
             return Parcel.of((program, own))
         except Exception as error:
@@ -174,27 +186,32 @@ class _Switchboard(Generic[T]):
         match kind, *fields:
             case "mail", str(receiver), str(tag), str(reveals):
                 seat.at = f"sending {tag!r} to {receiver}"
+                if receiver not in self.seats:
+                    raise ProtocolError(f"mail for {receiver!r}, which is no party of this run")
                 with self.lock:
                     entry = Entry(seat.name, receiver, tag, len(body), reveals)
                     self.outcome.ledger.add([entry])
                 self._tell(receiver, "mail", seat.name, tag, body)
             case "at", str(step):
                 seat.at = step
-            case "kept", str(step):
+            case "kept", str(name), str(form):
+                value = unpack(form, body, self.trusted)
                 with self.lock:
-                    self.outcome.kept[seat.name, step] = unpack(body)
+                    self.outcome.kept[seat.name, name] = value
             case ("ready",):
                 seat.at = "its first step"
                 seat.parcel.free()
-            case ("result",):
-                self.outcome.results[seat.name] = unpack(body)
+            case "result", str(form):
+                self.outcome.results[seat.name] = unpack(form, body, self.trusted)
                 self._leave(seat, f"{seat.name} has finished and sends nothing more")
-            case "failed", str(blamed), str(text), places:
-                lost = PartyLostError(blamed, text)
+            case "failed", str(blamed), str(text), str(told), places:
+                lost = PartyLostError(blamed, text, told)
                 lost.add_note(f"in the process of {seat.name}, where these lines called each other")
                 for place in places if isinstance(places, list) else ():
                     lost.add_note(f"  {place}")
                 self._lose(seat, lost)
+            case _:
+                raise ProtocolError(f"{kind!r} with {len(fields)} fields, which nobody says")
 
     def _tell(
         self, receiver: str, kind: str, sender: str, word: str, body: bytes | memoryview = b""
@@ -211,7 +228,7 @@ class _Switchboard(Generic[T]):
     def _lose(self, seat: _Seat, lost: PartyLostError) -> None:
         with self.lock:
             self.outcome.lost[seat.name] = lost
-        self._leave(seat, f"{seat.name} is lost ({lost})")
+        self._leave(seat, f"{seat.name} is lost ({lost.told})")
 
     def _leave(self, seat: _Seat, reason: str) -> None:
         seat.over = True

@@ -6,11 +6,12 @@
     from the party   ready                                             its program is unpacked
                      mail   receiver, tag, reveals                     body: the message
                      at     step                                       what it does now
-                     kept   step                                       body: the result of the step
-                     result                                            body: what its flow returned
-                     failed party, text, places in the code
+                     kept   name, form                                 body: the result of a step
+                     result form                                       body: what its flow returned
+                     failed party, text, what others hear, places in the code
 
-Heads are JSON, so that the process in between routes messages without looking into them.
+Heads are JSON, so that the process in between routes messages without looking into them. Room is
+made for what has arrived, not for what the other end says it will send.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ import json
 import struct
 from socket import socket
 from threading import Lock
+from typing import cast
+
+from fedcircuits.errors import ProtocolError
 
 Field = str | int | float | list[str] | list[int]
 SIZES = struct.Struct("<IQ")  # of head and body
 SMALL = 1 << 16  # bytes up to which copying is cheaper than another call
+HEAD, BODY = 1 << 24, 1 << 40  # bytes at most
+STEP = 1 << 26  # bytes for which there is room before they have come
 
 
 class Line:
@@ -42,20 +48,37 @@ class Line:
                 self._connection.sendall(body)
 
     def hear(self) -> tuple[str, list[Field], memoryview]:
-        """The next frame; EOFError or OSError if the other end is gone."""
+        """The next frame; EOFError or OSError if the other end is gone, ProtocolError if what it
+        says is none."""
         head, body = SIZES.unpack(self._exactly(SIZES.size))
-        kind, *fields = json.loads(bytes(self._exactly(head)))
+        if head > HEAD or body > BODY:
+            raise ProtocolError(
+                f"a frame of {head:,} + {body:,} bytes, at most {HEAD:,} + {BODY:,}"
+            )
+        kind, fields = _read(self._exactly(head))
         return kind, fields, self._exactly(body)
 
     def _exactly(self, size: int) -> memoryview:
-        room = memoryview(bytearray(size))
-        at = 0
+        room, at = bytearray(), 0
         while at < size:
-            got = self._connection.recv_into(room[at:])
-            if not got:
-                raise EOFError("the other process is gone")
-            at += got
-        return room.toreadonly()
+            room += bytes(min(size, at + STEP) - at)
+            with memoryview(room) as view:
+                while at < len(room):
+                    got = self._connection.recv_into(view[at:])
+                    if not got:
+                        raise EOFError("the other process is gone")
+                    at += got
+        return memoryview(room).toreadonly()
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _read(head: memoryview) -> tuple[str, list[Field]]:
+    try:
+        kind, *fields = json.loads(bytes(head))
+    except (ValueError, TypeError, RecursionError):
+        raise ProtocolError("a frame whose head is no list in JSON") from None
+    if not isinstance(kind, str):
+        raise ProtocolError("a frame whose head begins with no word")
+    return kind, cast(list[Field], fields)

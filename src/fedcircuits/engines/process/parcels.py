@@ -1,28 +1,54 @@
 """Python objects for another process of the same machine: arrays cross through shared memory.
 
-Between parties only messages cross. This is the other way, between a party's process and
-the one that started it: its program goes there, results and kept work come back. Buffers of arrays
-are copied once into a block of shared memory, and the process that opens the parcel sees them
-there. Nothing read here comes from outside: both ends are processes that one run has started.
+Between parties only messages cross. This is the other way, between a party's process and the one
+that started it, the caller. Out go a program and kept work, pickled: a party trusts its caller.
+Buffers of arrays are copied once into a block of shared memory, and the party sees them there.
+
+Back come results and kept work, and a caller need not trust a party. They are recipes
+(federation/recipes.py), which hold no code and of which nothing but classes of this library is
+made. Only where the caller has itself handed in things of another package, a learner of
+scikit-learn say, may results hold more of that package, and are then pickled. What opens them makes
+classes of this library and of such packages, and arrays; it calls nothing else and imports nothing
+else. Further packages must be named: ``run(programs, trusted=("scipy",))``.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import pickle
 import secrets
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.shared_memory import SharedMemory
+from types import FunctionType
 from typing import Any, ClassVar
 
 import torch
 
+from fedcircuits.errors import ProtocolError
+from fedcircuits.federation import recipes
+
 ALIGNED = 64  # buffers start where vector instructions like them
 MAPPED: list[SharedMemory] = []  # of this process: closing one would pull it away under its arrays
+RECIPE, PICKLED = "recipe", "pickled"
+KNOWN = {"fedcircuits", "numpy", "torch", *sys.stdlib_module_names}
+MAKERS = {  # of values that are no instances of trusted classes
+    "builtins": {"bytearray", "complex", "frozenset", "range", "set", "slice"},
+    "collections": {"OrderedDict", "defaultdict", "deque"},
+    "numpy": {"dtype", "ndarray"},
+    "numpy._core.multiarray": {"_reconstruct", "scalar"},
+    "numpy._core.numeric": {"_frombuffer"},
+    "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
+    "numpy.random._mt19937": {"MT19937"},
+    "numpy.random._pcg64": {"PCG64"},
+    "numpy.random._pickle": {"__bit_generator_ctor", "__generator_ctor", "__randomstate_ctor"},
+    "torch": {"float32", "float64", "from_numpy", "int64"},
+}
 
 
 def _plain_tensor(tensor: torch.Tensor) -> tuple[object, tuple[object]]:
@@ -30,18 +56,61 @@ def _plain_tensor(tensor: torch.Tensor) -> tuple[object, tuple[object]]:
 
 
 class _Pickler(ForkingPickler):
-    """torch would send file handles that die with their sender; a tensor goes as its array."""
+    """torch would send file handles that die with their sender; a tensor goes as its array.
+    Notes whose classes and functions it has packed."""
 
     _extra_reducers: ClassVar[dict[type, Any]] = {torch.Tensor: _plain_tensor}
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.packages: set[str] = set()
 
-def pack(value: object) -> bytes:
-    """Everything in one string of bytes."""
-    return bytes(_Pickler.dumps(value, 5))
+    def reducer_override(self, value: object) -> Any:
+        kind = value if isinstance(value, type | FunctionType) else type(value)
+        self.packages.add(kind.__module__.partition(".")[0])
+        return NotImplemented
 
 
-def unpack(data: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
-    return _Pickler.loads(data, buffers=buffers)
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes | memoryview, trusted: Collection[str]) -> None:
+        super().__init__(io.BytesIO(data))
+        self.trusted = trusted
+
+    def find_class(self, module: str, name: str) -> Any:
+        package = module.partition(".")[0]
+        if name in MAKERS.get(module, ()):
+            return super().find_class(module, name)
+        if package == "fedcircuits":
+            return recipes.class_of(f"{module}:{name}")
+        if package in self.trusted:
+            found = super().find_class(module, name)
+            own = getattr(found, "__module__", None) == module
+            if own and (isinstance(found, type) or name.startswith("__pyx_unpickle_")):
+                return found
+        raise ProtocolError(
+            f"it holds {module}.{name}, and nothing that this run was given comes from there: "
+            f"if you trust the package, engine=partial(process.run, trusted=({package!r},))"
+        )
+
+
+def pack(value: object) -> tuple[str, bytes]:
+    """How it is packed, and everything in one string of bytes."""
+    try:
+        return RECIPE, recipes.pack(value)
+    except ProtocolError:
+        return PICKLED, bytes(_Pickler.dumps(value, 5))
+
+
+def unpack(form: str, data: bytes | memoryview, trusted: Collection[str]) -> Any:
+    """What a party has packed; ``trusted``: packages whose classes may be made."""
+    if form == RECIPE:
+        return recipes.unpack(data)
+    try:
+        return _Unpickler(data, trusted).load()
+    except ProtocolError:
+        raise
+    except Exception as error:  # bytes may do anything but what is not allowed
+        raise ProtocolError(f"it cannot be opened ({type(error).__name__})") from None
 
 
 @dataclass(slots=True)
@@ -51,21 +120,24 @@ class Parcel:
     data: bytes
     sizes: tuple[int, ...]
     block: SharedMemory | None
+    packages: frozenset[str]  # foreign ones, of which it holds something
 
     @classmethod
     def of(cls, value: object) -> Parcel:
         file = io.BytesIO()
         buffers: list[memoryview] = []
-        _Pickler(file, 5, True, lambda found: buffers.append(found.raw())).dump(value)
+        pickler = _Pickler(file, 5, True, lambda found: buffers.append(found.raw()))
+        pickler.dump(value)
+        foreign = frozenset(pickler.packages - KNOWN)
         sizes = tuple(b.nbytes for b in buffers)
         if not sum(sizes):
-            return cls(file.getvalue(), sizes, None)
+            return cls(file.getvalue(), sizes, None, foreign)
         name = f"fedcircuits-{os.getpid()}-{secrets.token_hex(4)}"  # says whose it is
         block = SharedMemory(name, create=True, size=sum(map(_room, sizes)))
         for place, buffer in zip(_places(block, sizes), buffers, strict=True):
             place[:] = buffer
             place.release()
-        return cls(file.getvalue(), sizes, block)
+        return cls(file.getvalue(), sizes, block, foreign)
 
     @property
     def block_name(self) -> str:
@@ -81,12 +153,12 @@ class Parcel:
 
 
 def opened(data: bytes | memoryview, sizes: Sequence[int], block_name: str) -> Any:
-    """What a parcel holds; its block stays mapped until the process ends."""
+    """What a parcel from the caller holds; its block stays mapped until the process ends."""
     if not block_name:
-        return unpack(data, [memoryview(bytearray())] * len(sizes))
+        return pickle.loads(data, buffers=[memoryview(bytearray())] * len(sizes))
     block = SharedMemory(block_name)
     MAPPED.append(block)
-    return unpack(data, _places(block, sizes))
+    return pickle.loads(data, buffers=_places(block, sizes))
 
 
 def _room(size: int) -> int:

@@ -56,8 +56,8 @@ class Mailbox:
                     else:
                         self._gone[str(sender)] = str(word)
                     self._changed.notify_all()
-        except (EOFError, OSError):
-            os._exit(1)  # the starter is gone
+        except (EOFError, OSError, ProtocolError):
+            os._exit(1)  # the starter is gone, or out of its mind
 
     def waiting(self, wanted: Recv) -> bool:
         with self._changed:
@@ -88,16 +88,16 @@ class PartyProcess:
         try:
             program = self._start(fields, body)
             self.at = "its first step"
-            packed = self._packed(self._drive(program), "its result")
+            form, packed = self._packed(self._drive(program), "its result")
         except Exception as error:
             lost = failure(self.me, self.at, error)
             places = [
                 f"{f.filename}:{f.lineno} in {f.name}"
                 for f in traceback.extract_tb(error.__traceback__)
             ]
-            self.line.say("failed", lost.party, str(lost), places)
+            self.line.say("failed", lost.party, str(lost), lost.told, places)
         else:
-            self.line.say("result", body=packed)
+            self.line.say("result", form, body=packed)
 
     def _start(self, fields: list[Any], body: memoryview) -> Program[Any]:
         sizes, block, members, threads, self.timeout = fields
@@ -151,14 +151,14 @@ class PartyProcess:
 
     def _compute(self, effect: Compute[object]) -> object:
         self.at = effect.step
-        if effect.step not in self.kept:
+        if effect.name not in self.kept:
             self.line.say("at", effect.step)
-            self.kept[effect.step] = effect.work()
-            packed = self._packed(self.kept[effect.step], f"the result of {effect.step!r}")
-            self.line.say("kept", effect.step, body=packed)
-        return self.kept[effect.step]
+            self.kept[effect.name] = effect.work()
+            form, packed = self._packed(self.kept[effect.name], f"the result of {effect.step!r}")
+            self.line.say("kept", effect.name, form, body=packed)
+        return self.kept[effect.name]
 
-    def _packed(self, value: object, what: str) -> bytes:
+    def _packed(self, value: object, what: str) -> tuple[str, bytes]:
         try:
             return parcels.pack(value)
         except Exception as error:

@@ -63,7 +63,8 @@ class Collective(Protocol):
 
         ``then`` is the same at all members, and its result may have another shape. Whoever adds up
         applies it once and sends the result; where nobody does, every member applies it itself.
-        ``check`` says what is wrong with a result that arrived: its sender is blamed.
+        ``check`` says what is wrong with a result that arrived: its sender is blamed. Without
+        ``then`` it holds for the sum of some members too, and what they add is checked likewise.
         """
         ...
 
@@ -91,6 +92,11 @@ class Summation(ABC):
     @abstractmethod
     def at(self, me: str, members: Sequence[str]) -> Collective:
         """One member's end."""
+
+    def honest(self, parties: Sequence[str]) -> int:
+        """Of how many parties only the sum is seen by those who may put together what they see: of
+        one, unless arrays are hidden. Noise is shared between so many."""
+        return 1
 
     def topology(self, parties: Sequence[str]) -> Topology | None:
         """The graph along whose links parties talk, if there is one."""
@@ -138,7 +144,7 @@ class HubSum:
             return settled((yield from result_from(self.hub, None if then else shape, tag, check)))
         total = np.array(value, dtype=np.float64)
         for other in self._others:
-            total += yield from addend(other, shape, tag)
+            total += yield from addend(other, shape, tag, check=None if then else check)
         result = packed(total if then is None else then(total), self.dtype, tag)
         yield from broadcast(self._others, Addend(result), tag, of_sum(reveals, then))
         return settled(result)
@@ -156,7 +162,13 @@ class HubSum:
         return [m for m in self.members if m != self.hub]
 
 
-def addend(sender: str, shape: tuple[int, ...], tag: str, finite: bool = False) -> Flow[Array]:
+def addend(
+    sender: str,
+    shape: tuple[int, ...],
+    tag: str,
+    finite: bool = False,
+    check: Check | None = None,
+) -> Flow[Array]:
     """The sender's numbers as float64; only minus infinity may be among them, as a logarithm."""
     values = (yield from receive(sender, Addend, tag)).values
     require_shape(values, shape, sender, tag, "values")
@@ -165,6 +177,7 @@ def addend(sender: str, shape: tuple[int, ...], tag: str, finite: bool = False) 
     fits = most <= LARGEST and (not finite or numbers.min(initial=np.inf) > -np.inf)
     problem = f"expected numbers up to {LARGEST:g}, some are larger, infinite or NaN"
     require(bool(fits), sender, tag, "values", problem)
+    require_fine(numbers, check, sender, tag)
     return numbers
 
 

@@ -51,7 +51,7 @@ class TreeSum:
         total, shape = np.array(value, dtype=np.float64), np.shape(value)
         children = self.tree.children[self.me]
         for child in children:
-            total += yield from addend(child, shape, tag)
+            total += yield from addend(child, shape, tag, check=None if then else check)
         if self.me == self.tree.root:
             result = packed(total if then is None else then(total), self.dtype, tag)
         else:

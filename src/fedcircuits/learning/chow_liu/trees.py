@@ -17,6 +17,7 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import chow_liu, indicator_codes, parents
 from fedcircuits.learning.independence import Index, OneHot, mutual_information, pair_tables
+from fedcircuits.learning.least_counts import pooled
 from fedcircuits.tables.schema import Schema, Variable
 
 BINS = 8
@@ -94,6 +95,7 @@ def forest_nodes(
     tables: Array,
     starts: Index,
     smoothing: float,
+    least: int = 1,
 ) -> tuple[list[Node], dict[str, Arrays], list[str]]:
     """Trees as nodes of a larger circuit, called ``name/…``, and the names of their roots."""
     below: dict[int, list[str]] = {}
@@ -108,19 +110,23 @@ def forest_nodes(
             nodes.append(Product(f"{name}/product:{v.name}", (leaf.name, *below[own])))
         units = 1 if parent < 0 else variables[parent].size
         nodes.append(Sum(f"{name}/sum:{v.name}", (nodes[-1].name,), units))
-        weight = conditional(tables, starts, own, parent, smoothing)
+        weight = conditional(tables, starts, own, parent, smoothing, least)
         values[nodes[-1].name] = {WEIGHT: weight}
         below.setdefault(parent, []).append(nodes[-1].name)
     return nodes, values, below[-1]
 
 
-def conditional(tables: Array, starts: Index, own: int, parent: int, smoothing: float) -> Array:
-    """P(own | parent), a row for every value of the parent; of the root one row."""
+def conditional(
+    tables: Array, starts: Index, own: int, parent: int, smoothing: float, least: int = 1
+) -> Array:
+    """P(own | parent), a row for every value of the parent; of the root one row. ``least``: rows
+    that a count stands for."""
     columns = slice(starts[own], starts[own + 1])
     if parent < 0:
         table = np.diag(tables[columns, columns])[None]
     else:
         table = tables[starts[parent] : starts[parent + 1], columns]
-    base = table.sum(axis=0) + max(smoothing, 1e-9)
+    base = pooled(table.sum(axis=0), least) + max(smoothing, 1e-9)
+    table = pooled(table, least, base)
     counts = table + max(smoothing, 1e-9) * base / base.sum()
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.learning.encoders.networks import Network, Shapes, Weights, flattened, views
+from fedcircuits.learning.stopping import EarlyStopping
 
 Goal: TypeAlias = Literal["classes", "numbers"]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -84,7 +86,7 @@ def learn(
     schedule: Schedule,
 ) -> list[Learned]:
     """Every owner's weights; all jobs have arrays of one shape and hold back as many rows."""
-    found: list[Learned] = []
+    learned: list[Learned] = []
     total = -(-len(jobs) // OWNERS) * schedule.epochs
     for at in range(0, len(jobs), OWNERS):
         run = Training(network, goal, outputs, jobs[at : at + OWNERS], schedule)
@@ -93,8 +95,8 @@ def learn(
             report_epoch(f"{len(jobs)} owners", done, total)
             if not run.epoch():
                 break
-        found += run.learned()
-    return found
+        learned += run.learned()
+    return learned
 
 
 def head(weights: Weights, representation: Tensor) -> Tensor:
@@ -112,6 +114,11 @@ def losses(goal: Goal, output: Tensor, y: Tensor) -> Tensor:
     known = ~torch.isnan(y)
     error = torch.where(known, output - torch.nan_to_num(y), 0.0).square().sum(dim=(1, 2))
     return error / known.sum(dim=(1, 2)).clamp(min=1)
+
+
+def ends(losses: Sequence[float], patience: int) -> bool:
+    """Whether training ends by its losses on rows held back (stopping.py)."""
+    return EarlyStopping(patience).ends([-loss if isfinite(loss) else -inf for loss in losses])
 
 
 class Adam:
@@ -181,16 +188,16 @@ class Training:
         x, y = self.held if self.held[0].shape[1] else (self.x, self.y)
         with torch.no_grad():
             weights = views(self.adam.flat, self.shapes)
-            found = losses(self.goal, head(weights, self.network.represent(weights, x)), y)
-        lower = found.numpy() < self.least[self.active]
-        for i, loss in zip(self.active, found.tolist(), strict=True):
+            each_loss = losses(self.goal, head(weights, self.network.represent(weights, x)), y)
+        lower = each_loss.numpy() < self.least[self.active]
+        for i, loss in zip(self.active, each_loss.tolist(), strict=True):
             self.history[i].append(loss)
         better = self.active[lower]
         self.best[better] = self.adam.flat.detach().numpy()[lower]
-        self.least[better] = found.numpy()[lower]
+        self.least[better] = each_loss.numpy()[lower]
         self.when[better] = [len(self.history[i]) for i in better]
-        waited = [len(self.history[i]) - self.when[i] for i in self.active]
-        goes_on = np.array([n < self.schedule.patience for n in waited])
+        patience = self.schedule.patience
+        goes_on = np.array([not ends(self.history[i], patience) for i in self.active])
         if self.stops and not goes_on.all():
             self._leave_out(goes_on)
         return bool(len(self.active))
@@ -224,7 +231,7 @@ def represented(
     first, second = [], []
     with torch.no_grad():
         for at in range(0, max(1, len(x)), PIECE):
-            found = network.represent(own, torch.from_numpy(np.asarray(x[at : at + PIECE]))[None])
-            first.append(found[0].numpy())
-            second.append(head(own, found)[0].numpy())
+            h = network.represent(own, torch.from_numpy(np.asarray(x[at : at + PIECE]))[None])
+            first.append(h[0].numpy())
+            second.append(head(own, h)[0].numpy())
     return np.concatenate(first), np.concatenate(second)

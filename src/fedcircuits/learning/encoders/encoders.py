@@ -129,10 +129,10 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
             raise ParameterError(
                 f"this {type(self).__name__} learned without labels: no predictions"
             )
-        found = self._asked(X, 1)
+        output = self._asked(X, 1)
         if not self.target_.size:  # type: ignore[union-attr]
-            return found * self._scale[1] + self._scale[0]
-        likely = np.exp(found - found.max(axis=1, keepdims=True))
+            return output * self._scale[1] + self._scale[0]
+        likely = np.exp(output - output.max(axis=1, keepdims=True))
         return np.asarray(likely / likely.sum(axis=1, keepdims=True))
 
     def check(self, table: Table, target: str | None) -> None:
@@ -142,8 +142,8 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
 
     def _asked(self, X: Table, which: Literal[0, 1]) -> Array:
         x, known = self._fitted().reading_.read(X)
-        found = apart.represented(self.network_, self.weights_, self._shapes, x)[which]
-        return np.where(known[:, None], found, np.nan).astype(np.float64)
+        values = apart.represented(self.network_, self.weights_, self._shapes, x)[which]
+        return np.where(known[:, None], values, np.nan).astype(np.float64)
 
     def _fitted(self) -> Self:
         if not hasattr(self, "weights_"):

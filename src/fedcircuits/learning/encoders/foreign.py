@@ -115,7 +115,7 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
         if hasattr(self.model, "encode"):
             if callable(getattr(self.model, "fit", None)):
                 self.model_ = deepcopy(self.model)
-                with _told(f"{type(self.model).__name__}.fit(table, target)", X):
+                with _explained(f"{type(self.model).__name__}.fit(table, target)", X):
                     self.model_.fit(X, target)
         elif not is_module(self.model):
             self.model_ = self._fitted_transformer(others, y)
@@ -126,13 +126,13 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
 
     def _fitted_transformer(self, X: Table, y: Array) -> object:
         x, known = self.reading_.read(X)
-        found: Any = clone(self.model)
+        model: Any = clone(self.model)
         if not np.isnan(y).all():
             known &= ~np.isnan(y)
         if not known.any():
             raise TableError("there is no row to learn an encoder from: all values are missing")
-        with _told(f"{type(self.model).__name__}.fit", x[known]):
-            return found.fit(x[known]) if np.isnan(y).all() else found.fit(x[known], y[known])
+        with _explained(f"{type(self.model).__name__}.fit", x[known]):
+            return model.fit(x[known]) if np.isnan(y).all() else model.fit(x[known], y[known])
 
     def _learn_to_predict(self, X: Table, y: Array) -> None:
         h = self.encode(X)
@@ -155,11 +155,11 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
             return np.zeros((0, len(getattr(self, "_mean", "1"))))
         name = type(self.model).__name__
         if hasattr(self.model_, "encode"):
-            with _told(f"{name}.encode(table)", X):
+            with _explained(f"{name}.encode(table)", X):
                 return _checked(self.model_.encode(X), len(X), name)
         x, known = self.reading_.read(X)
         x = x[..., :-1] if x.ndim == 3 else x
-        with _told(name, x):
+        with _explained(name, x):
             part = _checked(self._transformed(x), len(X), name)
         return np.where(known[:, None], part, np.nan)
 
@@ -171,8 +171,8 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
             given = given.to(weights.device, weights.dtype)
             break
         with torch.no_grad(), _evaluating(self.model_):
-            found = cast(Callable[[torch.Tensor], Any], self.model_)(given)
-        return cast(npt.ArrayLike, found[0] if isinstance(found, tuple) else found)
+            output = cast(Callable[[torch.Tensor], Any], self.model_)(given)
+        return cast(npt.ArrayLike, output[0] if isinstance(output, tuple) else output)
 
     def predict_vector(self, X: Table) -> Array:
         """(rows, classes) probabilities or (rows, 1) numbers; NaN where nothing is known."""
@@ -183,13 +183,13 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
         known = np.asarray(~np.isnan(h).any(axis=1))
         filled = np.where(known[:, None], h, self._mean)
         if isinstance(self._rule, LogisticRegression):
-            found = np.zeros((len(h), target.size))
-            found[:, self._rule.classes_.astype(np.int64)] = self._rule.predict_proba(filled)
+            predictions = np.zeros((len(h), target.size))
+            predictions[:, self._rule.classes_.astype(np.int64)] = self._rule.predict_proba(filled)
         elif target.size:  # one class alone
-            found = np.eye(target.size)[self._rule.predict(filled).round().astype(np.int64)]
+            predictions = np.eye(target.size)[self._rule.predict(filled).round().astype(np.int64)]
         else:
-            found = self._rule.predict(filled)[:, None]
-        return np.where(known[:, None], found, np.nan)
+            predictions = self._rule.predict(filled)[:, None]
+        return np.where(known[:, None], predictions, np.nan)
 
 
 def is_module(model: object) -> bool:
@@ -210,7 +210,7 @@ def _evaluating(module: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _told(what: str, given: Table | npt.NDArray[np.float32]) -> Iterator[None]:
+def _explained(what: str, given: Table | npt.NDArray[np.float32]) -> Iterator[None]:
     """Whatever goes wrong inside is that model's, and said without its text."""
     try:
         yield
@@ -235,8 +235,8 @@ def _learned(rule: LogisticRegression | Ridge, h: Array, y: Array) -> LogisticRe
     return rule
 
 
-def _checked(found: npt.ArrayLike, rows: int, name: str) -> Array:
-    plain: Any = found
+def _checked(output: npt.ArrayLike, rows: int, name: str) -> Array:
+    plain: Any = output
     plain = plain.toarray() if hasattr(plain, "toarray") else plain  # sparse
     plain = plain.detach().cpu() if isinstance(plain, torch.Tensor) else plain
     array = np.asarray(plain, dtype=np.float64)

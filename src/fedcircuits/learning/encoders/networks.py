@@ -73,11 +73,11 @@ class Recurrent:
     def start(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         bound = 1 / sqrt(self.width)
         shapes = self.shapes()
-        found = {n: rng.uniform(-bound, bound, shapes[n]) for n in ("inputs", "states")}
+        weights = {n: rng.uniform(-bound, bound, shapes[n]) for n in ("inputs", "states")}
         if self.cell == "lstm":
-            found["inputs"][self.width : 2 * self.width, -1] += 1.0  # remember, to begin with
-        found["steps"] = np.full(shapes["steps"], 1 / self.steps)
-        return found
+            weights["inputs"][self.width : 2 * self.width, -1] += 1.0  # remember, to begin with
+        weights["steps"] = np.full(shapes["steps"], 1 / self.steps)
+        return weights
 
     def represent(self, weights: Weights, x: Tensor) -> Tensor:
         series = x.permute(2, 0, 3, 1).contiguous()  # (steps, owners, channels, rows)
@@ -95,15 +95,15 @@ def _gru(series: Tensor, inputs: Tensor, states: Tensor) -> Tensor:
     width = states.shape[2]
     given = torch.matmul(inputs, series)  # (steps, owners, 3 width, rows)
     h = torch.zeros_like(given[0, :, :width])
-    found = []
+    states_of_steps = []
     for now in given:
         from_state = torch.bmm(states, h)
         gates = torch.sigmoid(now[:, : 2 * width] + from_state[:, : 2 * width])
         reset, keep = gates.chunk(2, dim=1)
         candidate = torch.tanh(now[:, 2 * width :] + reset * from_state[:, 2 * width :])
         h = candidate + keep * (h - candidate)
-        found.append(h)
-    return torch.stack(found)
+        states_of_steps.append(h)
+    return torch.stack(states_of_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +114,17 @@ class Perceptron:
 
     def shapes(self) -> Shapes:
         sizes = (self.columns, *self.hidden, self.width)
-        found: Shapes = {}
+        shapes: Shapes = {}
         for i, (a, b) in enumerate(pairwise(sizes)):
-            found |= {f"weight {i}": (a, b), f"bias {i}": (1, b)}
-        return found
+            shapes |= {f"weight {i}": (a, b), f"bias {i}": (1, b)}
+        return shapes
 
     def start(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        found = {}
+        weights = {}
         for name, shape in self.shapes().items():
             bound = sqrt(6 / shape[0]) if name.startswith("weight") else 0.0
-            found[name] = rng.uniform(-bound, bound, shape)
-        return found
+            weights[name] = rng.uniform(-bound, bound, shape)
+        return weights
 
     def represent(self, weights: Weights, x: Tensor) -> Tensor:
         for i in range(len(self.hidden) + 1):
@@ -135,12 +135,12 @@ class Perceptron:
 
 def views(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:
     """The weights (owners, …) by name that lie in (owners, size)."""
-    found, at = {}, 0
+    weights, at = {}, 0
     for name, shape in shapes.items():
         size = prod(shape)
-        found[name] = flat[:, at : at + size].view(len(flat), *shape)
+        weights[name] = flat[:, at : at + size].view(len(flat), *shape)
         at += size
-    return found
+    return weights
 
 
 def flattened(weights: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:

@@ -26,7 +26,7 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import TableError
 from fedcircuits.learning.chow_liu.trees import forest_nodes, spanning_tree
-from fedcircuits.learning.independence import Index, groups
+from fedcircuits.learning.independence import Floats, Index, groups
 from fedcircuits.learning.spn.clustering import Features, split_rows
 from fedcircuits.learning.spn.dependence import Dependence
 from fedcircuits.learning.spn.marginals import Marginals
@@ -45,6 +45,7 @@ class SPNSettings:
     threshold: float | None = None  # of the test, by default ``THRESHOLD``; with auto only of rdc
     trees: bool = True  # Chow–Liu trees instead of independent leaves, where columns are discrete
     smoothing: float = 0.5  # pseudo-rows of every category
+    least_count: int = 1  # rows that whatever is counted stands for
 
     allowed: ClassVar[Declared] = {
         "min_rows": Whole(1, or_=(None,)),
@@ -53,6 +54,7 @@ class SPNSettings:
         "threshold": Real(least=0, or_=(None,)),
         "trees": FLAG,
         "smoothing": Real(least=0),
+        "least_count": Whole(1),
     }
 
     def __post_init__(self) -> None:
@@ -152,7 +154,9 @@ class _Growth:
         self.dependence = Dependence(
             values, schema, weight, settings.test, settings.threshold, self.features, rng
         )
-        self.marginals = Marginals(values, schema, weight, settings.smoothing, rng, context)
+        self.marginals = Marginals(
+            values, schema, weight, settings.smoothing, rng, context, settings.least_count
+        )
         self.records: list[NodeDraft] = []
 
     # ------------------------------------------------------------------ growing
@@ -176,6 +180,7 @@ class _Growth:
             if len(found := groups(dependent)) > 1:
                 return self._product(record, rows, columns, found)
         label = split_rows(features, self.settings.clusters, self.rng, weight)
+        label = _enough(label, weight, self.settings.least_count)
         parts = [rows[label == k] for k in range(int(label.max()) + 1)]
         if len(parts) == 1:
             record.part = (rows, columns)
@@ -237,13 +242,23 @@ class _Growth:
             return self.marginals.nodes(name, rows, columns)
         edges = [edge for edge in edges if edge[0] in linked]
         nodes, values, tops = forest_nodes(
-            name, variables, edges, *pairs.tables(), self.settings.smoothing
-        )
+            name, variables, edges, *pairs.tables(), self.settings.smoothing,
+            self.settings.least_count,
+        )  # fmt: skip
         rest = columns[~np.isin(columns, discrete[sorted(linked)])]
         if len(rest):
             more, learned = self.marginals.nodes(f"{name}.rest", rows, rest)
             nodes, values, tops = [*nodes, *more], values | learned, [*tops, f"{name}.rest"]
         return [*nodes, Product(name, tuple(tops))], values
+
+
+def _enough(label: Index, weight: Floats, least: int) -> Index:
+    """Clusters of fewer rows than ``least`` join the largest."""
+    sizes = np.bincount(label, weight)
+    if sizes.min() >= least or least <= 1:
+        return label
+    joined = np.where(sizes[label] >= least, label, sizes.argmax())
+    return np.unique(joined, return_inverse=True)[1].reshape(-1)
 
 
 # ---------------------------------------------------------------------- pruning

@@ -12,7 +12,8 @@ A family that calls some values impossible is mixed with a trace of one that doe
 Student t, a Poisson), so that no row to come has probability 0. Weights count as repetitions.
 
 A table that is part of a larger one may be learned in its context: bins, least variances and what
-unseen categories are likely to be come from the larger table then.
+unseen categories are likely to be come from the larger table then. With a least count nothing of a
+leaf goes by fewer rows (learning/least_counts.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from fedcircuits.circuits.graph.circuit import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.learning.independence import Index
+from fedcircuits.learning.least_counts import pooled, without_few
 from fedcircuits.learning.spn.fits import Scale, fitted, log_density
 from fedcircuits.tables.schema import Schema
 
@@ -50,11 +52,14 @@ class Grid:
     share: Array  # (bins,): smoothed frequency over the whole table
 
     @classmethod
-    def of(cls, column: Array, weight: Array, count: bool, bins: int = BINS) -> Grid:
+    def of(
+        cls, column: Array, weight: Array, count: bool, bins: int = BINS, least: int = 1
+    ) -> Grid:
         seen = ~np.isnan(column)
-        edges = _edges(column[seen], weight[seen], count, bins)
+        edges = _edges(column[seen], weight[seen], count, bins, least)
         codes = _codes(edges, column)
-        counts = np.bincount(codes[seen], weight[seen], len(edges) - 1)
+        rows = np.bincount(codes[seen], weight[seen], len(edges) - 1).astype(np.float64)
+        counts = pooled(rows, least)
         even = np.diff(edges) / (edges[-1] - edges[0])
         return cls(edges, codes, (counts + 0.5 * even) / (counts.sum() + 0.5))
 
@@ -81,11 +86,13 @@ def _codes(edges: Array, column: Array) -> Index:
     return codes
 
 
-def _edges(x: Array, weight: Array, count: bool, bins: int) -> Array:
+def _edges(x: Array, weight: Array, count: bool, bins: int, least: int = 1) -> Array:
     values, place = np.unique(x, return_inverse=True)
     if not len(values):
         return np.array([-0.5, 0.5, 1.5]) if count else np.array([0.0, 0.5, 1.0])
     held = np.bincount(place, weight).astype(np.float64)
+    if least > 1:
+        return _coarse_edges(values, held, count, bins, least)
     bin_of = np.floor((np.cumsum(held) - held / 2) / max(held.sum(), 1e-300) * bins)
     cut = np.flatnonzero(np.diff(bin_of)) if len(values) > bins else np.arange(len(values) - 1)
     middle = values[cut] / 2 + values[cut + 1] / 2
@@ -100,6 +107,35 @@ def _edges(x: Array, weight: Array, count: bool, bins: int) -> Array:
     below = (middle[0] - values[0]) / (1 if cut[0] == 0 else 4)
     above = (values[-1] - middle[-1]) / (1 if cut[-1] == len(values) - 2 else 4)
     return np.array([values[0] - below, *middle, values[-1] + above])
+
+
+def _coarse_edges(values: Array, held: Array, count: bool, bins: int, least: int) -> Array:
+    """Edges that do not go by single rows: cuts with about ``least`` rows or more between them, at
+    the mean of as many values; ends on a grid of eight to sixteen steps. A heavy value is no
+    single row's, and has a bin as otherwise."""
+    total = float(held.sum())
+    few = max(1, min(bins, int(total // least)))
+    bin_of = np.floor((np.cumsum(held) - held / 2) / max(total, 1e-300) * few)
+    around = (least + 1) // 2
+    cut = np.flatnonzero(np.diff(bin_of))
+    windows = (values[max(c + 1 - around, 0) : c + 1 + around] for c in cut)
+    middle = np.unique([window.mean() for window in windows])
+    reach = float(values[-1] - values[0]) or max(abs(float(values[0])), 1.0) * 2e-3
+    step = 2.0 ** np.floor(np.log2(reach)) / 8
+    if count:
+        step = max(step, 1.0)
+        low = max(np.floor(values[0] / step) * step, 0.0) - 0.5
+        high = np.ceil(values[-1] / step) * step + 0.5
+        inner = np.unique(np.floor(middle) + 0.5)
+        tail = [-0.5] if low > 0 else []
+        inner = inner[(inner > low) & (inner < high)]
+        return np.array([*tail, low, *inner, high, 2 * high + 9.5])
+    low, high = (np.floor(values[0] / step) - 1) * step, (np.ceil(values[-1] / step) + 1) * step
+    if len(middle):
+        middle = _around_heavy(values, held, middle)
+    else:
+        middle = np.array([low / 2 + high / 2])
+    return np.array([low, *middle[(middle > low) & (middle < high)], high])
 
 
 def _around_heavy(values: Array, held: Array, middle: Array) -> Array:
@@ -142,23 +178,25 @@ class Marginals:
         smoothing: float,
         rng: np.random.Generator,
         context: Array | None = None,
+        least: int = 1,
     ) -> None:
-        self.values, self.schema = values, schema
+        self.values, self.schema, self.least = values, schema, least
         self.weight, self.smoothing, self.rng = weight.astype(np.float64), smoothing, rng
         self.numbers = [i for i, v in enumerate(schema) if not v.size]
         self.place = {c: i for i, c in enumerate(self.numbers)}
         known = values if context is None else context  # what scales, bins and priors come from
+        known = without_few(known, least)
         counted = self.weight if context is None else np.ones(len(context))
         x, w = _filled(known[:, self.numbers], counted)
         self.scale = Scale.of(x, w)
         grids = {
-            c: Grid.of(known[:, c], counted, schema.variables[c].kind == "count")
+            c: Grid.of(known[:, c], counted, schema.variables[c].kind == "count", least=least)
             for c in self.numbers
         }
         self.grids = {c: grid.of_part(values[:, c]) for c, grid in grids.items()}
         enough = float(counted.sum()) >= FEW / HEAVY
         self.lumpy = {c for c, grid in grids.items() if enough and grid.lumpy}
-        self.prior = None if context is None else _shares(context, schema)
+        self.prior = None if context is None else _shares(known, schema, least)
         self.positive = {c: bool((w[:, i] == 0).all() or x[w[:, i] > 0, i].min() > 0)
                          for c, i in self.place.items()}  # fmt: skip
         counts = [c for c in self.numbers if schema.variables[c].kind == "count"]
@@ -198,9 +236,10 @@ class Marginals:
         size = self.schema.variables[members[0]].size
         counts = np.stack([w @ (part == code) for code in range(size)], axis=-1)  # (members, size)
         if self.prior is None:
-            counts = counts + max(self.smoothing, 1e-9)
+            counts = pooled(counts, self.least) + max(self.smoothing, 1e-9)
         else:
-            counts = counts + PULL * np.stack([self.prior[c] for c in members])
+            prior = np.stack([self.prior[c] for c in members])
+            counts = pooled(counts, self.least, prior) + PULL * prior
         share = counts / counts.sum(axis=1, keepdims=True)
         return {"probability": (share[:, 1] if rule == "bernoulli" else share)[None]}
 
@@ -224,8 +263,7 @@ class Marginals:
     def _bounded(self, rule: str, column: int, rows: Index, x: Array, w: Array) -> Arrays:
         if rule in POSITIVE:
             return fitted(rule, x, w, self._scale([column]))
-        grid = self.grids[column]
-        counts = grid.counted(rows, self.weight[rows]) + PULL * grid.share
+        grid, counts = self.grids[column], self._in_bins(column, rows)
         return {"edges": grid.edges[None], "probability": (counts / counts.sum())[None]}
 
     # ------------------------------------------------------------------ the choice
@@ -288,16 +326,22 @@ class Marginals:
         return np.asarray((np.maximum(log, IMPOSSIBLE) * w[held]).sum(axis=0))
 
     def _binned(self, column: int, rows: Index, held: np.typing.NDArray[np.bool_]) -> Array:
-        grid = self.grids[column]
-        counts = grid.counted(rows[~held], self.weight[rows[~held]]) + PULL * grid.share
+        grid, counts = self.grids[column], self._in_bins(column, rows[~held])
         log = np.log(counts / counts.sum()) - np.log(np.diff(grid.edges))
         return np.asarray(log[np.maximum(grid.codes[rows[held]], 0)])
+
+    def _in_bins(self, column: int, rows: Index) -> Array:
+        grid = self.grids[column]
+        counts = grid.counted(rows, self.weight[rows])
+        return np.asarray(pooled(counts, self.least, grid.share) + PULL * grid.share)
 
     # ------------------------------------------------------------------ the table
 
     def _numbers(self, rows: Index, columns: list[int]) -> tuple[Array, Array]:
-        """Values (rows, columns) with 1 for missing ones, and weights that are 0 there."""
-        return _filled(self.values[rows[:, None], columns], self.weight[rows])
+        """Values (rows, columns) with 1 for missing ones, and weights that are 0 there, or where a
+        column has too few values."""
+        x, w = _filled(self.values[rows[:, None], columns], self.weight[rows])
+        return x, np.where(w.sum(axis=0) < self.least, 0.0, w) if self.least > 1 else w
 
     def _scale(self, columns: list[int]) -> Scale:
         return self.scale.part([self.place[c] for c in columns])
@@ -308,7 +352,7 @@ def _filled(part: Array, weight: Array) -> tuple[Array, Array]:
     return np.where(seen, part, 1.0), np.where(seen, weight[:, None], 0.0)
 
 
-def _shares(context: Array, schema: Schema) -> dict[int, Array]:
+def _shares(context: Array, schema: Schema, least: int) -> dict[int, Array]:
     """Smoothed frequencies of every discrete column over a whole table."""
     found = {}
     for c, variable in enumerate(schema):
@@ -317,7 +361,8 @@ def _shares(context: Array, schema: Schema) -> dict[int, Array]:
             counts = np.bincount(
                 column[~np.isnan(column)].astype(np.int64), minlength=variable.size
             )
-            found[c] = (counts + 0.5) / (counts.sum() + 0.5 * variable.size)
+            shown = pooled(counts.astype(np.float64), least)
+            found[c] = (shown + 0.5) / (counts.sum() + 0.5 * variable.size)
     return found
 
 

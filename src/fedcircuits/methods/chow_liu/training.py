@@ -11,12 +11,18 @@ the tree, which follows from it. The summation decides who learns the counts of 
 learns those of every party, in a tree parents learn sums of branches, on secret shares nobody
 learns any. N − 1 parties together can always take their own off the sum, and so can either of two.
 
-Counts are whole numbers and the sum is rounded to them, so that the tree and its parameters are to
-the last bit those of all rows in one place. A missing value takes part in no pair.
+With differential privacy every party adds noise to its counts before they leave it (noise.py). A
+row has at most one value in each of d columns, so that it changes d counts of values and d(d − 1)/2
+counts of pairs by one each: their sensitivity is √(d(d + 1)/2). Counts below 0 become 0.
+
+Without it, counts are whole numbers and the sum is rounded to them, so that the tree and its
+parameters are to the last bit those of all rows in one place. A missing value takes part in no
+pair.
 """
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -31,11 +37,13 @@ from fedcircuits.federation.flow import Flow, compute, receive, send
 from fedcircuits.federation.messages import Message
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
-from fedcircuits.learning.independence import Index, OneHot, pair_tables
+from fedcircuits.learning.independence import Flags, Index, OneHot, pair_tables
 from fedcircuits.methods.meeting.hello import Method, agreed_table
+from fedcircuits.privacy.differential.noise import Noise
 
 METHOD = Method("chow_liu", 1)
 COUNTS = "counts of its rows for every pair of columns and their values"
+NOISY = f"noisy {COUNTS}"
 MOST = 2.0**53  # whole numbers are exact below
 TREE = "Chow–Liu tree"  # in the words of errors
 
@@ -50,17 +58,29 @@ class TableSize(Message, frozen=True):
 
 
 def member(
-    party: Party, members: tuple[str, ...], summation: Summation, smoothing: float
+    party: Party,
+    members: tuple[str, ...],
+    summation: Summation,
+    smoothing: float,
+    noise: Noise | None = None,
 ) -> Flow[tuple[Circuit, Parameters]]:
     """One party: the tree of all rows, and its parameters."""
     taking = summation.members(members)
-    table = yield from agreed_table(party, members, METHOD, {"smoothing": smoothing}, TREE)
+    settings: dict[str, object] = {"smoothing": smoothing}
+    if noise is not None:
+        settings["noise"] = [noise.multiplier, noise.honest]
+    table = yield from agreed_table(party, members, METHOD, settings, TREE)
     hot = OneHot.of(table.values, table.schema.variables)
     counts = yield from compute("counting pairs of values", lambda: _above(pair_tables(hot.matrix)))
     if party.name == members[0] and COORDINATOR in taking:
         yield from send(COORDINATOR, TableSize(len(counts)))
     collective = summation.at(party.name, taking)
-    total = np.rint((yield from collective.sum("count/pairs", counts, COUNTS)))
+    about = COUNTS
+    if noise is not None:
+        counts, about = noise.added("pairs", counts, sensitivity(len(table.schema))), NOISY
+    total = np.rint((yield from collective.sum("count/pairs", counts, about)))
+    if noise is not None:
+        total = np.where(_possible(hot.starts), np.maximum(total, 0.0), 0.0)
     if not ((total >= 0) & (total < MOST)).all():
         raise ProtocolError(
             f"sums under 'count/pairs' are no counts: one of {', '.join(taking)} has sent wrong "
@@ -71,11 +91,23 @@ def member(
     return chow_liu_circuit(table.schema, _both(total, hot.starts), hot.starts, smoothing)
 
 
-def server(members: tuple[str, ...], summation: Summation) -> Flow[None]:
+def server(members: tuple[str, ...], summation: Summation, noisy: bool = False) -> Flow[None]:
     """The coordinator of a hub, which holds no rows and adds nothing."""
     size = (yield from receive(members[0], TableSize)).size
     collective = summation.at(COORDINATOR, summation.members(members))
-    yield from collective.sum("count/pairs", np.zeros(size), COUNTS)
+    yield from collective.sum("count/pairs", np.zeros(size), NOISY if noisy else COUNTS)
+
+
+def sensitivity(columns: int) -> float:
+    """How far one row moves all counts at most, as a Euclidean distance."""
+    return sqrt(columns * (columns + 1) / 2)
+
+
+def _possible(starts: Index) -> Flags:
+    """Of the counts those that a row can have: it has one value in a column."""
+    column = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    apart = (column[:, None] != column) | np.eye(len(column), dtype=np.bool_)
+    return np.asarray(apart[np.triu_indices(len(column))])
 
 
 def _above(tables: Array) -> Array:

@@ -8,25 +8,28 @@ are those of a mixture over its own columns (learning/spn/clustering.py). With a
 different classes are clustered apart, so that whoever knows the class of a row keeps it apart from
 other classes.
 
-Parties hear which clusters others have put the shared rows into:
+Only with share_clusters parties hear which groups others have put the shared rows into:
 
-    clusters/own      client → coordinator: for every division the first cluster of each of its
-                      rows, by the columns it models but the target, in the order of its tokens.
-    clusters/others   coordinator → client: the clusters of at most ``MOST_TOLD`` other parties for
+    clusters/own      client → coordinator: for every division the group of each of its rows, in
+                      the order of its tokens, and how many rows a group that is told has at least.
+    clusters/others   coordinator → client: the groups of at most ``MOST_TOLD`` other parties for
                       the rows that all parties of the division hold (rows, parties), −1 for other
-                      rows. These are the parties that say most about its own clusters (mutual
+                      rows. These are the parties that say most about its own groups (mutual
                       information).
 
-Clusters are numbers without meaning. A client learns which of its rows are together at another
-party, and which rows all hold; classes of the target are not told in this way. The coordinator
-learns the same about rows that it cannot name.
+A client learns which of its rows lie together by the numbers of another party, and which rows all
+hold. It knows whom its rows are about: where a number of the other party falls into two or more
+heaps, groups follow them, and the number comes back coarsely for named rows. So groups are at most
+``MOST_GROUPS``, of as many rows as the party's least count, and formed by columns of numbers with
+more than ``FEW_VALUES`` different ones: never by categories, booleans, codes or the target. A party
+without such a column tells one group. What a category has to do with the numbers, groups may still
+tell. The coordinator learns the same about rows that it cannot name.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -35,8 +38,9 @@ from sklearn.tree import DecisionTreeClassifier
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, compute, gather, receive, send
+from fedcircuits.federation.flow import Flow, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import (
+    Count,
     IntegerMatrix,
     IntegerVector,
     Message,
@@ -51,6 +55,8 @@ from fedcircuits.methods.fedpc.planning import Auto, ClusterTask, Division
 from fedcircuits.tables.table import Table
 
 FEWEST_ROWS = 8  # of a cluster: a circuit is learned from them
+MOST_GROUPS = 4  # of rows that others hear of
+FEW_VALUES = 16  # of a column of numbers, which may be codes of categories
 MOST_CLUSTERS = 64
 MOST_ROWS = 20_000  # that a tree is grown from
 SMALLEST = 8  # parts of an average cluster that a leaf of a tree may be small to
@@ -58,19 +64,24 @@ MOST_TOLD = 4
 
 
 class OwnClusters(Message, frozen=True):
-    """By division: the first cluster of each of a client's rows."""
+    """By division: the group of each of a client's rows."""
 
     tag: ClassVar[str] = "clusters/own"
-    reveals: ClassVar[str] = "which of its rows are alike (sealed tokens)"
+    reveals: ClassVar[str] = (
+        f"which of at most {MOST_GROUPS} groups by its numbers each row is in (sealed tokens)"
+    )
 
     labels: dict[int, IntegerVector]
+    least: Count  # rows of a group that others hear of
 
 
 class OthersClusters(Message, frozen=True):
-    """By division: the clusters of a client's rows at other parties."""
+    """By division: the groups of a client's rows at other parties."""
 
     tag: ClassVar[str] = "clusters/others"
-    reveals: ClassVar[str] = "which of the shared rows are alike at other parties"
+    reveals: ClassVar[str] = (
+        "which of its rows lie together by other parties' numbers: these, coarsely"
+    )
 
     labels: dict[int, IntegerMatrix]  # (rows, other parties), −1 for rows that are not shared
 
@@ -87,7 +98,12 @@ class RowClustering:
     classes: Array | None  # of rows; NaN where unknown
     target: str | None
     seed: tuple[int, ...]
-    stamp: str  # of what its work depends on
+    stamp: str = field(repr=False)  # of what its work depends on
+    least: int  # rows of a cluster
+
+    @property
+    def fewest(self) -> int:
+        return max(FEWEST_ROWS, self.least)
 
     def labels(
         self,
@@ -103,59 +119,68 @@ class RowClustering:
         labels = {}
         for number, task in enumerate(tasks):
             if given is not None and not task.alone:
-                labels[task.division] = np.unique(given, return_inverse=True)[1].reshape(-1)
+                labels[task.division] = self._joined(task, given)
                 continue
             theirs = others.get(task.division)
-            mark = "own" if theirs is None else f"told {zlib.crc32(theirs.tobytes()):08x}"
+            told = "own" if theirs is None else theirs
             labels[task.division] = yield from compute(
-                f"clustering its rows ({_mark(number, task)}, {self.stamp}, {mark})",
+                f"clustering its rows, circuit {number}",
                 partial(self._final, number, task, theirs),
+                key=digest(self.stamp, str(list(task.columns)), told),
             )
         return labels
 
     def _exchanged(self, tasks: Sequence[ClusterTask], order: Labels) -> Flow[dict[int, Labels]]:
-        """First clusters go out, those of others come in: (rows, other parties) by division."""
+        """Own groups go out, those of others come in: (rows, other parties) by division."""
         first = {}
         for number, task in enumerate(tasks):
             if task.exchange:
                 labels = yield from compute(
-                    f"first clusters ({_mark(number, task)}, {self.stamp})",
-                    partial(self._first, number, task),
+                    f"groups that others hear of, circuit {number}",
+                    partial(self._groups, number, task),
+                    key=digest(self.stamp, str(list(task.columns))),
                 )
                 first[task.division] = compact(labels[order])
-        yield from send(COORDINATOR, OwnClusters(first))
+        yield from send(COORDINATOR, OwnClusters(first, self.least))
         others = (yield from receive(COORDINATOR, OthersClusters)).labels
         _require_divisions(others, first, COORDINATOR, OthersClusters)
         placed = {}
         for division, theirs in others.items():
             require_shape(theirs, (len(order), None), COORDINATOR, OthersClusters, "labels")
-            fits = 0 < theirs.shape[1] <= MOST_TOLD and bool((theirs >= -1).all())
-            problem = f"expected clusters of 1 to {MOST_TOLD} parties, −1 for rows of no cluster"
+            fits = 0 < theirs.shape[1] <= MOST_TOLD
+            fits = fits and bool(((theirs >= -1) & (theirs < MOST_GROUPS)).all())
+            problem = f"expected {MOST_GROUPS} groups of 1 to {MOST_TOLD} parties, −1 for no group"
             require(fits, COORDINATOR, OthersClusters, "labels", problem)
             placed[division] = np.empty(theirs.shape, np.int64)
             placed[division][order] = theirs
         return placed
 
-    def _first(self, number: int, task: ClusterTask) -> Labels:
-        free = [n for n in task.columns if n != self.target]
-        if not free:
+    def _groups(self, number: int, task: ClusterTask) -> Labels:
+        part = self.table.select([n for n in task.columns if n != self.target])
+        told = [n for n, column in zip(part.names, part.values.T, strict=True)
+                if not part.schema[n].size and len(np.unique(column)) > FEW_VALUES]  # fmt: skip
+        if not told:
             return np.zeros(len(self.table), np.int64)
         rng = np.random.default_rng([*self.seed, number, 0])
-        return clusters_of(self.table, free, self.clusters, None, rng)
+        wanted = _number(len(part)) if self.clusters == "auto" else self.clusters
+        return clusters_of(part, told, min(wanted, MOST_GROUPS), None, rng, self.fewest)
+
+    def _joined(self, task: ClusterTask, given: Labels) -> Labels:
+        """Given clusters, where they have enough rows here."""
+        part = self.table.select(task.columns)
+        label = np.unique(given, return_inverse=True)[1].reshape(-1)
+        features = Features.of(part.values, part.schema).matrix
+        return _large_enough(features, label, np.zeros(len(part)), self.fewest)
 
     def _final(self, number: int, task: ClusterTask, others: Labels | None) -> Labels:
         rng = np.random.default_rng([*self.seed, number, 1])
         clusters = 1 if task.alone else self.clusters
         if others is None:
-            return clusters_of(self.table, task.columns, clusters, self.classes, rng)
+            return clusters_of(self.table, task.columns, clusters, self.classes, rng, self.fewest)
         free = [n for n in task.columns if n != self.target or self.classes is None]
         columns = free or task.columns
-        return clusters_by_others(self.table, columns, others, clusters, self.classes, rng)
-
-
-def _mark(number: int, task: ClusterTask) -> str:
-    """What kept work goes by: ``number`` is among the client's own tasks."""
-    return f"circuit {number}, {zlib.crc32(str(list(task.columns)).encode()):08x}"
+        told = others, clusters, self.classes, rng, self.fewest
+        return clusters_by_others(self.table, columns, *told)
 
 
 def _require_divisions(
@@ -182,7 +207,7 @@ def exchange_clusters(
         at = where[:, [members.index(p) for p in division.parties]]
         at = at[(at >= 0).all(axis=1)]
         labels = [
-            sent[p].labels[number].astype(np.int64)[at[:, i]]
+            _told(sent[p].labels[number].astype(np.int64)[at[:, i]], sent[p].least)
             for i, p in enumerate(division.parties)
         ]
         for i, party in enumerate(division.parties):
@@ -200,8 +225,14 @@ def _check_own(
     _require_divisions(message.labels, divisions, party, OwnClusters)
     for labels in message.labels.values():
         require_shape(labels, (rows[party],), party, OwnClusters, "labels")
-        fits = bool(((labels >= 0) & (labels < rows[party])).all())
-        require(fits, party, OwnClusters, "labels", "expected clusters from 0, fewer than rows")
+        fits = bool(((labels >= 0) & (labels < MOST_GROUPS)).all())
+        require(fits, party, OwnClusters, "labels", f"expected groups from 0 to {MOST_GROUPS - 1}")
+
+
+def _told(labels: Labels, least: int) -> Labels:
+    """Groups of shared rows: those with too few of them join the largest."""
+    sizes = np.bincount(labels, minlength=MOST_GROUPS)
+    return np.where(sizes[labels] >= least, labels, sizes.argmax())
 
 
 def _most_informative(labels: Sequence[Labels], party: int) -> list[int]:
@@ -233,9 +264,11 @@ def clusters_of(
     clusters: int | Auto,
     classes: Array | None,
     rng: np.random.Generator,
+    fewest: int = FEWEST_ROWS,
 ) -> Labels:
-    """A cluster for every row (rows,), from 0; ``classes`` has codes, NaN where unknown."""
-    if len(table) < 2 * FEWEST_ROWS or (clusters == 1 and classes is None):
+    """A cluster for every row (rows,), from 0; ``classes`` has codes, NaN where unknown.
+    ``fewest``: rows of a cluster."""
+    if len(table) < 2 * fewest or (clusters == 1 and classes is None):
         return np.zeros(len(table), np.int64)
     part = table.select(columns)
     features = Features.of(part.values, part.schema)
@@ -243,7 +276,7 @@ def clusters_of(
     def split(rows: Labels, number: int) -> Labels:
         return split_rows(features.part(rows, np.arange(len(columns))), number, rng)
 
-    return _by_class(features.matrix, clusters, classes, split)
+    return _by_class(features.matrix, clusters, classes, split, fewest)
 
 
 def clusters_by_others(
@@ -253,30 +286,31 @@ def clusters_by_others(
     clusters: int | Auto,
     classes: Array | None,
     rng: np.random.Generator,
+    fewest: int = FEWEST_ROWS,
 ) -> Labels:
     """The same by the clusters of other parties: ``others`` (rows, parties), −1 for rows that are
     not shared."""
     shared = np.asarray((others >= 0).all(axis=1) & (others.shape[1] > 0))
-    if len(table) < 2 * FEWEST_ROWS or shared.sum() < 2 * FEWEST_ROWS:
-        return clusters_of(table, columns, clusters, classes, rng)
+    if len(table) < 2 * fewest or shared.sum() < 2 * fewest:
+        return clusters_of(table, columns, clusters, classes, rng, fewest)
     part = table.select(columns)
     x = Features.of(part.values, part.schema).matrix
 
     def split(rows: Labels, number: int) -> Labels:
         known = rows[shared[rows]]
-        if number < 2 or len(known) < 2 * FEWEST_ROWS:
+        if number < 2 or len(known) < 2 * fewest:
             return np.zeros(len(rows), np.int64)
         known = known if len(known) <= MOST_ROWS else rng.choice(known, MOST_ROWS, replace=False)
         tree = DecisionTreeClassifier(
             criterion="entropy",
             max_leaf_nodes=number,
-            min_samples_leaf=max(FEWEST_ROWS, len(known) // (SMALLEST * number)),
+            min_samples_leaf=max(fewest, len(known) // (SMALLEST * number)),
             random_state=int(rng.integers(2**31)),
         )
         leaf = tree.fit(x[known], others[known]).apply(x[rows])
         return np.unique(leaf, return_inverse=True)[1].reshape(-1)
 
-    return _by_class(x, clusters, classes, split)
+    return _by_class(x, clusters, classes, split, fewest)
 
 
 def _by_class(
@@ -284,6 +318,7 @@ def _by_class(
     clusters: int | Auto,
     classes: Array | None,
     split: Callable[[Labels, int], Labels],
+    fewest: int,
 ) -> Labels:
     """Every class in clusters of its own, more of them for more rows."""
     wanted = _number(len(x)) if clusters == "auto" else clusters
@@ -294,7 +329,7 @@ def _by_class(
     for code, share in zip(known, shares, strict=True):
         rows = np.flatnonzero(codes == code)
         label[rows] = split(rows, max(1, round(wanted * float(share)))) + label.max() + 1
-    return _large_enough(x, label, codes)
+    return _large_enough(x, label, codes, fewest)
 
 
 def _number(rows: int) -> int:
@@ -302,11 +337,15 @@ def _number(rows: int) -> int:
     return int(np.clip(np.sqrt(rows) / 2.5, 2, MOST_CLUSTERS))
 
 
-def _large_enough(x: Floats, label: Labels, codes: Array) -> Labels:
+def _large_enough(x: Floats, label: Labels, codes: Array, fewest: int) -> Labels:
     """Rows of tiny clusters, and rows without one, go to the nearest centre of the others: of
     their own class, if it has any left."""
     sizes = np.bincount(label[label >= 0])
-    kept = np.flatnonzero(sizes >= min(FEWEST_ROWS, int(sizes.max())))
+    kept = (
+        np.flatnonzero(sizes >= fewest)
+        if (sizes >= fewest).any()
+        else sizes.argmax(0, keepdims=True)
+    )
     if len(kept) < len(sizes) or (label < 0).any():
         centres = np.stack([x[label == k].mean(axis=0) for k in kept])
         homeless = np.flatnonzero(~np.isin(label, kept))

@@ -20,10 +20,11 @@ import numpy.typing as npt
 
 from fedcircuits.federation.federation import COORDINATOR, Subspace
 from fedcircuits.federation.messages import Message, require
+from fedcircuits.federation.placement import Answers
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.hello import Assignment
 from fedcircuits.methods.refinement.roles import EMSettings
 from fedcircuits.methods.refinement.training import Way
@@ -58,11 +59,13 @@ class FedPCPlan:
     ensemble: int | Auto = "auto"
     target: str | None = None
     share_target: bool = False
-    share_clusters: bool = True
+    share_clusters: bool = False
     refine: int = 0  # rounds of EM over weights and leaves, across the parties
     validation: float = 0.0  # the share of its rows that they hold back to stop by
     seed: int = 0
     summation: Summation = field(default=HUB, repr=False)
+    rows: RowRule = field(default="tokens", repr=False)  # how they are matched
+    answers: Answers = field(default="leaves", repr=False)
 
     def for_party(self) -> FedPCPlan:
         return replace(self, summation=self.summation.for_party())

@@ -16,10 +16,9 @@ border between a leaf and the nodes above it cross.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,110 +26,57 @@ import numpy.typing as npt
 from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.circuit import Leaf
-from fedcircuits.circuits.graph.family import Array, Region
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.questions.distribution import Index, Regions
+from fedcircuits.errors import QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, receive, send
 from fedcircuits.federation.messages import (
-    Booleans,
-    IntegerVector,
     Message,
-    RealMatrix,
-    Reals,
     blaming,
     require,
     require_shape,
 )
 from fedcircuits.federation.placement import Joint, View
+from fedcircuits.methods.fedpc.question import (
+    ChosenLeaves,
+    CompletedRows,
+    LeafAnswers,
+    QueryEvidence,
+    Question,
+)
+from fedcircuits.methods.refinement.roles import NATS
 from fedcircuits.tables.schema import Schema
 
 Flags = npt.NDArray[np.bool_]
-QuestionKind = Literal["values", "moments", "best"]
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """One question about rows and one box."""
-
-    kind: QuestionKind
-    x: Array  # (rows, variables)
-    regions: Regions
-    at: int = -1  # the column of moments
-    region: Region = ()
-
-    @cached_property
-    def columns(self) -> frozenset[int]:
-        """Columns that say something."""
-        seen = np.flatnonzero(~np.isnan(self.x).all(axis=0))
-        return frozenset((*seen.tolist(), *self.regions, *([self.at] if self.at >= 0 else [])))
-
-    def leaves_asked(self, leaves: Iterable[Leaf], schema: Schema) -> list[Leaf]:
-        """Those of a party's leaves that it is about; the best completion is about all."""
-        known = {schema.names[c] for c in self.columns}
-        return [leaf for leaf in leaves if self.kind == "best" or known & set(leaf.scope)]
-
-
-class QueryEvidence(Message, frozen=True):
-    """What is known of a client's columns, every different row once."""
-
-    tag: ClassVar[str] = "query/evidence"
-
-    kind: QuestionKind
-    columns: tuple[str, ...]
-    rows: RealMatrix  # (different rows, columns)
-    regions: dict[str, Region]
-    variable: str  # whose moments are asked for, "" if none of this client's
-    region: Region  # to which this variable is restricted
-
-
-class LeafAnswers(Message, frozen=True):
-    """What a client's leaves say to the evidence."""
-
-    tag: ClassVar[str] = "query/values"
-    reveals: ClassVar[str] = "how likely each of its leaves finds the evidence"
-
-    values: RealMatrix  # (leaves asked, rows), log-values
-    moments: Reals | None  # (2, leaves asked, rows)
-
-
-class ChosenLeaves(Message, frozen=True):
-    """Which rows a client completes, and with which of its leaves."""
-
-    tag: ClassVar[str] = "query/choice"
-    reveals: ClassVar[str] = "which of its leaves were chosen for which row"
-
-    source: IntegerVector  # of every row to complete, among the rows of the evidence
-    chosen: Booleans  # (leaves, rows to complete)
-    columns: tuple[str, ...]  # to answer with
-
-
-class CompletedRows(Message, frozen=True):
-    """A client's columns, NaN where it was not chosen."""
-
-    tag: ClassVar[str] = "query/completed"
-    reveals: ClassVar[str] = "values of its columns, completed"
-
-    values: RealMatrix  # (rows to complete, columns)
+ROUNDING = 1e-3  # of log-values: leaves may be learned in 32 bits
 
 
 # ---------------------------------------------------------------------- clients
 
 
-def respond(view: View, completes: bool, seed: int) -> Flow[None]:
-    """Answer one question; ``completes``: and fill in rows afterwards."""
-    question = _question(view.schema, (yield from receive(COORDINATOR, QueryEvidence)))
+def respond(view: View, completes: bool, seed: int) -> Flow[int | None]:
+    """Answer one question; ``completes``: and fill in rows afterwards. Returns how many rows the
+    party has answered so far, if there is a limit: who gave it a copy of the view takes it back."""
+    question = told_question(view.schema, (yield from receive(COORDINATOR, QueryEvidence)))
+    if view.answers == "root":
+        raise QueryError(f"{view.me} tells nothing of single leaves: ask with answers='root'")
+    answered = view.budget.after(len(question.x), view.me)
     leaves = question.leaves_asked(view.leaves, view.schema)
     answers = yield from compute("evaluating its leaves", lambda: _answers(view, leaves, question))
+    if np.isnan(answers.values).any():
+        raise QueryError(f"leaves of {view.me} give the evidence no likelihood")
     yield from send(COORDINATOR, answers)
     if not completes:
-        return
+        return answered
     choice = yield from receive(COORDINATOR, ChosenLeaves)
     _check_choice(choice, view, len(question.x))
     rng = None if question.kind == "best" else np.random.default_rng(seed)
     yield from send(COORDINATOR, CompletedRows(_completed(view, question, choice, rng)))
+    return answered
 
 
-def _question(schema: Schema, evidence: QueryEvidence) -> Question:
+def told_question(schema: Schema, evidence: QueryEvidence) -> Question:
     """The evidence in the order of this party's columns."""
     columns = _places(schema, evidence.columns, "columns")
     require_shape(evidence.rows, (None, len(columns)), COORDINATOR, QueryEvidence, "rows")
@@ -178,11 +124,17 @@ def _answers(view: View, leaves: Sequence[Leaf], question: Question) -> LeafAnsw
         if question.kind == "best":
             values[i] = distribution.best_paths(x)
         else:
-            values[i] = distribution.log_values_within(x, regions)
+            values[i] = leaf_values(view, leaf, question)
         if question.at in places:
             at = places[question.at]
             moments[:, i] = distribution.moments_within(x, regions, at, question.region)
     return LeafAnswers(values, moments if question.at >= 0 else None)
+
+
+def leaf_values(view: View, leaf: Leaf, question: Question) -> Array:
+    """log-values of one leaf, (rows,)."""
+    x, regions, _ = _of_leaf(view, leaf, question)
+    return view.leaf(leaf.name).log_values_within(x, regions)
 
 
 def _of_leaf(view: View, leaf: Leaf, question: Question) -> tuple[Array, Regions, dict[int, int]]:
@@ -262,6 +214,20 @@ class Asker:
         leaves = question.leaves_asked(self.leaves[party].values(), self.joint.circuit.schema)
         return [numbers[leaf.name] for leaf in leaves]
 
+    def highest(self, leaves: Sequence[int], question: Question) -> Array:
+        """The highest log-value of these leaves, (leaves, 1): 0, but for densities of numbers."""
+        schema, every = self.joint.circuit.schema, self.joint.circuit.leaves()
+        known = range(len(schema)) if question.kind == "best" else question.seen
+        dense = {schema.names[c] for c in known if schema.variables[c].kind == "real"}
+        scopes = [set(leaf.scope) for leaf in every]
+        return np.array([[ROUNDING + NATS * len(dense & scopes[i])] for i in leaves]).reshape(-1, 1)
+
+    def about(self, leaves: Sequence[int], question: Question) -> Flags:
+        """Which of these leaves have the variable of moments."""
+        name, every = self.joint.circuit.schema.names[question.at], self.joint.circuit.leaves()
+        scopes = [leaf.scope for leaf in every]
+        return np.array([name in scopes[i] for i in leaves], np.bool_)
+
     def clients_asked(self, question: Question) -> list[str]:
         """Clients whose leaves read some of the evidence, or complete it."""
         return [party for party in self.leaves if self.leaves_asked(party, question)]
@@ -317,35 +283,42 @@ def complete(asker: Asker, question: Question, seed: int) -> Flow[Array]:
         for i, leaf in asker.leaves[party].items():
             wanted[np.ix_(chosen[i], [schema.index(n) for n in leaf.scope])] = True
         held = schema.select([schema.names[c] for c in columns])
-        _check_completed(values, party, held, (wanted & np.isnan(question.x))[:, columns])
+        regions = {i: question.regions[c] for i, c in enumerate(columns) if c in question.regions}
+        gaps = (wanted & np.isnan(question.x))[:, columns]
+        _check_completed(values, party, held, gaps, regions)
         gaps = np.isnan(filled[:, columns])
         filled[:, columns] = np.where(gaps, values, filled[:, columns])
     return filled
 
 
-def _check_completed(values: Array, party: str, schema: Schema, wanted: Flags) -> None:
+def _check_completed(
+    values: Array, party: str, schema: Schema, wanted: Flags, regions: Regions
+) -> None:
     require_shape(values, wanted.shape, party, CompletedRows, "values")
     _check_values(values, schema, party, CompletedRows, "values")
     filled = not np.isnan(values[wanted]).any()
     require(filled, party, CompletedRows, "values", "a value that it was to fill in is missing")
+    for column, region in regions.items():
+        own = values[wanted[:, column], column]
+        inside = np.any([(own >= low) & (own <= high) for low, high in region], axis=0)
+        problem = f"expected values within the regions that the {COORDINATOR} asked for"
+        require(bool(np.all(inside)), party, CompletedRows, "values", problem)
 
 
 def _gathered(asker: Asker, question: Question, clients: Sequence[str]) -> Flow[_AllAnswers]:
     sources, sizes = {}, {}
     for party in clients:
-        evidence, sources[party] = _evidence(asker, party, question)
+        evidence, sources[party] = evidence_for(asker, party, question)
         sizes[party] = len(evidence.rows)
-        names = list(dict.fromkeys([*evidence.columns, *evidence.regions]))
-        shown = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
-        what = f"evidence on {shown}" if names else "what it is asked, without evidence"
-        yield from send(party, evidence, reveals=what)
+        yield from send(party, evidence, reveals=evidence.told)
     values = np.zeros((sum(map(len, asker.leaves.values())), len(question.x)))
     spread = np.zeros((2, *values.shape)) if question.at >= 0 else np.zeros((2, 0, 0))
     for party in clients:
         answers = yield from receive(party, LeafAnswers)
         leaves = asker.leaves_asked(party, question)
         shape = (len(leaves), sizes[party])
-        _check_answers(answers, party, shape, question.at in asker.columns[party])
+        about = asker.about(leaves, question) if question.at in asker.columns[party] else None
+        _check_answers(answers, party, shape, asker.highest(leaves, question), about)
         values[leaves] = answers.values[:, sources[party]]
         if answers.moments is not None:
             spread[:, leaves] = answers.moments[:, :, sources[party]]
@@ -353,26 +326,41 @@ def _gathered(asker: Asker, question: Question, clients: Sequence[str]) -> Flow[
 
 
 def _check_answers(
-    answers: LeafAnswers, party: str, shape: tuple[int, int], with_moments: bool
+    answers: LeafAnswers,
+    party: str,
+    shape: tuple[int, int],
+    highest: Array,
+    about: Flags | None,
 ) -> None:
+    """``highest``: log-value of every leaf (leaves, 1); ``about``: leaves that have the variable of
+    moments, where the party was asked for them."""
     require_shape(answers.values, shape, party, LeafAnswers, "values")
-    sound = bool((answers.values < np.inf).all())  # not so of NaN
-    require(sound, party, LeafAnswers, "values", "expected log-values, finite or −∞")
-    fits = (answers.moments is not None) == with_moments
+    sound = bool((answers.values <= highest).all())  # not so of NaN
+    problem = "expected log-values that its columns can have, finite or −∞"
+    require(sound, party, LeafAnswers, "values", problem)
+    fits = (answers.moments is not None) == (about is not None)
     require(fits, party, LeafAnswers, "moments", "expected only where they were asked for")
-    if answers.moments is not None:
+    if answers.moments is not None and about is not None:
         require_shape(answers.moments, (2, *shape), party, LeafAnswers, "moments")
+        (mean, variance), counts = answers.moments, answers.values > -np.inf
+        sound = bool(((np.abs(mean) < np.inf) & (variance >= 0))[counts & about[:, None]].all())
+        require(sound, party, LeafAnswers, "moments", "expected means, and variances from 0")
 
 
-def _evidence(asker: Asker, party: str, question: Question) -> tuple[QueryEvidence, Index]:
-    """What a client is told: every different row of its columns once, and which row is which."""
+def evidence_for(
+    asker: Asker, party: str, question: Question, every: bool = False
+) -> tuple[QueryEvidence, Index]:
+    """What a client is told: every different row of its columns once, and which row is which;
+    ``every``: all rows as they come."""
     names = asker.joint.circuit.schema.names
-    columns = [c for c in asker.columns[party] if c in question.columns]
+    columns = [c for c in asker.columns.get(party, []) if c in question.columns]
     seen = [c for c in columns if not np.isnan(question.x[:, c]).all()]
     known = np.nan_to_num(question.x[:, seen], nan=np.inf)  # as NaN, gaps would never be equal
     rows, source = np.unique(known, axis=0, return_inverse=True)
     rows = np.where(np.isinf(rows), np.nan, rows)
-    if not seen:
+    if every:
+        rows, source = question.x[:, seen], np.arange(len(question.x))
+    elif not seen:
         rows, source = np.zeros((1, 0)), np.zeros(len(question.x), np.int64)
     regions = {names[c]: question.regions[c] for c in columns if c in question.regions}
     at = names[question.at] if question.at in columns else ""

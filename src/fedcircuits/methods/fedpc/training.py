@@ -7,12 +7,13 @@ Roles: clients hold tables, a coordinator holds none.
              rows. coordinator → client: agreed kinds of its columns, what it clusters and learns.
     key      first client → other clients, not the coordinator: a key for row tokens. Only where
              parties hold different columns and all have row ids.
-    labels   holders of the target → clients without it: row tokens and classes. Only with
-             share_target.
     rows     client → coordinator: row tokens (one number per row), in their order, which says
-             nothing. coordinator → client: what it clusters and learns. Only with a key.
-    clusters client ↔ coordinator: clusters of shared rows (clusters.py). Only with a key and
-             share_clusters.
+             nothing (methods/meeting/tokens.py). Only with a key.
+    labels   coordinator → holders of the target and clients without it: which of its rows the
+             other holds. holder → client: the classes of these rows. Only with share_target.
+    rows     coordinator → client: what it clusters and learns. Only with a key.
+    clusters client ↔ coordinator: coarse groups of shared rows (clusters.py). Only with a key and
+             share_clusters, which is off unless asked for.
     learn    nothing crosses: every client clusters its rows and learns a circuit of what it models
              from every cluster.
     count    client → coordinator: rows of every cluster, and with refine whether what it has
@@ -27,8 +28,9 @@ Roles: clients hold tables, a coordinator holds none.
 The coordinator learns how many rows fall into which combination of clusters; without secret sums
 also which rows, that it cannot name, fall together. What circuits have learned stays with their
 parties. Clients learn who takes part, which of their columns others hold too and, with
-share_clusters, which of the shared rows are alike at other parties; nothing else of others' columns
-or rows. A coordinator that gets the key from a client could try out row ids. Weights of the root:
+share_clusters, which of the shared rows lie together by other parties' numbers: these, coarsely.
+They learn nothing else of others' columns or rows. A coordinator that gets the key from a client
+could try out row ids; with rows="private" there is nothing to try. Weights of the root:
 
     cooccurrence   how often clusters of different parties meet in a row (assembly.py)
     sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids
@@ -55,12 +57,13 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree
-from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, subspaces
-from fedcircuits.federation.flow import Flow, compute, gather, receive, send
+from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, row_ids, subspaces
+from fedcircuits.federation.flow import Flow, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import Count, Message, require
-from fedcircuits.federation.placement import View, leaves_at
+from fedcircuits.federation.placement import QuestionBudget, View, leaves_at
 from fedcircuits.federation.sums.counting import CombinationCounts
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc.assembly import POOLED, children_of, joined, leaf_name
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
 from fedcircuits.methods.fedpc.planning import (
@@ -77,8 +80,9 @@ from fedcircuits.methods.fedpc.planning import (
     work_of,
 )
 from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce
-from fedcircuits.methods.meeting.tokens import key_of, match_tokens, send_tokens, target_of
+from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
 from fedcircuits.methods.refinement import training as refinement
+from fedcircuits.methods.refinement.roles import LARGEST
 from fedcircuits.methods.refinement.training import Refined, Way
 from fedcircuits.tables.table import Table
 
@@ -134,25 +138,30 @@ def client(
     run = (METHOD, FedPCAssignment, plan.target, plan.members)
     assignment, table = yield from introduce(party, *run)
     _check_work(assignment)
-    members, work, key, order = plan.members, assignment.work, None, None
+    _check_scale(table)
+    table = rare_mixed(table, party.least_count)
+    members, work, order = plan.members, assignment.work, None
     if assignment.tokens:
-        key = yield from key_of(party.name, members, secret)
-    classes = yield from _classes(table, plan.target, key, assignment.routes(party.name))
-    if key is not None:
-        order = yield from send_tokens(table, key)
+        hidden = yield from hidden_rows(party.name, row_ids(party), members, secret, plan.rows)
+        order = yield from send_tokens(hidden)
+    classes = yield from _classes(table, plan.target, order, assignment.routes(party.name))
+    if order is not None:
         work = yield from receive(COORDINATOR, ClientWork)
     assert work is not None, "it is told at once, or after tokens were sent"
     work.check(table.names, ClientWork.tag if order is not None else FedPCAssignment.tag)
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
-    clustering = RowClustering(table, plan.clusters, classes, plan.target, seed, stamp)
+    about, least = (table, plan.clusters, classes, plan.target), party.least_count
+    clustering = RowClustering(*about, seed, stamp, least)
     labels = yield from clustering.labels(work.tasks, order, given)
     learned: dict[str, LearnedLeaf] = {}
     for name, rows, columns in _leaves(party.name, work, labels, len(table)):
         drawn = int(np.random.default_rng([*seed, len(learned)]).integers(2**31))
-        mark = zlib.crc32(rows.tobytes(), zlib.crc32(f"{drawn} {columns}".encode()))
-        step = f"learning {name.rpartition('/')[0]} ({stamp}, {mark:08x})"
-        learning = partial(_learned_leaf, learner, table.select(columns), rows, drawn)
-        learned[name] = yield from compute(step, learning)
+        step, mark = (
+            f"learning {name.rpartition('/')[0]}",
+            digest(stamp, f"{drawn} {columns}", rows),
+        )
+        learning = partial(_learned_leaf, learner, table.select(columns), rows, drawn, least)
+        learned[name] = yield from compute(step, learning, key=mark)
     sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
     yield from send(COORDINATOR, ClusterSizes(sizes, bool(plan.refine) and party.allow_collect))
     if order is not None and plan.weights != "sizes":
@@ -163,7 +172,9 @@ def client(
     _check_used(graph, learned, way)
     leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph.used)
     parameters = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
-    view = View(party.name, table.schema, leaves, parameters, party.allow_collect)
+    budget = QuestionBudget(party.most_questions)
+    told = party.allow_collect, budget, plan.answers
+    view = View(party.name, table.schema, leaves, parameters, *told)
     if way is None or not graph.refine:
         return view
     return (yield from refinement.client(way, view, table, order, members, plan.em, stamp))
@@ -172,13 +183,13 @@ def client(
 def _classes(
     table: Table,
     target: str | None,
-    key: bytes | None,
+    order: Labels | None,
     routes: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> Flow[Array | None]:
     """The class of every row where it is known here, or told by those who know it."""
     if target is None:
         return None
-    y = yield from target_of(table, target, key, *routes)
+    y = yield from target_of(table, target, order, *routes)
     number = target in table.schema and not table.schema[target].size
     return None if number or np.isnan(y).all() else y
 
@@ -189,6 +200,14 @@ def _check_work(assignment: FedPCAssignment) -> None:
     require(fits, COORDINATOR, FedPCAssignment, "work", problem)
 
 
+def _check_scale(table: Table) -> None:
+    """FederationError at the owner of numbers whose squares others would refuse."""
+    most = np.sqrt(LARGEST)
+    for name, column in zip(table.names, table.values.T, strict=True):
+        if (np.abs(column) > most).any():
+            raise FederationError(f"{name!r} has numbers beyond ±{most:g}: scale the column")
+
+
 def _number(party: str) -> int:
     """By which the seeds of parties differ."""
     return zlib.crc32(party.encode())
@@ -197,8 +216,7 @@ def _number(party: str) -> int:
 def _stamp(table: Table, plan: FedPCPlan, learner: LeafLearner, classes: Array | None) -> str:
     """Of all that a client's work depends on: it is kept for the same rows and plan only."""
     about = json.dumps([table.schema.to_json(), f"{plan} {learner}"])
-    mark = zlib.crc32(table.values.tobytes(), zlib.crc32(about.encode()))
-    return f"plan {mark if classes is None else zlib.crc32(classes.tobytes(), mark):08x}"
+    return digest(about, table.values, "" if classes is None else classes)
 
 
 def _leaves(
@@ -215,11 +233,17 @@ def _leaves(
             yield name, np.flatnonzero(label == cluster), group.variables
 
 
-def _learned_leaf(learner: LeafLearner, table: Table, rows: Labels, seed: int) -> LearnedLeaf:
-    """A leaf from a cluster of the party's rows, in the context of all of them."""
+def _learned_leaf(
+    learner: LeafLearner, table: Table, rows: Labels, seed: int, least: int
+) -> LearnedLeaf:
+    """A leaf from a cluster of the party's rows, in the context of all of them. ``least``: rows
+    that a count of a learner stands for, if it knows of it."""
     fresh = clone(learner)
-    if "random_state" in fresh.get_params():
+    own = fresh.get_params()
+    if "random_state" in own:
         fresh.set_params(random_state=seed)
+    if "least_count" in own:
+        fresh.set_params(least_count=max(least, own["least_count"]))
     part = table.rows(rows)
     if np.isnan(part.values).all():
         part = table  # a cluster without any value says nothing of these columns
@@ -247,11 +271,13 @@ def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
     hellos = yield from hellos_of(members, METHOD)
     split = _split(hellos, plan)
     divisions = numbered(by_party(split.spaces, members) if split.horizontal else [split.spaces])
-    for party, assignment in _assignments(hellos, split, divisions, plan).items():
+    assignments = _assignments(hellos, split, divisions, plan)
+    for party, assignment in assignments.items():
         yield from send(party, assignment)
     where, notes = None, split.notes
     if split.tokens:
-        where = yield from match_tokens({p: hello.rows for p, hello in hellos.items()})
+        held = {p: hello.rows for p, hello in hellos.items()}
+        where = yield from match_tokens(held, assignments[members[0]].holders)
         divisions, notes = divisions_of(split, members, where, plan)
         for party in members:
             yield from send(party, work_of(party, divisions, split, plan))
@@ -268,6 +294,9 @@ def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
             i: d.table([len(sizes[p].sizes[i]) for p in d.parties]) for i, d in enumerate(divisions)
         }
         counts = yield from counting.collect(tables, where)
+        for i, (combinations, met) in counts.items():
+            for party, labels in zip(divisions[i].parties, combinations.T, strict=True):
+                _check_met(labels, met, party, sizes[party].sizes[i])
     rng = np.random.default_rng([plan.seed, 0])
     parts = [
         children_of(d, {p: sizes[p].sizes[i] for p in d.parties}, counts.get(i), plan, rng)
@@ -328,6 +357,14 @@ def _check_sizes(
     require(fits, party, ClusterSizes, "sizes", problem)
     sound = all(min(s, default=0) > 0 and sum(s) == rows for s in message.sizes.values())
     require(sound, party, ClusterSizes, "sizes", f"expected clusters of its {rows:,} rows")
+
+
+def _check_met(labels: Labels, rows: Array, party: str, sizes: Sequence[int]) -> None:
+    """``labels``: of a party in combinations of so many rows, −1 where it is not in them."""
+    held = labels >= 0
+    found = np.bincount(labels[held], rows[held], len(sizes))
+    fits = len(found) == len(sizes) and bool((found <= np.array(sizes)).all())
+    require(fits, party, ClusterSizes, "sizes", "more rows were counted in a cluster")
 
 
 def _way_of_em(

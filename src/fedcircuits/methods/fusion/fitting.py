@@ -38,7 +38,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError
-from fedcircuits.learning.encoders.apart import Goal, losses, report_epoch
+from fedcircuits.learning.encoders.apart import Goal, ends, losses, report_epoch
 from fedcircuits.methods.fusion import heads
 from fedcircuits.methods.fusion.heads import EDGE, NEIGHBOURS, FusionSettings
 
@@ -153,7 +153,7 @@ def fuse(
     for epoch in range(settings.epochs):
         report_epoch("the fusion", epoch, settings.epochs)
         run.epoch()
-        if len(run.history["held back"]) - run.best >= settings.patience:
+        if ends(run.history["held back"], settings.patience):
             break
     return run.fusion()
 

@@ -9,7 +9,7 @@ A complete graph without alignment mixes representations by their mean, so their
 the fusion needs. Where the user gives a summation, nobody's own representations are gathered:
 
     sum/tokens   owner → coordinator: tokens of its rows, and the width of its representations
-    sum/union    coordinator → owner: tokens of all rows, and the width
+    sum/union    coordinator → owner: how many rows there are, where its own are, and the width
     sum/rows     owners add up (rows, width + 1): representations, and 1 where an owner knows the
                  row; by the summation, so on secret shares with ``Secret()``
     sum/total    first owner → coordinator, where it takes no part in adding up: the total
@@ -26,8 +26,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import ceil
 from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -37,13 +38,14 @@ import numpy.typing as npt
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
-from fedcircuits.federation.flow import Flow, broadcast, receive, send
+from fedcircuits.federation.flow import Flow, receive, send
 from fedcircuits.federation.messages import (
     AnyArray,
     AnyNumbers,
     Booleans,
     Count,
     FiniteVector,
+    IntegerVector,
     Message,
     RealMatrix,
     require,
@@ -52,8 +54,10 @@ from fedcircuits.federation.messages import (
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels, Tokens
 from fedcircuits.methods.fusion.fitting import OwnerRows
-from fedcircuits.methods.meeting.hello import Hello
-from fedcircuits.methods.meeting.tokens import TokenMessage, check_tokens, match_messages
+from fedcircuits.methods.meeting.hello import Hello, RowCount
+from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages
+from fedcircuits.privacy.differential.discrete_gaussian import draws_of
+from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
 from fedcircuits.tables.schema import Variable
 
 Traffic: TypeAlias = Literal["float32", "float16", "int8"]
@@ -72,12 +76,12 @@ class Showing:
     clip: float | None = None  # the largest norm of a representation
     noise: float = 0.0  # deviation of what is added to every number, as a share of clip
     summation: Summation | None = None  # owners add representations up, and show no other
+    key: bytes = field(default=b"", repr=False)  # of one owner and one run, for its noise
 
     def for_owner(self) -> Showing:
-        """With a key of its own, where shares are dealt."""
-        if self.summation is None:
-            return self
-        return replace(self, summation=self.summation.for_party())
+        """With keys of its own, for noise and where shares are dealt."""
+        summation = None if self.summation is None else self.summation.for_party()
+        return replace(self, summation=summation, key=fresh_key())
 
 
 class RowFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,13 +122,14 @@ class ListedRows(TokenMessage, frozen=True):
     facts: RowFacts | None
 
 
-class AllRows(TokenMessage, frozen=True):
-    """Which rows there are at all owners together."""
+class AllRows(Message, frozen=True):
+    """How many rows all owners hold together, and where the reader's are among them."""
 
     tag: ClassVar[str] = "sum/union"
-    reveals: ClassVar[str] = "tokens of rows that others hold"
+    reveals: ClassVar[str] = "where its rows are among all rows, which it cannot name"
 
-    rows: Count  # how many
+    rows: RowCount
+    at: IntegerVector  # (rows of the owner,), rising
     width: Width
 
 
@@ -178,16 +183,22 @@ def ids_of(party: Party) -> AnyArray:
     return np.arange(len(party.table)) if party.table.row_ids is None else row_ids(party)
 
 
-def masked(vectors: Array, showing: Showing, party: str, key: bytes) -> Array:
-    """Clipped, and with noise that only the owners could recompute."""
+def masked(vectors: Array, showing: Showing) -> Array:
+    """Clipped, and with discrete Gaussian noise (privacy/differential) of the owner's own key.
+
+    Any two clipped vectors are at most twice ``clip`` apart: that is the sensitivity of one.
+    """
     clip, noise = showing.clip, showing.noise
     if clip is None:
         return vectors
     norm = np.linalg.norm(vectors, axis=1, keepdims=True)
-    clipped = vectors * np.minimum(1.0, clip / np.maximum(norm, 1e-12))
-    digest = hashlib.sha256(key + party.encode() + np.nan_to_num(vectors).tobytes()).digest()
-    rng = np.random.default_rng(int.from_bytes(digest, "little"))
-    return np.asarray(clipped + rng.normal(0.0, noise * clip, vectors.shape))
+    clipped = np.asarray(vectors * np.minimum(1.0, clip / np.maximum(norm, 1e-12)))
+    if not noise:
+        return clipped
+    step = 2.0 ** np.floor(np.log2(noise * clip)) * 2.0**-24
+    variance = ceil((noise * clip / step) ** 2 * (1 + 1e-5))  # rounding moves vectors by less
+    drawn = draws_of(Stream(showing.key, "noise"), variance, vectors.shape, float(step))
+    return np.asarray(np.rint(clipped / step) * step + drawn)
 
 
 def held_back(ids: npt.NDArray[np.generic], share: float, seed: int) -> Flags:
@@ -253,12 +264,12 @@ def unpacked(
     problem = f"expected numbers of {traffic}, got {message.values.dtype}"
     require(message.values.dtype == traffic, sender, message.tag, "values", problem)
     values = message.values.astype(np.float32)
-    for field, array in (("middle", message.middle), ("step", message.step)):
+    for part, array in (("middle", message.middle), ("step", message.step)):
         problem = f"expected {'numbers' if traffic == 'int8' else 'nothing'} beside {traffic}"
-        require((array is not None) == (traffic == "int8"), sender, message.tag, field, problem)
+        require((array is not None) == (traffic == "int8"), sender, message.tag, part, problem)
         if array is not None:
-            require_shape(array, (width,), sender, message.tag, field)
-            require(bool((np.abs(array) <= LARGEST).all()), sender, message.tag, field, "too large")
+            require_shape(array, (width,), sender, message.tag, part)
+            require(bool((np.abs(array) <= LARGEST).all()), sender, message.tag, part, "too large")
     if message.middle is not None and message.step is not None:
         step, middle = (np.asarray(a, np.float32) for a in (message.step, message.middle))
         values = values * step + middle
@@ -312,16 +323,16 @@ def add_rows(
     reveals = "tokens of its rows" + (", and their labels" if labelled else "")
     yield from send(COORDINATOR, ListedRows(own, len(own), width, facts), reveals=reveals)  # type: ignore[arg-type]
     every = yield from receive(COORDINATOR, AllRows)
-    union = check_tokens(every, COORDINATOR, every.rows)
-    complete = bool(np.isin(own, union).all())
-    require(complete, COORDINATOR, AllRows, "tokens", f"rows of {me} are not among them")
+    require_shape(every.at, own.shape, COORDINATOR, AllRows, "at")
+    at = np.asarray(every.at, np.int64)
+    fits = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < every.rows).all())
+    problem = f"expected different places below {every.rows} in rising order"
+    require(fits, COORDINATOR, AllRows, "at", problem)
     require(width in (0, every.width), COORDINATOR, AllRows, "width", f"expected {width}")
     there = ~np.isnan(values).any(axis=1, keepdims=True)
-    array = np.zeros((len(union), every.width + 1))
+    array = np.zeros((every.rows, every.width + 1))
     if width:  # else it holds labels only
-        array[np.searchsorted(union, own)] = np.concatenate(
-            [np.where(there, values, 0.0), there], axis=1
-        )
+        array[at] = np.concatenate([np.where(there, values, 0.0), there], axis=1)
     everybody = summation.members(members)
     collective = summation.at(me, everybody)
     total = yield from collective.sum("sum/rows", array, "representations of single rows")
@@ -343,9 +354,9 @@ def gather_sums(listed: Mapping[str, ListedRows], summation: Summation) -> Flow[
             "need encoders of equal width"
         )
     (width,) = widths
-    union = np.unique(np.concatenate([m.tokens for m in listed.values()]))
-    yield from broadcast(members, AllRows(union, len(union), width))
-    shape, everybody = (len(union), width + 1), summation.members(members)
+    for i, party in enumerate(members):
+        yield from send(party, AllRows(len(where), np.flatnonzero(where[:, i] >= 0), width))
+    shape, everybody = (len(where), width + 1), summation.members(members)
     if COORDINATOR in everybody:
         end = summation.at(COORDINATOR, everybody)
         total = yield from end.sum("sum/rows", np.zeros(shape), "representations of single rows")

@@ -100,35 +100,35 @@ def shapes(
     settings: FusionSettings, owners: int, width: int, outputs: int
 ) -> dict[str, tuple[int, ...]]:
     """Of the parameters of a head, by name."""
-    found: dict[str, tuple[int, ...]] = {}
+    sizes: dict[str, tuple[int, ...]] = {}
     if settings.align is not None and settings.head != "concat":
-        found["align"] = (owners, width, width)
+        sizes["align"] = (owners, width, width)
     if settings.head == "transformer":
         for layer in range(LAYERS):
-            found |= {f"queries {layer}": (width, 3 * width), f"joined {layer}": (width, width)}
-            found |= {f"wide {layer}": (width, 2 * width), f"narrow {layer}": (2 * width, width)}
-        return found | {"last": (width, outputs), "last bias": (outputs,)}
+            sizes |= {f"queries {layer}": (width, 3 * width), f"joined {layer}": (width, width)}
+            sizes |= {f"wide {layer}": (width, 2 * width), f"narrow {layer}": (2 * width, width)}
+        return sizes | {"last": (width, outputs), "last bias": (outputs,)}
     first = (width, settings.hidden)
-    found["first"] = (owners, *first) if settings.head == "concat" else first
-    found |= {"first bias": (settings.hidden,), "last": (settings.hidden, outputs)}
-    return found | {"last bias": (outputs,)}
+    sizes["first"] = (owners, *first) if settings.head == "concat" else first
+    sizes |= {"first bias": (settings.hidden,), "last": (settings.hidden, outputs)}
+    return sizes | {"last bias": (outputs,)}
 
 
 def start(
     settings: FusionSettings, owners: int, width: int, outputs: int, rng: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """The parameters to begin with."""
-    found: dict[str, np.ndarray] = {}
+    values: dict[str, np.ndarray] = {}
     for name, shape in shapes(settings, owners, width, outputs).items():
         if name == "align":
             scale = 1.0 if settings.align == "linear" else NEAR
-            found[name] = scale * np.eye(width) + rng.normal(0.0, 0.01, shape)
+            values[name] = scale * np.eye(width) + rng.normal(0.0, 0.01, shape)
         elif name.endswith("bias"):
-            found[name] = np.zeros(shape)
+            values[name] = np.zeros(shape)
         else:
             bound = sqrt(3 / prod(shape[:-1]))
-            found[name] = rng.uniform(-bound, bound, shape)
-    return found
+            values[name] = rng.uniform(-bound, bound, shape)
+    return values
 
 
 def alignment(values: Values, align: Align) -> Tensor | None:

@@ -21,7 +21,6 @@ in the order of the rows of the first, then of those that only later ones hold.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -34,10 +33,10 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.alignment import id_texts
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
-from fedcircuits.federation.flow import Flow, compute, gather, receive, send
+from fedcircuits.federation.flow import Flow, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import FiniteMatrix, Message, require, require_shape
 from fedcircuits.federation.placement import Placement
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.learning.encoders.encoders import nothing_to_read
 from fedcircuits.learning.encoders.foreign import Encoder, LabelsOnly
 from fedcircuits.methods.fusion.fitting import Fusion, OwnerRows, Votes
@@ -53,7 +52,7 @@ from fedcircuits.methods.fusion.gathering import (
     masked,
     packed,
 )
-from fedcircuits.methods.meeting.tokens import key_of, rising_tokens
+from fedcircuits.methods.meeting.tokens import hidden_rows
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
@@ -146,20 +145,22 @@ def respond(
     showing: Showing,
     secret: bytes,
     asks: bool,
+    rows: RowRule = "tokens",
 ) -> Flow[Array | Labels]:
     """An owner sends what it knows of new rows; where it asks, it hears predictions of them.
 
     Else it ends with the order of its rows in what it has sent.
     """
-    key = yield from key_of(party.name, members, secret)
+    hidden = yield from hidden_rows(party.name, ids_of(party), members, secret, rows)
+    tokens, order = hidden.rising()
     vectors = yield from compute("encoding its rows", lambda: view.vectors(party.table))
-    shown = masked(vectors, showing, party.name, key)
-    tokens, order = rising_tokens(ids_of(party), key)
+    shown = masked(vectors, showing)
     if showing.summation is not None and not view.votes:
         yield from add_rows(party.name, members, showing.summation, tokens, shown[order], None)
     else:
         message = packed(Representations, tokens, shown[order], showing.traffic)
         what = "predictions" if view.votes else "representations"
+        what = f"noisy {what}" if showing.noise else what
         reveals = f"{what} of single rows, {vectors.shape[1]} numbers each"
         yield from send(COORDINATOR, message, reveals=reveals)
     if not asks:
@@ -189,8 +190,8 @@ def ask(
         messages = yield from gather(members, Representations)
         widths = {p: view.circuit.units[f"{p}/encoder"] for p in view.owners}
         every = joined(messages, widths, showing.traffic)
-    step = f"predicting ({zlib.crc32(every.rows.h.tobytes()):08x})"  # by which its result is kept
-    answers = yield from compute(step, lambda: view.answer(every.rows))
+    key = digest(every.rows.h)
+    answers = yield from compute("predicting", lambda: view.answer(every.rows), key=key)
     for party in askers:
         places = every.where[:, members.index(party)]
         values = np.empty((int((places >= 0).sum()), answers.shape[1]))

@@ -6,8 +6,10 @@ none of them.
     agree    owner → coordinator: versions; names, kinds and categories of its columns, its number
              of rows. coordinator → owner: agreed kinds of its columns, the target, who takes part.
     key      first owner → other owners, not the coordinator: a key for row tokens.
-    labels   holders of the target → owners without it: row tokens and labels, only with
-             ``share_target``. Without it, those owners learn from their rows alone.
+    labels   owner → coordinator: row tokens. coordinator → holders of the target and owners
+             without it: which of its rows the other holds. holder → owner: labels of these rows
+             (methods/meeting/tokens.py). Only with ``share_target``; without it, those owners
+             learn from their rows alone.
     gather   owner → coordinator, once: for each row a token, its representation (width numbers in
              float32, float16 or int8), its label where the owner has it, whether it is held back;
              and which columns were read (gathering.py; there also sums instead of single rows).
@@ -42,9 +44,10 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
+from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import AnyArray, Message, blaming, require
 from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.encoders import EncoderJob, fit_all
 from fedcircuits.learning.encoders.foreign import Encoder
 from fedcircuits.methods.fusion import gathering
@@ -61,7 +64,13 @@ from fedcircuits.methods.fusion.heads import FusionSettings
 from fedcircuits.methods.fusion.query import FusionView, OwnerView, graph_of, vectors_of
 from fedcircuits.methods.meeting import hello
 from fedcircuits.methods.meeting.hello import Assignment, Hello, Method
-from fedcircuits.methods.meeting.tokens import agreed_values, key_of, rising_tokens, target_of
+from fedcircuits.methods.meeting.tokens import (
+    agreed_values,
+    hidden_rows,
+    match_tokens,
+    send_tokens,
+    target_of,
+)
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
@@ -81,6 +90,7 @@ class FusionPlan:
     given: Array | None = None  # a graph (owners, owners)
     seed: int = 0
     showing: Showing = field(default_factory=Showing)
+    rows: RowRule = "tokens"  # how they are matched
 
     @property
     def operation(self) -> str:
@@ -114,13 +124,15 @@ def owner(party: Party, plan: FusionPlan, encoder: Encoder, secret: bytes) -> Fl
     assignment, table = yield from hello.introduce(party, *run)
     me, showing = party.name, plan.showing
     target = _checked_target(assignment, table, plan)
-    key = yield from key_of(me, plan.members, secret)
-    y = yield from target_of(table, target.name, key, *assignment.routes(me), target.size)
+    hidden = yield from hidden_rows(me, gathering.ids_of(party), plan.members, secret, plan.rows)
+    tokens, order = hidden.rising()
+    if plan.share_target:
+        yield from send_tokens(hidden)
+    y = yield from target_of(table, target.name, order, *assignment.routes(me), target.size)
     job = job_of(party, table, target, y, encoder, plan)
-    learned = yield from compute(_step_of(job, plan), job, fit_all)
+    learned = yield from compute("training its encoder", job, fit_all, _key_of(job, plan))
     vectors = vectors_of(learned, table, me, target, plan.vote is not None)
-    shown = gathering.masked(vectors, showing, me, key)
-    tokens, order = rising_tokens(gathering.ids_of(party), key)
+    shown = gathering.masked(vectors, showing)
     facts = _facts_of(table, target, learned, job.held, shown.shape[1], order)
     if showing.summation is None:
         kind = gathering.TrainingRepresentations
@@ -161,15 +173,12 @@ def job_of(
     return EncoderJob(encoder, rows, target.name, held, seed)
 
 
-def _step_of(job: EncoderJob, plan: FusionPlan) -> str:
-    """The name of an owner's training, by which its result is kept."""
+def _key_of(job: EncoderJob, plan: FusionPlan) -> str:
+    """Of an owner's training, by which its result is kept."""
     text = json.dumps(
         [repr(job.encoder), list(job.seed), plan.validation, job.table.schema.to_json()]
     )
-    rows = zlib.crc32(job.table.values.tobytes())  # with labels
-    for array in job.table.series.values():
-        rows = zlib.crc32(array.tobytes(), rows)
-    return f"training its encoder ({zlib.crc32(text.encode()):08x}{rows:08x})"
+    return digest(text, job.table.values, *job.table.series.values())  # values with labels
 
 
 def _facts_of(
@@ -190,6 +199,7 @@ def _facts_of(
 
 def _revealed(plan: FusionPlan, facts: RowFacts) -> str:
     what = "predictions" if plan.vote else "representations"
+    what = f"noisy {what}" if plan.showing.noise else what
     also = f", their values of {plan.target}" if facts.labels is not None else ""
     return (
         f"{what} of single rows, {facts.width} numbers each{also}; columns that its encoder reads"
@@ -224,26 +234,29 @@ class TrainedFusion:
 
 def coordinator(plan: FusionPlan) -> Flow[TrainedFusion]:
     hellos = yield from hello.hellos_of(plan.members, METHOD)
-    target = yield from _assign(hellos, plan)
+    target, holders = yield from _assign(hellos, plan)
+    if plan.share_target:
+        yield from match_tokens({p: own.rows for p, own in hellos.items()}, holders)
     every, facts = yield from _gathered(hellos, plan, target)
     labels = [gathering.labels_of(own) for own in facts.values()]
     y = agreed_values(every.where, labels, plan.members, plan.target)
     flags = [own.held for own in facts.values()]
     held = agreed_values(every.where, flags, plan.members, "rows held back") > 0
-    stamp = zlib.crc32(repr((plan.settings, plan.vote, plan.seed, *plan.members)).encode())
-    for array in (every.rows.h, y):
-        stamp = zlib.crc32(array.tobytes(), stamp)
+    about = repr((plan.settings, plan.vote, plan.seed, *plan.members))
     view = yield from compute(
-        f"learning the fusion ({stamp:08x})",
+        "learning the fusion",
         lambda: _fused(every.rows, y, held, facts, plan, target),
+        key=digest(about, every.rows.h, y),
     )
     columns = {p: facts[p].columns for p in view.owners}
     yield from broadcast(plan.members, FusionGraph(columns, _widths(facts)))
     return TrainedFusion(view, _notes(hellos, every, plan))
 
 
-def _assign(hellos: Mapping[str, Hello], plan: FusionPlan) -> Flow[Variable]:
-    """Tell every owner what to do; the target as all mean it."""
+def _assign(
+    hellos: Mapping[str, Hello], plan: FusionPlan
+) -> Flow[tuple[Variable, tuple[str, ...]]]:
+    """Tell every owner what to do; the target as all mean it, and who holds it."""
     ids = all(own.ids for own in hellos.values())
     if not ids and len(hellos) > 1:
         raise FederationError(
@@ -261,7 +274,7 @@ def _assign(hellos: Mapping[str, Hello], plan: FusionPlan) -> Flow[Variable]:
         told = holders if plan.share_target else None
         assignment = FusionAssignment(plan.members, variables, ids, told, target)
         yield from send(party, assignment)
-    return target
+    return target, holders
 
 
 def _gathered(

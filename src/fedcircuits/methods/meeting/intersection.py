@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from fedcircuits.errors import ExtraMissingError, MessageError
 from fedcircuits.federation.alignment import common, id_texts, positions
 from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Flow, broadcast, compute, receive, send
+from fedcircuits.federation.flow import Flow, broadcast, compute, digest, receive, send
 from fedcircuits.federation.messages import Message, require
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, derived
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -83,19 +83,38 @@ def new_key() -> bytes:
     return bytes(openmined().client.CreateWithNewKey(True).GetPrivateKeyBytes())
 
 
+def key_from(secret: bytes) -> bytes:
+    """The same from a secret of the party, so that a run that is repeated sends the same."""
+    first, *others = derived(secret, "power of its row ids")
+    return bytes([first & 0x7F, *others])  # below the order of the curve
+
+
+def shared_rows(me: str, ids: Sequence[str], parties: Sequence[str], key: bytes) -> Flow[Labels]:
+    """At every party: where its rows are that all parties hold, in the common order."""
+    leads, *others = parties
+    if me == leads:
+        return (yield from _first(ids, others, key))
+    return (yield from _other(me, ids, leads, key))
+
+
 # ---------------------------------------------------------------------- the first party
 
 
 def first(party: Party, others: Sequence[str], key: bytes) -> Flow[Labels]:
     """Where its rows are that all parties hold, in the common order."""
-    ids = id_texts(party)
-    request = yield from compute("sealing its row ids", partial(_request, ids, key))
+    return (yield from _first(id_texts(party), others, key))
+
+
+def _first(ids: Sequence[str], others: Sequence[str], key: bytes) -> Flow[Labels]:
+    of_ids = digest(key, *ids)
+    request = yield from compute("sealing its row ids", partial(_request, ids, key), key=of_ids)
     yield from broadcast(others, SealedIds(request))
-    held = [ids]
+    held = [list(ids)]
     for other in others:
         answer = yield from receive(other, SealedTwice)
         work = partial(_intersection, key, answer, other, len(ids))
-        rows = yield from compute(f"comparing its row ids with those of {other}", work)
+        step, of_both = f"comparing its row ids with those of {other}", (of_ids, answer.setup)
+        rows = yield from compute(step, work, key=digest(*of_both, answer.response))
         held.append([ids[i] for i in rows])
     shared = common(held)
     yield from broadcast(others, SharedIds(shared))
@@ -124,15 +143,20 @@ def _intersection(key: bytes, answer: SealedTwice, other: str, rows: int) -> lis
 
 def other(party: Party, first: str, key: bytes) -> Flow[Labels]:
     """Where its rows are that all parties hold, in the common order."""
-    ids = id_texts(party)
-    setup = yield from compute("sealing its row ids", partial(_setup, ids, key))
+    return (yield from _other(party.name, id_texts(party), first, key))
+
+
+def _other(me: str, ids: Sequence[str], first: str, key: bytes) -> Flow[Labels]:
+    work_key = digest(key, *ids)
+    setup = yield from compute("sealing its row ids", partial(_setup, ids, key), key=work_key)
     request = yield from receive(first, SealedIds)
     work = partial(_response, key, request, first)
-    response = yield from compute(f"sealing the row ids of {first}", work)
+    step, work_key = f"sealing the row ids of {first}", digest(key, request.points)
+    response = yield from compute(step, work, key=work_key)
     yield from send(first, SealedTwice(setup, response))
     shared = (yield from receive(first, SharedIds)).ids
     sound = set(shared) <= set(ids) and shared == common([shared])
-    problem = f"expected different ids of rows that {party.name} holds, in their order"
+    problem = f"expected different ids of rows that {me} holds, in their order"
     require(sound, first, SharedIds, "ids", problem)
     return positions(ids, shared)
 

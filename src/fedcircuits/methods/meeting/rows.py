@@ -10,10 +10,12 @@ After ``hello.meet``, under a leader: the coordinator, or the first party where 
     rows/weights    first party → coordinator, where rows have no ids: weights of rows, if any
 
 The common order is that of tokens: nobody's. A coordinator learns which parties hold the same rows,
-and not which rows these are. Among peers the first party has the key, too: it learns which of its
-own rows each other party holds, and could try out ids. The others learn how many rows there are
-that they do not hold. Without ids parties must hold equally many rows, which are taken to be in the
-same order.
+and not which rows these are. Among peers the first party leads and has the key, too: it learns
+which of its own rows each other party holds, and can try out ids on the others' tokens, so that it
+names every row of theirs whose id it can guess. With ``rule="private"`` (tokens.py) there is
+nothing to try out, and it names rows that all parties hold, its own. The others learn how many rows
+there are that they do not hold. Without ids parties must hold equally many rows, which are taken to
+be in the same order.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.federation import Party
+from fedcircuits.federation.federation import Party, row_ids
 from fedcircuits.federation.flow import Flow, broadcast, gather, receive, send
 from fedcircuits.federation.messages import (
     FiniteVector,
@@ -35,12 +37,12 @@ from fedcircuits.federation.messages import (
     require,
     require_shape,
 )
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.hello import Hello, RowCount
 from fedcircuits.methods.meeting.tokens import (
     RowTokens,
     agreed_values,
-    key_of,
+    hidden_rows,
     listed_rows,
     match_messages,
     send_tokens,
@@ -119,10 +121,11 @@ def match_rows(
     weight: Array | None,
     secret: bytes,
     hellos: Mapping[str, Hello],
+    rule: RowRule = "tokens",
 ) -> Flow[MatchedRows]:
     """All parties' rows in one order, after ``hello.meet``; the leader may be a party.
 
-    ``weight``: of the party's own rows; None at all parties or at none.
+    ``weight``: of the party's own rows; None at all parties or at none. ``rule`` is for ids.
     """
     ids = yield from _matched_by_ids(me, parties, leader, hellos)
     if not ids:
@@ -130,11 +133,11 @@ def match_rows(
     else:
         own, order = None, NOTHING
         if party is not None:
-            key = yield from key_of(me, parties, secret)
+            hidden = yield from hidden_rows(me, row_ids(party), parties, secret, rule)
             if me != leader:
-                order = yield from send_tokens(party.table, key, weight, leader)
+                order = yield from send_tokens(hidden, weight, leader)
                 return (yield from _placed(leader, order, weight))
-            own, order = listed_rows(party.table, key, weight)
+            own, order = listed_rows(hidden, weight)
         rows = replace((yield from _matching(me, hellos, own)), order=order)
     if me != leader:
         return rows

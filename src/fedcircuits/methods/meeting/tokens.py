@@ -1,14 +1,24 @@
-"""Row tokens: keyed hashes of row ids, by which rows are matched without showing which they are.
+"""Row tokens: numbers by which rows are matched without showing which they are.
 
     key/tokens      first party → other parties, never the coordinator: a key for tokens
-    labels/target   holders of the target → parties without it: tokens of their rows and the
-                    target's values. Only if the user shares the target
     rows/tokens     party → leader: a token for each row, in rising order; weights of rows if there
                     are any
+    labels/rows     coordinator → holders of the target and parties without it: which places of its
+                    own list each of the others holds as well. Only if the user shares the target
+    labels/target   holder → party without the target: its values in these rows, in that order
 
-Tokens rise, so their order says nothing of how a party keeps its rows. The coordinator has no key:
-it learns which parties hold the same rows, and not which rows these are. Whoever has the key can
-try out ids: parties that are told labels, and a first party that leads without a coordinator.
+With ``rows="tokens"`` a token is a keyed hash of the row's id. The coordinator has no key: it
+learns which parties hold the same rows, and not which rows these are. Whoever has the key and
+tokens can try out ids: a coordinator that gets the key from a party, and a first party that leads
+without a coordinator. No token reaches another party.
+
+With ``rows="private"`` no token comes from an id. Parties find the rows that all of them hold by
+private set intersection (intersection.py). The token of such a row is a keyed hash of its place
+among them; every other row has one that its party has drawn, which matches no other. So a
+coordinator with the key can name rows for the parties that hold them, and no others.
+
+Tokens rise, so their order says nothing of how a party keeps its rows. A holder of the target
+learns which of its rows the parties hold that it tells; these learn which of theirs it holds.
 
 A method that sends something about single rows to the coordinator derives its message from
 ``TokenMessage``, and the coordinator joins such messages with ``match_messages``.
@@ -17,6 +27,7 @@ A method that sends something about single rows to the coordinator derives its m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -34,7 +45,8 @@ from fedcircuits.federation.messages import (
     require,
     require_shape,
 )
-from fedcircuits.federation.tokens import Labels, Tokens, matched, tokens
+from fedcircuits.federation.tokens import Labels, RowRule, Tokens, derived, matched, tokens
+from fedcircuits.methods.meeting.intersection import key_from, shared_rows
 from fedcircuits.tables.table import Table
 
 LEAST_KEY = 16  # bytes
@@ -53,14 +65,6 @@ class TokenMessage(Message, frozen=True):
     tokens: IntegerVector  # (rows,) of unsigned 64 bits, rising
 
 
-class TargetValues(TokenMessage, frozen=True):
-    """The target of a holder's rows, for parties that lack it."""
-
-    tag: ClassVar[str] = "labels/target"
-
-    values: RealVector  # (rows,), codes or numbers; NaN where missing
-
-
 class RowTokens(TokenMessage, frozen=True):
     """Which rows a party holds."""
 
@@ -70,24 +74,74 @@ class RowTokens(TokenMessage, frozen=True):
     weights: FiniteVector | None  # (rows,)
 
 
+class SharedPlaces(Message, frozen=True):
+    """By other party, which rows of the reader's list it holds as well, in the order of tokens."""
+
+    tag: ClassVar[str] = "labels/rows"
+    reveals: ClassVar[str] = "which of its rows those hold that it tells the target, or hears it of"
+
+    places: dict[str, IntegerVector]
+
+
+class TargetValues(Message, frozen=True):
+    """The target of rows that a holder and the reader share, in the order of tokens."""
+
+    tag: ClassVar[str] = "labels/target"
+
+    values: RealVector  # (rows,), codes or numbers; NaN where missing
+
+
 # ---------------------------------------------------------------------- tokens
 
 
 def key_of(me: str, parties: Sequence[str], secret: bytes) -> Flow[bytes]:
-    """The key that the first of the parties has drawn, at every party."""
+    """The key that the first of the parties has from its secret, at every party."""
     first, *others = parties
     if me == first:
-        yield from broadcast(others, TokenKey(secret))
-        return secret
+        assert len(secret) >= LEAST_KEY, "the first party needs a secret"
+        key = derived(secret, TokenKey.tag)
+        yield from broadcast(others, TokenKey(key))
+        return key
     key = (yield from receive(first, TokenKey)).key
     problem = f"expected at least {LEAST_KEY} bytes, got {len(key)}"
     require(len(key) >= LEAST_KEY, first, TokenKey, "key", problem)
     return key
 
 
-def rising_tokens(ids: npt.NDArray[np.generic], key: bytes) -> tuple[Tokens, Labels]:
+@dataclass(frozen=True, slots=True, eq=False)
+class HiddenRows:
+    """A party's rows as others may know them."""
+
+    key: bytes = field(repr=False)  # that all parties have
+    tokens: Tokens = field(repr=False)  # (rows,), in the order of its table
+
+    def rising(self) -> tuple[Tokens, Labels]:
+        """Tokens in rising order, and the rows in that order."""
+        return rising_order(self.tokens)
+
+
+def hidden_rows(
+    me: str,
+    ids: npt.NDArray[np.generic],
+    parties: Sequence[str],
+    secret: bytes,
+    rule: RowRule = "tokens",
+) -> Flow[HiddenRows]:
+    """Tokens of a party's rows, with a key of the parties. With ``rule="tokens"`` the first party
+    alone needs a secret, else every party one of its own."""
+    key = yield from key_of(me, parties, secret)
+    if rule == "tokens":
+        return HiddenRows(key, tokens(ids, key))
+    assert len(secret) >= LEAST_KEY, "every party needs a secret"
+    texts = [str(i) for i in ids.tolist()]
+    shared = yield from shared_rows(me, texts, parties, key_from(secret))
+    drawn = tokens(np.arange(len(ids)), derived(secret, "rows that not all parties hold"))
+    drawn[shared] = tokens(np.arange(len(shared)), key)
+    return HiddenRows(key, drawn)
+
+
+def rising_order(unsorted: Tokens) -> tuple[Tokens, Labels]:
     """Tokens of rows in rising order, and the rows in that order."""
-    unsorted = tokens(ids, key)
     order = np.argsort(unsorted)
     rising = unsorted[order]
     if (rising[1:] == rising[:-1]).any():
@@ -124,28 +178,29 @@ def match_messages(
 
 
 def send_tokens(
-    table: Table, key: bytes, weight: Array | None = None, leader: str = COORDINATOR
+    hidden: HiddenRows, weight: Array | None = None, leader: str = COORDINATOR
 ) -> Flow[Labels]:
     """A party lists its rows at the leader; its rows in the order in which they are listed."""
-    message, order = listed_rows(table, key, weight)
+    message, order = listed_rows(hidden, weight)
     reveals = RowTokens.reveals + ("" if weight is None else " and their weights")
     yield from send(leader, message, reveals=reveals)
     return order
 
 
-def match_tokens(rows: Mapping[str, int]) -> Flow[Labels]:
+def match_tokens(rows: Mapping[str, int], holders: Sequence[str] | None = None) -> Flow[Labels]:
     """At the coordinator: where each party lists a row (rows, parties), −1 where it lacks it.
 
-    ``rows``: by party how many rows it has said to hold.
+    ``rows``: by party how many rows it has said to hold; ``holders``: of the target, if they tell
+    the others, who then hear which rows they share.
     """
-    listed = yield from gather(tuple(rows), RowTokens)
-    return match_messages(listed, rows)
+    where = match_messages((yield from gather(tuple(rows), RowTokens)), rows)
+    yield from _tell_shared(where, tuple(rows), holders or ())
+    return where
 
 
-def listed_rows(table: Table, key: bytes, weight: Array | None) -> tuple[RowTokens, Labels]:
+def listed_rows(hidden: HiddenRows, weight: Array | None) -> tuple[RowTokens, Labels]:
     """A party's list of rows, and its rows in that order."""
-    assert table.row_ids is not None
-    rising, order = rising_tokens(table.row_ids, key)
+    rising, order = hidden.rising()
     weights = None if weight is None else weight[order]
     return RowTokens(rising, weights), order  # type: ignore[arg-type]
 
@@ -153,42 +208,64 @@ def listed_rows(table: Table, key: bytes, weight: Array | None) -> tuple[RowToke
 # ---------------------------------------------------------------------- what holders tell
 
 
+def _tell_shared(where: Labels, members: Sequence[str], holders: Sequence[str]) -> Flow[None]:
+    """Holders of the target and the others hear which rows they share."""
+    lists = dict(zip(members, where.T, strict=True))
+    others = [m for m in members if m not in holders]
+    for one in members if others and holders else ():
+        with_whom = others if one in holders else holders
+        both = {p: lists[one][(lists[one] >= 0) & (lists[p] >= 0)] for p in with_whom}
+        yield from send(one, SharedPlaces(both))
+
+
 def target_of(
     table: Table,
     target: str,
-    key: bytes | None,
+    order: Labels | None,
     receivers: Sequence[str],
     senders: Sequence[str],
     size: int | None = None,
 ) -> Flow[Array]:
     """The target of every row (rows,): held here, or told by those who hold it; else NaN.
 
-    ``size`` is the number of the target's categories, 0 of a number, None where it is not known.
+    ``order``: of its rows in its list of tokens, where some are told. ``size`` is the number of the
+    target's categories, 0 of a number, None where it is not known.
     """
+    y = np.full(len(table), np.nan)
     if target in table.schema:
         y = table.values[:, table.schema.index(target)]
-        if receivers:
-            assert key is not None and table.row_ids is not None
-            rising, order = rising_tokens(table.row_ids, key)
-            message = TargetValues(rising, y[order])  # type: ignore[arg-type]
-            yield from broadcast(receivers, message, reveals=f"{target} of its rows")
+    if not receivers and not senders:
         return y
-    y = np.full(len(table), np.nan)
-    if not senders:
-        return y
-    assert key is not None and table.row_ids is not None
-    own = tokens(table.row_ids, key)
+    assert order is not None, "rows are matched before values of the target are told"
+    shared = yield from receive(COORDINATOR, SharedPlaces)
+    rows = {p: order[own] for p, own in _places(shared, (*receivers, *senders), len(order)).items()}
+    for receiver in receivers:
+        told = TargetValues(y[rows[receiver]])
+        yield from send(receiver, told, reveals=f"{target} of the rows that both hold")
     for sender in senders:
         heard = yield from receive(sender, TargetValues)
-        values = _target_values(heard, sender, size)
-        where = matched([own, check_tokens(heard, sender)])
-        both = where[(where >= 0).all(axis=1)]
-        y[both[:, 0]] = values[both[:, 1]]
+        y[rows[sender]] = _target_values(heard, sender, len(rows[sender]), size)
     return y
 
 
-def _target_values(heard: TargetValues, sender: str, size: int | None) -> Array:
-    require_shape(heard.values, heard.tokens.shape, sender, TargetValues, "values")
+def _places(shared: SharedPlaces, others: Sequence[str], rows: int) -> dict[str, Labels]:
+    """By other party, which places of a list of so many rows it holds as well."""
+    problem = f"expected those of {', '.join(others)}"
+    require(shared.places.keys() == set(others), COORDINATOR, SharedPlaces, "places", problem)
+    found = {p: np.asarray(places, np.int64) for p, places in shared.places.items()}
+    for at in found.values():
+        rising = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < rows).all())
+        problem = f"expected different places below {rows} in rising order"
+        require(rising, COORDINATOR, SharedPlaces, "places", problem)
+    return found
+
+
+def _target_values(heard: TargetValues, sender: str, rows: int, size: int | None) -> Array:
+    if len(heard.values) != rows:
+        raise FederationError(
+            f"{sender} tells {len(heard.values):,} values of the target, and the {COORDINATOR} "
+            f"says that {rows:,} rows are shared with it: one of them is wrong"
+        )
     known = heard.values[~np.isnan(heard.values)]
     fits = bool(np.isfinite(known).all())
     if size:

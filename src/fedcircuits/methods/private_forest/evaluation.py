@@ -10,6 +10,9 @@ sums those of their weights, and children of a sum are rotated to the same scale
 shares takes a round in which parties deal theirs anew (products.py); nodes that are ready at the
 same time share it.
 
+Nothing of the root is opened before all products are checked (checks.py): that the exponents which
+parties have seen are those of the point and the parameters, and every product above them.
+
 A sum over outer products that nothing else reads first mixes the left factors and then multiplies
 by the right ones, so that (units of the sum × right units) numbers cross instead of (left × right):
 Σ_j (Σ_i w_kij a_i) b_j. Other products are made, elementwise ones by a tree, before they are mixed.
@@ -29,32 +32,56 @@ from fedcircuits.methods.private_forest.masks import MaskBatch
 from fedcircuits.methods.private_forest.model import Forest, ForestRegion, ModelShares, ValueScale
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.operations.checks import Checks, Claim, Kind, Made, dot
 from fedcircuits.privacy.operations.exponents import FRACTION, weighted_powers
 from fedcircuits.privacy.operations.powers import power
 from fedcircuits.privacy.operations.products import MASKED, reduced
 from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.sharing import opened
 
 Values = Mapping[str, Elements]  # (rows, units, limbs) by node or intermediate product
 Weights = Mapping[str, Elements]  # (units, inputs, limbs) by sum
 
 
+def answer_kinds(forest: Forest, members: int, rows: int) -> list[Kind]:
+    """Of the claims on which an answer rests."""
+    ring = forest.ring(members)
+    kinds = [(FIELD, sum(forest.codes))]
+    if not forest.flat:
+        units = {region.name: region.units for region in forest.regions}
+        for steps in rounds_of(forest, members):
+            kinds += [(ring, step.terms(rows, units)) for step in steps]
+            units.update({step.name: step.width(units) for step in steps})
+    return [*kinds, (ring, rows)]
+
+
 def drowned_root(
-    group: Group, forest: Forest, shares: ModelShares, batch: MaskBatch, bits: Elements
+    group: Group,
+    forest: Forest,
+    shares: ModelShares,
+    batch: MaskBatch,
+    bits: Elements,
+    checks: Checks,
 ) -> Flow[Elements]:
-    """Shares of the root under noise (rows, limbs), of degree 2t; ``bits``: of the points."""
+    """Shares of the root under noise (rows, limbs), checked; ``bits``: of the points."""
     scale = forest.scale(len(group.members))
-    ring, level = scale.ring, 2 * group.threshold
+    ring, wide, level = scale.ring, group.over(scale.ring), 2 * group.threshold
     hidden = FIELD.add(_exponents(forest, scale, shares, bits), batch.covers)
     seen = yield from opened(group, "query/exponents", hidden, MASKED, level)
+    sums = FIELD.subtract(FIELD.subtract(seen, batch.rests), _constants(forest, scale, shares))
+    claims = [Claim.matrices(FIELD, bits, _parameters(forest, shares), sums)]
     if forest.flat:
         root = weighted_powers(ring, seen, batch.inverses)
     else:
         powers = power(ring, seen, batch.inverses)
         values = {r.name: powers[:, r.first : r.first + r.units] for r in forest.regions}
         rounds = rounds_of(forest, len(group.members))
-        root = yield from _root(group.over(ring), "query/level", rounds, values, shares.arrays)
-    return ring.add(ring.multiply(root, batch.factors), batch.floods)
+        root = yield from _root(wide, "query/level", rounds, values, shares.arrays, claims)
+    noisy = yield from reduced(wide, "query/product", ring.multiply(root, batch.factors))
+    claims.append(Claim.of(ring, root, batch.factors, noisy))
+    yield from checks.check("query/answer", claims, seen=FIELD.packed(seen).tobytes())
+    return ring.add(noisy, batch.floods)
 
 
 # ---------------------------------------------------------------------- regions
@@ -62,13 +89,33 @@ def drowned_root(
 
 def _exponents(forest: Forest, scale: ValueScale, shares: ModelShares, bits: Elements) -> Elements:
     """Shares of l + offset (rows, exponents, 2), of degree 2t."""
-    by_region = []
+    logs = [
+        FIELD.inner(bits[:, _columns(forest, region)], _leaves(shares, region))
+        for region in forest.regions
+    ]
+    return FIELD.add(np.concatenate(logs, axis=1), _constants(forest, scale, shares))
+
+
+def _leaves(shares: ModelShares, region: ForestRegion) -> Elements:
+    """Shares of a region's parameters, (units, codes of its variables, 2)."""
+    leaves = [shares.arrays[n].reshape(region.units, -1, FIELD.limbs) for n in region.leaves]
+    return np.concatenate(leaves, axis=1)
+
+
+def _parameters(forest: Forest, shares: ModelShares) -> Elements:
+    """Of all regions, (exponents, codes of all variables, 2)."""
+    found = FIELD.zeros((forest.exponents, sum(forest.codes)))
     for region in forest.regions:
-        leaves = [shares.arrays[n].reshape(region.units, -1, FIELD.limbs) for n in region.leaves]
-        logs = FIELD.inner(bits[:, _columns(forest, region)], np.concatenate(leaves, axis=1))
-        by_region.append(FIELD.add(logs, FIELD.elements(scale.offset[region.name] << FRACTION)))
-    exponents = np.concatenate(by_region, axis=1)
-    return FIELD.add(exponents, _log_weights(forest, shares)) if forest.flat else exponents
+        own = slice(region.first, region.first + region.units)
+        found[own, _columns(forest, region)] = _leaves(shares, region)
+    return found
+
+
+def _constants(forest: Forest, scale: ValueScale, shares: ModelShares) -> Elements:
+    """What is added to logs of regions: offsets, and in flat forests weights; (exponents, 2)."""
+    offsets = [scale.offset[r.name] << FRACTION for r in forest.regions for _ in range(r.units)]
+    found = FIELD.elements(offsets)
+    return FIELD.add(found, _log_weights(forest, shares)) if forest.flat else found
 
 
 def _columns(forest: Forest, region: ForestRegion) -> list[int]:
@@ -109,6 +156,18 @@ class Multiply:
             return ring.multiply(a, b)
         return ring.multiply(a[:, :, None], b[:, None]).reshape(len(a), -1, ring.limbs)
 
+    def width(self, units: Mapping[str, int]) -> int:
+        return units[self.left] * (units[self.right] if self.outer else 1)
+
+    def terms(self, rows: int, units: Mapping[str, int]) -> int:
+        return rows * units[self.left]
+
+    def claim(self, ring: Ring, values: Values, weights: Weights, product: Elements) -> Claim:
+        a, b = values[self.left], values[self.right]
+        if not self.outer:
+            return Claim.of(ring, a, b, product)
+        return _by_row(ring, a, b, product.reshape(*a.shape[:2], *b.shape[1:]), inner=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Mix:
@@ -117,10 +176,23 @@ class Mix:
     name: str
     children: tuple[str, ...]
     turns: tuple[int, ...]
+    units: int
 
     def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
+        return ring.inner(self._turned(ring, values), weights[self.name])
+
+    def _turned(self, ring: Ring, values: Values) -> Elements:
         turned = [ring.rotate(values[c], k) for c, k in zip(self.children, self.turns, strict=True)]
-        return ring.inner(np.concatenate(turned, axis=1), weights[self.name])
+        return np.concatenate(turned, axis=1)
+
+    def width(self, units: Mapping[str, int]) -> int:
+        return self.units
+
+    def terms(self, rows: int, units: Mapping[str, int]) -> int:
+        return sum(units[child] for child in self.children)
+
+    def claim(self, ring: Ring, values: Values, weights: Weights, product: Elements) -> Claim:
+        return Claim.matrices(ring, self._turned(ring, values), weights[self.name], product)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +206,25 @@ class MixLeft:
     right_units: int
     turn: int
 
+    units: int
+
     def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
+        return ring.inner(*self._factors(ring, values, weights))
+
+    def _factors(self, ring: Ring, values: Values, weights: Weights) -> tuple[Elements, Elements]:
         a, weight = ring.rotate(values[self.left], self.turn), weights[self.above]
         inputs = slice(self.first, self.first + a.shape[1] * self.right_units)
         pairs = weight[:, inputs].reshape(len(weight), a.shape[1], self.right_units, ring.limbs)
-        return ring.inner(a, pairs.swapaxes(1, 2).reshape(-1, a.shape[1], ring.limbs))
+        return a, pairs.swapaxes(1, 2).reshape(-1, a.shape[1], ring.limbs)
+
+    def width(self, units: Mapping[str, int]) -> int:
+        return self.units * self.right_units
+
+    def terms(self, rows: int, units: Mapping[str, int]) -> int:
+        return units[self.left]
+
+    def claim(self, ring: Ring, values: Values, weights: Weights, product: Elements) -> Claim:
+        return Claim.matrices(ring, *self._factors(ring, values, weights), product)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +236,40 @@ class MultiplyRight:
     units: int
 
     def products(self, ring: Ring, values: Values, weights: Weights) -> Elements:
-        terms = []
-        for mixed, right in self.pairs:
-            u, b = values[mixed], values[right]
-            shape = (len(u), self.units, b.shape[1], ring.limbs)
-            term = ring.multiply(u.reshape(shape), b[:, None])  # (rows, units, right units, limbs)
-            terms.append(np.moveaxis(term, 2, 0))
-        return ring.sum(np.concatenate(terms))
+        u, b = self._factors(values)
+        return ring.sum(np.moveaxis(ring.multiply(u, b[:, None]), 2, 0))
+
+    def _factors(self, values: Values) -> tuple[Elements, Elements]:
+        """(rows, units, right units, limbs) and (rows, right units, limbs), over all pairs."""
+        mixed = [values[left] for left, _ in self.pairs]
+        right = np.concatenate([values[name] for _, name in self.pairs], axis=1)
+        parts = [u.reshape(len(u), self.units, -1, u.shape[-1]) for u in mixed]
+        return np.concatenate(parts, axis=2), right
+
+    def width(self, units: Mapping[str, int]) -> int:
+        return self.units
+
+    def terms(self, rows: int, units: Mapping[str, int]) -> int:
+        return rows * sum(units[right] for _, right in self.pairs)
+
+    def claim(self, ring: Ring, values: Values, weights: Weights, product: Elements) -> Claim:
+        u, b = self._factors(values)
+        return _by_row(ring, b, u.swapaxes(1, 2), product, inner=True)
+
+
+def _by_row(ring: Ring, a: Elements, b: Elements, product: Elements, *, inner: bool) -> Claim:
+    """In every row Σ_i a_i b_ij = product_j, or a_i b_j = product_ij if not ``inner``."""
+
+    def made(stream: Stream) -> Made:
+        chosen = stream.elements(ring, product.shape[:-1])
+        spread = chosen[:, None] if inner else chosen
+        terms = ring.multiply(spread, b if inner else b[:, None])  # (rows, i, j, limbs)
+        right = ring.sum(np.moveaxis(terms, 2, 0))
+        flat = (v.reshape(-1, ring.limbs) for v in (a, right, chosen, product))
+        left, mixed, coefficients, whole = flat
+        return left, mixed, dot(ring, coefficients, whole)
+
+    return Claim(ring, a.size // ring.limbs, made)
 
 
 RoundStep = Multiply | Mix | MixLeft | MultiplyRight
@@ -164,7 +277,12 @@ Rounds = tuple[tuple[RoundStep, ...], ...]
 
 
 def _root(
-    group: Group, tag: str, rounds: Rounds, regions: Values, weights: Weights
+    group: Group,
+    tag: str,
+    rounds: Rounds,
+    regions: Values,
+    weights: Weights,
+    claims: list[Claim],
 ) -> Flow[Elements]:
     """Shares of the root (rows, limbs), of degree t; ``group`` is over the forest's ring."""
     values, ring = dict(regions), group.ring
@@ -174,7 +292,8 @@ def _root(
         fresh = yield from reduced(group, f"{tag}/{k}", flat)
         ends = np.cumsum([p.size // ring.limbs for p in products])[:-1]
         for step, product, shares in zip(steps, products, np.split(fresh, ends), strict=True):
-            values[step.name] = shares.reshape(product.shape)
+            values[step.name] = own = shares.reshape(product.shape)
+            claims.append(step.claim(ring, values, weights, own))
     root: Elements = values[rounds[-1][-1].name][:, 0]
     return root
 
@@ -205,7 +324,7 @@ class _RoundPlanner:
         elif isinstance(node, Sum) and node.children[0] in self.mixed:
             self._mix_left(node)
         elif isinstance(node, Sum):
-            self._do(Mix(node.name, node.children, self._turns(node)), *node.children)
+            self._do(Mix(node.name, node.children, self._turns(node), node.units), *node.children)
 
     def _do(self, step: RoundStep, *reads: str) -> None:
         at = max(self.ready[name] for name in reads)
@@ -228,7 +347,7 @@ class _RoundPlanner:
             left, right = self.circuit[child].children
             name = f"{node.name}<{child}"
             width = self.circuit.units[right]
-            self._do(MixLeft(name, node.name, left, first, width, turn), left)
+            self._do(MixLeft(name, node.name, left, first, width, turn, node.units), left)
             pairs.append((name, right))
             first += self.circuit.units[child]
         reads = [name for pair in pairs for name in pair]

@@ -2,19 +2,26 @@
 
 For every row and every exponent of a forest a mask r and shares of 2^(−r) (powers.py); for
 every row a factor R = 2^shift + ρ and an addend that drown the root's lower bits, in which single
-components could be read. Each of the first t + 1 parties contributes to all of them.
+components could be read. Pairs of parties contribute to all of them (pairs.py): the sum, or the
+product, of what all pairs have drawn is known to no t parties.
 
-    prepare/masks/k      contributor → party: shares of its masks, powers, noise; its part of a name
-    prepare/powers/k/…   party → party: shares of products of powers, ⌈log2(t + 1)⌉ rounds
+    prepare/masks/k/keys      first of a pair → second: a key for both
+    prepare/masks/k           first of a pair → party: shares of masks, powers, noise; a public name
+    prepare/masks/k/digests   second of a pair → party: a digest of that message
+    prepare/powers/k/…        party → party: shares of products of powers, ⌈log2(pairs)⌉ rounds
+    prepare/checks/k/…        party → party: the check of these products (checks.py), 7 rounds
 
-Any t parties learn nothing. Rows are made in groups of a size that fits into memory.
+Any t parties learn nothing. One party that deviates, in whatever message, is noticed before the
+masks are there: what it deals as one of a pair is watched by the other, and products are checked.
+Rows are made in groups of a size that fits into memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from math import ceil, log2
 from typing import Any
 
 import numpy as np
@@ -24,17 +31,15 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.methods.private_forest.model import Forest, ValueScale
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.operations.powers import (
-    Dealt,
-    contributed,
-    contributors,
-    multiplied,
-    power_masks,
-)
+from fedcircuits.privacy.operations.checks import Claim, checks_made
+from fedcircuits.privacy.operations.exponents import inverse_powers
+from fedcircuits.privacy.operations.powers import multiplied
 from fedcircuits.privacy.sharing.group import Group, Lot
+from fedcircuits.privacy.sharing.pairs import dealt_by_pairs
+from fedcircuits.privacy.sharing.randomness import Stream
 
 ROOM = 1 << 26
-ARRAYS = ("covers", "inverses", "factors", "floods")
+ARRAYS = ("covers", "rests", "inverses", "factors", "floods")
 Span = tuple[str, int, int]  # the name of a preparation, and which of its rows
 
 
@@ -44,11 +49,19 @@ class MaskBatch:
 
     run: str
     spans: tuple[Span, ...]
-    covers: Elements = field(repr=False)  # (rows, exponents, 2), degree 2t
+    covers: Elements = field(repr=False)  # (rows, exponents, 2): r, degree 2t
+    rests: Elements = field(repr=False)  # (rows, exponents, 2): r, degree t
     inverses: Elements = field(repr=False)  # (rows, exponents, limbs)
     factors: Elements = field(repr=False)  # (rows, limbs)
-    floods: Elements = field(repr=False)  # (rows, limbs), degree 2t
+    floods: Elements = field(repr=False)  # (rows, limbs)
     used: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+
+    def __copy__(self) -> MaskBatch:
+        """Itself: what it has been used for goes with it."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> MaskBatch:
+        return self
 
     def __len__(self) -> int:
         return len(self.factors)
@@ -94,15 +107,27 @@ class MaskBatch:
 class MaskStore:
     """A party's masks; those that are taken are gone, whatever becomes of the query."""
 
-    lots: list[MaskBatch]
+    lots: list[MaskBatch] = field(repr=False)
     taken: int = field(default=0, compare=False)  # of the first lot
+    names: set[str] = field(default_factory=set, repr=False)  # of all preparations it has had
+
+    def __copy__(self) -> MaskStore:
+        """A copy has none of them."""
+        return MaskStore([], names=set(self.names))
+
+    def __deepcopy__(self, memo: object) -> MaskStore:
+        return self.__copy__()
 
     def __len__(self) -> int:
         """How many rows are left."""
         return sum(map(len, self.lots)) - self.taken
 
     def add(self, more: MaskStore) -> None:
-        """Append what was prepared later."""
+        """Append what was prepared later; what it has had before is refused."""
+        names = {name for lot in more.lots for name, *_ in lot.spans}
+        if names & self.names:
+            raise ProtocolError("these masks have been prepared before: none is used twice")
+        self.names |= names
         self.lots += more.lots
         more.lots = []
 
@@ -150,23 +175,44 @@ def prepare(
 def _batch(
     group: Group, tag: str, forest: Forest, scale: ValueScale, run: str, rows: int
 ) -> Flow[MaskBatch]:
-    ring = scale.ring
-    parts = [*power_masks(group, ring, (rows, forest.exponents)), *_noise(group, scale, rows)]
-    shares = yield from contributed(group, f"prepare/masks/{tag}", parts)
-    covers, powers, noise, floods, names = shares
-    inverses = yield from multiplied(group.over(ring), f"prepare/powers/{tag}", powers)
+    ring, claims = scale.ring, list[Claim]()
+    lots, draw = _lots(scale, group.threshold, rows, forest.exponents), _drawn(scale, rows, forest)
+    shares = yield from dealt_by_pairs(group, f"prepare/masks/{tag}", lots, draw)
+    covers, rests, powers, noise, floods, names = shares
+    wide, checks = group.over(ring), f"prepare/checks/{tag}"
+    inverses = yield from multiplied(wide, f"prepare/powers/{tag}", powers, claims)
+    name = f"{int(FIELD.integers(FIELD.sum(names))[0]):032x}"
+    plan = [[(claim.ring, claim.terms) for claim in claims]]
+    begun = yield from checks_made(group, checks, plan, name.encode())
+    yield from begun.check(checks, claims, "a product of masks is wrong")
     factors = ring.add(ring.sum(noise), ring.elements(1 << scale.shift))
-    span = (f"{int(FIELD.integers(FIELD.sum(names))[0]):032x}", 0, rows)
-    return MaskBatch(run, (span,), FIELD.sum(covers), inverses, factors, ring.sum(floods))
+    sums = FIELD.sum(covers), FIELD.sum(rests), inverses, factors, ring.sum(floods)
+    return MaskBatch(run, ((name, 0, rows),), *sums)
 
 
-def _noise(group: Group, scale: ValueScale, rows: int) -> list[Dealt]:
-    """ρ_i at degree t, the addend at 2t, and a public random number: parts of a name, degree 0."""
-    ring, level = scale.ring, group.threshold
-    factor = flood = name = None
-    if group.me in contributors(group):
-        factor = ring.reduced(group.stream.bits((rows,), scale.noise))
-        flood = ring.reduced(group.stream.bits((rows,), scale.flood))
-        name = group.stream.elements(FIELD, (1,))
-    per_row = Lot(ring, (rows,))
-    return [(per_row, level, factor), (per_row, 2 * level, flood), (Lot(FIELD, (1,)), 0, name)]
+def _lots(scale: ValueScale, level: int, rows: int, exponents: int) -> list[tuple[Lot, int]]:
+    """r twice, 2^(−r), ρ, the addend, and a part of a public name."""
+    each, per_row = (rows, exponents), Lot(scale.ring, (rows,))
+    return [
+        (Lot(FIELD, each), 2 * level),
+        (Lot(FIELD, each), level),
+        (Lot(scale.ring, each), level),
+        (per_row, level),
+        (per_row, level),
+        (Lot(FIELD, (1,)), 0),
+    ]
+
+
+def _drawn(scale: ValueScale, rows: int, forest: Forest) -> Callable[[Stream], list[Elements]]:
+    """What a pair draws, in the order of the lots."""
+    ring, bits = scale.ring, 126 - ceil(log2(scale.contributors))  # the sum stays below 2^126
+
+    def drawn(stream: Stream) -> list[Elements]:
+        mask = stream.bits((rows, forest.exponents), bits)
+        factor, flood = (
+            ring.reduced(stream.bits((rows,), size)) for size in (scale.noise, scale.flood)
+        )
+        inverse, name = inverse_powers(ring, mask), stream.elements(FIELD, (1,))
+        return [mask, mask, inverse, factor, flood, name]
+
+    return drawn

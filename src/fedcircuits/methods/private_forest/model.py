@@ -33,10 +33,11 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import ParameterError, StructureError
 from fedcircuits.leaves.bernoulli import LEAST
-from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_prime
+from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.exponents import FRACTION, MANTISSA
 from fedcircuits.privacy.operations.products import HIDING
+from fedcircuits.privacy.sharing.pairs import pair_places
 from fedcircuits.privacy.sharing.shares import threshold
 
 FAMILIES = ("bernoulli", "categorical")
@@ -110,7 +111,8 @@ class Forest:
         return tuple(variable.size for variable in self.circuit.schema)
 
     def scale(self, members: int) -> ValueScale:
-        return _scale(self, threshold(members))
+        threshold(members)
+        return _scale(self, len(pair_places(members)))
 
     def ring(self, members: int) -> Ring:
         """Where values of the circuit live, and the weights of deeper forests."""
@@ -177,7 +179,7 @@ class ValueScale:
     offset: Mapping[str, int]
     root: int
     low: int
-    contributors: int
+    contributors: int  # pairs of parties that make masks
 
     @property
     def undisturbed(self) -> int:
@@ -204,14 +206,14 @@ class ValueScale:
 
     @property
     def ring(self) -> Ring:
-        return Ring(next_prime(self.top + SPARE))
+        return next_ring(self.top + SPARE)
 
 
-def _scale(forest: Forest, most: int) -> ValueScale:
+def _scale(forest: Forest, contributors: int) -> ValueScale:
     weight = LEAST_WEIGHT if forest.flat else 0
     low = {r.name: r.bound + weight for r in forest.regions}
-    offset = {name: bits + most + 2 for name, bits in low.items()}
-    nodes = {name: bits + MANTISSA * (most + 2) for name, bits in offset.items()}
+    offset = {name: bits + contributors + 1 for name, bits in low.items()}
+    nodes = {name: bits + MANTISSA * (contributors + 1) for name, bits in offset.items()}
     for node in forest.circuit.nodes:
         if node.name in nodes or not all(child in nodes for child in node.children):
             continue  # a region, or a part of one
@@ -223,7 +225,7 @@ def _scale(forest: Forest, most: int) -> ValueScale:
             nodes[node.name] = sum(nodes[c] for c in node.children)
             low[node.name] = sum(low[c] for c in node.children)
     root = forest.circuit.root.name
-    return ValueScale(nodes, offset, nodes[root], low[root], most + 1)
+    return ValueScale(nodes, offset, nodes[root], low[root], contributors)
 
 
 # ---------------------------------------------------------------------- the public graph

@@ -3,16 +3,18 @@
 Parties hold shares of a model (model.py) and masks made ahead (masks.py). The asker is one of them,
 or an outsider who knows the forest's graph.
 
-    query/points      asker → party: shares of its points, (rows, codes of all variables), shares of
-                      two numbers that hide them in the check, and commitments to what every party
-                      was dealt
-    query/check       party → party: shares of two sums that show whether these are points
+    query/checks/…    party → party: what two checks begin with (checks.py), while points are on
+                      their way
+    query/points      asker → party: shares of its points, (rows, codes of all variables)
+    query/check/…     party → party: the check that these are points
     query/exponents   party → party: shares of masked exponents (evaluation.py), which say nothing;
                       16 bytes per exponent and row
     query/level/k     party → party: shares dealt anew, in deeper forests only
+    query/product     party → party: the same, of the root times noise
+    query/answer/…    party → party: the check of everything since the points
     query/root        party → asker: shares of the root, drowned below its first bits
 
-Who learns what. The asker: the likelihood of each point to 56 + ⌈log2(t + 1)⌉ relative bits, up to
+Who learns what. The asker: the likelihood of each point to 56 + ⌈log2(pairs)⌉ relative bits, up to
 a statistical distance of 2^−39 per row, and so what follows from likelihoods: V + 1 of them are
 equations on the parameters, so parties should count queries. Parties: how many points there are,
 and nothing about them; any t together, the asker among them or not, nothing about the model and the
@@ -22,26 +24,27 @@ learns nothing if they are sealed.
 **Points.** For every variable the asker deals one number per code: 1 for the code that the point
 has, 0 for the others, all 0 where the value is left out. So messages are the same whatever the
 values are. Shares that do not fit together, or numbers other than 0 and 1, would turn likelihoods
-into equations on single parties' shares, and a few of them into the model. Therefore parties check:
-over all x of a query, with s_v the sum of a variable's numbers, they open
+into equations on single parties' shares, and a few of them into the model. Therefore parties check,
+before anything of the model is used, that over all x of a query, with s_v the sum of a variable's
+numbers,
 
-    Σ χ x + mask                                 must be shares of degree t
-    Σ χ'(x² − x) + Σ χ''(s_v² − s_v) + zero      must be 0; (s_v − 1) if nothing may be left out
+    Σ χ x(x − 1) + Σ χ' s_v(s_v − 1) = 0      (s_v − 1) if nothing may be left out
 
-mask and zero are the asker's own, dealt with the points: they hide the point from the parties. The
-coefficients come from a hash of the commitments, so the asker has dealt before it can know them: a
-wrong point passes with a chance of about 2^−126. A commitment covers the mask, a random number, and
-so tells nothing. All parties compare what they hashed, and which masks they are about to use.
+with coefficients that are drawn when all parties have their shares. A wrong point passes with a
+chance of about 2^−122, for odd N too, and whatever t parties do, the asker among them.
 
-The answer is off by less than 1.1·10⁻⁵ nats. A lost party ends the query. A wrong share is found if
-N is even, where sharings of degree 2t have one share to spare, and often if it is odd: the asker
-sees a number that no likelihood has. Parties that mean to deceive can make answers wrong.
+**One party that deviates.** All that is opened among parties has degree t or is checked, and they
+compare what they have seen. So one party that changes, swaps, repeats or makes up shares in any
+message ends the query, but with a chance of 2^−50: no answer is silently wrong. The same holds for
+up to t parties together if no two of them make a pair (pairs.py). One that sends nothing ends it
+too. Nobody learns anything by it but that it ended.
+
+The answer is off by less than 1.1·10⁻⁵ nats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import sha256
 from math import log, log1p, log2
 
@@ -52,21 +55,31 @@ from fedcircuits.circuits.questions.distribution import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.errors import ProtocolError, QueryError
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.messages import require
-from fedcircuits.methods.private_forest.evaluation import drowned_root
+from fedcircuits.methods.private_forest.evaluation import answer_kinds, drowned_root
 from fedcircuits.methods.private_forest.masks import MaskBatch
 from fedcircuits.methods.private_forest.model import Forest, ModelShares, ValueScale
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.sharing.group import Group, Lot, exchange
+from fedcircuits.privacy.operations.checks import (
+    ALIKE,
+    CHECKED,
+    COMMITTED,
+    TOSSED,
+    Claim,
+    Kind,
+    Made,
+    checks_made,
+    dot,
+)
+from fedcircuits.privacy.operations.products import MASKED
+from fedcircuits.privacy.sharing.group import SHARE, Group
+from fedcircuits.privacy.sharing.pairs import DIGEST, PAIR_KEY
 from fedcircuits.privacy.sharing.randomness import Stream
-from fedcircuits.privacy.sharing.shares import deal, reconstruct
-from fedcircuits.privacy.sharing.sharing import opened_to
+from fedcircuits.privacy.sharing.sharing import opened_to, shared
 
-CHECK = "shares of sums of the points' numbers, hidden by the asker: that they are points"
 LIKELIHOOD = "a share of the likelihoods of its points, to the precision of a float64"
 POINTS = "query/points"
-HALF = 126  # bits of a digest that one element holds
+NOTHING = {SHARE, MASKED, PAIR_KEY, DIGEST, COMMITTED, ALIKE, TOSSED, CHECKED}  # what they tell
 
 
 # ---------------------------------------------------------------------- roles
@@ -91,14 +104,17 @@ def party(
     batch.check(forest, shares.run, len(shares.members))
     if (points is None) == (me == asker):
         raise QueryError(f"{me} has {'no ' if points is None else ''}points and {asker} asks")
-    bits = None if points is None else one_hot(forest, points)
+    own, rows = None if points is None else one_hot(forest, points), len(batch)
     group = Group.of(me, shares.members, key, f"query/{shares.run}")
-    dealt = yield from _points_dealt(group, forest, asker, len(batch), bits)
-    assert dealt is not None, "a party gets shares"
-    batch.spend(dealt.digest)
-    yield from _check_points(group, forest, asker, dealt, batch.name)
-    root = yield from drowned_root(group, forest, shares, batch, dealt.bits)
-    return (yield from _answer(group, forest, asker, len(batch), root))
+    plans = [_point_kinds(forest, rows), answer_kinds(forest, len(shares.members), rows)]
+    checks = yield from checks_made(group, "query/checks", plans, batch.name)
+    bits = yield from _points_dealt(group, forest, asker, rows, own)
+    assert bits is not None, "a party gets shares"
+    batch.spend(sha256(FIELD.packed(bits).tobytes()).digest())
+    wrong = f"what {asker} asks about is no point, or its shares do not fit together"
+    yield from checks.check("query/check", [_point_claim(forest, bits)], wrong)
+    root = yield from drowned_root(group, forest, shares, batch, bits, checks)
+    return (yield from _answer(group, forest, asker, rows, root))
 
 
 def outsider(
@@ -116,15 +132,6 @@ def outsider(
 
 
 # ---------------------------------------------------------------------- points
-
-
-@dataclass(frozen=True, slots=True)
-class PointShares:
-    """A party's shares of the points."""
-
-    bits: Elements  # (rows, codes of all variables, 2)
-    hidden: Elements  # (2, 2): mask and zero
-    digest: bytes  # of the commitments
 
 
 def one_hot(forest: Forest, points: Array) -> Elements:
@@ -157,100 +164,36 @@ def one_hot(forest: Forest, points: Array) -> Elements:
 
 def _points_dealt(
     group: Group, forest: Forest, asker: str, rows: int, bits: Elements | None
-) -> Flow[PointShares | None]:
-    """One round: a member's shares of the asker's points, checked against its commitment."""
-    shapes = (rows, sum(forest.codes)), (2,), (len(group.members), 2)
-    parts: dict[str, list[Elements]] = {}
-    if group.me == asker:
-        assert bits is not None, "an asker has points"
-        parts = point_parts(group, bits)
-    senders = (asker,) if group.inside else ()
-    lots = [Lot(FIELD, shape) for shape in shapes]
-    received = yield from exchange(group, POINTS, parts, senders, lots)
-    if not group.inside:
-        return None
-    shares, hidden, commitments = (part[0] for part in received)
-    place = group.members.index(group.me)
-    kept = bool((commitment(place, shares, hidden) == commitments[place]).all())
-    problem = f"they are not to the shares that {group.me} got, so the query is not answered"
-    require(kept, asker, POINTS, "commitments", problem)
-    digest = sha256(b"coefficients" + FIELD.packed(commitments).tobytes()).digest()
-    return PointShares(shares, hidden, digest)
-
-
-def point_parts(group: Group, points: Elements) -> dict[str, list[Elements]]:
-    """What the asker deals to every member: shares of bits, of mask and zero; all commitments."""
-    count, level, stream = len(group.members), group.threshold, group.stream
-    bits = deal(FIELD, points, level, count, stream)
-    mask = deal(FIELD, stream.elements(FIELD, (1,)), level, count, stream)
-    zero = deal(FIELD, FIELD.zeros((1,)), 2 * level, count, stream)
-    hidden = np.concatenate([mask, zero], axis=1)  # (members, 2, 2)
-    commitments = np.stack([commitment(i, bits[i], hidden[i]) for i in range(count)])
-    return {m: [bits[i], hidden[i], commitments] for i, m in enumerate(group.members)}
-
-
-def commitment(place: int, bits: Elements, hidden: Elements) -> Elements:
-    """To what one party is dealt, (2, 2)."""
-    data = FIELD.packed(hidden).tobytes() + FIELD.packed(bits).tobytes()
-    return _as_elements(sha256(b"commitment %d " % place + data).digest())
-
-
-def _as_elements(digest: bytes) -> Elements:
-    """252 bits of a digest as two elements of the field."""
-    number = int.from_bytes(digest, "little")
-    return FIELD.elements([number % (1 << HALF), (number >> HALF) % (1 << HALF)])
+) -> Flow[Elements | None]:
+    """One round: a member's shares of the asker's points, (rows, codes of all variables, 2)."""
+    shape = (rows, sum(forest.codes))
+    dealt = yield from shared(group, POINTS, bits, shape, dealers=[asker])
+    return dealt[0] if group.inside else None
 
 
 # ---------------------------------------------------------------------- the check of points
 
 
-def _check_points(
-    group: Group, forest: Forest, asker: str, points: PointShares, masks: bytes
-) -> Flow[None]:
-    """One round among the parties; ProtocolError unless the asker has dealt points."""
-    mine = np.concatenate([_sums(forest, points), _as_elements(points.digest), _as_elements(masks)])
-    lots, to_all = [Lot(FIELD, mine.shape[:-1])], [mine]
-    parts = dict.fromkeys(group.members, to_all)
-    [received] = yield from exchange(group, "query/check", parts, group.members, lots, CHECK)
-    for member, theirs in zip(group.members, received, strict=True):
-        if (theirs[2:4] != mine[2:4]).any():
-            raise ProtocolError(
-                f"{asker} has sent {member} other commitments than {group.me}: the query is not "
-                "answered"
-            )
-        if (theirs[4:] != mine[4:]).any():
-            raise ProtocolError(
-                f"{member} is about to use other masks than {group.me}: parties must take what is "
-                "prepared in the same order; prepare anew"
-            )
-    try:
-        reconstruct(FIELD, received[:, 0], group.threshold, group.members)
-        total = reconstruct(FIELD, received[:, 1], 2 * group.threshold, group.members)
-    except ProtocolError as error:
-        raise ProtocolError(
-            f"shares of the points do not fit together, so the query is not answered: {asker} has "
-            f"dealt them wrongly, or a party has changed its own ({error})"
-        ) from None
-    if total.any():
-        raise ProtocolError(
-            f"what {asker} asks about is no point: expected one code of every variable, or none "
-            "where it may be left out; the query is not answered"
-        )
+def _point_kinds(forest: Forest, rows: int) -> list[Kind]:
+    sums = len(forest.codes) if forest.marginals else 0
+    return [(FIELD, rows * (sum(forest.codes) + sums))]
 
 
-def _sums(forest: Forest, points: PointShares) -> Elements:
-    """Shares of both sums, (2, 2)."""
-    x = points.bits
-    stream = Stream(points.digest, "coefficients of the check")
-    one = FIELD.elements(1)
-    totals = _totals(forest, x)
-    ways = FIELD.subtract(totals, one)
-    if forest.marginals:
-        ways = FIELD.multiply(ways, totals)
-    squares = FIELD.multiply(x, FIELD.subtract(x, one))
-    linear = _combined(stream, x)
-    both = FIELD.add(_combined(stream, squares), _combined(stream, ways))
-    return FIELD.add(np.stack([linear, both]), points.hidden)
+def _point_claim(forest: Forest, bits: Elements) -> Claim:
+    """Numbers are 0 or 1, and those of a variable add up to 1, or to 0 if it may be left out."""
+    one, totals = FIELD.elements(1), _totals(forest, bits)
+    x, s = bits.reshape(-1, FIELD.limbs), totals.reshape(-1, FIELD.limbs)
+
+    def made(stream: Stream) -> Made:
+        numbers = np.concatenate([x, s]) if forest.marginals else x
+        left = FIELD.multiply(stream.elements(FIELD, (len(numbers),)), numbers)
+        right, total = FIELD.subtract(numbers, one), FIELD.zeros(())
+        if not forest.marginals:
+            rest = FIELD.subtract(one, s)
+            total = dot(FIELD, stream.elements(FIELD, (len(s),)), rest)
+        return left, right, total
+
+    return Claim(*_point_kinds(forest, len(bits))[0], made)
 
 
 def _totals(forest: Forest, x: Elements) -> Elements:
@@ -264,13 +207,6 @@ def _totals(forest: Forest, x: Elements) -> Elements:
     return totals
 
 
-def _combined(stream: Stream, x: Elements) -> Elements:
-    """Σ of all numbers, each times the next coefficient of the stream."""
-    flat = x.reshape(1, -1, FIELD.limbs)
-    total: Elements = FIELD.inner(flat, stream.elements(FIELD, flat.shape[:-1]))[0, 0]
-    return total
-
-
 # ---------------------------------------------------------------------- answers
 
 
@@ -278,8 +214,8 @@ def _answer(
     group: Group, forest: Forest, asker: str, rows: int, root: Elements | None
 ) -> Flow[Array | None]:
     scale = forest.scale(len(group.members))
-    wide, level = group.over(scale.ring), 2 * group.threshold
-    values = yield from opened_to(wide, "query/root", asker, root, (rows,), LIKELIHOOD, level)
+    wide = group.over(scale.ring)
+    values = yield from opened_to(wide, "query/root", asker, root, (rows,), LIKELIHOOD)
     return None if values is None else _log_likelihoods(scale, values, group.members)
 
 

@@ -24,7 +24,6 @@ but the totals. A structure that no longer gains on the rows held back stops and
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
@@ -39,7 +38,7 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights, renamed
 from fedcircuits.circuits.graph.structures import by_kind, mixture_of_products, random_binary
 from fedcircuits.errors import StructureError
-from fedcircuits.federation.flow import Flow, compute
+from fedcircuits.federation.flow import Flow, compute, digest
 from fedcircuits.federation.sums.collectives import Collective
 from fedcircuits.learning.batches import InMemory
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood, mean_log_likelihood
@@ -275,18 +274,19 @@ class ForestRole(Role[None]):
         super().__init__({}, None)
         self.collective, self.structures, self.schedule = collective, fits, schedule
         first = fits[0]
-        self.stamp = zlib.crc32(first.held.tobytes(), zlib.crc32(first.rows.tobytes()))
+        self.stamp = digest(first.rows, first.held)
 
     def expect(self, t: int, last: bool) -> Flow[float | None]:
         self.active = [s for s in self.structures if not s.finished]
         if last and self.schedule is None:
             return None  # nothing is judged
         addend = yield from compute(
-            f"counting what is expected, round {t} ({self.stamp:08x})",
+            f"counting what is expected, round {t}",
             lambda: np.concatenate([s.expected() for s in self.active]),
+            key=self.stamp,
         )
         total = yield from self.collective.sum(f"em/counts/{t}", addend, COUNTS)
-        self.stamp = zlib.crc32(total.tobytes(), self.stamp)
+        self.stamp = digest(self.stamp, total)
         self.totals = np.split(total, np.cumsum([s.width for s in self.active])[:-1])
         for structure, part in zip(self.active, self.totals, strict=True):
             structure.judge(part, self.schedule, last)

@@ -42,7 +42,6 @@ shares (``query.party`` and ``query.outsider``), and all parties together may op
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -56,7 +55,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import FederationError, ParameterError
 from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Flow, compute
+from fedcircuits.federation.flow import Flow, compute, digest
 from fedcircuits.federation.sums.collectives import Collective, Summation
 from fedcircuits.learning.em import EMSchedule
 from fedcircuits.methods.meeting.hello import Method, agreed_table, same_structures
@@ -229,8 +228,9 @@ class LocalTraining:
         """Structure i learned from the party's rows, and the likelihood of those held back."""
         return (
             yield from compute(
-                f"learning structure {i} ({self._stamp(start):08x})",
+                f"learning structure {i}",
                 lambda: learned_alone(self.circuits[i], start, self.rows, self.held, plan.schedule),
+                key=self._stamp(start),
             )
         )
 
@@ -243,13 +243,10 @@ class LocalTraining:
         yield from rounds_of_em(ForestRole(collective, fits, schedule), rounds)
         return fits
 
-    def _stamp(self, start: Parameters) -> int:
+    def _stamp(self, start: Parameters) -> str:
         """Work is kept for the same rows and the same start only."""
-        stamp = zlib.crc32(self.held.tobytes(), zlib.crc32(self.rows.tobytes()))
-        for name in sorted(start):
-            for array in start[name].values():
-                stamp = zlib.crc32(array.tobytes(), stamp)
-        return stamp
+        begun = [array for name in sorted(start) for array in start[name].values()]
+        return digest(self.rows, self.held, *begun)
 
 
 def _held_back(values: Array, plan: ForestPlan, place: int) -> tuple[Array, Array]:

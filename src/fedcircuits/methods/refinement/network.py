@@ -5,7 +5,6 @@ alone follow until they settle; they cost no messages."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Generic
 
@@ -15,7 +14,7 @@ from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
+from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import (
     Booleans,
     Count,
@@ -93,21 +92,27 @@ class SharedRowsClient(Role[A], Generic[A]):
         super().__init__(leaves, above)
         self.rows = len(shared)
         # work is kept for the same leaves, rows and posteriors only
-        self.mark = zlib.crc32(shared.values.tobytes(), zlib.crc32(site.stamp.encode()))
+        self.mark = digest(site.stamp, shared.values)
 
 
 class NetworkClient(SharedRowsClient[None]):
     """It sends log-likelihoods, and hears posteriors or the end."""
 
     def expect(self, t: int, last: bool) -> Flow[float | None]:
-        step = f"evaluating shared rows, round {t} ({self.mark:08x})"
-        values = yield from compute(step, self._log_values)
+        step = f"evaluating shared rows, round {t}"
+        values = yield from compute(step, self._log_values, key=self.mark)
         yield from send(COORDINATOR, LeafLogValues(values), f"{LeafLogValues.tag}/{t}")
         return None
 
     def _log_values(self) -> Array:
         lines = [leaf.log_values() for leaf in self.leaves.values()]
         return np.stack(lines) if lines else np.zeros((0, self.rows))
+
+    @property
+    def _scopes(self) -> Labels:
+        """Which leaf has which column, (columns, leaves)."""
+        every = [leaf.circuit.schema.names for leaf in self.leaves.values()]
+        return scopes_of(every)
 
     def agree(self, rounds: range, best: int, ends: bool) -> Flow[tuple[int, bool]]:
         blamed = COORDINATOR, f"{LeafPosteriors.tag}/{rounds[-1]}"
@@ -119,9 +124,11 @@ class NetworkClient(SharedRowsClient[None]):
             return stays, True
         self.posteriors = answer.posteriors.astype(np.float64)
         require_shape(self.posteriors, (len(self.leaves), self.rows), *blamed, "posteriors")
-        sound = ((self.posteriors >= 0) & (self.posteriors <= 1 + ROUNDING)).all()
-        require(bool(sound), *blamed, "posteriors", "expected probabilities from 0 to 1")
-        self.mark = zlib.crc32(self.posteriors.tobytes(), self.mark)
+        sound = (self.posteriors >= 0).all()
+        sound = sound and (self._scopes @ self.posteriors <= 1 + 2 * ROUNDING).all()
+        problem = "expected probabilities, those of leaves with one column at most 1 in a row"
+        require(bool(sound), *blamed, "posteriors", problem)
+        self.mark = digest(self.mark, self.posteriors)
         return best, False
 
     def maximise(self) -> None:
@@ -158,6 +165,7 @@ class NetworkCoordinator(Role[Packed]):
         super().__init__({}, self.network.pack(joint.parameters))
         leaves = list(joint.circuit.leaves())
         self.columns = np.array([[len(leaf.scope)] for leaf in leaves])
+        self.scopes = [leaf.scope for leaf in leaves]
         holders = [joint.placement[leaf.name] for leaf in leaves]
         self.place = {p: [i for i, h in enumerate(holders) if h == p] for p in positions}
 
@@ -183,10 +191,14 @@ class NetworkCoordinator(Role[Packed]):
             return best, ends
         weight = (~self.held).astype(np.float64)
         posteriors, self.counts = self.network.posteriors(self.given, self.above, weight)
-        posteriors = np.minimum(posteriors, 1 + ROUNDING)  # of rows that are next to impossible
         for party, place in self.place.items():
-            yield from send(party, LeafPosteriors(posteriors[place]), tag)
+            yield from send(party, LeafPosteriors(self._probable(posteriors[place], place)), tag)
         return best, ends
+
+    def _probable(self, posteriors: Array, place: list[int]) -> Array:
+        """Of rows that are next to impossible they may add up to more than 1."""
+        total = (scopes_of([self.scopes[i] for i in place]) @ posteriors).max(axis=0, initial=0.0)
+        return posteriors / np.where(total > 1 + ROUNDING, total, 1.0)
 
     def maximise(self) -> None:
         self.history.append(self.counts.log_likelihood / self.counts.weight)
@@ -201,6 +213,14 @@ class NetworkCoordinator(Role[Packed]):
                 break
             self.above = self.network.program.maximise(counts, self.above)
         return dict(self.network.program.unpack(self.above).values)
+
+
+def scopes_of(scopes: Sequence[Sequence[str]]) -> Labels:
+    """Which of some leaves has which column, (columns, leaves)."""
+    columns = sorted({name for scope in scopes for name in scope})
+    return np.array([[n in scope for scope in scopes] for n in columns], np.int64).reshape(
+        len(columns), len(scopes)
+    )
 
 
 def settled(history: Sequence[float]) -> bool:

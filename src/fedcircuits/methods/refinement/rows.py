@@ -14,22 +14,26 @@ within the tolerance; the weights above the leaves are then the first client's.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import torch
 
+from fedcircuits.circuits.evaluation.direct import JointCounts
+from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.network import UpperCircuit
-from fedcircuits.circuits.evaluation.program import Packed
+from fedcircuits.circuits.evaluation.program import Counts, Derivative, Packed
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.errors import FederationError, MessageError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
+from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import (
+    Booleans,
     Count,
     Finite,
     FiniteMatrix,
@@ -47,6 +51,7 @@ from fedcircuits.learning.leaf_em import EMLeaf, Moments
 from fedcircuits.learning.stopping import mean_likelihood
 from fedcircuits.methods.refinement.roles import (
     LARGEST,
+    NATS,
     A,
     Above,
     EMSite,
@@ -62,6 +67,7 @@ Learned: TypeAlias = tuple[Circuit, Parameters]
 COUNTS = "expected statistics of its rows for every node, their log-likelihood and number"
 LIKELY = "log-likelihood and number of its rows, and of those that it holds back"
 HEAD = 6  # numbers before the statistics
+BEHIND = 2.0  # more rows than there are that a leaf counts at most (learning/leaf_em.py)
 MOST = 2**31  # statistics of a circuit
 
 
@@ -133,12 +139,14 @@ class PartyLeaves(Message, frozen=True):
 
 
 class StatisticsSize(Message, frozen=True):
-    """First client → coordinator, where it takes part in sums: how many numbers these have."""
+    """First client → coordinator, where it takes part in sums: how many numbers these have, and
+    which of them are expected numbers of rows."""
 
     tag: ClassVar[str] = "em/size"
-    reveals: ClassVar[str] = "how many statistics its circuits have"
+    reveals: ClassVar[str] = "how many statistics its circuits have, and which are counts"
 
     size: Count
+    counted: Booleans  # (size − HEAD,)
 
 
 # ---------------------------------------------------------------------- both roles
@@ -148,7 +156,9 @@ class RowRole(Role[A]):
     """A member of the sums. ``share``: of rows that are held back; ``size``: how many numbers it
     adds, which are zeros at a coordinator."""
 
-    size = HEAD
+    size, columns = HEAD, 0
+    counted = np.zeros(0, np.bool_)  # which numbers after the head are of rows
+    most = np.inf  # rows of all, where they are known
 
     def __init__(
         self,
@@ -173,11 +183,26 @@ class RowRole(Role[A]):
             return None
         own, tag = (yield from self.own(t, last)), f"em/counts/{t}"
         reveals = LIKELY if last else COUNTS
-        self.total = yield from self.collective.sum(tag, own, reveals, check=statistics_problem)
-        if problem := statistics_problem(self.total):
+        self.total = yield from self.collective.sum(tag, own, reveals, check=self.problem)
+        if problem := self.problem(self.total):
             raise ProtocolError(f"the sum {tag!r} over {', '.join(self.members)}: {problem}")
         self.judges = bool(self.share and self.total[5] >= 0.5)
         return mean_likelihood(*self.total[3:HEAD]) if self.judges else None
+
+    def problem(self, values: Array) -> str:
+        """What is wrong with statistics of some parties' rows, by the numbers of rows in them."""
+        if problem := statistics_problem(values):
+            return problem
+        likely, impossible, rows = values[:HEAD].reshape(2, 3).T  # learned from, held back
+        slack = 0.01 * rows.sum() + BEHIND  # sums on shares and by gossip are rounded
+        nodes = values[HEAD:][self.counted] if len(values) > HEAD else values[HEAD:]
+        counts = np.concatenate([rows, impossible, nodes])
+        fits = ((counts >= -slack) & (counts <= rows.sum() + slack)).all()
+        if not fits or rows.sum() > self.most + slack:
+            return "expected counts of no more rows than there are"
+        if not (likely <= NATS * self.columns * (rows + slack)).all():
+            return "expected log-likelihoods of so many rows"
+        return ""
 
 
 class RowClient(RowRole[Packed]):
@@ -189,7 +214,7 @@ class RowClient(RowRole[Packed]):
         graph: CircuitGraph,
         network: UpperCircuit,
         leaves: Mapping[str, EMLeaf],
-        mark: int,
+        mark: str,
     ) -> None:
         weights = {n: {WEIGHT: np.array(w, np.float64)} for n, w in graph.weights.items()}
         adding = site.view.me, site.members, site.settings.summation, graph.held
@@ -200,11 +225,15 @@ class RowClient(RowRole[Packed]):
         above = network.posteriors(one, self.above, nothing)[1]
         self.shapes = [above, *(leaf.no_counts() for leaf in leaves.values())]
         self.sizes = [len(shape.flat()) for shape in self.shapes]
-        self.size = HEAD + sum(self.sizes)
+        self.size, self.columns = HEAD + sum(self.sizes), len(network.circuit.schema)
+        self.counted = np.concatenate([_counted(shape) for shape in self.shapes])
 
     def own(self, t: int, last: bool) -> Flow[Array]:
         work = self._likelihoods if last else self._statistics
-        return (yield from compute(f"counting its rows, round {t} ({self.mark:08x})", work))
+        own = yield from compute(f"counting its rows, round {t}", work, key=self.mark)
+        if problem := self.problem(own):
+            raise FederationError(f"statistics of its rows cannot be added up: {problem}")
+        return own
 
     def _likelihoods(self) -> Array:
         return self._sums(self._log_values())
@@ -234,7 +263,7 @@ class RowClient(RowRole[Packed]):
     def maximise(self) -> None:
         likely, impossible, rows = self.total[:3]
         self.history.append(-np.inf if impossible >= 0.5 else float(likely / max(rows, 1.0)))
-        self.mark = zlib.crc32(self.total.tobytes(), self.mark)
+        self.mark = digest(self.mark, self.total)
         parts = np.split(self.total[HEAD:], np.cumsum(self.sizes)[:-1])
         above, *counts = [s.like(part) for s, part in zip(self.shapes, parts, strict=True)]
         self.above = self.network.program.maximise(above, self.above)
@@ -267,7 +296,7 @@ def client(site: EMSite) -> Flow[RowClient]:
     yield from broadcast(others, told[view.me])
     told |= yield from gather(others, PartyLeaves)
     leaves: dict[str, EMLeaf] = {}
-    mark = zlib.crc32(encode_message(graph), zlib.crc32(site.stamp.encode()))
+    mark = digest(site.stamp, encode_message(graph))
     for party in site.members:
         nodes = [n for n in network.circuit.leaves() if graph.holders[n.name] == party]
         mean, deviation = (a.astype(np.float64) for a in (told[party].mean, told[party].deviation))
@@ -275,11 +304,11 @@ def client(site: EMSite) -> Flow[RowClient]:
         every, step = rows if party == view.me else None, site.settings.step
         for name, own in told[party].circuits(nodes, rows.schema, party).items():
             leaves[name] = EMLeaf(own, rows, moments, every, step)
-        mark = zlib.crc32(encode_message(told[party]), mark)
+        mark = digest(mark, encode_message(told[party]))
     ordered = {leaf.name: leaves[leaf.name] for leaf in network.circuit.leaves()}
     role = RowClient(site, graph, network, ordered, mark)
     if site.first and COORDINATOR in role.members:
-        yield from send(COORDINATOR, StatisticsSize(role.size))
+        yield from send(COORDINATOR, StatisticsSize(role.size, role.counted))
     return role
 
 
@@ -301,24 +330,40 @@ def _network(graph: CircuitGraph, site: EMSite) -> UpperCircuit:
     return network
 
 
+def _counted(shape: Counts) -> npt.NDArray[np.bool_]:
+    """Which of the statistics are expected numbers of rows."""
+    steps: list[Derivative] = []
+    for step in shape.steps:
+        if isinstance(step, LeafCounts):
+            steps.append(LeafCounts(torch.zeros_like(step.sums), torch.ones_like(step.count)))
+        elif isinstance(step, JointCounts):
+            steps.append(step.scaled(0.0))
+        else:
+            steps.append(None if step is None else torch.ones_like(step))
+    return Counts(0.0, 0.0, tuple(steps)).flat() > 0
+
+
 def sum_shapes(circuit: Circuit) -> Shapes:
     sums = [node for node in circuit.nodes if isinstance(node, Sum)]
     return {node.name: (node.units, circuit.inputs(node)) for node in sums}
 
 
 def coordinator(
-    joint: Joint, clients: Sequence[str], summation: Summation, share: float
+    joint: Joint, clients: Sequence[str], summation: Summation, share: float, number: int
 ) -> Flow[RowRole[None] | None]:
-    """Nothing where it takes no part in the sums."""
+    """Nothing where it takes no part in the sums. ``number``: of all parties' rows."""
     weights = {name: own[WEIGHT] for name, own in joint.parameters.values.items()}
     holders = {leaf.name: joint.placement[leaf.name] for leaf in joint.circuit.leaves()}
     yield from broadcast(clients, CircuitGraph(joint.circuit.dumps(), weights, holders, share))
     if COORDINATOR not in summation.members(clients):
         return None
     role = RowRole(COORDINATOR, clients, summation, share, {}, None)
-    role.size = (yield from receive(clients[0], StatisticsSize)).size
+    role.columns, role.most = len(joint.circuit.schema), number
+    told = yield from receive(clients[0], StatisticsSize)
     problem = f"expected from {HEAD} to {MOST} numbers"
-    require(HEAD <= role.size <= MOST, clients[0], StatisticsSize, "size", problem)
+    require(HEAD <= told.size <= MOST, clients[0], StatisticsSize, "size", problem)
+    require_shape(told.counted, (told.size - HEAD,), clients[0], StatisticsSize, "counted")
+    role.size, role.counted = told.size, told.counted
     return role
 
 

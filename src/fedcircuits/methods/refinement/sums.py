@@ -7,7 +7,6 @@ other's part. The rounds are those through the network (network.py), up to the r
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -19,7 +18,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Flow, compute, gather, receive, send
+from fedcircuits.federation.flow import Flow, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import Booleans, FiniteMatrix, Message, require, require_shape
 from fedcircuits.federation.placement import Joint
 from fedcircuits.federation.tokens import Labels
@@ -93,13 +92,13 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
             choice = yield from decided(self.collective, HeldRows.tag, self.held, about, is_choice)
             self.held = choice.astype(np.bool_)
         self.judges = bool(self.held.any())
-        self.mark = zlib.crc32(self.held.tobytes(), self.mark)
+        self.mark = digest(self.mark, self.held)
 
     def expect(self, t: int, last: bool) -> Flow[float | None]:
-        step = f"evaluating shared rows, sum {t} ({self.mark:08x})"
-        self.logs = yield from compute(step, self._log_values)
+        step = f"evaluating shared rows, sum {t}"
+        self.logs = yield from compute(step, self._log_values, key=self.mark)
         self.total = yield from self._added(f"em/values/{t}", self._values())
-        self.mark = zlib.crc32(self.total.tobytes(), self.mark)
+        self.mark = digest(self.mark, self.total)
         if not self.judges:
             return None
         joint = _weighed(self.above[self.graph.root], self.total[:, self.held])
@@ -200,7 +199,7 @@ def client(site: EMSite) -> Flow[SumClient]:
 def coordinator(joint: Joint, positions: Positions) -> Flow[Above]:
     """It tells everybody its part of the graph, and hears what was learned."""
     members, columns = list(positions), len(joint.circuit.schema)
-    graphs = _combinations(joint, members)
+    graphs = combinations_of(joint, members)
     for party, rows in positions.items():
         yield from send(party, SharedRows(rows, len(rows)))
         yield from send(party, graphs[party])
@@ -216,7 +215,7 @@ def coordinator(joint: Joint, positions: Positions) -> Flow[Above]:
     return weights, history, validation
 
 
-def _combinations(joint: Joint, members: Sequence[str]) -> dict[str, Combinations]:
+def combinations_of(joint: Joint, members: Sequence[str]) -> dict[str, Combinations]:
     """For every party: the root's children with what it has below them."""
     root, nodes = joint.circuit.root, joint.circuit.by_name
     children = root.children if isinstance(root, Sum) else (root.name,)
@@ -243,7 +242,7 @@ def _holder(joint: Joint, leaves: Sequence[str], name: str) -> str:
     holders = {joint.placement[n] for n in leaves}
     if len(holders) > 1 or not all(isinstance(joint.circuit.by_name[n], Leaf) for n in leaves):
         raise FederationError(
-            f"{name!r} mixes leaves of {', '.join(sorted(holders))}: EM by sums is for "
-            "shared_leaves='divided'"
+            f"{name!r} mixes leaves of {', '.join(sorted(holders))}: sums over "
+            "parties are for shared_leaves='divided'"
         )
     return holders.pop()

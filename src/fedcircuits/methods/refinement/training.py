@@ -158,7 +158,7 @@ def coordinator(
     positions = {} if shared is None else {p: shared[:, i] for i, p in enumerate(members)}
     if way == "rows":
         share = held_share(number, settings.share)
-        adding = yield from rows.coordinator(joint, members, settings.summation, share)
+        adding = yield from rows.coordinator(joint, members, settings.summation, share, number)
         if adding is not None:
             yield from rounds_of_em(adding, settings.rounds, settings.stopping)
         above = yield from rows.learned_weights(joint, members[0])

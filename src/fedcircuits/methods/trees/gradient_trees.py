@@ -5,8 +5,9 @@ g = y − P(y | f) and the curvature h = P (1 − P) of every row, a node with t
 rows moves its scores by the Newton step G / (H + SMOOTH), and gains Σ G² / (H + SMOOTH). Two
 classes have one score, the log-odds of the second; more have one each, moved by one tree.
 
-Every column is cut into cells: a number at quantiles, a category by its codes, and a cell for what
-is missing. Sums of g and h over the rows of a node in every cell are all that a split is chosen by:
+Every column is cut into cells: a number at edges (edges.py), a category by its codes, and a cell
+for what is missing. Sums of g and h over the rows of a node in every cell are all that a split is
+chosen by:
 
     number        x ≤ edge: cells up to it against those above; so also codes of two categories, and
                   of more than MOST_CODES
@@ -30,7 +31,7 @@ from fedcircuits.tables.schema import Schema
 
 GRID = 2.0**-24
 SMOOTH = 1.0
-LEAST = 1.0  # curvature of a child
+LEAST = 1.0  # curvature of a child, or more: a row has at most 1/4
 LARGEST = 4.0  # step of a score, before it is scaled by the rate
 
 
@@ -111,16 +112,16 @@ def gradients(scores: Array, base: Array, y: Integers, weight: Array) -> Array:
 # ---------------------------------------------------------------------- splits
 
 
-def best_splits(total: Array, cells: Cells) -> Array:
+def best_splits(total: Array, cells: Cells, least: float = LEAST) -> Array:
     """(nodes, 2 + 2 terms) of a histogram: the cell asked for or −1, whether missing values go
-    first, and the terms of both children."""
+    first, and the terms of both children, whose curvature is at least ``least``."""
     node = total[:, cells.first[0] : cells.missing[0] + 1].sum(axis=1)[:, None]
     missing = total[:, cells.missing[cells.column]]  # (nodes, cells, terms)
     first = _below(total, cells)
     first = np.where((cells.category >= 0)[None, :, None], node - missing - total, first)
     options = np.stack([first, first + missing])  # missing values second, first
     gain = _gain(options) + _gain(node - options) - _gain(node)
-    enough = np.minimum(_curvature(options), _curvature(node - options)) >= LEAST
+    enough = np.minimum(_curvature(options), _curvature(node - options)) >= least
     gain = np.where(enough & cells.asks, gain, -np.inf)
     # where nothing is missing both are the same, and missing values go to the larger side
     larger = _curvature(first) > _curvature(node - first)
@@ -206,6 +207,11 @@ class GrowingTree:
             for term in terms[active].T
         ]
         return np.stack(sums, axis=2)
+
+    def sums(self, terms: Array) -> Array:
+        """Of terms (rows, terms) by the node where rows are, (nodes, terms)."""
+        nodes = len(self.children)
+        return np.stack([np.bincount(self.place, term, nodes) for term in terms.T], axis=1)
 
     def split(self, chosen: Array) -> None:
         """By what ``best_splits`` has said of the last level."""

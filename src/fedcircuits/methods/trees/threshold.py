@@ -35,8 +35,8 @@ from fedcircuits.federation.messages import (
     require_shape,
 )
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels
-from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages, rising_tokens
+from fedcircuits.federation.tokens import Labels, Tokens
+from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages, rising_order
 from fedcircuits.methods.trees.ensemble import (
     TreeEnsemble,
     average_predictions,
@@ -45,8 +45,8 @@ from fedcircuits.methods.trees.ensemble import (
     fused,
     multiply_trees,
 )
-from fedcircuits.methods.trees.growing import MOST_ROWS, CheckedSums, GrownTrees, LabelledRows
-from fedcircuits.tables.table import Table
+from fedcircuits.methods.trees.growing import GrownTrees, LabelledRows
+from fedcircuits.methods.trees.sums import MOST_ROWS, CheckedSums
 
 TRIED = np.arange(1, 200) / 200
 
@@ -157,10 +157,9 @@ def _choice_problem(chosen: Array) -> str:
 # ---------------------------------------------------------------------- rows
 
 
-def send_rows(rows: RatedRows, table: Table, key: bytes) -> Flow[None]:
-    """``table``: the party's rows whose class is known."""
-    assert table.row_ids is not None
-    tokens, order = rising_tokens(table.row_ids, key)
+def send_rows(rows: RatedRows, unsorted: Tokens) -> Flow[None]:
+    """``unsorted``: tokens of the rows, which are those whose class is known."""
+    tokens, order = rising_order(unsorted)
     ratings = RowRatings(tokens, rows.y[order], rows.answers[order], rows.weight[order])  # type: ignore[arg-type]
     yield from send(COORDINATOR, ratings)
 

@@ -5,15 +5,15 @@ Roles: clients hold tables, a coordinator holds none.
 
     agree    client → coordinator: names, kinds, categories and units of its columns, its number of
              rows. coordinator → client: agreed kinds of its columns, who takes part.
-    key      first client → other clients, not the coordinator: a key for row tokens. Only where
-             rows are matched: with share_target where some lack the target, for a threshold from
-             different columns; and if all have row ids.
-    labels   holders of the target → clients without it: row tokens and the target's values. Only
-             with share_target. Whoever has the key can try out ids of rows that it does not hold.
+    key      first client → other clients, not the coordinator: a key for row tokens. Only if all
+             have row ids, with share_target or for a threshold from different columns.
+    labels   only with share_target: holders of the target tell clients without it its values in
+             rows that both hold, which the coordinator matches (methods/meeting/tokens.py).
     count    client → coordinator: how many of its rows have which class (of a number: rows and
              sum). coordinator → client: overall shares of the classes (the mean).
     boost    only with grow="together", between parties that hold the same columns: sums that
              boosted trees are decided by (growing.py). Else nothing crosses while trees grow.
+             With differential privacy other sums, and all that counts rows is noisy (noisy.py).
     learn    client → coordinator: the columns of every tree.
     graph    coordinator → client: the graph and where its nodes live.
     decide   only with a threshold: counts, or answers to rows without a name (threshold.py).
@@ -32,11 +32,10 @@ the target.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,65 +44,33 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree
-from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Flow, broadcast, compute, gather, receive, send
+from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
+from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import (
     Count,
     FiniteVector,
     Message,
     blaming,
+    encode_message,
     require,
     require_shape,
 )
-from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.methods.meeting import hello
-from fedcircuits.methods.meeting.tokens import key_of, target_of
-from fedcircuits.methods.trees import growing, threshold
+from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
+from fedcircuits.methods.trees import growing, noisy, threshold
 from fedcircuits.methods.trees.decision_tree import Predictor, are_probabilities
 from fedcircuits.methods.trees.ensemble import SEEN, PartyTrees, TreeEnsemble, fuse_of, graph_of
 from fedcircuits.methods.trees.growing import GrownTrees, LabelledRows
+from fedcircuits.methods.trees.plan import TreesPlan
+from fedcircuits.methods.trees.sums import MOST_ROWS, counts_problem
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
 METHOD = hello.Method("trees", 1)
-Weights: TypeAlias = Literal["rows", "equal"]
-Join: TypeAlias = Literal["auto", "mean"]
-Grow: TypeAlias = Literal["auto", "bagged", "together"]
-BAGGED, BOOSTED = 20, 50  # trees, where nobody says how many
 NOBODY = (
     "nobody can learn to predict {!r}: no party has it beside other columns; share_target=True "
     "lets its holders tell the others the values of shared rows"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TreesPlan:
-    """What all parties of a run do alike."""
-
-    target: str
-    share_target: bool = False
-    trees: int | Literal["auto"] = "auto"
-    columns: float | Literal["auto"] = "auto"  # share of a party's columns that a bagged tree reads
-    weights: Weights = "rows"  # of parties in a mean
-    fuse: Join = "auto"
-    seed: int = 0
-    grow: Grow = "bagged"
-    threshold: bool = False
-    summation: Summation = field(default_factory=Hub)  # of groups that grow together
-
-    def boosts(self, group: Sequence[str], target: Variable) -> bool:
-        """Whether these parties, which hold the same columns, have boosted trees."""
-        alone = self.grow == "auto" and len(group) == 1
-        return bool(target.size) and (alone or self.grow == "together")
-
-    def number(self, boosted: bool) -> int:
-        return self.trees if self.trees != "auto" else (BOOSTED if boosted else BAGGED)
-
-    def share(self, target: Variable) -> float:
-        """Of columns. No share from 0.5 to 1 was best for classes in all splits of adult and breast
-        cancer; numbers were predicted best from all columns."""
-        return self.columns if self.columns != "auto" else (0.8 if target.size else 1.0)
 
 
 # ---------------------------------------------------------------------- messages
@@ -170,18 +137,22 @@ def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flo
     task, table = yield from hello.introduce(party, METHOD, TreesAssignment, plan.target)
     _check_assignment(party, plan, task)
     target, routes = task.target, task.routes(party.name)
-    key = (yield from key_of(party.name, task.members, secret)) if task.tokens else None
-    y = yield from target_of(table, target.name, key, *routes, target.size)
+    hidden = order = None
+    if task.tokens:
+        hidden = yield from hidden_rows(party.name, row_ids(party), task.members, secret, plan.rows)
+        order = (yield from send_tokens(hidden)) if task.holders else None
+    y = yield from target_of(table, target.name, order, *routes, target.size)
     tally = growing.tally_of(y, target)
     counted = "how many of its rows have which class" if target.size else "its rows and their sum"
+    if plan.noise is not None:
+        tally, counted = noisy.noisy_tally(tally, plan.noise), f"noisily {counted}"
     yield from send(COORDINATOR, TargetTally(tally), reveals=f"{counted} of {target.name}")
     sent = yield from receive(COORDINATOR, OverallTarget)
     overall = _checked_overall(sent.overall, tally, target)
-
     has = ~np.isnan(y)
-    stamp = f"plan {zlib.crc32(f'{task} {plan} {leaf} {overall.tolist()}'.encode()):08x}"
     x = table.select(task.features).rows(has)
-    rows = LabelledRows(party.name, x, y[has], target, overall, stamp)
+    stamp = digest(encode_message(task), f"{plan} {leaf}", overall, x.values, y[has])
+    rows = LabelledRows(party.name, x, y[has], target, overall, stamp, plan.least)
     grown = yield from _grow(party, task, plan, leaf, rows)
     keeps = party.name == task.growers(party.name, plan)[0]
     kept = grown if keeps else replace(grown, trees={}, scopes=[])
@@ -189,9 +160,9 @@ def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flo
     view = _view(rows, kept, task.members, (yield from receive(COORDINATOR, TreesGraph)))
     if plan.threshold:
         work = partial(threshold.RatedRows.of, rows, grown)
-        rated = yield from compute(f"rating rows ({stamp})", work)
-        if task.by_rows and key is not None:
-            yield from threshold.send_rows(rated, table.rows(has), key)
+        rated = yield from compute("rating rows", work, key=stamp)
+        if task.by_rows and hidden is not None:
+            yield from threshold.send_rows(rated, hidden.tokens[has])
         else:
             yield from threshold.by_counts(party.name, rated, task.members, plan.summation)
     return view
@@ -204,12 +175,20 @@ def _grow(
     if not plan.boosts(group, task.target):
         trees, share = plan.number(False), plan.share(task.target)
         return (yield from growing.bagged(rows, leaf, trees, share, plan.seed))
-    if len(group) > 1 and not party.allow_collect:
+    if plan.adds_up(group) and not party.allow_collect:
         raise FederationError(
             f"{party.name} did not allow what it has learned to leave it, and trees that are grown "
             "together are known to all: Federation(…, allow_collect=True), or grow='auto'"
         )
-    return (yield from growing.boosted(rows, plan.number(True), group, plan.summation))
+    if plan.adds_up(group) and party.least_count > plan.least:
+        raise FederationError(
+            f"{party.name} has least_count={party.least_count}, and nodes of trees that are grown "
+            f"together may hold {plan.least} rows of all parties: expected a plan with the largest"
+        )
+    if plan.noise is None:
+        return (yield from growing.boosted(rows, plan.number(True), group, plan.summation))
+    grown = yield from noisy.boost_noisily(rows, group, plan, plan.noise)
+    return growing.boosted_leaves(rows, grown, group[0], rows.overall)
 
 
 def _view(
@@ -247,6 +226,7 @@ def _check_assignment(party: Party, plan: TreesPlan, task: TreesAssignment) -> N
         ("target", not plan.threshold or task.target.size == 2, "expected two classes"),
         ("groups", known, "expected a number below that of members for each of them"),
         ("groups", known and (task.learns or len(task.group(me)) == 1), f"{me} cannot learn"),
+        ("groups", plan.noise is None or {*groups.values()} == {0}, "expected one, of all"),
         ("features", sorted(names - {plan.target}) == sorted(task.features), "expected columns"),
         ("by_rows", not task.by_rows or (plan.threshold and task.tokens), "there are no tokens"),
     ):
@@ -281,19 +261,25 @@ def coordinator(members: Sequence[str], plan: TreesPlan) -> Flow[TrainedTrees]:
     target, first = schema[plan.target], tasks[members[0]]
     for party, task in tasks.items():
         yield from send(party, task)
+    if first.holders:
+        yield from match_tokens({p: own.rows for p, own in hellos.items()}, first.holders)
     tallies: dict[str, Array] = {}
     for party, message in (yield from gather(members, TargetTally)).items():
-        _check_tally(message.tally, target, party, hellos[party].rows)
-        tallies[party] = np.asarray(message.tally, np.float64)
+        _check_tally(message.tally, target, party, hellos[party].rows, plan.noise is not None)
+        least = -np.inf if plan.noise is None else 1.0  # noise may leave nothing of a class
+        tallies[party] = np.maximum(np.asarray(message.tally, np.float64), least)
     overall = _overall([t for p, t in tallies.items() if tasks[p].holds], target)
     reveals = f"overall {'shares of the classes' if target.size else 'mean'} of {target.name}"
     yield from broadcast(members, OverallTarget(overall), reveals=reveals)
 
     for group in dict.fromkeys(task.growers(party, plan) for party, task in tasks.items()):
-        if len(group) > 1 and COORDINATOR in plan.summation.members(group):
+        if plan.adds_up(group) and COORDINATOR in plan.summation.members(group):
             columns = schema.select(tasks[group[0]].features)  # of a server, which has no rows
             x = Table(columns, np.zeros((0, len(columns))))
-            rows = LabelledRows(COORDINATOR, x, np.zeros(0), target, overall, "")
+            rows = LabelledRows(COORDINATOR, x, np.zeros(0), target, overall, "", plan.least)
+            if plan.noise is not None:
+                yield from noisy.boost_noisily(rows, group, plan, plan.noise)
+                continue
             yield from growing.boost_together(rows, plan.number(True), group, plan.summation)
     trees = _party_trees(tasks, plan, (yield from gather(members, TreeScopes)), tallies)
     if not trees:
@@ -363,11 +349,14 @@ def _party_trees(
     return trees
 
 
-def _check_tally(tally: Array, target: Variable, party: str, rows: int) -> None:
+def _check_tally(tally: Array, target: Variable, party: str, rows: int, noisy: bool) -> None:
     """``rows``: how many the party has said to hold."""
     require_shape(tally, (target.size or 2,), party, TargetTally, "tally")
+    if noisy:
+        sound = bool((np.abs(tally) < MOST_ROWS).all())
+        return require(sound, party, TargetTally, "tally", "expected numbers of rows, and noise")
     counts = tally[: target.size or 1]
-    problem = growing.counts_problem(counts, np.full(len(counts), float(rows)))
+    problem = counts_problem(counts, np.full(len(counts), float(rows)))
     fits = not problem and counts.sum() <= rows and (target.size or abs(tally[1]) < 1e300)
     problem = problem or f"expected {rows} rows, or fewer, and a sum that is a number"
     require(bool(fits), party, TargetTally, "tally", problem)

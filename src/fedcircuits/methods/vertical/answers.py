@@ -27,11 +27,13 @@ from fedcircuits.federation.messages import Message, RealMatrix, blaming, requir
 from fedcircuits.federation.placement import View
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
+from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
 from fedcircuits.methods.meeting.rows import match_rows
 from fedcircuits.methods.vertical.kmeans import PartyCentres
 from fedcircuits.methods.vertical.rows import (
     FINITE,
+    RowDraw,
     RowSums,
     Span,
     check_holders,
@@ -94,6 +96,7 @@ def member(
     summation: Summation,
     secret: bytes,
     hubs: Sequence[Neighbourhood] = (),
+    rule: RowRule = "tokens",
 ) -> Flow[Array]:
     """What follows for the member's own rows (…, own rows), in the order of its table: the
     posterior of components with these weights, or without weights the nearest cluster."""
@@ -101,14 +104,15 @@ def member(
     leader = leader_of(members)
     hellos = yield from meet(me, parties, leader, party, METHOD)
     check_holders({p: hello.schema for p, hello in hellos.items()})
-    rows = yield from match_rows(me, parties, leader, party, None, secret, hellos)
+    rows = yield from match_rows(me, parties, leader, party, None, secret, hellos, rule)
     table, joined = yield from columns_at(me, party, rows, hubs)
     terms = np.zeros((components, len(joined.at)))
     if learned is not None and table.names:
         values = Table.of(table, schema=learned.schema, partial=True).values
         model = learned
         terms = yield from compute("evaluating its rows", lambda: model.terms(values))
-    sums = RowSums(summation.at(me, members), joined, components)
+    draw = RowDraw(me, parties[0], members, rows)
+    sums = RowSums(summation.at(me, members), joined, components, draw)
     total, then = rows.total, nearest_cluster
     check = expected((1, total), Span(total, 0, components - 1, whole=True))
     if log_weights is not None:

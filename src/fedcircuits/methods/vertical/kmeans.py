@@ -9,7 +9,8 @@ all columns together. K clusters:
     agree, key, rows   hello, and rows in one order (methods/meeting)
     hub                columns into hubs, if asked for (rows.py)
     seed/rows          party → sum: squared distances of all rows from the last row drawn (rows,).
-                       result: the next row drawn, and the leader tells it.
+                       result: rows equally far, of which the first party draws the next one and
+                       tells all (rows.py).
     means/rows         party → sum: how much nearer a row is to the last centre than to each other,
                        and the sum of distances from the last ((K − 1) × rows + 1 numbers).
                        result: the nearest centre of every row, and the sum of all distances.
@@ -41,12 +42,14 @@ from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
 from fedcircuits.methods.meeting.rows import match_rows
 from fedcircuits.methods.vertical.gaussian import CHUNK, column_scales
 from fedcircuits.methods.vertical.rows import (
+    ALIKE,
     FINITE,
+    RowDraw,
     RowSums,
     Span,
     Terms,
@@ -98,17 +101,19 @@ def member(
     summation: Summation,
     secret: bytes,
     weight: Array | None = None,
+    rule: RowRule = "tokens",
 ) -> Flow[KMeansResult]:
     """One member's side, whether it holds columns or not; ``weight``: of its own rows."""
     members = summation.members(parties)
     leader = leader_of(members)
     hellos = yield from meet(me, parties, leader, party, METHOD)
     check_holders({p: hello.schema for p, hello in hellos.items()})
-    rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos)
+    rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos, rule)
     table, joined = yield from columns_at(me, party, rows, plan.hubs)
     space = PointSpace.of(table, joined.weight[joined.at], plan.standardise)
     points = space.points(table.values)
-    sums = RowSums(summation.at(me, members), joined, plan.clusters)
+    draw = RowDraw(me, parties[0], members, rows)
+    sums = RowSums(summation.at(me, members), joined, plan.clusters, draw)
     results: list[LloydResult] = []
     for run in range(plan.n_init):
         rng = np.random.default_rng([plan.seed, run])
@@ -128,29 +133,37 @@ def member(
 
 def seeded(sums: RowSums, points: PointSet, name: str, rng: np.random.Generator) -> Flow[list[int]]:
     """Rows of the common order to begin at, here and in EM; ``rng`` is alike at all members."""
-    weight = sums.rows.weight
-    seeds = [drawn(weight, rng)]
-    draw = _NextSeed(weight, rng)
+    (own,) = rng.spawn(1)  # of the first party
+    seeds = yield from sums.drawn(f"seed/rows/{name}/0", None, 1, own)
+    draw = _NextSeed(sums.rows.weight, rng)
     for i in range(1, sums.components):
         value, at = np.zeros(sums.rows.total), sums.position(seeds[-1])
         if at is not None:
             every = slice(0, points.x.shape[1])
             value[sums.rows.at] = points.distances(points.at(at)[None], every)[0]
-        seeds.append((yield from sums.chosen(f"seed/rows/{name}/{i}", value, FROM_ROW, draw)))
+        seeds.append((yield from sums.chosen(f"seed/rows/{name}/{i}", value, FROM_ROW, draw, own)))
     return seeds
 
 
 class _NextSeed:
-    """The next row of k-means++; whoever adds up remembers how near the nearest so far is."""
+    """Rows that the next one of k-means++ is drawn from, all equally far from the nearest so far;
+    whoever adds up remembers how far that is."""
 
     def __init__(self, weight: Array, rng: np.random.Generator) -> None:
         self.weight, self.rng = weight, rng
         self.nearest = np.full(len(weight), np.inf)
 
-    def __call__(self, total: Array) -> int:
+    def __call__(self, total: Array) -> Labels:
         self.nearest = np.minimum(self.nearest, np.maximum(total, 0.0))
         chance = self.weight * self.nearest
-        return drawn(chance if chance.sum() > 0 else self.weight, self.rng)
+        if chance.sum() == 0:
+            return np.flatnonzero(self.weight > 0)
+        far = np.rint(self.nearest / (self.nearest.max() * ALIKE))
+        distances, which = np.unique(far, return_inverse=True)
+        shares = np.zeros(len(distances))
+        np.add.at(shares, which, chance)
+        at = drawn(shares, self.rng)
+        return np.flatnonzero((which == at) & (self.weight > 0))
 
 
 # ---------------------------------------------------------------------- Lloyd's rule

@@ -7,6 +7,14 @@ component travel per row instead of K numbers, and one number for all rows:
     value   (K − 1) × rows differences, component by component; then Σ weight × last term
     result  what whoever adds up makes of the sum over parties
 
+Rows that something begins at are drawn in two steps, so that one seed gives one model though the
+common order, that of tokens, is another one in every run. Whoever adds up draws how far the row is
+to be, from the sums; rows that are equally far, all of them where nothing is added up, are what the
+first party draws from, in the order of its own table. Whoever knows the seed and sees the draw
+learns which row of that table it is.
+
+    …/row         first party → all other members: the rows that it has drawn
+
 A party adds 0 for rows that it does not hold: they count by what others know of them, which is
 their exact marginal. A member without columns, such as a server, adds nothing.
 
@@ -28,13 +36,14 @@ import numpy as np
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Flow, receive, send
+from fedcircuits.federation.flow import Flow, broadcast, receive, send
 from fedcircuits.federation.messages import (
     IntegerVector,
     Message,
     RealMatrix,
     blaming,
     require,
+    require_shape,
 )
 from fedcircuits.federation.sums.collectives import Check, Collective, Then
 from fedcircuits.federation.sums.topology import Neighbourhood
@@ -44,6 +53,7 @@ from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
 LARGE = 1 << 20
+ALIKE = 1e-9  # of the largest: numbers that differ by less are taken to be equal
 FINITE = float(np.finfo(np.float64).max)
 TWO_PARTIES = (
     "there are two parties with columns: each can work out the other's terms of every row from the "
@@ -62,6 +72,7 @@ class RowSums:
     collective: Collective
     rows: MatchedRows
     components: int
+    draw: RowDraw
 
     @property
     def everything(self) -> slice:
@@ -107,29 +118,97 @@ class RowSums:
         value[:, self.rows.at] = terms(slice(0, len(self.rows.at)))
         return value
 
+    def drawn(
+        self, tag: str, among: Labels | None, number: int, rng: np.random.Generator
+    ) -> Flow[list[int]]:
+        """So many of these rows, of all if it is None: the first party draws, all hear which."""
+        every = np.flatnonzero(self.rows.weight > 0) if among is None else among
+        return (yield from self.draw.rows(f"{tag}/row", every, self.rows.weight, number, rng))
+
     def chosen(
-        self, tag: str, value: Array, reveals: str, choice: Callable[[Array], int]
+        self,
+        tag: str,
+        value: Array,
+        reveals: str,
+        choice: Callable[[Array], Labels],
+        rng: np.random.Generator,
     ) -> Flow[int]:
-        """The row that a choice finds in a sum over members, as the leader has found it."""
-        high, low = divmod(self.rows.total - 1, LARGE)
-        low = LARGE - 1 if high else low
-        check = expected((2,), Span(1, 0, high, whole=True), Span(1, 0, low, whole=True))
+        """One of the rows that a choice finds in a sum over members."""
+        total = self.rows.total
 
-        def code(total: Array) -> Array:
-            return np.array(divmod(choice(total), LARGE), dtype=np.float64)
+        def code(values: Array) -> Array:  # in numbers that float32 can hold
+            return np.array(divmod(choice(values), LARGE), dtype=np.float64)
 
-        row = yield from self.collective.sum(f"{tag}/sum", value, reveals, code, check)
-        row = yield from self.collective.agree(f"{tag}/row", row, "a row to begin at", check)
-        return int(row[0]) * LARGE + int(row[1])
+        def problem(values: Array) -> str:
+            whole = values.ndim == 2 and len(values) == 2 and 0 < values.shape[1] <= total
+            whole = whole and bool((values == np.floor(values)).all() and (values >= 0).all())
+            fits = whole and bool((values[0] * LARGE + values[1] < total).all())
+            return "" if fits else f"expected different rows below {total}"
+
+        found = yield from self.collective.sum(f"{tag}/sum", value, reveals, code, problem)
+        among = np.unique(found[0].astype(np.int64) * LARGE + found[1].astype(np.int64))
+        return (yield from self.drawn(tag, among, 1, rng))[0]
 
     def worst(self, tag: str, terms: Terms, log_weights: Array, reveals: str) -> Flow[int]:
         """The row that all components together explain worst; one without weight does not count."""
 
-        def lowest(total: Array) -> int:
+        def lowest(total: Array) -> Labels:
             logs = np.logaddexp.reduce(total + log_weights[:, None], axis=0)
-            return int(np.where(self.rows.weight > 0, logs, np.inf).argmin())
+            logs = np.where(self.rows.weight > 0, logs, np.inf)
+            least = float(logs.min())
+            return np.flatnonzero(logs <= least + (ALIKE * abs(least) if least > -np.inf else 0.0))
 
-        return (yield from self.chosen(tag, self.every(terms), reveals, lowest))
+        first = np.random.default_rng(0)
+        return (yield from self.chosen(tag, self.every(terms), reveals, lowest, first))
+
+
+class DrawnRows(Message, frozen=True):
+    """Rows of the common order that the first party has drawn; the tag is the protocol's."""
+
+    reveals: ClassVar[str] = "rows to begin at"
+
+    rows: IntegerVector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowDraw:
+    """One member's end of drawing rows."""
+
+    me: str
+    first: str  # the party that draws
+    members: tuple[str, ...]
+    own: MatchedRows  # of the member's own table
+
+    def rows(
+        self, tag: str, among: Labels, weight: Array, number: int, rng: np.random.Generator
+    ) -> Flow[list[int]]:
+        """So many of these rows of the common order, as the first party has drawn them."""
+        if self.me == self.first:
+            found = self._drawn(among, weight, number, rng)
+            others = [m for m in self.members if m != self.me]
+            yield from broadcast(others, DrawnRows(np.array(found)), tag)
+            return found
+        rows = (yield from receive(self.first, DrawnRows, tag)).rows
+        require_shape(rows, (number,), self.first, tag, "rows")
+        fits = bool(((rows >= 0) & (rows < self.own.total)).all())
+        require(fits, self.first, tag, "rows", f"expected rows below {self.own.total}")
+        return [int(row) for row in rows]
+
+    def _drawn(
+        self, among: Labels, weight: Array, number: int, rng: np.random.Generator
+    ) -> list[int]:
+        """By weight, different ones if there are enough: of its own rows in the order of its
+        table, or of the others where it holds none of them."""
+        place = np.empty(len(self.own.at), np.int64)
+        place[self.own.order] = self.own.at
+        own = place[np.isin(place, among)]
+        rows = own if len(own) else among
+        left, found = weight[rows].copy(), list[int]()
+        for _ in range(number):
+            at = drawn(left if left.sum() > 0 else np.ones(len(rows)), rng)
+            found.append(int(rows[at]))
+            left[at] = 0.0
+        return found
 
 
 class Span(NamedTuple):
@@ -172,6 +251,7 @@ class HubSchema(Message, frozen=True):
     """Which columns move into a hub."""
 
     tag: ClassVar[str] = "hub/schema"
+    reveals: ClassVar[str] = "names, kinds and categories of its columns"
 
     variables: tuple[Variable, ...]
 

@@ -45,7 +45,7 @@ from fedcircuits.federation.flow import Flow, compute
 from fedcircuits.federation.placement import Joint, View
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import Labels
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
 from fedcircuits.methods.meeting.rows import match_rows
 from fedcircuits.methods.vertical.block import (
@@ -58,11 +58,11 @@ from fedcircuits.methods.vertical.block import (
 from fedcircuits.methods.vertical.kmeans import PointSpace, lloyd, seeded
 from fedcircuits.methods.vertical.rows import (
     FINITE,
+    RowDraw,
     RowSums,
     Span,
     check_holders,
     columns_at,
-    drawn,
     expected,
     holders,
     notes_on,
@@ -134,19 +134,21 @@ def member(
     secret: bytes,
     weight: Array | None = None,
     start: EMProgress | None = None,
+    rule: RowRule = "tokens",
 ) -> Flow[EMResult]:
     """One member's side, whether it holds columns or not; ``weight``: of its own rows."""
     members = summation.members(parties)
     leader = leader_of(members)
     hellos = yield from meet(me, parties, leader, party, METHOD)
     check_holders({p: hello.schema for p, hello in hellos.items()})
-    rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos)
+    rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos, rule)
     if plan.batch_size is not None:
         rows = rows.shuffled(np.random.default_rng([plan.seed, 0]))
     table, joined = yield from columns_at(me, party, rows, plan.hubs)
     weight = joined.weight[joined.at]
     block = MixtureBlock.of(table, weight, plan.components, dict(plan.leaves), plan.reg_covar)
-    sums = RowSums(summation.at(me, members), joined, plan.components)
+    draw = RowDraw(me, parties[0], members, rows)
+    sums = RowSums(summation.at(me, members), joined, plan.components, draw)
     local = MixtureMember(plan, sums, table, block)
     best, model = yield from _best_run(local, start)
     final = yield from _expected(local, model, sums.everything, "em/terms/final")
@@ -270,10 +272,9 @@ def _started(local: MixtureMember, run: int) -> Flow[Components]:
     weight = sums.rows.weight
     rng = np.random.default_rng([plan.seed, 1, run])
     if plan.init == "random_from_data":
-        left = weight.copy()
-        for k in range(plan.components):
-            row = drawn(left if left.sum() > 0 else weight, rng)
-            model, left[row] = local.restarted(model, k, row), 0.0
+        rows = yield from sums.drawn(f"seed/rows/{run}", None, plan.components, rng)
+        for k, row in enumerate(rows):
+            model = local.restarted(model, k, row)
         return model
     space = PointSpace.of(local.table, weight[sums.rows.at], standardise=True)
     points = space.points(local.table.values)

@@ -29,6 +29,7 @@ from fedcircuits.privacy.arithmetic.limbs import (
 )
 
 Bytes = npt.NDArray[np.uint8]
+SEARCHED = 1 << 22  # prime factors of a modulus below this are known
 LIGHT = 1 << 63  # weights that add up to less are applied in one pass
 
 
@@ -190,6 +191,9 @@ class Ring:
     def inner(self, a: Elements, b: Elements) -> Elements:
         """Σ_k a[r, k] b[j, k]: (rows, units, limbs) from (rows, terms, …) and (units, terms, …)."""
         x, y = plain(a), plain(b)
+        _require_room(
+            x.shape[1:] == y.shape[1:] and x.shape[-1] == self.limbs, "terms of a product"
+        )
         out = self.zeros((len(x), len(y)))
         if self.bits == 127:
             prime_kernels.inner(x, y, out)
@@ -199,6 +203,7 @@ class Ring:
 
     def mix(self, weights: Sequence[Sequence[int]], rows: Elements) -> Elements:
         """Σ_k weights[p][k] rows[k] for whole numbers as weights: (results, ..., limbs)."""
+        _require_room(all(len(own) == len(rows) for own in weights), "weights of a sum")
         flat = plain(rows).reshape(len(rows), -1, self.limbs)
         signed = _weights(tuple(map(tuple, weights)))
         if signed is None:
@@ -266,6 +271,7 @@ class Ring:
         """⌊seen / 2^shift⌋ − minus − rest of numbers seen; whether these are below 2^size."""
         centre = self.constant(minus)
         if self.bits == 127 and seen.shape[-1] == 2:
+            _require_room(rest.shape == seen.shape, "rests of numbers")
             out = np.empty_like(seen)
             fits = prime_kernels.cut(seen, rest, shift, size, centre, out)
             return out, bool(fits)
@@ -282,6 +288,12 @@ class Ring:
             whole = v if again else np.broadcast_to(v, shape)
             both.append(plain(whole).reshape(-1, self.limbs))
         return both[0], both[1], np.empty(shape, np.uint64)
+
+
+def _require_room(fits: bool, what: str) -> None:
+    """Compiled loops read as far as one array says, and must not read beyond another."""
+    if not fits:
+        raise ValueError(f"{what}: arrays of different sizes")
 
 
 @lru_cache(1024)
@@ -312,6 +324,31 @@ def next_prime(n: int) -> int:
     while not is_prime(n):
         n += 1
     return n
+
+
+@cache
+def least_factor(bits: int) -> int:
+    """No prime factor of 2^bits − 1 is smaller, for a prime exponent; at most ``SEARCHED``.
+
+    Of 2^31 − 1 and 2^127 − 1, which are primes, themselves.
+    """
+    if bits in (31, 127):
+        return (1 << bits) - 1
+    most = min(SEARCHED, 1 << bits)
+    for factor in range(2 * bits + 1, most, 2 * bits):
+        if factor % 8 in (1, 7) and pow(2, bits, factor) == 1:
+            return factor
+    return most
+
+
+@cache
+def next_ring(bits: int) -> Ring:
+    """The least ring of so many bits whose modulus has no small prime factor: a random element is
+    a unit but with a chance of about bits·2^−22, and products are checked in few trials."""
+    bits = next_prime(bits)
+    while bits != 127 and least_factor(bits) < SEARCHED:
+        bits = next_prime(bits + 1)
+    return Ring(bits)
 
 
 FIELD = Ring(127)

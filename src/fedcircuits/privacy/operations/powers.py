@@ -41,6 +41,7 @@ from fedcircuits.errors import ParameterError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_prime
 from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.operations.checks import Claim
 from fedcircuits.privacy.operations.exponents import (
     FRACTION,
     MANTISSA,
@@ -104,13 +105,20 @@ def contributed(group: Group, tag: str, dealt: Sequence[Dealt]) -> Flow[list[Ele
     return (yield from exchange(group, tag, parts, dealers, [lot for lot, *_ in dealt]))
 
 
-def multiplied(group: Group, tag: str, factors: Elements) -> Flow[Elements]:
-    """Shares of the product over the first axis, in ⌈log2⌉ rounds; ``group`` is over their ring."""
-    level = 0
+def multiplied(
+    group: Group, tag: str, factors: Elements, claims: list[Claim] | None = None
+) -> Flow[Elements]:
+    """Shares of the product over the first axis, in ⌈log2⌉ rounds; ``group`` is over their ring.
+
+    ``claims``: a list to which all products are added, to be checked.
+    """
+    level, ring = 0, group.ring
     while len(factors) > 1:
         pairs = len(factors) // 2
-        both = group.ring.multiply(factors[: 2 * pairs : 2], factors[1 : 2 * pairs : 2])
-        fresh = yield from reduced(group, f"{tag}/{level}", both)
+        a, b = factors[: 2 * pairs : 2], factors[1 : 2 * pairs : 2]
+        fresh = yield from reduced(group, f"{tag}/{level}", ring.multiply(a, b))
+        if claims is not None:
+            claims.append(Claim.of(ring, a, b, fresh))
         factors, level = np.concatenate([fresh, factors[2 * pairs :]]), level + 1
     product: Elements = factors[0]
     return product

@@ -87,12 +87,21 @@ def exchange(
 ) -> Flow[list[Elements]]:
     """One round: ``parts`` by receiver go out; of every lot (senders, *shape, limbs) comes in."""
     data = yield from passed(group, tag, packed(parts, lots), senders, _shape(lots), reveals)
+    if not senders:
+        return [np.empty((0, *lot.shape, lot.ring.limbs), np.uint64) for lot in lots]
+    rows = [
+        unpacked_lots(own, lots, sender, tag) for sender, own in zip(senders, data, strict=True)
+    ]
+    return [np.stack(lot) for lot in zip(*rows, strict=True)]
+
+
+def unpacked_lots(data: Bytes, lots: Sequence[Lot], sender: str, tag: str) -> list[Elements]:
+    """Of every lot the elements (*shape, limbs) that a sender's flat bytes hold."""
     found, start = [], 0
     for lot in lots:
-        rows = np.empty((len(senders), *lot.shape, lot.ring.limbs), np.uint64)
-        for row, sender, own in zip(rows, senders, data, strict=True):
-            _unpacked(own[start : start + lot.bytes], lot.ring, sender, tag, row)
-        found.append(rows)
+        row = np.empty((*lot.shape, lot.ring.limbs), np.uint64)
+        _unpacked(data[start : start + lot.bytes], lot.ring, sender, tag, row)
+        found.append(row)
         start += lot.bytes
     return found
 

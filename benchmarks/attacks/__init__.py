@@ -1,0 +1,1 @@
+"""Attacks on what roles of a run receive, and on answers: how much they find out."""

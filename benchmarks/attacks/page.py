@@ -1,0 +1,90 @@
+"""The page of the attacks, docs/results/attacks.md, from the figures of a run."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import pages
+from benchmarks.attacks import section, utility
+from benchmarks.runner import machine_facts
+
+COMMANDS = """\
+python -m benchmarks.attacks --before ../before
+python -m benchmarks.attacks.utility"""
+INTRODUCTION = """\
+Each attack is run for real, on what a role of a run holds and receives, on small tables: membership
+and columns with two seeds, edges with three, others with one. "Before" is commit c28143b; – stands
+where a checkout lacks the setting.
+What these figures mean for each method is on the page of the [threat model](../threat-model.md)."""
+
+HEADINGS = {
+    "read_back": "Read-back from answers",
+    "membership": "Membership",
+    "naming": "Naming of rows",
+    "columns": "A column of another party",
+    "edges": "Edges of trees",
+    "liar": "A party that lies on shares",
+}
+
+
+def blocks(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    facts = machine_facts()
+    where = f"{facts['cores']} shared cores, one thread, Python {facts['python']}."
+    found: list[Any] = [
+        {"code": COMMANDS},
+        {"text": f"{INTRODUCTION}\n{where}"},
+    ]
+    for result in results:
+        name = result["attack"]
+        rows = section.table(_measures(result["now"]), _measures(result["before"]))
+        found += [
+            {"heading": HEADINGS[name]},
+            {"text": _paragraphs(section.ATTACKS[name].__doc__)},
+            _table(rows),
+            {"text": f"Now: commit {result['at']}."},
+        ]
+    if costs:
+        found += [
+            {"heading": "What protections cost"},
+            {"text": _paragraphs(utility.__doc__)},
+            _table(costs),
+        ]
+    return found
+
+
+def write(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, Any]]) -> None:
+    page = {"title": "Attacks: what they find", "blocks": blocks(results, costs)}
+    pages.write(pages.RESULTS / "attacks.json", page)
+
+
+def kept(path: Path) -> list[Any]:
+    """The results that a file has, none where there is no file."""
+    return list(json.loads(path.read_text(encoding="utf-8"))["results"]) if path.is_file() else []
+
+
+def _measures(found: Any) -> Any:
+    return None if found is None else [section.Measure(**one) for one in found]
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return {"columns": names, "rows": [[_text(row.get(name)) for name in names] for row in rows]}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _paragraphs(text: str | None) -> str:
+    """A docstring without its first line; what stands indented in it becomes a list."""
+    body = str(text).partition("\n\n")[2].strip()
+    named = re.sub(r"^    (\w+(?: \w+)*)   +(.*(?:\n     +.*)*)", _item, body, flags=re.MULTILINE)
+    return named
+
+
+def _item(found: re.Match[str]) -> str:
+    return f"- **{found[1]}**: " + re.sub(r"\n +", "\n  ", found[2])

@@ -1,0 +1,244 @@
+"""Read-back: what the asker works out of a party's rows from answers, though nothing was collected.
+
+The asker asks for the probability of every diagnosis, multiplies by the number of rows that a leaf
+or the model stands for, takes off the smoothing that the library is known to add, and rounds. Of
+several ways in which a leaf may have been smoothed it believes the one that gives whole numbers.
+Counted are the counts that come out right, of all and of those from 1 to 4, which are about few
+patients; "guess" knows the overall shares and nothing else. Diagnoses that the model has pooled are
+taken to be equally many.
+
+    clusters    A clinic and a laboratory with the same patients. The coordinator reads how many
+                rows of each of the laboratory's clusters have which diagnosis.
+    together    The same, but the coordinator and the clinic put together the graph, the clinic's
+                leaves and answers about 300 rows of evidence, and solve for the laboratory's
+                leaves: answers of the root are linear in them.
+    hospitals   Three hospitals with different patients. The coordinator reads how many of each
+                one's patients have which diagnosis.
+    all rows    The same hospitals; whoever asks reads the same of all patients together.
+"""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import fedcircuits as fc
+from benchmarks.attacks.columns import orders
+from benchmarks.attacks.federations import DIAGNOSES, federation, patients
+from benchmarks.attacks.measuring import Measure, attempt, made
+from benchmarks.attacks.wire import Tap
+from fedcircuits.errors import FederationError
+
+try:
+    from fedcircuits.circuits.evaluation.network import UpperCircuit
+except ImportError:  # an earlier checkout
+    UpperCircuit = None  # type: ignore[assignment,misc]
+
+Pairs = list[tuple[int, float]]  # true counts, and what the attacker makes of them
+FEW = 4
+SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of the model, of the federation
+    "default": ({}, {}),
+    "least_count=1": ({}, {"least_count": 1}),
+    "least_count=20": ({}, {"least_count": 20}),
+    "answers='root'": ({"answers": "root"}, {}),
+}
+TRUE = sorted(DIAGNOSES)
+
+
+def measures(seed: int) -> list[Measure]:
+    found: list[Measure] = []
+    for what, attack in (("clusters", clusters), ("hospitals", hospitals), ("all rows", all_rows)):
+        for setting, arguments in SETTINGS.items():
+            found += _both(what, "FedPC", setting, partial(attack, fc.FedPC, *arguments, seed))
+        if attack is not all_rows:
+            guess = partial(attack, fc.FedPC, {}, {}, seed, guess=True)
+            found += _both(what, "guess", "", guess)
+    for setting in ("default", "answers='root'"):
+        attack = partial(together, *SETTINGS[setting], seed)
+        found += _both("together", "FedPC", setting, attack)
+    found += _both("all rows", "PrivateForest", "default", partial(private, {}, seed))
+    return found
+
+
+def _both(what: str, method: str, setting: str, attack: Any) -> list[Measure]:
+    row = {"read": what, "method": method, "setting": setting}
+    pairs: Pairs = []
+
+    def every() -> float:
+        pairs.extend(attack())
+        return right(pairs)
+
+    measured = attempt("counts found", row, every)
+    few = [pair for pair in pairs if 1 <= pair[0] <= FEW]
+    return [measured, Measure(f"counts of 1 to {FEW} found", row, right(few) if few else None)]
+
+
+def right(pairs: Pairs) -> float:
+    return float(np.mean([np.rint(said) == true for true, said in pairs]))
+
+
+def unsmoothed(p: Any, rows: Any, shares: Any) -> Any:
+    """Counts (leaves, values) from probabilities, sizes (leaves, 1) and overall shares."""
+    tried = []
+    for leaves in range(9):  # below this one, each of which was smoothed
+        tried.append(p * (rows + 2 * leaves) - 2 * leaves * shares)
+        tried.append(p * (rows + 0.5 * leaves * p.shape[1]) - 0.5 * leaves)
+    off = np.stack([np.abs(n - np.rint(n)).sum(axis=1) for n in tried])  # (tried, leaves)
+    return np.stack(tried)[off.argmin(axis=0), np.arange(len(p))]
+
+
+def _pairs(truth: Any, said: Any) -> Pairs:
+    return list(zip(truth.reshape(-1).astype(int).tolist(), said.reshape(-1).tolist(), strict=True))
+
+
+def _codes(frame: pd.DataFrame) -> Any:
+    return np.searchsorted(TRUE, frame["diagnosis"].to_numpy(str))
+
+
+def _asked(fitted: Any) -> pd.DataFrame:
+    """One row for every diagnosis that the model has, in the order of codes."""
+    return pd.DataFrame({"diagnosis": list(fitted.circuit_.schema["diagnosis"].categories)})
+
+
+def _by_name(fitted: Any, counts: Any) -> Any:
+    """(…, all diagnoses) from (…, those of the model): pooled ones are taken to be equally many."""
+    known = _asked(fitted)["diagnosis"].tolist()
+    pooled = [name for name in TRUE if name not in known]
+    places = [known.index(name if name in known else "other") for name in TRUE]
+    return counts[..., places] / np.where(np.isin(TRUE, pooled), len(pooled), 1)
+
+
+def _told(tap: Tap, fitted: Any) -> tuple[Any, dict[str, Any]]:
+    """Probabilities of every diagnosis: the answer, and by party those of its leaves."""
+    tap.runs.clear()
+    root = np.exp(fitted.score_samples(_asked(fitted)))
+    told: dict[str, Any] = {}
+    for sender, tag, data in tap.role("coordinator").received:
+        if tag == "query/values":
+            told[sender] = np.exp(data["values"] if isinstance(data, dict) else data)
+    return root, told
+
+
+# ---------------------------------------------------------------------- clusters
+
+
+def clusters(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = False) -> Pairs:
+    frames, tap = patients(seed), Tap()
+    fitted = made(model, {**settings, "random_state": seed})
+    fitted.fit(federation(frames, **allowed), engine=tap)
+    truth = _truth(tap, frames["laboratory"])  # by cluster and diagnosis, of every division
+    sizes = truth.sum(axis=1, keepdims=True)
+    root, told = _told(tap, fitted)
+    shares = root / root.sum()
+    said = told.get("laboratory")
+    if guess or said is None or len(said) != len(truth):  # leaves are not told apart
+        return _pairs(truth, sizes * _by_name(fitted, shares))
+    return _pairs(truth, _by_name(fitted, unsmoothed(said, sizes, shares)))
+
+
+def together(settings: Any, allowed: Any, seed: int) -> Pairs:
+    frames, tap = patients(seed), Tap()
+    fitted = made(fc.FedPC, {**settings, "random_state": seed})
+    fitted.fit(federation(frames, **allowed), engine=tap)
+    truth = _truth(tap, frames["laboratory"])
+    rows = frames["clinic"].drop(columns="patient").iloc[:300]
+    seen = _through(fitted, rows)  # (leaves of the laboratory, rows): what the root is of each
+    answers = np.stack(
+        [
+            np.exp(fitted.score_samples(rows.assign(diagnosis=d)))
+            for d in _asked(fitted)["diagnosis"]
+        ]
+    )  # (diagnoses, rows)
+    scale = seen.sum(axis=0)
+    found = np.linalg.lstsq((seen / scale).T, (answers / scale).T, rcond=None)[0]
+    if len(found) != len(truth):
+        raise FederationError("the laboratory has leaves of other clusters than it counted")
+    shares = np.exp(fitted.score_samples(_asked(fitted)))
+    counts = unsmoothed(found, truth.sum(axis=1, keepdims=True), shares)
+    return _pairs(truth, _by_name(fitted, counts))
+
+
+def _through(fitted: Any, rows: pd.DataFrame) -> Any:
+    """The root for evidence of the clinic, where one leaf of the laboratory is 1 and others 0."""
+    upper = UpperCircuit(fitted.joint_.circuit)
+    packed = upper.pack(fitted.joint_.parameters)
+    learned = fitted.views_["clinic"].parameters.circuits
+    leaves = list(fitted.joint_.circuit.leaves())
+    given = np.full((len(leaves), len(rows)), -np.inf)
+    theirs = []
+    for i, leaf in enumerate(leaves):
+        if leaf.name in learned:
+            given[i] = fc.CircuitModel(*learned[leaf.name]).score_samples(rows)
+        else:
+            theirs.append(i)
+    found = []
+    for i in theirs:
+        given[i] = 0.0
+        found.append(np.exp(upper.log_values(given, packed)))
+        given[i] = -np.inf
+    return np.stack(found)
+
+
+def _truth(tap: Tap, frame: pd.DataFrame) -> Any:
+    role = tap.role("laboratory")
+    codes = _codes(frame)[orders(role, frame["patient"].to_numpy())[-1]]
+    tables = []
+    for _, tag, data in role.sent:
+        if tag == "count/clusters":
+            for label in data.get("labels", data).values():
+                table = np.zeros((int(label.max()) + 1, len(TRUE)))
+                np.add.at(table, (label.astype(int), codes), 1)
+                tables.append(table)
+    return np.concatenate(tables)
+
+
+# ---------------------------------------------------------------------- hospitals
+
+
+def _hospitals(seed: int, rows: int = 150) -> dict[str, pd.DataFrame]:
+    every = patients(seed, 3 * rows)["laboratory"]
+    return {f"hospital {i}": every.iloc[i * rows : (i + 1) * rows] for i in range(3)}
+
+
+def _counted(frame: pd.DataFrame) -> Any:
+    return np.bincount(_codes(frame), minlength=len(TRUE))
+
+
+def hospitals(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = False) -> Pairs:
+    """Of every hospital, from the values of its leaves."""
+    frames, tap = _hospitals(seed), Tap()
+    fitted = made(model, {**settings, "random_state": seed})
+    fitted.fit(federation(frames, **allowed), engine=tap)
+    root, told = _told(tap, fitted)
+    pairs: Pairs = []
+    for name, frame in frames.items():
+        said = root * len(frame)
+        if name in told and not guess:
+            rows = np.full((len(told[name]), 1), len(frame))
+            said = unsmoothed(told[name], rows, root)[0]
+        pairs += _pairs(_counted(frame), _by_name(fitted, said))
+    return pairs
+
+
+def all_rows(model: Any, settings: Any, allowed: Any, seed: int) -> Pairs:
+    """Of all hospitals together, from answers of the model."""
+    frames = _hospitals(seed)
+    whole = pd.concat(frames.values())
+    fitted = made(model, {**settings, "random_state": seed}).fit(federation(frames, **allowed))
+    p = np.exp(fitted.score_samples(_asked(fitted)))
+    return _pairs(_counted(whole), _of_all(fitted, p, len(whole)))
+
+
+def _of_all(fitted: Any, p: Any, rows: int) -> Any:
+    return _by_name(fitted, unsmoothed(p[None], np.array([[rows]]), p[None]))
+
+
+def private(settings: Any, seed: int) -> Pairs:
+    """An outsider asks a private forest, and knows the number of rows."""
+    frames = {n: f[["diagnosis", "hiv"]] for n, f in _hospitals(seed).items()}
+    whole = pd.concat(frames.values())
+    fitted = fc.PrivateForest(random_state=seed, **settings).fit(fc.Federation(frames))
+    both = [_asked(fitted).assign(hiv=hiv) for hiv in (False, True)]  # rows have no gaps
+    p = sum(np.exp(fitted.connect().score_samples(rows)) for rows in both)
+    return _pairs(_counted(whole), _of_all(fitted, p, len(whole)))

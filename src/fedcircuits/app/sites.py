@@ -1,0 +1,82 @@
+"""Commands for a consortium and its sites: what an operator types, and what it shows."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from fedcircuits.app import screen
+from fedcircuits.app.report import TextTable
+from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit, read_toml
+from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.provision import provision as make_kits
+from fedcircuits.engines.sites.serving import RUNNING, ServedSite, party_of
+from fedcircuits.engines.sites.store import write
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.federation import Party
+
+TEMPLATE = """\
+# A consortium: who takes part, and where their messages meet.
+
+name = "consortium"
+server = "tls://127.0.0.1:4222"   # the address of the NATS server, as every site reaches it
+sites = ["north", "south"]        # lower case letters, digits, - and _
+"""
+
+
+def init(path: Path) -> None:
+    """Write a consortium.toml to be filled in."""
+    if path.exists():
+        raise FederationError(f"{path} exists already, and is not overwritten")
+    write(path, TEMPLATE.encode())
+    screen.say(f"wrote {path}: edit it, then run  fedcircuits provision {path}")
+
+
+def provision(path: Path, output: Path) -> None:
+    """Make the kits of a consortium; those that are there stay."""
+    consortium = read_toml(path, ConsortiumFile)
+    made = make_kits(consortium, output)
+    screen.say(f"made {', '.join(str(kit) for kit in made) or 'nothing new'}")
+    screen.say(f"the server:  nats-server -c {output / 'server' / 'nats.conf'}")
+    for site in consortium.sites:
+        kit = output / site
+        screen.say(f"{site}:  edit {kit / SITE}, then  fedcircuits site start {kit}")
+
+
+def opened(folder: Path, data: Path | None) -> tuple[Kit, Party, Policy, str]:
+    """A site's kit with its rows; ``data`` in place of the file that site.toml names."""
+    kit = Kit(folder)
+    site = kit.site_file()
+    if data is not None:
+        site = site.with_path(data.resolve())
+    return kit, party_of(kit, site), site.policy, site.store
+
+
+def check(folder: Path, data: Path | None) -> None:
+    """Show what this site would tell the others, and what it allows."""
+    kit, party, policy, _ = opened(folder, data)
+    screen.say(f"{kit.name} of {kit.consortium.name}: {len(party.table):,} rows")
+    rows = [[v.name, v.described()] for v in party.table.schema]
+    screen.show(TextTable(("column", "what others hear of it"), rows, texts=2))
+    lines = [[line, str(getattr(policy, line))] for line in Policy.__dataclass_fields__]
+    screen.show(TextTable(("policy", "this site"), lines, texts=2))
+
+
+def start(folder: Path, data: Path | None) -> None:
+    """Serve until it is stopped."""
+    kit, party, policy, store = opened(folder, data)
+    served = ServedSite(kit, policy, party, store)
+    served.connect()
+    screen.say(f"{kit.name} serves {len(party.table):,} rows to {kit.consortium.name}")
+    served.serve()
+
+
+def stop(folder: Path) -> None:
+    kit = Kit(folder)
+    path = kit.folder / kit.site_file().store / RUNNING
+    try:
+        os.kill(int(path.read_text()), signal.SIGTERM)
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        raise FederationError(f"{kit.name} does not run here") from None
+    screen.say(f"{kit.name} stops")

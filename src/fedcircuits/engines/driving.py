@@ -1,0 +1,142 @@
+"""One party of one run, where messages come over a network: its mailbox, and the loop of its flow.
+
+Networks let messages overtake each other, and a party that was started again sends again what it
+had sent. Every message of one party to another therefore has a number, from 0 in every run. A
+mailbox hands messages out in that order, once each.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import MutableMapping
+from threading import Condition
+from typing import Any, Protocol, TypeAlias
+
+from fedcircuits.engines.outcome import check_other_party, waits
+from fedcircuits.errors import PartyLostError
+from fedcircuits.federation.flow import Compute, Effect, Program, Recv, Send
+
+Data: TypeAlias = bytes | memoryview
+
+
+class NumberedMail:
+    """Messages of one run to one party, by sender and tag, and who will send no more."""
+
+    def __init__(self) -> None:
+        self._mail: dict[tuple[str, str], deque[Data]] = defaultdict(deque)
+        self._early: dict[str, dict[int, tuple[str, Data]]] = defaultdict(dict)
+        self._next: Counter[str] = Counter()
+        self._ends: dict[str, tuple[int, str]] = {}
+        self._over = ""
+        self._changed = Condition()
+
+    def put(self, sender: str, number: int, tag: str, data: Data) -> bool:
+        """Whether it is new; it is handed out when all before it are here."""
+        with self._changed:
+            early = self._early[sender]
+            if number < self._next[sender] or number in early:
+                return False
+            early[number] = tag, data
+            while (found := early.pop(self._next[sender], None)) is not None:
+                self._mail[sender, found[0]].append(found[1])
+                self._next[sender] += 1
+            self._changed.notify_all()
+            return True
+
+    def received(self, sender: str) -> int:
+        """How many of its messages are here, without a gap."""
+        return self._next[sender]
+
+    def end(self, sender: str, count: int, reason: str) -> None:
+        """After so many messages of it none will follow."""
+        with self._changed:
+            self._ends.setdefault(sender, (count, reason))
+            self._changed.notify_all()
+
+    def end_all(self, reason: str) -> None:
+        """No message of anybody will follow."""
+        with self._changed:
+            self._over = self._over or reason
+            self._changed.notify_all()
+
+    def take(self, me: str, wanted: Recv, timeout: float) -> Data:
+        """The next one, or PartyLostError."""
+        box = self._mail[wanted.sender, wanted.tag]
+        with self._changed:
+            self._changed.wait_for(lambda: box or self._ended(wanted.sender), timeout)
+            if box:
+                return box.popleft()
+            late = f"it is alive and has sent nothing for {timeout:g} s"
+            reason = self._ended(wanted.sender) or late
+        raise PartyLostError(wanted.sender, waits(me, wanted, reason))
+
+    def _ended(self, sender: str) -> str:
+        """Why nothing will come of it any more, "" if something may."""
+        count, reason = self._ends.get(sender, (0, ""))
+        return reason if reason and self._next[sender] >= count else self._over
+
+
+class Outgoing(Protocol):
+    """Where a party's messages go, and who hears what it does."""
+
+    def send(self, effect: Send, number: int) -> None: ...
+
+    def at(self, step: str) -> None: ...
+
+
+class Driver:
+    """The loop of one flow; ``kept`` has the results of computations by name."""
+
+    def __init__(
+        self,
+        me: str,
+        members: frozenset[str],
+        mail: NumberedMail,
+        post: Outgoing,
+        kept: MutableMapping[str, object],
+        timeout: float,
+    ) -> None:
+        self.me, self.members, self.mail, self.post = me, members, mail, post
+        self.kept, self.timeout = kept, timeout
+        self.sent: Counter[str] = Counter()  # messages by receiver
+        self.at = "its first step"
+
+    def drive(self, program: Program[Any]) -> object:
+        """What the flow returns; errors are its own."""
+        flow = program.start()
+        answer: object = None
+        trouble: PartyLostError | None = None
+        while True:
+            try:
+                effect = flow.send(answer) if trouble is None else flow.throw(trouble)
+            except StopIteration as stop:
+                return stop.value
+            answer = trouble = None
+            try:
+                answer = self._do(effect)
+            except PartyLostError as lost:
+                if not isinstance(effect, Recv):
+                    raise
+                trouble = lost
+
+    def _do(self, effect: Effect) -> object:
+        if isinstance(effect, Compute):
+            return self._compute(effect)
+        sends = isinstance(effect, Send)
+        other = effect.receiver if isinstance(effect, Send) else effect.sender
+        self.at = f"{'sending' if sends else 'waiting for'} {effect.tag!r} " + (
+            f"to {other}" if sends else f"from {other}"
+        )
+        check_other_party(self.me, effect, self.members)
+        if isinstance(effect, Recv):
+            return self.mail.take(self.me, effect, self.timeout)
+        self.post.send(effect, self.sent[other])
+        self.sent[other] += 1
+        return None
+
+    def _compute(self, effect: Compute[object]) -> object:
+        self.at = effect.step
+        if effect.name not in self.kept:
+            self.post.at(effect.step)
+            self.kept[effect.name] = effect.work()
+        return self.kept[effect.name]

@@ -1,0 +1,137 @@
+"""Files of a consortium, as people write them: consortium.toml, and a site's own site.toml.
+
+What is wrong in one is told with the file, the line and the key.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from fedcircuits.engines.sites.nats import Access
+from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.privacy.channels.identity import Identity
+
+SiteName = Annotated[str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
+PublicKey = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+CONSORTIUM, SITE = "consortium.toml", "site.toml"
+
+
+class ConsortiumFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who takes part, and where their messages meet."""
+
+    name: SiteName
+    server: Annotated[str, msgspec.Meta(pattern=r"^tls://[^/\s]+$")]
+    sites: Annotated[tuple[SiteName, ...], msgspec.Meta(min_length=1)]
+    identities: dict[str, PublicKey] = {}  # added when kits are made
+
+    def __post_init__(self) -> None:
+        if COORDINATOR in self.sites or len(set(self.sites)) < len(self.sites):
+            raise ValueError(f"sites must differ, and none is called {COORDINATOR!r}")
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return (COORDINATOR, *self.sites)
+
+    @property
+    def known(self) -> dict[str, bytes]:
+        """The public identities of all members."""
+        return {name: bytes.fromhex(key) for name, key in self.identities.items()}
+
+
+class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a site's rows are, and what their columns mean to the consortium."""
+
+    path: str = ""  # of a csv or parquet file
+    database: str = ""  # postgresql://… or sqlite:///…, with
+    query: str = ""
+    row_id: str | None = None
+    columns: dict[str, str] = {}  # the consortium's name = the site's
+    codes: dict[str, dict[str, str | int | float | bool]] = {}  # by column: its value = the site's
+    scale: dict[str, float] = {}  # by column: what a value is multiplied by to get the unit
+
+
+class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a site's operator decides."""
+
+    data: DataFile
+    policy: Policy = Policy()
+    store: str = "store"
+
+    def with_path(self, path: Path) -> SiteFile:
+        """The same with the rows of another file."""
+        data = msgspec.structs.replace(self.data, path=str(path), database="", query="")
+        return msgspec.structs.replace(self, data=data)
+
+
+F = TypeVar("F")
+
+
+def read_toml(path: Path, kind: type[F]) -> F:
+    """The file, or FederationError that names file, line and key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FederationError(f"{path}: cannot be read ({error})") from None
+    try:
+        return msgspec.convert(tomllib.loads(text), kind)
+    except tomllib.TOMLDecodeError as error:
+        raise FederationError(f"{path}: this is no TOML: {error}") from None
+    except (msgspec.ValidationError, ValueError) as error:
+        problem = str(error)
+        key = re.search(r"`\$\.?([^`\[\]]*)|field `([^`]*)`", problem)
+        name = (key[1] or key[2] or "") if key else ""
+        where = _line(text, name.rpartition(".")[2])
+        what = re.sub(r" - at `.*", "", problem)
+        raise FederationError(
+            f"{path}{f', line {where}' if where else ''}{f', {name}' if name else ''}: {what}"
+        ) from None
+
+
+def _line(text: str, key: str) -> int:
+    pattern = re.compile(rf"\s*\[?\s*[\w.\"-]*\b{re.escape(key)}\b\"?\s*[=\].]")
+    lines = enumerate(text.splitlines(), 1) if key else ()
+    return next((number for number, line in lines if pattern.match(line)), 0)
+
+
+# ---------------------------------------------------------------------- kits
+
+
+class Kit:
+    """A folder with a member's keys, certificate and consortium.toml."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        if not (self.folder / CONSORTIUM).is_file():
+            raise FederationError(
+                f"{folder} is no kit: it has no {CONSORTIUM}; make one by fedcircuits provision"
+            )
+        self.consortium = read_toml(self.folder / CONSORTIUM, ConsortiumFile)
+        try:
+            self.identity = Identity(bytes.fromhex((self.folder / "identity").read_text().strip()))
+        except (OSError, ValueError) as error:
+            raise FederationError(
+                f"{folder}: the file 'identity' cannot be read: {error}"
+            ) from None
+        public = self.identity.public
+        names = [name for name, key in self.consortium.known.items() if key == public]
+        if not names:
+            raise FederationError(
+                f"{folder}: nobody in {CONSORTIUM} has the identity of this kit: was the "
+                "consortium provisioned anew?"
+            )
+        self.name = names[0]
+
+    @property
+    def access(self) -> Access:
+        files = (self.folder / name for name in ("ca.crt", "site.crt", "site.key"))
+        return Access(self.consortium.server, *files)
+
+    def site_file(self) -> SiteFile:
+        return read_toml(self.folder / SITE, SiteFile)

@@ -1,0 +1,298 @@
+"""An engine whose parties live at sites of their own; every other role runs here.
+
+Nothing crosses before all sites have said that they are ready. What a party learns stays at its
+site: its result here is ``Held(run, party)``, which later programs may have as an argument. A site
+that is away for less than ``patience`` seconds comes back to where it was (station.py), and so does
+a caller that runs the same programs again under the name of a run that was broken off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from threading import Lock
+from typing import Any, TypeVar
+
+from fedcircuits.engines.driving import Data
+from fedcircuits.engines.outcome import Engine, Kept, Outcome, threads_each
+from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.station import CALLER, Carrier, Head, Station
+from fedcircuits.engines.sites.store import Store
+from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.federation.federation import Party
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.ledger import Entry
+from fedcircuits.federation.recipes import Held, Here, pack, unpack
+
+T = TypeVar("T")
+LOOK = 1.0  # seconds between two looks at sites that are waited for
+TO_STATION = frozenset({"mail", "have", "begin", "go", "gone", "end"})
+
+
+@dataclass(slots=True)
+class _Run:
+    name: str
+    places: dict[str, str]
+    recipes: dict[str, bytes]
+    outcome: Outcome[Any]
+    threads: int
+    at: dict[str, str]
+    frames: SimpleQueue[tuple[str, Head, Data]] = field(default_factory=SimpleQueue)
+    ready: set[str] = field(default_factory=set)
+    over: set[str] = field(default_factory=set)
+    heard: dict[str, float] = field(default_factory=dict)  # when a site last said something
+    went: bool = False
+
+    @property
+    def open(self) -> list[str]:
+        return [p for p in self.places if p not in self.over]
+
+    def open_at(self, site: str) -> list[str]:
+        return [p for p in self.open if self.places[p] == site]
+
+
+class Remote:
+    """``place(party)`` is the site where a party lives, None for roles that run here."""
+
+    def __init__(
+        self,
+        place: Callable[[str], str | None],
+        *,
+        sites: Sequence[str] = (),
+        store: Store | None = None,
+        trial: bool = False,
+        timeout: float = 3600.0,
+        patience: float = 30.0,
+    ) -> None:
+        self.place, self.sites, self.trial = place, tuple(sites), trial
+        self.timeout, self.patience = timeout, patience
+        self.station = Station(CALLER, Policy(roles=("*",)), store=store)
+        self.station.carrier = self
+        self._carrier: Carrier
+        self._runs: dict[str, _Run] = {}
+        self._answers: dict[str, SimpleQueue[Any]] = {}
+        self._lock = Lock()
+
+    def attach(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+
+    def send(self, site: str, head: Head, body: Data = b"") -> None:
+        """Frames to this site need no courier."""
+        if site == CALLER:
+            self.hear(CALLER, head, body)
+        else:
+            self._carrier.send(site, head, body)
+
+    def hear(self, site: str, head: Head, body: Data) -> None:
+        """Of a courier: a frame of that site has come."""
+        match head:
+            case [str(kind), *_] if kind in TO_STATION and (
+                site == CALLER or kind in ("mail", "have")
+            ):
+                self.station.hear(site, head, body)
+            case ["described", str(question), facts] if question in self._answers:
+                self._answers[question].put(facts)
+            case [str(_), str(run), *_] if run in self._runs:
+                self._runs[run].frames.put((site, head, body))
+
+    def restarted(self, site: str) -> None:
+        """Of a courier: that site has been started again; its parties go on from their inboxes."""
+        for run in list(self._runs.values()):
+            run.frames.put((site, ["restarted", run.name], b""))
+
+    def describe_all(self, timeout: float = 10.0) -> dict[str, dict[str, Any]]:
+        """What every site says it holds, all asked at once."""
+        with ThreadPoolExecutor(max(1, len(self.sites))) as pool:
+            facts = list(pool.map(lambda site: self.describe(site, timeout), self.sites))
+        return dict(zip(self.sites, facts, strict=True))
+
+    def describe(self, site: str, timeout: float = 10.0) -> dict[str, Any]:
+        """What a site says it holds."""
+        question = token_hex(8)
+        answer = self._answers[question] = SimpleQueue()
+        self.send(site, ["describe", question])
+        try:
+            facts = answer.get(timeout=timeout)
+        except Empty:
+            raise PartyLostError(
+                site, f"{site} has not answered for {timeout:g} s: is it started, and connected?"
+            ) from None
+        finally:
+            del self._answers[question]
+        if not isinstance(facts, dict):
+            raise PartyLostError(site, f"{site} does not say what it holds")
+        return {**facts, "variables": unpack(facts["variables"])}
+
+    # ------------------------------------------------------------------ the engine
+
+    def named(self, run: str) -> Engine:
+        """The engine for a run of that name, which goes on if it was broken off."""
+        return partial(self, run=run)
+
+    def __call__(
+        self, programs: Mapping[str, Program[T]], kept: Kept | None = None, run: str = ""
+    ) -> Outcome[T]:
+        """``run``: the name of one that was broken off, to go on from where its sites were."""
+        name = run or token_hex(8)
+        places = {p: self.place(p) or CALLER for p in programs}
+        threads, at = threads_each(len(programs)), dict.fromkeys(places, "being started")
+        this = _Run(name, places, {}, Outcome(kept=dict(kept or {})), threads, at)
+        with self._lock:
+            if name in self._runs:
+                raise FederationError(f"a run {name!r} goes on already: give it another name")
+            self._runs[name] = this
+        try:
+            for party, program in programs.items():
+                own = {step: v for (who, step), v in this.outcome.kept.items() if who == party}
+                self._admit(this, party, program, own, bool(run))
+            self._serve(this)
+        finally:
+            for site in set(places.values()):
+                self.send(site, ["end", name, not this.outcome.lost])
+            del self._runs[name]
+        done = this.outcome.results
+        this.outcome.results = {p: done[p] for p in programs if p in done}
+        return this.outcome
+
+    def _admit(
+        self, run: _Run, party: str, program: Program[Any], own: dict[str, object], again: bool
+    ) -> None:
+        if run.places[party] != CALLER:
+            run.recipes[party] = pack((_left_open(program), own if self.trial else {}))
+            self._begin(run, party, again)
+            return
+        store = self.station.store
+        folder = None if store is None else store.run(run.name, party)
+        if folder is not None:
+            folder.open(b"")
+        keeping = _Keeping(run.outcome.kept, party, own)
+        about = (run.name, party, run.places, program, keeping, run.threads, self.timeout, folder)
+        self.station.seat(*about)
+        run.ready.add(party)
+
+    def _begin(self, run: _Run, party: str, again: bool) -> None:
+        site = run.places[party]
+        run.heard[site] = time.monotonic()
+        about: Head = [run.name, party, run.places, run.threads, self.timeout, again]
+        self.send(site, ["begin", *about], run.recipes[party])
+
+    def _serve(self, run: _Run) -> None:
+        self._go(run)
+        looked = time.monotonic()
+        while run.open:
+            try:
+                site, head, body = run.frames.get(timeout=LOOK)
+                run.heard[site] = time.monotonic()
+                self._take(run, site, head, body)
+            except Empty:
+                pass
+            if time.monotonic() - looked > LOOK:
+                looked = time.monotonic()
+                self._look(run)
+
+    def _go(self, run: _Run) -> None:
+        if not run.went and run.ready == run.places.keys():
+            run.went = True
+            for site in set(run.places.values()):
+                self.send(site, ["go", run.name])
+
+    def _look(self, run: _Run) -> None:
+        """Sites that say nothing are asked for a sign of life, and given up after a while."""
+        for site in {run.places[p] for p in run.open} - {CALLER}:
+            silent = time.monotonic() - run.heard.get(site, 0.0)
+            if silent > LOOK:
+                self.send(site, ["describe", run.name])
+            if silent > self.patience:
+                for party in run.open_at(site):
+                    why = f"{party} died while {run.at[party]}: {site} is silent for {silent:.0f} s"
+                    self._lost(run, party, PartyLostError(party, why), [])
+
+    # ------------------------------------------------------------------ what sites report
+
+    def _take(self, run: _Run, site: str, head: Head, body: Data) -> None:
+        match head:
+            case ["restarted", _]:
+                for party in run.open_at(site):
+                    run.ready.discard(party)
+                    self._begin(run, party, True)
+            case [_, _, str(party), *_] if run.places.get(party) == site and party in run.open:
+                self._report(run, party, head, body)
+
+    def _report(self, run: _Run, party: str, head: Head, body: Data) -> None:
+        match head:
+            case ["ready", _, _]:
+                run.ready.add(party)
+                if run.went:
+                    self.send(run.places[party], ["go", run.name])
+                self._go(run)
+            case ["at", _, _, str(step)]:
+                run.at[party] = step
+            case ["result", _, _, list(entries)]:
+                run.outcome.results[party] = self._result(run, party, body)
+                self._leave(run, party, entries, f"{party} has finished and sends nothing more")
+            case ["failed", _, _, str(blamed), str(text), list(entries)]:
+                self._shown(run, party, body)
+                self._lost(run, party, PartyLostError(blamed, text), entries)
+            case ["refused", _, _, str(text)]:
+                refusal = PartyLostError(party, f"{party} does not take part: {text}")
+                self._lost(run, party, refusal, [])
+
+    def _result(self, run: _Run, party: str, body: Data) -> Any:
+        if run.places[party] == CALLER:
+            return self.station.results.pop((run.name, party))
+        return self._shown(run, party, body) if self.trial else Held(run.name, party)
+
+    def _shown(self, run: _Run, party: str, body: Data) -> Any:
+        """In trials sites show what they have found and kept."""
+        if not self.trial or not body:
+            return None
+        result, kept = unpack(body)
+        run.outcome.kept |= {(party, step): value for step, value in kept.items()}
+        return result
+
+    def _lost(self, run: _Run, party: str, error: PartyLostError, entries: list[Any]) -> None:
+        run.outcome.lost[party] = error
+        if run.went:
+            self._leave(run, party, entries, f"{party} is lost ({error})")
+            return
+        for other in run.open:  # nothing has begun, and nothing will
+            run.outcome.lost.setdefault(other, error)
+        run.over |= run.places.keys()
+
+    def _leave(self, run: _Run, party: str, entries: list[Any], reason: str) -> None:
+        run.over.add(party)
+        run.outcome.ledger.add(Entry(party, to, tag, size, says) for to, tag, size, says in entries)
+        sent: dict[str, int] = {}
+        for to, *_ in entries:
+            sent[to] = sent.get(to, 0) + 1
+        for other, site in run.places.items():
+            if other != party:
+                self.send(site, ["gone", run.name, other, party, sent.get(other, 0), reason])
+
+
+def _left_open(program: Program[Any]) -> Program[Any]:
+    """Parties that were described stand for those that sites have."""
+    arguments = {
+        name: Here("party") if isinstance(value, Party) else value
+        for name, value in program.arguments.items()
+    }
+    return Program(program.function, arguments)
+
+
+class _Keeping(dict[str, object]):
+    """Kept work of a party that runs here, told to the outcome."""
+
+    def __init__(
+        self, kept: dict[tuple[str, str], object], party: str, own: dict[str, object]
+    ) -> None:
+        super().__init__(own)
+        self.all, self.party = kept, party
+
+    def __setitem__(self, step: str, value: object) -> None:
+        super().__setitem__(step, value)
+        self.all[self.party, step] = value

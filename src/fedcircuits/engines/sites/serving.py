@@ -1,0 +1,97 @@
+"""A site as a program, and the caller's end of a consortium."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from pathlib import Path
+from threading import Event
+
+from fedcircuits.engines.sites.courier import Courier
+from fedcircuits.engines.sites.files import SITE, DataFile, Kit, SiteFile
+from fedcircuits.engines.sites.nats import NatsLink
+from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.remote import Remote
+from fedcircuits.engines.sites.station import Station
+from fedcircuits.engines.sites.store import Store, write
+from fedcircuits.errors import FederationError, TableError
+from fedcircuits.federation.federation import Party
+from fedcircuits.tables.rare import pool_rare
+from fedcircuits.tables.sources import mapped, read_rows
+from fedcircuits.tables.table import Table
+
+LOG = logging.getLogger(__name__)
+RUNNING = "running"  # a file of the store with the process that serves
+
+
+def party_of(kit: Kit, site: SiteFile) -> Party:
+    """The site's party: its rows in the consortium's words, without columns it never uses, and
+    with categories of few rows pooled, since others hear the names of categories."""
+    try:
+        table, _ = pool_rare(_table(kit, site.data, site.policy), site.policy.least_count)
+    except TableError as error:
+        raise FederationError(f"{kit.folder / SITE}, data: {error}") from error
+    return Party(kit.name, table, site.policy.collect, site.policy.least_count)
+
+
+def _table(kit: Kit, data: DataFile, policy: Policy) -> Table:
+    path = kit.folder / data.path if data.path else None
+    frame = mapped(
+        read_rows(path, data.database, data.query),
+        data.columns, data.codes, data.scale, data.row_id,
+    )  # fmt: skip
+    kept = [name for name in frame if name not in policy.never]
+    return Table.of(frame[kept], row_id=data.row_id)
+
+
+class ServedSite:
+    """One site, connected; ``serve`` returns when it is stopped."""
+
+    def __init__(self, kit: Kit, policy: Policy, party: Party, store: str = "store") -> None:
+        self.kit, self.store = kit, Store(kit.folder / store)
+        self.station = Station(kit.name, policy, party, self.store)
+        known = kit.consortium.known
+        self.courier = Courier(kit.name, kit.identity, known, self.station.hear)
+        self.station.carrier = self.courier
+        self.link = NatsLink(kit.name, kit.access, self.courier.receive)
+        self._stopped = Event()
+
+    def connect(self) -> None:
+        self.link.connect()
+        self.courier.start(self.link)
+        self.store.audit("started", site=self.kit.name)
+
+    def serve(self) -> None:
+        path = self.store.folder / RUNNING
+        write(path, str(os.getpid()).encode())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stopped.set())
+        self._stopped.wait()
+        self.store.audit("stopped", site=self.kit.name)
+        path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        self.station.close()
+        self.courier.close()
+        self.link.close()
+
+
+def connect(folder: Path, *, timeout: float = 3600.0, patience: float = 30.0) -> Remote:
+    """The engine of whoever trains and asks, from the coordinator's kit."""
+    kit = Kit(folder)
+    sites = frozenset(kit.consortium.sites)
+    remote = Remote(
+        lambda party: party if party in sites else None,
+        sites=kit.consortium.sites,
+        store=Store(kit.folder / "store"),
+        timeout=timeout,
+        patience=patience,
+    )
+    courier = Courier(kit.name, kit.identity, kit.consortium.known, remote.hear, remote.restarted)
+    link = NatsLink(kit.name, kit.access, courier.receive)
+    link.connect()
+    courier.start(link)
+    remote.attach(courier)
+    return remote

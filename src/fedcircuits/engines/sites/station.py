@@ -1,0 +1,311 @@
+"""A site's end of every run: flows of the parties that live there, their mail, what they may do.
+
+A courier brings frames in order from sites that it has made sure of (courier.py):
+
+    from the caller   begin run, party, places, threads, time-out, again     body: the recipe
+                      go run                                    all sites are ready
+                      gone run, receiver, party, count, reason  after so many messages none follow
+                      end run, well
+                      describe question                         what it holds, in public words
+    from any site     mail run, sender, receiver, number, tag   body: the message
+                      have run, sender, receiver, number        it lacks the messages from there on
+    to the caller     ready run, party · refused run, party, text · at run, party, step
+                      result run, party, entries · failed run, party, blamed, text, entries
+                      described question, facts
+
+``places`` says at which site a party of the run lives. A party that is begun again goes on from its
+inbox and its kept work: it sends again what it had sent, which others know by its number, and asks
+them for what it lacks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from threading import RLock, Thread
+from typing import Any, Protocol
+
+from fedcircuits.engines.driving import Data, Driver, NumberedMail
+from fedcircuits.engines.outcome import failure, with_threads
+from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.store import Inbox, RunFolder, Store
+from fedcircuits.errors import FedcircuitsError, SiteError
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Program, Send
+from fedcircuits.federation.placement import View
+from fedcircuits.federation.recipes import Held, Here, Open, Own, pack, unpack
+
+Head = list[object]
+Entry = tuple[str, str, int, str]  # receiver, tag, bytes, what it reveals
+CALLER = COORDINATOR  # the site of whoever asks
+LOG = logging.getLogger(__name__)
+
+
+class Carrier(Protocol):
+    def send(self, site: str, head: Head, body: Data = b"") -> None: ...
+
+
+@dataclass(slots=True)
+class PartySeat:
+    """One party of one run, and where its flow's messages go."""
+
+    station: Station
+    run: str
+    party: str
+    places: Mapping[str, str]
+    program: Program[Any] = field(repr=False)
+    kept: MutableMapping[str, object] = field(repr=False)
+    threads: int
+    timeout: float
+    folder: RunFolder | None = None
+    inbox: Inbox | None = None
+    mail: NumberedMail = field(default_factory=NumberedMail)
+    outbox: dict[str, list[tuple[Head, bytes]]] = field(default_factory=dict)  # by receiver
+    entries: list[Entry] = field(default_factory=list)
+    last: tuple[Head, bytes] | None = None  # its last word
+    started: bool = False
+
+    def put(self, sender: str, number: int, tag: str, data: Data) -> None:
+        if self.mail.put(sender, number, tag, data) and self.inbox is not None:
+            self.inbox.add(sender, number, tag, data)
+
+    def send(self, effect: Send, number: int) -> None:
+        self.station.policy.check_message(effect.tag)
+        to, size = effect.receiver, len(effect.data)
+        head: Head = ["mail", self.run, self.party, to, number, effect.tag]
+        self.outbox.setdefault(to, []).append((head, effect.data))
+        self.entries.append((to, effect.tag, size, effect.reveals))
+        facts = {"run": self.run, "to": to, "tag": effect.tag, "bytes": size}
+        self.station.note("sent", **facts, reveals=effect.reveals)
+        self.station.carrier.send(self.places[to], head, effect.data)
+
+    def send_again(self, receiver: str, number: int) -> None:
+        for head, data in self.outbox.get(receiver, [])[number:]:
+            self.station.carrier.send(self.places[receiver], head, data)
+
+    def at(self, step: str) -> None:
+        self.station.carrier.send(CALLER, ["at", self.run, self.party, step])
+
+    def say_last(self, kind: str, *facts: object, body: bytes = b"") -> None:
+        self.last = ([kind, self.run, self.party, *facts, [list(e) for e in self.entries]], body)
+        self.station.carrier.send(CALLER, *self.last)
+
+
+class Station:
+    """``party`` and ``store`` are the site's own; the caller has no party."""
+
+    def __init__(
+        self,
+        me: str,
+        policy: Policy,
+        party: Party | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.me, self.policy, self.party, self.store = me, policy, party, store
+        self.carrier: Carrier
+        self.results: dict[tuple[str, str], object] = {}  # of parties that live at the caller
+        self._seats: dict[tuple[str, str], PartySeat] = {}
+        self._lock, self._closed = RLock(), False
+        self._model = None if store is None else lru_cache(maxsize=32)(store.model)
+
+    def note(self, event: str, **facts: object) -> None:
+        if self.store is not None:
+            self.store.audit(event, **facts)
+
+    # ------------------------------------------------------------------ frames
+
+    def hear(self, site: str, head: Head, body: Data) -> None:
+        """A frame of that site. What it may not say is noted and dropped."""
+        try:
+            with self._lock:
+                if not self._closed:
+                    self._heard(site, head, body)
+        except Exception as error:  # a frame must not end the site
+            LOG.exception("a frame of %s", site)
+            self.note("failed", site=site, frame=str(head[:1]), why=type(error).__name__)
+
+    def _heard(self, site: str, head: Head, body: Data) -> None:
+        match head:
+            case ["mail", str(run), str(sender), str(receiver), int(number), str(tag)]:
+                seat = self._seats.get((run, receiver))
+                if seat is not None and seat.places.get(sender) == site:
+                    self._put(seat, sender, number, tag, body)
+            case ["have", str(run), str(sender), str(receiver), int(number)]:
+                seat = self._seats.get((run, sender))
+                if seat is not None and seat.places.get(receiver) == site:
+                    seat.send_again(receiver, number)
+            case _ if site != CALLER:
+                self.note("refused", site=site, frame=str(head[:1]))
+            case ["begin", str(run), str(party), dict(places), int(threads), float(timeout), again]:
+                self._begin(run, party, places, threads, timeout, body, again is True)
+            case ["go", str(run)]:
+                for seat in self._of(run):
+                    self._start(seat)
+            case ["gone", str(run), str(receiver), str(party), int(count), str(reason)]:
+                if (seat := self._seats.get((run, receiver))) is not None:
+                    seat.mail.end(party, count, reason)
+            case ["end", str(run), bool(well)]:
+                self._end(run, well)
+            case ["describe", str(question)]:
+                self.carrier.send(CALLER, ["described", question, self._description()])
+            case _:
+                self.note("refused", site=site, frame=str(head[:1]))
+
+    def _put(self, seat: PartySeat, sender: str, number: int, tag: str, body: Data) -> None:
+        try:
+            seat.put(sender, number, tag, body)
+        except SiteError as error:  # its disk is full
+            seat.mail.end_all(error.told)
+
+    def _of(self, run: str) -> list[PartySeat]:
+        return [seat for (name, _), seat in self._seats.items() if name == run]
+
+    def _description(self) -> dict[str, object]:
+        if self.party is None:
+            return {}
+        table = self.party.table
+        return {
+            "variables": pack(table.schema.variables),
+            "rows": len(table),
+            "ids": table.row_ids is not None,
+            "allow_collect": self.party.allow_collect,
+            "least_count": self.party.least_count,
+            "models": [] if self.store is None else self.store.models(),
+        }
+
+    # ------------------------------------------------------------------ a run
+
+    def _begin(
+        self,
+        run: str,
+        party: str,
+        places: Mapping[str, str],
+        threads: int,
+        timeout: float,
+        body: Data,
+        again: bool,
+    ) -> None:
+        """Refused before anything is sent, or ready."""
+        try:
+            if (run, party) not in self._seats:
+                folder = None if self.store is None else self.store.run(run, party)
+                program, kept = self._opened(party, folder, bytes(body))
+                self.policy.check_program(program)
+                self.seat(run, party, places, program, kept, threads, timeout, folder)
+                name = f"{program.function.__module__}:{program.function.__qualname__}"
+                self.note("begun", run=run, party=party, role=name, again=again)
+        except Exception as error:
+            LOG.exception("run %s", run)
+            told = _told(error)
+            self.note("refused", run=run, party=party, why=told)
+            self.carrier.send(CALLER, ["refused", run, party, told])
+            return
+        self.carrier.send(CALLER, ["ready", run, party])
+        if again:
+            seat = self._seats[run, party]
+            if seat.last is not None:
+                self.carrier.send(CALLER, *seat.last)
+            for other, site in places.items():
+                if site != self.me:
+                    have = seat.mail.received(other)
+                    self.carrier.send(site, ["have", run, other, party, have])
+
+    def _opened(
+        self, party: str, folder: RunFolder | None, body: bytes
+    ) -> tuple[Program[Any], MutableMapping[str, object]]:
+        def fill(place: Open) -> object:
+            match place:
+                case Here("party") if self.party is not None:
+                    return self.party
+                case Held(model, holder) if self._model is not None and holder == party:
+                    return self._model(model, holder)
+                case Own(what) if folder is not None:
+                    return folder.own(what)
+            raise SiteError(f"this site has nothing for {place}")
+
+        if folder is not None:
+            folder.open(body)
+        program, kept = unpack(body, fill, self.policy.rooms)
+        if not isinstance(program, Program) or not isinstance(kept, dict):
+            raise SiteError("what was sent is no recipe of a role")
+        return program, kept if kept or folder is None else folder.kept()
+
+    def seat(
+        self,
+        run: str,
+        party: str,
+        places: Mapping[str, str],
+        program: Program[Any],
+        kept: MutableMapping[str, object],
+        threads: int,
+        timeout: float,
+        folder: RunFolder | None = None,
+    ) -> None:
+        """A place in the run for one party; what had arrived before a crash is there again."""
+        inbox = None if folder is None else folder.inbox()
+        about = (self, run, party, places, program, kept, threads, timeout, folder, inbox)
+        self._seats[run, party] = seat = PartySeat(*about)
+        for sender, number, tag, data in () if inbox is None else inbox.there:
+            seat.mail.put(sender, number, tag, data)
+
+    def _start(self, seat: PartySeat) -> None:
+        if not seat.started:
+            seat.started = True
+            Thread(target=self._drive, args=(seat,), daemon=True).start()
+
+    def _drive(self, seat: PartySeat) -> None:
+        members = frozenset(seat.places)
+        driver = Driver(seat.party, members, seat.mail, seat, seat.kept, seat.timeout)
+        try:
+            with with_threads(seat.threads):
+                result = driver.drive(seat.program)
+            self._keep(seat, result)
+        except Exception as error:
+            LOG.exception("%s in run %s", seat.party, seat.run)
+            lost = failure(seat.party, driver.at, error)
+            self.note("failed", run=seat.run, party=seat.party, why=lost.told)
+            seat.say_last("failed", lost.party, lost.told, body=self._shown(seat, None))
+
+    def _shown(self, seat: PartySeat, result: object) -> bytes:
+        """What the caller sees of a party's result and kept work: nothing, but in trials."""
+        return pack((result, dict(seat.kept))) if self.policy.results else b""
+
+    def _keep(self, seat: PartySeat, result: object) -> None:
+        view = seat.program.arguments.get("view")
+        if isinstance(view, View) and isinstance(result, int):  # rows of questions answered
+            view.budget.answered = max(view.budget.answered, result)
+        if self.me == CALLER:
+            self.results[seat.run, seat.party] = result
+        elif (
+            not self.policy.results
+            and self.store is not None
+            and not isinstance(result, int | None)  # a question leaves at most a number
+        ):
+            self.store.keep_model(seat.run, seat.party, result)
+        seat.say_last("result", body=self._shown(seat, result))
+
+    def close(self) -> None:
+        """What goes on here ends; it is taken up again when the site is started again."""
+        with self._lock:
+            self._closed = True  # a frame that is on its way opens no inbox any more
+            for seat in self._seats.values():
+                seat.mail.end_all("the site was stopped")
+                if seat.inbox is not None:
+                    seat.inbox.close()
+
+    def _end(self, run: str, well: bool) -> None:
+        for seat in self._of(run):
+            del self._seats[run, seat.party]
+            seat.mail.end_all("the run has ended")
+            if seat.inbox is not None:
+                seat.inbox.close()
+            if seat.folder is not None and well:
+                seat.folder.done()
+        self.note("ended", run=run, well=well)
+
+
+def _told(error: Exception) -> str:
+    """What others hear of it; the site's log has the rest."""
+    return error.told if isinstance(error, FedcircuitsError) else type(error).__name__

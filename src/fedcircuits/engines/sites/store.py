@@ -1,0 +1,213 @@
+"""What a site keeps on its disk: runs that can be taken up again, models, an audit.
+
+    audit.jsonl                   a line for everything that was asked, refused or left this site
+    runs/<run>/<party>/recipe     what it was asked to do
+                       own.*      bytes that it has drawn for the run
+                       inbox      messages in the order in which they arrived
+                       kept.*     results of long computations
+    models/<model>/<party>        what it has learned and keeps
+
+Files of a run go when it has ended well. Nothing here is ever sent. A torn end of an inbox, after
+a crash, is forgotten: senders send again what this site lacks.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import struct
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from secrets import token_bytes, token_hex
+from threading import Lock
+
+from fedcircuits.engines.driving import Data
+from fedcircuits.errors import FederationError, SiteError
+from fedcircuits.federation.recipes import pack, unpack
+
+NAME = re.compile(r"[\w][\w .-]{0,99}")
+ENTRY = struct.Struct("<IIQ")  # size of sender and tag, number, size of the data
+Mail = tuple[str, int, str, bytes]  # sender, number, tag, data
+
+
+class Store:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with _told(folder):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = Lock()
+
+    def audit(self, event: str, **facts: object) -> None:
+        """One line; facts are public words and sizes, never values."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = json.dumps({"time": moment, "event": event, **facts}, ensure_ascii=False)
+        path = self.folder / "audit.jsonl"
+        with self._lock, _told(path), path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def run(self, run: str, party: str) -> RunFolder:
+        return RunFolder(self.folder / "runs" / _checked(run) / _checked(party))
+
+    # ------------------------------------------------------------------ models
+
+    def keep_model(self, model: str, party: str, value: object) -> None:
+        write(self._model(model) / _checked(party), pack(value))
+
+    def model(self, model: str, party: str) -> object:
+        path = self._model(model) / _checked(party)
+        try:
+            return unpack(path.read_bytes())
+        except FileNotFoundError:
+            raise SiteError(
+                f"{party} keeps no model {model!r}: it was forgotten, or learned elsewhere"
+            ) from None
+
+    def models(self) -> list[str]:
+        folder = self.folder / "models"
+        return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+
+    def forget(self, model: str) -> None:
+        shutil.rmtree(self._model(model), ignore_errors=True)
+
+    def _model(self, model: str) -> Path:
+        return self.folder / "models" / _checked(model)
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """One party's part of one run."""
+
+    path: Path
+
+    def open(self, recipe: bytes) -> None:
+        """Make the folder; refuse another recipe under the name of a run that is there."""
+        there = self.path / "recipe"
+        if there.exists() and there.read_bytes() != recipe:
+            raise SiteError(
+                f"a run {self.path.parent.name!r} with another plan was begun before: give a new "
+                "run another name"
+            )
+        if not there.exists():
+            write(there, recipe)
+
+    def own(self, what: str) -> bytes:
+        """Bytes that only this site knows, the same when the run is taken up again."""
+        path = self.path / f"own.{_checked(what)}"
+        if not path.exists():
+            write(path, token_bytes(32))
+        return path.read_bytes()
+
+    def inbox(self) -> Inbox:
+        return Inbox(self.path / "inbox")
+
+    def kept(self) -> KeptOnDisk:
+        return KeptOnDisk(self.path)
+
+    def done(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):  # other parties of the run live here too
+            self.path.parent.rmdir()
+
+
+class Inbox:
+    """Mail on disk: what is there already, and what arrives."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._lock = path, Lock()
+        self.there = list(self._read())
+        self._file = path.open("ab")
+
+    def _read(self) -> Iterator[Mail]:
+        data, at = (self.path.read_bytes() if self.path.exists() else b""), 0
+        while at + ENTRY.size <= len(data):
+            way, number, size = ENTRY.unpack_from(data, at)
+            end = at + ENTRY.size + way + size
+            if end > len(data):
+                break
+            sender, tag = data[at + ENTRY.size : end - size].decode().split("\0")
+            yield sender, number, tag, data[end - size : end]
+            at = end
+        if at < len(data):
+            os.truncate(self.path, at)
+
+    def add(self, sender: str, number: int, tag: str, data: Data) -> None:
+        way = f"{sender}\0{tag}".encode()
+        with self._lock, _told(self.path):
+            if not self._file.closed:
+                self._file.write(ENTRY.pack(len(way), number, len(data)) + way)
+                self._file.write(data)
+                self._file.flush()
+
+    def close(self) -> None:
+        with self._lock, suppress(OSError):
+            self._file.close()
+
+
+@dataclass(slots=True)
+class KeptOnDisk(MutableMapping[str, object]):
+    """Results of computations by name, which no other site sees."""
+
+    folder: Path
+    _ready: dict[str, object] = field(default_factory=dict)
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"kept.{blake2b(name.encode(), digest_size=16).hexdigest()}"
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._ready or (isinstance(name, str) and self._path(name).exists())
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._ready:
+            if name not in self:
+                raise KeyError(name)
+            self._ready[name] = unpack(self._path(name).read_bytes())
+        return self._ready[name]
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self._ready[name] = value
+        write(self._path(name), pack(value))
+
+    def __delitem__(self, name: str) -> None:
+        self._ready.pop(name, None)
+        self._path(name).unlink(missing_ok=True)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ready)
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f".{path.name}.{token_hex(4)}")
+    with _told(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """A disk that is full or closed is an error of this site, in words that others may hear."""
+    try:
+        yield
+    except OSError as error:
+        what = "its disk is full" if error.errno == errno.ENOSPC else "its store cannot be written"
+        raise SiteError(f"{what}; the details are in its log") from error
+
+
+def _checked(name: str) -> str:
+    if not NAME.fullmatch(name) or ".." in name:
+        raise FederationError(f"{name!r} is no name of a run, model or party")
+    return name

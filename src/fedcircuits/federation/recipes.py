@@ -1,0 +1,255 @@
+"""Recipes: programs and results as bytes, without code, for parties that others own.
+
+A recipe names a role of a method and gives its arguments: plain values, arrays, and instances of
+this library's classes by their fields. Nothing else is packed, and opening a recipe makes nothing
+else: whoever opens it accepts classes of this library and functions of its methods only, and calls
+none of them but the classes. What only a site has is left open, and filled in there:
+
+    Here("party")          its party, with the table
+    Held(model, party)     what it has learned and keeps under the model's name
+    Own("secret")          bytes that it draws itself, the same when the run is resumed
+
+Arrays keep the order in which their numbers lie in memory, because sums depend on it to the last
+bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from types import FunctionType
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+import torch
+
+from fedcircuits.errors import ProtocolError
+from fedcircuits.federation.messages import decode_plain, encode_plain
+
+T = TypeVar("T")
+LIBRARY = "fedcircuits."
+CLOSED = ("app", "datasets", "engines", "testing")  # rooms of which a recipe names nothing
+ROLES = ("methods", "privacy", "federation", "learning")  # rooms whose functions it may name
+DEEPEST = 200  # parts within parts
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What a site has from the beginning: its ``party``, with the table."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a party has learned and keeps, by the name of the model."""
+
+    model: str
+    party: str
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """Bytes that a site draws by itself."""
+
+    what: str
+
+
+def own(what: str) -> bytes:
+    """An open place for bytes, typed as what it is when a flow begins."""
+    return Own(what)  # type: ignore[return-value]
+
+
+Open: TypeAlias = Here | Held | Own
+Fill: TypeAlias = Callable[[Open], object]
+
+
+def filled(value: T, fill: Fill) -> T:
+    """The same with every open place filled in, in containers and fields of dataclasses too."""
+    if isinstance(value, Open):
+        return fill(value)  # type: ignore[return-value]
+    if isinstance(value, Mapping):
+        return type(value)({k: filled(v, fill) for k, v in value.items()})  # type: ignore[call-arg]
+    if isinstance(value, list | tuple):
+        return type(value)(filled(v, fill) for v in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {}
+        for each in dataclasses.fields(value):
+            before = getattr(value, each.name)
+            if (after := filled(before, fill)) is not before and each.init:
+                changed[each.name] = after
+        return dataclasses.replace(value, **changed) if _differ(value, changed) else value
+    return value
+
+
+def _differ(value: object, changed: Mapping[str, object]) -> bool:
+    return any(getattr(value, name) != new for name, new in changed.items())
+
+
+# ---------------------------------------------------------------------- packing
+
+
+def pack(value: object) -> bytes:
+    """Bytes that ``unpack`` makes the same value of; ProtocolError if it holds foreign things."""
+    return encode_plain(_tree(value, "it", 0))
+
+
+def _tree(value: Any, path: str, depth: int) -> object:
+    if depth > DEEPEST:
+        raise ProtocolError(f"{path} has parts within parts without end: it is not sent")
+    more = depth + 1
+    match value:
+        case None | bool() | float() | str() | bytes() if not isinstance(value, np.generic):
+            return value
+        case int() if not isinstance(value, np.generic):
+            return value if -(2**63) <= value < 2**64 else {"whole": str(value)}
+        case np.generic():
+            return {"number": np.asarray(value)}
+        case np.ndarray():
+            turned = value.flags.f_contiguous and not value.flags.c_contiguous
+            return {"turned": value.T} if turned else value
+        case torch.Tensor():
+            return {"tensor": value.detach().numpy()}
+        case list():
+            return [_tree(v, f"{path}[{i}]", more) for i, v in enumerate(value)]
+        case tuple() | set() | frozenset() if type(value) in SEQUENCES.values():
+            return {type(value).__name__: [_tree(v, path, more) for v in value]}
+        case dict():
+            return {"dict": [[_tree(k, path, more), _tree(v, f"{path}[{k!r}]", more)]
+                             for k, v in value.items()]}  # fmt: skip
+        case partial():
+            parts = (value.func, list(value.args), dict(value.keywords))
+            return {"partial": [_tree(part, path, more) for part in parts]}
+        case FunctionType() | type():
+            return {"name": _name(value, path)}
+    return _instance(value, path, more)
+
+
+SEQUENCES = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+def _instance(value: Any, path: str, depth: int) -> object:
+    kind = _name(type(value), path)
+    if dataclasses.is_dataclass(value):
+        names = [f.name for f in dataclasses.fields(value) if f.init]
+    elif isinstance(value, msgspec.Struct):
+        names = list(value.__struct_fields__)
+    elif "__reduce__" in vars(type(value)):
+        made, arguments = value.__reduce__()[:2]
+        if made is not type(value):
+            raise ProtocolError(f"{path} is {kind}, which is not sent")
+        return {"new": kind, "arguments": _tree(list(arguments), path, depth)}
+    else:
+        state = value.__getstate__()
+        return {"state": kind, "fields": _tree(state or {}, path, depth)}
+    fields = {name: _tree(getattr(value, name), f"{path}.{name}", depth) for name in names}
+    return {"made": kind, "fields": fields}
+
+
+def _name(value: Any, path: str) -> str:
+    name = f"{value.__module__}:{value.__qualname__}"
+    if "<" in name or not name.startswith(LIBRARY):
+        raise ProtocolError(
+            f"{path} is {value.__qualname__} of {value.__module__}: between owners only parts of "
+            "fedcircuits cross"
+        )
+    return name
+
+
+# ---------------------------------------------------------------------- opening
+
+
+def unpack(data: bytes | memoryview, fill: Fill | None = None, rooms: tuple[str, ...] = ()) -> Any:
+    """The value; ``fill`` gives what is left open. ProtocolError for bytes that are no recipe.
+
+    ``rooms``: of the library, whose classes and functions may be named beside the usual ones.
+    """
+    try:
+        return _Opening(fill, rooms).value(decode_plain(data))
+    except ProtocolError:
+        raise
+    except (
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        ImportError,
+    ) as error:
+        raise ProtocolError(f"bytes that are no recipe ({type(error).__name__})") from None
+
+
+@dataclass(slots=True)
+class _Opening:
+    fill: Fill | None
+    rooms: tuple[str, ...]
+
+    def value(self, tree: Any) -> Any:
+        if isinstance(tree, list):
+            return [self.value(v) for v in tree]
+        if isinstance(tree, np.ndarray):
+            return tree.copy()  # what was read lies in the bytes, where nobody can write
+        if not isinstance(tree, dict):
+            return tree
+        match tree:
+            case {"number": np.ndarray() as array}:
+                return array[()]
+            case {"turned": np.ndarray() as array}:
+                return array.copy().T
+            case {"tensor": np.ndarray() as array}:
+                return torch.from_numpy(array.copy())
+            case {"whole": str(text)}:
+                return int(text)
+            case {"dict": list(pairs)}:
+                return {self.value(k): self.value(v) for k, v in pairs}
+            case {"partial": [function, list(arguments), words]}:
+                return partial(self.value(function), *self.value(arguments), **self.value(words))
+            case {"name": str(name)}:
+                return _named(name, self.rooms)
+            case {"new": str(name), "arguments": list(arguments)}:
+                return class_of(name, self.rooms)(*self.value(arguments))
+            case {"made": str(name), "fields": dict(fields)}:
+                made = class_of(name, self.rooms)(**{k: self.value(v) for k, v in fields.items()})
+                return self.fill(made) if self.fill and isinstance(made, Open) else made
+            case {"state": str(name), "fields": fields}:
+                return _with_state(class_of(name, self.rooms), self.value(fields))
+        kind, *more = tree
+        if more or kind not in SEQUENCES:
+            raise ProtocolError("a recipe has a part of unknown kind")
+        return SEQUENCES[kind](self.value(tree[kind]))
+
+
+def _with_state(kind: Any, state: Mapping[str, object]) -> object:
+    made = kind.__new__(kind)
+    if hasattr(made, "__setstate__"):
+        made.__setstate__(dict(state))
+    else:
+        made.__dict__.update(state)
+    return made
+
+
+def class_of(name: str, rooms: tuple[str, ...] = ()) -> Any:
+    """A class of this library by module and name, or ProtocolError."""
+    kind = _named(name, rooms)
+    if not isinstance(kind, type):
+        raise ProtocolError(f"a recipe makes {name!r}, which is no class")
+    return kind
+
+
+def _named(name: str, rooms: tuple[str, ...]) -> Any:
+    """A class of this library, or a function of its methods."""
+    module, _, path = name.partition(":")
+    room = module.removeprefix(LIBRARY).partition(".")[0]
+    if not module.startswith(LIBRARY) or (room in CLOSED and room not in rooms):
+        raise ProtocolError(f"a recipe names {name!r}, which is not opened here")
+    part: Any = import_module(module)
+    for step in path.split("."):
+        part = getattr(part, step)
+    sound = getattr(part, "__module__", None) == module and part.__qualname__ == path
+    if not sound or not (isinstance(part, type) or room in (*ROLES, *rooms)):
+        raise ProtocolError(f"a recipe names {name!r}, which is not opened here")
+    return part

@@ -1,0 +1,56 @@
+"""Counts that stand for few rows are not shown.
+
+What is learned from rows is asked again and again, and counts of rows can be worked out from the
+answers. So of counts over categories or bins those below the least count are pooled:
+
+    their rows together reach it      they are spread by given shares, such as the whole table's
+    they do not, and others do        they count as none, and the others are scaled to all rows
+    none reaches it                   all rows are spread by the shares
+
+Answers are then the same whichever of the pooled categories a row has; where at most one category
+is left, also whether any row has one of the others. Where two or more are left, their exact shares
+may still say how many rows have none of them, to somebody who knows the number of rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.tables.table import Table
+
+ROUNDING = 1e-6  # of weights of rows that are added up
+
+
+def pooled(counts: Array, least: int, shares: Array | None = None) -> Array:
+    """Counts (…, categories) in which none of fewer than ``least`` rows is shown."""
+    if least <= 1:
+        return counts
+    rare = counts < least - ROUNDING
+    spread = rare * (np.ones_like(counts) if shares is None else shares)
+    spread = spread / np.maximum(spread.sum(axis=-1, keepdims=True), 1e-300)
+    few = np.where(rare, counts, 0.0).sum(axis=-1, keepdims=True)
+    common = np.where(rare, 0.0, counts)
+    left = common.sum(axis=-1, keepdims=True)
+    dropped = (few < least - ROUNDING) & (left > 0)
+    scale = np.where(dropped, (left + few) / np.maximum(left, 1e-300), 1.0)
+    return np.asarray(common * scale + np.where(dropped, 0.0, few) * spread)
+
+
+def without_few(values: Array, least: int) -> Array:
+    """Columns (rows, columns) with fewer values than ``least`` have none."""
+    enough = (~np.isnan(values)).sum(axis=0) >= least
+    return values if enough.all() else np.where(enough, values, np.nan)
+
+
+def rare_mixed(table: Table, least: int) -> Table:
+    """Rows with one of a column's rare categories have these in turn: what is learned depends on
+    whether a row has one of them, and not on which."""
+    values = table.values.copy()
+    for column, variable in zip(values.T, table.schema, strict=True):
+        if variable.size:
+            known = column[~np.isnan(column)].astype(np.int64)
+            rare = np.flatnonzero(np.bincount(known, minlength=variable.size) < least)
+            at = np.flatnonzero(np.isin(column, rare))
+            column[at] = rare[np.arange(len(at)) % max(len(rare), 1)]
+    return Table(table.schema, values, table.row_ids)

@@ -1,0 +1,55 @@
+"""Categories that few rows have, pooled: the name of a category that one patient has would give
+this patient away to whoever hears the categories of a column.
+
+Of a column of texts, all categories with fewer than so many rows become one, "other"; so do those
+without any row, so that nobody can tell few rows from none. Of numbers such values are missing.
+Booleans have two values whatever the rows are, and stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedcircuits.tables.columns import Floats
+from fedcircuits.tables.schema import OTHER, Schema, Variable
+from fedcircuits.tables.table import Table
+
+
+def pool_rare(table: Table, least: int) -> tuple[Table, tuple[str, ...]]:
+    """The table with the categories that ``least`` rows have or more, and which columns had others.
+
+    >>> table = Table.of({"town": ["ash", "ash", "elm", "oak"]})
+    >>> pooled, columns = pool_rare(table, 2)
+    >>> pooled.column("town").tolist(), columns
+    (['ash', 'ash', 'other', 'other'], ('town',))
+    """
+    variables, columns, changed = [], [], []
+    for variable, x in zip(table.schema, table.values.T, strict=True):
+        new, codes = _pooled(variable, x, least)
+        variables.append(new)
+        columns.append(codes)
+        changed += [variable.name] if new != variable else []
+    if not changed:
+        return table, ()
+    values = np.column_stack(columns)
+    return replace(table, schema=Schema(tuple(variables)), values=values), tuple(changed)
+
+
+def _pooled(variable: Variable, x: Floats, least: int) -> tuple[Variable, Floats]:
+    if variable.kind != "category":
+        return variable, x
+    known = ~np.isnan(x)
+    rows = np.bincount(x[known].astype(np.int64), minlength=variable.size)
+    kept = [c for c, n in zip(variable.categories, rows, strict=True) if n >= least or c == OTHER]
+    if len(kept) == variable.size:
+        return variable, x
+    text = all(isinstance(c, str) for c in variable.categories)
+    if (text and OTHER not in kept) or not kept:
+        kept.append(OTHER)
+    others = kept.index(OTHER) if OTHER in kept else np.nan
+    code = np.array([kept.index(c) if c in kept else others for c in variable.categories])
+    codes = np.full(len(x), np.nan)
+    codes[known] = code[x[known].astype(np.int64)]
+    return replace(variable, categories=tuple(kept)), codes

@@ -1,0 +1,109 @@
+"""A table from where a party keeps its rows: a file, or a query to a database.
+
+Names, codes and units of the source are brought to those that all parties have agreed on:
+
+    columns   the agreed name of a column = the source's; columns that are not named are left out,
+              unless none is
+    codes     of a column: the agreed value = the source's; other values are missing
+    scale     of a column: its numbers times this are in the agreed unit
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.errors import ExtraMissingError, TableError
+from fedcircuits.tables.readers import csv_frame, parquet_table, suffix_of
+from fedcircuits.tables.schema import Scalar
+
+
+def queried(database: str, query: str) -> pd.DataFrame:
+    """The rows of a query, read in a transaction that cannot write."""
+    scheme = urlsplit(database).scheme
+    if scheme == "sqlite":
+        path = Path(database.removeprefix("sqlite:///"))
+        if not path.is_file():
+            raise TableError(f"{path}: there is no such database")
+        try:
+            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as line:
+                return _rows(line.execute(query))
+        except sqlite3.Error as error:
+            raise TableError(f"{path}: the query failed: {error}") from None
+    if scheme in ("postgres", "postgresql"):
+        return _from_postgres(database, query)
+    raise TableError(
+        f"database: expected postgresql://… or sqlite:///…, got {scheme or database!r}"
+    )
+
+
+def _from_postgres(database: str, query: str) -> pd.DataFrame:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ExtraMissingError(
+            "rows of a PostgreSQL database need fedcircuits[sites] (psycopg)"
+        ) from error
+    host = urlsplit(database).hostname
+    try:
+        with psycopg.connect(database) as line:
+            line.read_only = True
+            return _rows(line.execute(query))
+    except psycopg.Error as error:
+        raise TableError(f"the database at {host}: the query failed: {error}") from None
+
+
+def _rows(cursor: object) -> pd.DataFrame:
+    names = [column[0] for column in cursor.description or ()]  # type: ignore[attr-defined]
+    if not names:
+        raise TableError("the query gives no rows: expected a SELECT")
+    return pd.DataFrame(cursor.fetchall(), columns=names)  # type: ignore[attr-defined]
+
+
+def mapped(
+    frame: pd.DataFrame,
+    columns: Mapping[str, str],
+    codes: Mapping[str, Mapping[str, Scalar]],
+    scale: Mapping[str, float],
+    row_id: str | None = None,
+) -> pd.DataFrame:
+    """The same rows in agreed names, values and units; ``row_id`` is named as the source does."""
+    if columns:
+        if absent := [own for own in columns.values() if own not in frame]:
+            raise TableError(
+                f"there is no column {absent[0]!r}: the source has {', '.join(map(str, frame))}"
+            )
+        kept = {own: agreed for agreed, own in columns.items()}
+        if row_id is not None:
+            kept.setdefault(row_id, row_id)
+        frame = frame[list(kept)].rename(columns=kept)
+    for name in (*codes, *scale):
+        if name not in frame:
+            raise TableError(f"codes and scale name {name!r}, which is no column of this source")
+    changed = frame.copy()
+    for name, values in codes.items():
+        agreed = {str(own): value for value, own in values.items()}
+        changed[name] = [agreed.get(str(v), np.nan) for v in frame[name]]
+    for name, factor in scale.items():
+        changed[name] = pd.to_numeric(frame[name], errors="coerce") * factor
+    return changed
+
+
+def read_rows(path: Path | None, database: str, query: str) -> pd.DataFrame:
+    """Of a file, or of a database."""
+    if (path is None) == (not database):
+        raise TableError("say where the rows are: either path, or database and query")
+    if path is None:
+        return queried(database, query)
+    match suffix_of(path):
+        case ".parquet":
+            frame: pd.DataFrame = parquet_table(path).to_pandas()
+            return frame
+        case ".npz":
+            raise TableError(f"{path}: expected a csv or parquet file with names of columns")
+    return csv_frame(path)

@@ -1,0 +1,102 @@
+"""Sites that meet at a real NATS server, over mutual TLS."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from fedcircuits.engines.sites.courier import Courier
+from fedcircuits.engines.sites.nats import Access, NatsLink
+from fedcircuits.engines.sites.provision import Authority
+from fedcircuits.errors import FederationError
+from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.testing import check_engine
+from tests.engines.sites.local import LocalSites
+from tests.engines.sites.relays import NatsServer, nats_server, needs_server
+
+pytest.importorskip("nats", reason="needs the extra sites")
+pytestmark = needs_server
+Packets = SimpleQueue[tuple[str, bytes]]
+
+
+class NatsRelay:
+    """Joins the couriers of ``LocalSites`` at a server."""
+
+    def __init__(self, server: NatsServer) -> None:
+        self.server, self.receivers, self.links = server, dict[str, object](), list[NatsLink]()
+
+    def join(self, site: str, receive) -> NatsLink:  # type: ignore[no-untyped-def]
+        link = NatsLink(site, self.server.access(site), receive)
+        link.connect()
+        self.links.append(link)
+        return link
+
+
+def test_every_law_of_engines_holds(tmp_path: Path) -> None:
+    with nats_server(tmp_path / "server", ["x", "y", "z", "coordinator"]) as server:
+        relay = NatsRelay(server)
+        sites = LocalSites(dict.fromkeys("xyz"), tmp_path, relay=relay)  # type: ignore[arg-type]
+        check_engine(sites.remote)
+
+
+def test_a_site_publishes_as_itself_and_reads_what_is_for_it(tmp_path: Path) -> None:
+    with nats_server(tmp_path, ["north", "south", "spy"]) as server:
+        boxes: dict[str, Packets] = {site: SimpleQueue() for site in server.sites}
+        links = {}
+        for site in server.sites:
+            box = boxes[site]
+            links[site] = NatsLink(site, server.access(site), lambda *p, box=box: box.put(p))
+            links[site].connect()
+        links["spy"].me = "north"  # pretends to be another
+        links["spy"].send("south", b"forged")
+        links["north"].send("south", b"true")
+        assert boxes["south"].get(timeout=10) == ("north", b"true")
+        with pytest.raises(Empty):
+            boxes["south"].get(timeout=0.5)
+        assert boxes["spy"].empty()
+
+
+def test_strangers_and_missing_servers_are_named(tmp_path: Path) -> None:
+    stranger = Authority.fresh("others")
+    stranger.kit(tmp_path / "stranger", "north")
+    with nats_server(tmp_path / "server", ["north"]) as server:
+        kit = tmp_path / "stranger"
+        access = Access(
+            server.address, server.access("north").authority, kit / "site.crt", kit / "site.key"
+        )
+        with pytest.raises(FederationError, match=r"north cannot connect to tls://127\.0\.0\.1"):
+            NatsLink("north", access, lambda *packet: None).connect(3)
+        mine = server.access("north")
+    with pytest.raises(FederationError, match="does the server run there"):
+        NatsLink("north", mine, lambda *packet: None).connect(2)
+
+
+def test_frames_survive_a_server_that_is_started_again(tmp_path: Path) -> None:
+    with nats_server(tmp_path, ["north", "south"]) as server:
+        identities = {name: Identity.fresh() for name in server.sites}
+        known = {name: identity.public for name, identity in identities.items()}
+        heard: SimpleQueue[int] = SimpleQueue()
+        couriers = {}
+        for name in server.sites:
+            courier = Courier(
+                name,
+                identities[name],
+                known,
+                lambda site, head, body: heard.put(head[1]),
+                patience=0.3,
+            )
+            link = NatsLink(name, server.access(name), courier.receive)
+            link.connect()
+            courier.start(link)
+            couriers[name] = courier
+        for number in range(60):
+            couriers["north"].send("south", ["mail", number], b"x" * 5000)
+            if number == 20:
+                server.stop()
+                time.sleep(0.5)
+            if number == 40:
+                server.start()
+        assert [heard.get(timeout=30) for _ in range(60)] == list(range(60))

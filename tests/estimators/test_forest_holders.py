@@ -1,0 +1,129 @@
+"""Masks of prepared questions: one process, one model, one use, however a model is copied."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import ProtocolError
+from fedcircuits.estimators.private_forest import PrivateForest
+from fedcircuits.privacy.arithmetic.field import FIELD
+from fedcircuits.privacy.sharing.shares import reconstruct
+from tests.methods.watched import Watched, read
+
+ROWS = fc.Table.of(np.random.default_rng(0).random((60, 4)) < 0.4)
+NAMES = ("party 1", "party 2", "party 3")
+BITS = 1 << 36  # an exponent of 1
+
+
+def prepared(rows: int = 2) -> PrivateForest:
+    model = PrivateForest(1, units=3, combine="em", max_iter=2, random_state=0)
+    return model.fit(fc.split(ROWS, 3, seed=0, allow_collect=True)).prepare(rows)
+
+
+def pickled(model: PrivateForest) -> PrivateForest:
+    again: PrivateForest = pickle.loads(pickle.dumps(model))
+    return again
+
+
+def exponents_seen(model: PrivateForest, rows: fc.Table) -> Array:
+    """What every party sees opened of a question, (rows, components), in bits."""
+    model._holders.engine = watched = Watched()
+    model.score_samples(rows)
+    shares = []
+    for name in NAMES:
+        sent = [m for n, m in watched.messages if n == name and m.tag == "query/exponents"]
+        data = read(sent[0].data)["data"]
+        shares.append(FIELD.unpacked(data.reshape(-1), data.shape[:-1]))
+    seen = FIELD.integers(reconstruct(FIELD, np.stack(shares), 2, NAMES))
+    return np.asarray([[int(v) for v in row] for row in seen], dtype=object)
+
+
+def component_logs(model: PrivateForest, rows: fc.Table) -> Array:
+    """log2 p of every component, (rows, components)."""
+    [leaf] = model.circuit_.leaves()
+    p = model.open_parameters().parameters_[leaf.name]["probability"]
+    x = rows.values[:, None]
+    return np.asarray(np.log2(np.where(x == 1, p, 1 - p)).sum(-1))
+
+
+def read_back(model: PrivateForest, other: PrivateForest) -> bool:
+    """Whether two questions' opened numbers show by how much components' logarithms differ."""
+    first, second = ROWS.rows(np.arange(2)), ROWS.rows(np.arange(2, 4))
+    truth = component_logs(model, first) - component_logs(model, second)
+    seen = exponents_seen(model, first) - exponents_seen(other, second)
+    return bool((np.abs((seen / BITS).astype(float) - truth) < 1e-6).any())
+
+
+def with_its_masks(model: PrivateForest) -> PrivateForest:
+    """A copy as it was made before: with the masks."""
+    again = pickled(model)
+    again._holders.masks = pickle.loads(pickle.dumps(model._holders.masks))
+    return again
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+def test_a_copy_uses_no_mask_again(copied: Callable[[Any], Any]) -> None:
+    model = prepared()
+    assert not read_back(model, copied(model))
+
+
+def test_masks_used_twice_would_show_every_component() -> None:
+    """The attack works where the masks are copied, so that the test above can fail."""
+    model = prepared()
+    assert read_back(model, with_its_masks(model))
+
+
+def test_copies_are_empty() -> None:
+    model = prepared()
+    for again in (copy.deepcopy(model), pickled(model), pickled(model.connect("clinic"))):  # type: ignore[arg-type]
+        holders = getattr(again, "_holders", None) or again.holders  # type: ignore[attr-defined]
+        assert [len(store) for store in holders.masks.values()] == [0, 0, 0]
+    store = model._holders.masks["party 1"]
+    assert len(store) == 2 and len(copy.copy(store)) == len(copy.deepcopy(store)) == 0
+    batch = store.take(1)
+    assert copy.copy(batch) is copy.deepcopy(batch) is batch
+    assert str(batch.covers.flat[0]) not in repr(batch) and "lots" not in repr(store)
+
+
+def test_what_a_store_has_had_is_refused() -> None:
+    model = prepared()
+    store = model._holders.masks["party 1"]
+    again = pickle.loads(pickle.dumps(store))
+    with pytest.raises(ProtocolError, match="have been prepared before"):
+        store.add(again)
+
+
+def test_a_forked_process_has_none() -> None:
+    """It would have the same ones: it must make its own."""
+    model = prepared()
+    holders = model._holders
+    child = os.fork()
+    if child == 0:  # ends here, whatever happens
+        code = 1
+        try:
+            holders.prepare = lambda rows: os._exit(40 + rows)  # type: ignore[method-assign]
+            holders._taken(2)
+            code = 2  # it had some
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 42
+    assert [len(store) for store in holders.masks.values()] == [2, 2, 2]
+
+
+def test_threads_take_different_ones() -> None:
+    model = prepared(64)
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(pool.map(lambda _: model._holders._taken(1), range(64)))
+    names = [batch.spans for batches in taken for batch in batches.values()]
+    assert len(set(names)) == 64 and len(names) == 192

@@ -1,0 +1,67 @@
+"""Counts of few rows: pooled, dropped or spread, and off with a least count of one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.learning.least_counts import pooled, rare_mixed, without_few
+from fedcircuits.learning.spn.marginals import Grid
+
+
+def test_one_row_is_enough_for_nothing_to_change() -> None:
+    counts = np.array([3.0, 1.0, 0.0])
+    assert pooled(counts, 1) is counts
+
+
+@pytest.mark.parametrize("rare", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0), (2, 1, 1)])
+def test_few_rows_count_as_none(rare: tuple[int, int, int]) -> None:
+    """Beside one category that all others have, nothing tells whether there are any."""
+    found = pooled(np.array([50.0 - sum(rare), *rare]), 5)
+    assert np.allclose(found, [50, 0, 0, 0])
+
+
+def test_rows_that_are_enough_together_are_spread() -> None:
+    shares = np.array([0.5, 0.1, 0.3, 0.1])
+    found = pooled(np.array([40.0, 4, 3, 3]), 5, shares)
+    assert np.allclose(found, [40, 2, 6, 2])
+    assert np.allclose(found, pooled(np.array([40.0, 2, 4, 4]), 5, shares))
+
+
+def test_where_none_is_common() -> None:
+    assert np.allclose(pooled(np.array([2.0, 1.0]), 5, np.array([0.25, 0.75])), [0.75, 2.25])
+    assert np.allclose(pooled(np.zeros((2, 3)), 5), 0)
+
+
+def test_columns_with_few_values() -> None:
+    x = np.full((10, 2), np.nan)
+    x[:6, 0], x[:3, 1] = 1.0, 7.0
+    assert np.array_equal(np.isnan(without_few(x, 5)).sum(axis=0), [4, 10])
+
+
+def test_which_rare_category_a_row_has_is_forgotten() -> None:
+    common = ["a"] * 40 + ["b"] * 8
+    tables = [
+        fc.Table.of({"x": [*common, *rare]}, categories={"x": list("abcde")})
+        for rare in (["c", "d", "d"], ["e", "c", "c"])
+    ]
+    first, second = (rare_mixed(t, 5).values for t in tables)
+    assert np.array_equal(first, second)
+    assert not np.array_equal(tables[0].values, tables[1].values)
+
+
+@pytest.mark.parametrize("count", [True, False])
+def test_edges_of_bins_do_not_go_by_single_rows(count: bool) -> None:
+    """Another smallest and another largest value, the same ends."""
+    rng = np.random.default_rng(0)
+    column = np.sort(rng.choice(np.arange(10, 400), 200, replace=False)).astype(float)
+    other = column.copy()
+    other[0], other[-1] = column[0] + 0.5 * (not count) + count, column[-1] - 1
+    weight = np.ones(200)
+    one, two = (Grid.of(c, weight, count, least=5) for c in (column, other))
+    assert np.array_equal(one.edges[[0, -1]], two.edges[[0, -1]])
+    assert one.edges[0] < column[0] and one.edges[-1] > column[-1]
+    assert (np.diff(one.edges) > 0).all() and len(one.edges) > 20
+    plain = [Grid.of(c, weight, count) for c in (column, other)]
+    assert not np.array_equal(plain[0].edges[[0, -1]], plain[1].edges[[0, -1]])

@@ -1,0 +1,163 @@
+"""Runs of every method, with the programs that its estimators give to an engine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import fedcircuits as fc
+from fedcircuits.engines import memory
+from fedcircuits.engines.outcome import Kept, Outcome
+from fedcircuits.federation.flow import Program
+from tests.federation.cases import QUICK, federation, three_columns
+from tests.methods.fusion.sensors import fitted, owners
+from tests.methods.private_forest.learning import PLANS
+from tests.methods.private_forest.learning import programs as forest
+from tests.methods.trees.cases import narrow, table
+from tests.methods.vertical.mixtures import blocks_of, clustered
+from tests.methods.vertical.mixtures import federation as columns
+
+SUMS: dict[str, Any] = {"align": None, "graph": "complete"}
+X = clustered(30, 5)
+PARTIES = columns(X, blocks_of(5, 3), np.random.default_rng(0).random((30, 3)) < 0.9)
+
+
+class Remembering:
+    """The memory engine, with the programs of all its runs."""
+
+    def __init__(self) -> None:
+        self.runs: list[Mapping[str, Program[Any]]] = []
+
+    def __call__(
+        self, programs: Mapping[str, Program[Any]], kept: Kept | None = None
+    ) -> Outcome[Any]:
+        self.runs.append(dict(programs))
+        return memory.run(programs, kept)
+
+
+Fit = Callable[[Remembering], object]
+
+
+def circuit(name: str, **settings: Any) -> Fit:
+    parties = three_columns() if name == "three" else federation(name)
+    few = {p.name: p.table.rows(slice(0, 60)) for p in parties}
+    model = fc.FedPC(QUICK, **{"clusters": 2, "ensemble": 1, "random_state": 0, **settings})
+    return lambda engine: model.fit(fc.Federation(few, allow_collect=True), engine=engine)
+
+
+def questions(engine: Remembering) -> None:
+    model = fc.FedPC(QUICK, clusters=2, ensemble=1, random_state=0)
+    model.fit(federation("uneven"), engine=engine)
+    model.probability("age > 40 and smoker = True", given="weight > 58")
+    model.expect("age", given="risk = 'high' and weight < 60")
+    model.sample(2, given="age > 40", random_state=2)
+
+
+def of_the_root(engine: Remembering) -> None:
+    model = fc.FedPC(QUICK, clusters=2, ensemble=1, random_state=0, answers="root")
+    model.fit(three_columns(), engine=engine)
+    model.probability("age > 40 and smoker = True", given="weight > 58")
+
+
+def vertical(kind: Any, **settings: Any) -> Fit:
+    def fit(engine: Remembering) -> None:
+        model = kind(3, max_iter=2, random_state=0, **settings).fit(PARTIES, engine=engine)
+        model.predict(X)
+        model.predict(PARTIES)
+
+    return fit
+
+
+def hubs(engine: Remembering) -> None:
+    frame = pd.DataFrame(X[:, :4], columns=list("abcd")).assign(e=["x", "y", "z"] * 10)
+    own = {"north": ["a", "e"], "east": ["b"], "south": ["c"], "west": ["d"]}
+    model = fc.VerticalGaussianMixture(2, max_iter=2, summation=fc.Tree("path"), hops=1)
+    model.fit(fc.Federation({n: frame[names] for n, names in own.items()}), engine=engine)
+
+
+def fusion(**settings: Any) -> Fit:
+    def fit(engine: Remembering) -> None:
+        few = owners((1,)) if settings.get("share_target") else owners()
+        model, watched = fitted(few, **settings)
+        model.predict(few)
+        engine.runs += watched.programs
+
+    return fit
+
+
+def trees(by: Any, **settings: Any) -> Fit:
+    rows = narrow(40) if settings.get("grow") == "together" else table(24)
+    model = fc.FedTrees(target="risk", trees=2, random_state=0, **settings)
+    split = fc.split(rows, 3, by=by, target="risk")
+    parties = fc.Federation({p.name: p.table for p in split}, allow_collect=True)
+
+    def fit(engine: Remembering) -> None:
+        model.fit(parties, engine=engine).predict(rows)
+
+    return fit
+
+
+def chow_liu(summation: Any) -> Fit:
+    rng = np.random.default_rng(0)
+    rows = fc.Table.of({name: rng.random(60) < 0.4 for name in "abc"})
+    model = fc.ChowLiuTree(summation=summation)
+    return lambda engine: model.fit(fc.split(rows, 3, by="rows"), engine=engine)
+
+
+def private(plan: str) -> Fit:
+    return lambda engine: engine.runs.append(forest(PLANS[plan]))
+
+
+def asked_privately(engine: Remembering) -> None:
+    rng = np.random.default_rng(0)
+    rows = fc.Table.of({name: rng.random(60) < 0.4 for name in "abc"})
+    model = fc.PrivateForest(2, max_iter=2, random_state=0)
+    model.fit(fc.split(rows, 3, by="rows"), engine=engine)
+    model.score_samples(rows.rows([0, 1]))
+
+
+CASES: dict[str, Fit] = {
+    "FedPC, rows": circuit("rows"),
+    "FedPC, columns": circuit("columns", weights="sizes"),
+    "FedPC, target": circuit("columns", target="risk", share_target=True),
+    "FedPC, clusters": circuit("uneven", share_clusters=True),
+    "FedPC, pooled": circuit("both", shared_leaves="pooled"),
+    "FedPC, secret": circuit("three", summation=fc.Secret()),
+    "FedPC, EM by rows": circuit("rows", refine=1),
+    "FedPC, EM by columns": circuit("columns", refine=1),
+    "FedPC, EM by sums": circuit("three", refine=1, summation=fc.Secret()),
+    "FedPC, questions": questions,
+    "FedPC, answers of the root": of_the_root,
+    "mixture, hub": vertical(fc.VerticalGaussianMixture),
+    "mixture, gossip": vertical(fc.VerticalGaussianMixture, summation=fc.Chebyshev("path")),
+    "mixture, secret": vertical(fc.VerticalGaussianMixture, summation=fc.Secret()),
+    "mixture, hops": hubs,
+    "k-means": vertical(fc.VerticalKMeans, summation=fc.Tree("path")),
+    "fusion": fusion(),
+    "fusion, int8": fusion(traffic="int8", share_target=True),
+    "fusion, votes": fusion(head="vote"),
+    "fusion, sums": fusion(**SUMS, summation=fc.Hub()),
+    "trees, rows": trees("rows", threshold="macro-f1"),
+    "trees, columns": trees("columns", share_target=True),
+    "trees, together": trees("rows", grow="together"),
+    "trees, secret": trees("rows", grow="together", summation=fc.Secret()),
+    "Chow-Liu, hub": chow_liu(fc.Hub()),
+    "Chow-Liu, secret": chow_liu(fc.Secret()),
+    "forest, average": private("average"),
+    "forest, concatenate": private("concatenate"),
+    "forest, EM": private("em"),
+    "forest, questions": asked_privately,
+}
+
+
+@functools.cache
+def programs_of(name: str) -> tuple[Mapping[str, Program[Any]], ...]:
+    """Of training, and of questions where some are asked."""
+    engine = Remembering()
+    CASES[name](engine)
+    assert engine.runs
+    return tuple(engine.runs)
