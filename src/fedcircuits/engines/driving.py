@@ -28,6 +28,7 @@ class NumberedMail:
         self._next: Counter[str] = Counter()
         self._ends: dict[str, tuple[int, str]] = {}
         self._over = ""
+        self._broken: Exception | None = None
         self._changed = Condition()
 
     def put(self, sender: str, number: int, tag: str, data: Data) -> bool:
@@ -59,11 +60,21 @@ class NumberedMail:
             self._over = self._over or reason
             self._changed.notify_all()
 
+    def fail(self, error: Exception) -> None:
+        """Mail can no longer be kept here: whoever waits for some hears why."""
+        with self._changed:
+            self._broken = error
+            self._changed.notify_all()
+
     def take(self, me: str, wanted: Recv, timeout: float) -> Data:
         """The next one, or PartyLostError."""
         box = self._mail[wanted.sender, wanted.tag]
         with self._changed:
-            self._changed.wait_for(lambda: box or self._ended(wanted.sender), timeout)
+            self._changed.wait_for(
+                lambda: box or self._broken or self._ended(wanted.sender), timeout
+            )
+            if self._broken is not None:
+                raise self._broken
             if box:
                 return box.popleft()
             late = f"it is alive and has sent nothing for {timeout:g} s"

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from fedcircuits.engines.sites.courier import Courier
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.remote import Remote
-from fedcircuits.engines.sites.station import CALLER, Station
+from fedcircuits.engines.sites.station import CALLER, Carrier, Head, Station
 from fedcircuits.engines.sites.store import Store
-from fedcircuits.federation.federation import Party
+from fedcircuits.federation.described import DescribedTable
+from fedcircuits.federation.federation import Federation, Party
 from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.tables.schema import Schema
 from tests.engines.sites.links import Relay
 
+Watch = Callable[[str, Head], None]  # site, head of a frame that it has sent
 TRIAL = Policy(roles=("fedcircuits.testing.trials:*", "fedcircuits.*", "tests.*"), results=True)
 
 
+class Watched:
+    """A courier whose frames are told to a test when they have been sent."""
+
+    def __init__(self, me: str, courier: Courier, watch: Watch) -> None:
+        self.me, self.courier, self.watch = me, courier, watch
+
+    def send(self, site: str, head: Head, body: bytes | memoryview = b"") -> None:
+        self.courier.send(site, head, body)
+        self.watch(self.me, head)
+
+
 class LocalSites:
-    """Sites by name; ``remote`` is the caller's engine."""
+    """Sites by name; ``remote`` is the caller's engine. ``watch`` hears what sites send."""
 
     def __init__(
         self,
@@ -28,9 +42,11 @@ class LocalSites:
         *,
         policy: Policy = TRIAL,
         relay: Relay | None = None,
-        patience: float = 5.0,
+        patience: float = 60.0,
+        watch: Watch = lambda site, head: None,
     ) -> None:
         self.sites, self.folder, self.policy = dict(sites), folder, policy
+        self.watch = watch
         self.relay = relay or Relay()
         self.identities = {name: Identity.fresh() for name in (*sites, CALLER)}
         self.known = {name: identity.public for name, identity in self.identities.items()}
@@ -44,7 +60,9 @@ class LocalSites:
         store = Store(self.folder / name)
         station = Station(name, self.policy, self.sites[name], store)
         self.stations[name] = station
-        station.carrier = self._courier(name, station.hear)
+        courier = self._courier(name, station.hear)
+        carrier: Carrier = Watched(name, courier, lambda *frame: self.watch(*frame))
+        station.carrier = carrier
 
     def kill(self, name: str) -> None:
         """As if its process had died: nothing comes in or goes out, its disk stays."""
@@ -53,6 +71,18 @@ class LocalSites:
         courier.link = None
         courier.close()
         self.stations.pop(name).close()
+
+    def federation(self) -> Federation:
+        """As ``Federation.connect`` makes it."""
+        parties = {}
+        for name, facts in self.remote.describe_all().items():
+            table = DescribedTable(Schema(facts["variables"]), facts["rows"], facts["ids"])
+            parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
+        return Federation.of_sites(parties, self.remote)
+
+    def close(self) -> None:
+        for name in [*self.stations]:
+            self.kill(name)
 
     def connect(self, patience: float) -> Remote:
         trial = self.policy.results

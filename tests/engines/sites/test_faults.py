@@ -1,7 +1,13 @@
-"""Sites that die and come back, refuse, or never join: the same result, or an error with a name."""
+"""Sites that die and come back, are cut off, or never join: the same result, or an error with a
+name."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -11,104 +17,179 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.engines.sites.policy import Policy
-from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.described import DescribedTable
+from fedcircuits.engines.sites.station import CALLER, Head
+from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import Party
-from fedcircuits.tables.schema import Schema
 from tests.engines.sites.links import Relay
-from tests.engines.sites.local import LocalSites
+from tests.engines.sites.local import LocalSites, Watch
+from tests.engines.sites.striking import Striking, phase_of
 
 RNG = np.random.default_rng(0)
 LATENT = RNG.normal(size=(120, 1))
 TABLE = fc.Table.of(LATENT + RNG.normal(size=(120, 4)))
 OPEN = Policy()
+SMALL: dict[str, Any] = {"random_state": 0, "clusters": 2, "ensemble": 1}
+METHODS: dict[str, dict[str, Any]] = {
+    "plain": SMALL,
+    "em": {**SMALL, "refine": 2},
+    "secret": {**SMALL, "summation": fc.Secret()},
+    "secret em": {**SMALL, "summation": fc.Secret(), "refine": 2},
+}
 
 
 def local() -> fc.Federation:
     return fc.split(TABLE, 3, by="columns")
 
 
-def learner() -> fc.FedPC:
-    return fc.FedPC(random_state=0)
+def started(folder: Path, **settings: Any) -> LocalSites:
+    return LocalSites({p.name: p for p in local()}, folder, policy=OPEN, **settings)
 
 
-def connected(sites: LocalSites) -> fc.Federation:
-    parties = {}
-    for name, facts in sites.remote.describe_all().items():
-        table = DescribedTable(Schema(facts["variables"]), facts["rows"], facts["ids"])
-        parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
-    return fc.Federation.of_sites(parties, sites.remote)
+def crossed(model: fc.FedPC) -> list[str]:
+    return sorted(map(str, model.ledger_.entries))
 
 
-class Striking(Relay):
-    """Kills a site, and starts it again, when so many packets of it have passed."""
+@pytest.mark.parametrize("method", METHODS)
+def test_a_site_that_is_killed_in_any_phase_and_started_again_goes_on(
+    tmp_path: Path, method: str
+) -> None:
+    def trained(name: str, at: Sequence[str]) -> tuple[fc.FedPC, Striking]:
+        watch = Striking("party 2", at)
+        watch.sites = sites = started(tmp_path / name, watch=watch)
+        model = fc.FedPC(**METHODS[method]).fit(sites.federation())
+        assert not watch.at, f"{watch.at} was never done"
+        return model, watch
 
-    def __init__(self, site: str, after: list[int]) -> None:
-        super().__init__()
-        self.site, self.after, self.passed = site, list(after), 0
-        self.sites: LocalSites
-
-    def put(self, sender: str, receiver: str, packet: bytes) -> None:
-        super().put(sender, receiver, packet)
-        self.passed += sender == self.site
-        if self.after and self.passed >= self.after[0]:
-            self.after.pop(0)
-            Thread(target=self._strike, daemon=True).start()
-
-    def _strike(self) -> None:
-        self.sites.kill(self.site)
-        self.sites.start(self.site)
-        self.sites.couriers[self.site].send("coordinator", ["hello"])
-
-
-@pytest.mark.parametrize("after", [[4], [9], [12], [15], [18], [6, 20, 40]])
-def test_a_site_that_is_killed_and_started_again_goes_on(tmp_path: Path, after: list[int]) -> None:
-    expected = learner().fit(local()).score_samples(TABLE)
-    relay = Striking("party 2", after)
-    relay.sites = sites = LocalSites(
-        {p.name: p for p in local()}, tmp_path, policy=OPEN, relay=relay, patience=20.0
-    )
-    model = learner().fit(connected(sites))
+    undisturbed, watch = trained("undisturbed", [])
+    phases = list(dict.fromkeys(watch.done))
+    assert len(phases) > 6
+    expected = fc.FedPC(**METHODS[method]).fit(local()).score_samples(TABLE)
+    assert np.array_equal(undisturbed.score_samples(TABLE), expected)
+    for number, phase in enumerate(phases):
+        model, watch = trained(str(number), [phase])
+        assert crossed(model) == crossed(undisturbed), phase
+        assert np.array_equal(model.score_samples(TABLE), expected), phase
+        watch.sites.close()
+    model, _ = trained("three times", [phases[0], phases[2], phases[-1]])
     assert np.array_equal(model.score_samples(TABLE), expected)
-    assert not relay.after, "it was never killed"
+
+
+def test_a_site_that_is_killed_while_it_is_asked_answers(tmp_path: Path) -> None:
+    watch = Striking("party 2", [])
+    watch.sites = sites = started(tmp_path, watch=watch)
+    model = fc.FedPC(**SMALL).fit(sites.federation())
+    expected = model.score_samples(TABLE)
+    for phase in ("ready", "evaluating its leaves", "query/values", "result"):
+        watch.at = [phase]
+        assert np.array_equal(model.score_samples(TABLE), expected)
+        assert not watch.at
+
+
+@pytest.mark.parametrize("method", ["plain", "secret em"])
+def test_a_caller_that_is_stopped_in_any_phase_goes_on(tmp_path: Path, method: str) -> None:
+    """By whoever holds its terminal; the sites live on."""
+    phases, at = list[str](), list[str]()
+
+    def watch(site: str, head: Head) -> None:
+        if site == "party 2" and (phase := phase_of(head)) is not None:
+            phases.append(phase)
+            if at and phase == at[0]:
+                at.pop()
+                os.kill(os.getpid(), signal.SIGINT)
+
+    assert threading.current_thread() is threading.main_thread()
+    federation = started(tmp_path, watch=watch).federation()
+    expected = fc.FedPC(**METHODS[method]).fit(federation).score_samples(TABLE)
+    for phase in dict.fromkeys(phases):
+        if phase in ("result", "query/values", "evaluating its leaves"):
+            continue  # of a question, or too late
+        at.append(phase)
+        model = fc.FedPC(**METHODS[method])
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(federation)
+        model.fit(federation, resume=True)
+        assert np.array_equal(model.score_samples(TABLE), expected), phase
+
+
+def test_a_caller_that_is_cut_off_says_of_whom_and_goes_on_later(tmp_path: Path) -> None:
+    watch: Watch = lambda site, head: (  # noqa: E731
+        sites.couriers[CALLER].__setattr__("link", None)
+        if phase_of(head) == "count/sizes" and site == "party 2"
+        else None
+    )
+    sites = started(tmp_path, patience=2.0, watch=watch)
+    model = fc.FedPC(**SMALL)
+    with pytest.raises(PartyLostError, match=r"party \d is silent"):
+        model.fit(sites.federation())
+    sites.watch = lambda site, head: None
+    sites.remote = sites.connect(60.0)  # another line, the same store
+    model.fit(sites.federation(), resume=True)
+    expected = fc.FedPC(**SMALL).fit(local()).score_samples(TABLE)
+    assert np.array_equal(model.score_samples(TABLE), expected)
 
 
 def test_a_site_that_never_joins_is_named(tmp_path: Path) -> None:
-    sites = LocalSites({p.name: p for p in local()}, tmp_path, policy=OPEN)
-    federation = connected(sites)
+    sites = started(tmp_path)
+    federation = sites.federation()
     sites.kill("party 3")
     sites.remote.patience = 2.0
     with pytest.raises(PartyLostError, match="party 3 is silent") as error:
-        learner().fit(federation)
+        fc.FedPC(**SMALL).fit(federation)
     assert error.value.party == "party 3"
+    with pytest.raises(PartyLostError, match="party 3 has not answered for 1 s"):
+        sites.remote.describe_all(1.0)
 
 
-@pytest.mark.parametrize(
-    ("policy", "settings", "line"),
-    [
-        (Policy(roles=("fedcircuits.methods.trees.*",)), {}, "roles"),
-        (Policy(least_rows=500), {}, "least_rows = 500"),
-        (Policy(withheld=("rows/tokens",)), {}, "withheld"),
-        (Policy(private_rows=True), {}, "private_rows = true"),
-        (Policy(), {"share_clusters": True}, "share_clusters = false"),
-        (Policy(), {"target": "x0", "share_target": True}, "share_target = false"),
-    ],
-)
-def test_what_the_policy_of_a_site_forbids_is_refused_there(
-    tmp_path: Path, policy: Policy, settings: dict[str, Any], line: str
+@pytest.mark.parametrize("method", METHODS)
+def test_messages_that_are_lost_doubled_late_and_reordered_change_nothing(
+    tmp_path: Path, method: str
 ) -> None:
-    table = TABLE if "target" not in settings else fc.Table.of(TABLE.to_pandas().round() > 0)
-    parties = {p.name: p for p in fc.split(table, 3, by="columns")}
-    sites = LocalSites(parties, tmp_path, policy=policy)
-    with pytest.raises(PartyLostError, match=line):
-        fc.FedPC(random_state=0, **settings).fit(connected(sites))
-    audit = "".join(path.read_text() for path in tmp_path.glob("*/audit.jsonl"))
-    assert line in audit
+    sites = started(tmp_path, relay=Relay(0.15))
+    model = fc.FedPC(**METHODS[method]).fit(sites.federation())
+    expected = fc.FedPC(**METHODS[method]).fit(local())
+    assert np.array_equal(model.score_samples(TABLE), expected.score_samples(TABLE))
+    assert crossed(model) == crossed(expected)
+
+
+def test_a_site_whose_columns_mean_something_else_is_named(tmp_path: Path) -> None:
+    parties = {p.name: p for p in local()}
+    odd = {"x0": ["low", "high"] * 60, "x9": [1.5, 2.0] * 60}
+    parties["party 3"] = Party("party 3", fc.Table.of(odd))
+    sites = LocalSites(parties, tmp_path, policy=OPEN)
+    with pytest.raises(
+        FederationError, match=r"'x0' is a real at party 2 and a category .* at party 3"
+    ):
+        sites.federation()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own is mounted by root alone")
+@pytest.mark.parametrize("size", ["4k", "12k", "24k"])
+def test_a_full_disk_at_a_site_is_named_and_mended(tmp_path: Path, size: str) -> None:
+    disk = tmp_path / "party 2"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        sites = started(tmp_path)
+        federation = sites.federation()
+        model = fc.FedPC(**SMALL)
+        with pytest.raises(PartyLostError, match=r"party 2 .* its disk is full") as error:
+            model.fit(federation)
+        assert error.value.party == "party 2"
+        again = ["mount", "-o", "remount,size=64m", str(disk)]
+        subprocess.run(again, capture_output=True, check=True)
+        model.fit(federation, resume=True)
+        expected = fc.FedPC(**SMALL).fit(local()).score_samples(TABLE)
+        assert np.array_equal(model.score_samples(TABLE), expected)
+        sites.close()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_two_trainings_at_once_are_those_apart(tmp_path: Path) -> None:
-    sites = LocalSites({p.name: p for p in local()}, tmp_path, policy=OPEN)
-    federation, models = connected(sites), [fc.FedPC(random_state=seed) for seed in (0, 1)]
+    federation = started(tmp_path).federation()
+    models = [fc.FedPC(random_state=seed) for seed in (0, 1)]
     threads = [Thread(target=model.fit, args=(federation,)) for model in models]
     for thread in threads:
         thread.start()

@@ -11,10 +11,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.described import DescribedTable
-from fedcircuits.federation.federation import Party
 from fedcircuits.federation.recipes import Held
-from fedcircuits.tables.schema import Schema
 from tests.engines.sites.local import LocalSites
 
 RNG = np.random.default_rng(0)
@@ -32,12 +29,7 @@ OPEN = Policy(share_target=True, share_clusters=True)
 
 def connected(local: fc.Federation, folder: Path, policy: Policy = OPEN) -> fc.Federation:
     """The same parties at sites of their own."""
-    sites = LocalSites({p.name: p for p in local}, folder, policy=policy)
-    parties = {}
-    for name, facts in sites.remote.describe_all().items():
-        table = DescribedTable(Schema(facts["variables"]), facts["rows"], facts["ids"])
-        parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
-    return fc.Federation.of_sites(parties, sites.remote)
+    return LocalSites({p.name: p for p in local}, folder, policy=policy).federation()
 
 
 @pytest.mark.parametrize("by", ["rows", "columns", "both"])

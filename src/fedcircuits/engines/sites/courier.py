@@ -112,6 +112,9 @@ class Courier:
         for peer in self._peers.values():
             threading.Thread(target=self._deliver, args=(peer,), daemon=True).start()
         threading.Thread(target=self._insist, daemon=True).start()
+        with self._lock:
+            for peer in self._peers.values():  # whoever talked to an older process hears of this
+                self._greet(peer, peer.epoch)
 
     def close(self) -> None:
         self._closed.set()

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from secrets import token_hex
+from secrets import token_bytes, token_hex
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -22,12 +22,12 @@ from fedcircuits.engines.driving import Data
 from fedcircuits.engines.outcome import Engine, Kept, Outcome, threads_each
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.station import CALLER, Carrier, Head, Station
-from fedcircuits.engines.sites.store import Store
+from fedcircuits.engines.sites.store import RunFolder, Store
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Entry
-from fedcircuits.federation.recipes import Held, Here, pack, unpack
+from fedcircuits.federation.recipes import Held, Here, Open, Own, filled, pack, unpack
 
 T = TypeVar("T")
 LOOK = 1.0  # seconds between two looks at sites that are waited for
@@ -42,6 +42,7 @@ class _Run:
     outcome: Outcome[Any]
     threads: int
     at: dict[str, str]
+    attempt: str = field(default_factory=lambda: token_hex(4))
     frames: SimpleQueue[tuple[str, Head, Data]] = field(default_factory=SimpleQueue)
     ready: set[str] = field(default_factory=set)
     over: set[str] = field(default_factory=set)
@@ -152,8 +153,9 @@ class Remote:
                 self._admit(this, party, program, own, bool(run))
             self._serve(this)
         finally:
+            well = not this.open and not this.outcome.lost
             for site in set(places.values()):
-                self.send(site, ["end", name, not this.outcome.lost])
+                self.send(site, ["end", name, well])
             del self._runs[name]
         done = this.outcome.results
         this.outcome.results = {p: done[p] for p in programs if p in done}
@@ -171,15 +173,17 @@ class Remote:
         if folder is not None:
             folder.open(b"")
         keeping = _Keeping(run.outcome.kept, party, own)
-        about = (run.name, party, run.places, program, keeping, run.threads, self.timeout, folder)
-        self.station.seat(*about)
+        here = filled(program, partial(_drawn_here, folder))
+        about = (here, keeping, run.threads, self.timeout, run.attempt, folder)
+        self.station.seat(run.name, party, run.places, *about)
         run.ready.add(party)
 
     def _begin(self, run: _Run, party: str, again: bool) -> None:
         site = run.places[party]
         run.heard[site] = time.monotonic()
-        about: Head = [run.name, party, run.places, run.threads, self.timeout, again]
-        self.send(site, ["begin", *about], run.recipes[party])
+        about: Head = [run.places, run.threads, self.timeout, again]
+        head = ["begin", run.name, party, run.attempt, *about]
+        self.send(site, head, run.recipes[party])
 
     def _serve(self, run: _Run) -> None:
         self._go(run)
@@ -220,25 +224,27 @@ class Remote:
                 for party in run.open_at(site):
                     run.ready.discard(party)
                     self._begin(run, party, True)
-            case [_, _, str(party), *_] if run.places.get(party) == site and party in run.open:
-                self._report(run, party, head, body)
+            case [str(kind), _, str(party), run.attempt, *facts] if (
+                run.places.get(party) == site and party in run.open
+            ):
+                self._report(run, party, [kind, *facts], body)
 
     def _report(self, run: _Run, party: str, head: Head, body: Data) -> None:
         match head:
-            case ["ready", _, _]:
+            case ["ready"]:
                 run.ready.add(party)
                 if run.went:
                     self.send(run.places[party], ["go", run.name])
                 self._go(run)
-            case ["at", _, _, str(step)]:
+            case ["at", str(step)]:
                 run.at[party] = step
-            case ["result", _, _, list(entries)]:
+            case ["result", list(entries)]:
                 run.outcome.results[party] = self._result(run, party, body)
                 self._leave(run, party, entries, f"{party} has finished and sends nothing more")
-            case ["failed", _, _, str(blamed), str(text), list(entries)]:
+            case ["failed", str(blamed), str(text), list(entries)]:
                 self._shown(run, party, body)
                 self._lost(run, party, PartyLostError(blamed, text), entries)
-            case ["refused", _, _, str(text)]:
+            case ["refused", str(text)]:
                 refusal = PartyLostError(party, f"{party} does not take part: {text}")
                 self._lost(run, party, refusal, [])
 
@@ -282,6 +288,13 @@ def _left_open(program: Program[Any]) -> Program[Any]:
         for name, value in program.arguments.items()
     }
     return Program(program.function, arguments)
+
+
+def _drawn_here(folder: RunFolder | None, place: Open) -> object:
+    """Bytes that a role which runs here has drawn; other open places are none of its own."""
+    if not isinstance(place, Own):
+        return place
+    return token_bytes(32) if folder is None else folder.own(place.what)
 
 
 class _Keeping(dict[str, object]):

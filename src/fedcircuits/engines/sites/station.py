@@ -2,26 +2,28 @@
 
 A courier brings frames in order from sites that it has made sure of (courier.py):
 
-    from the caller   begin run, party, places, threads, time-out, again     body: the recipe
+    from the caller   begin run, party, attempt, places, threads, time-out, again  body: the recipe
                       go run                                    all sites are ready
                       gone run, receiver, party, count, reason  after so many messages none follow
                       end run, well
                       describe question                         what it holds, in public words
     from any site     mail run, sender, receiver, number, tag   body: the message
                       have run, sender, receiver, number        it lacks the messages from there on
-    to the caller     ready run, party · refused run, party, text · at run, party, step
-                      result run, party, entries · failed run, party, blamed, text, entries
+    to the caller     ready run, party, attempt · refused …, text · at …, step
+                      result …, entries · failed …, blamed, text, entries
                       described question, facts
 
-``places`` says at which site a party of the run lives. A party that is begun again goes on from its
-inbox and its kept work: it sends again what it had sent, which others know by its number, and asks
-them for what it lacks.
+``places`` says at which site a party of the run lives; ``attempt`` tells what a party says in a run
+that goes on from what it said before the run was broken off. A party that is begun again goes on
+from its inbox and its kept work: it sends again what it had sent, which others know by its number,
+and asks them for what it lacks.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import RLock, Thread
@@ -59,12 +61,13 @@ class PartySeat:
     kept: MutableMapping[str, object] = field(repr=False)
     threads: int
     timeout: float
+    attempt: str
     folder: RunFolder | None = None
     inbox: Inbox | None = None
     mail: NumberedMail = field(default_factory=NumberedMail)
     outbox: dict[str, list[tuple[Head, bytes]]] = field(default_factory=dict)  # by receiver
     entries: list[Entry] = field(default_factory=list)
-    last: tuple[Head, bytes] | None = None  # its last word
+    last: tuple[str, Head, bytes] | None = None  # its last word
     started: bool = False
 
     def put(self, sender: str, number: int, tag: str, data: Data) -> None:
@@ -77,7 +80,7 @@ class PartySeat:
         head: Head = ["mail", self.run, self.party, to, number, effect.tag]
         self.outbox.setdefault(to, []).append((head, effect.data))
         self.entries.append((to, effect.tag, size, effect.reveals))
-        facts = {"run": self.run, "to": to, "tag": effect.tag, "bytes": size}
+        facts = {"run": self.run, "to": to, "tag": effect.tag, "number": number, "bytes": size}
         self.station.note("sent", **facts, reveals=effect.reveals)
         self.station.carrier.send(self.places[to], head, effect.data)
 
@@ -86,11 +89,16 @@ class PartySeat:
             self.station.carrier.send(self.places[receiver], head, data)
 
     def at(self, step: str) -> None:
-        self.station.carrier.send(CALLER, ["at", self.run, self.party, step])
+        self.say("at", [step])
+
+    def say(self, kind: str, facts: Head, body: bytes = b"") -> None:
+        """To the caller."""
+        head = [kind, self.run, self.party, self.attempt, *facts]
+        self.station.carrier.send(CALLER, head, body)
 
     def say_last(self, kind: str, *facts: object, body: bytes = b"") -> None:
-        self.last = ([kind, self.run, self.party, *facts, [list(e) for e in self.entries]], body)
-        self.station.carrier.send(CALLER, *self.last)
+        self.last = (kind, [*facts, [list(e) for e in self.entries]], body)
+        self.say(*self.last)
 
 
 class Station:
@@ -124,7 +132,8 @@ class Station:
                     self._heard(site, head, body)
         except Exception as error:  # a frame must not end the site
             LOG.exception("a frame of %s", site)
-            self.note("failed", site=site, frame=str(head[:1]), why=type(error).__name__)
+            with suppress(SiteError):  # its disk may be full
+                self.note("failed", site=site, frame=str(head[:1]), why=type(error).__name__)
 
     def _heard(self, site: str, head: Head, body: Data) -> None:
         match head:
@@ -138,8 +147,8 @@ class Station:
                     seat.send_again(receiver, number)
             case _ if site != CALLER:
                 self.note("refused", site=site, frame=str(head[:1]))
-            case ["begin", str(run), str(party), dict(places), int(threads), float(timeout), again]:
-                self._begin(run, party, places, threads, timeout, body, again is True)
+            case ["begin", str(run), str(party), str(attempt), *about]:
+                self._begin(run, party, attempt, about, body)
             case ["go", str(run)]:
                 for seat in self._of(run):
                     self._start(seat)
@@ -157,7 +166,7 @@ class Station:
         try:
             seat.put(sender, number, tag, body)
         except SiteError as error:  # its disk is full
-            seat.mail.end_all(error.told)
+            seat.mail.fail(error)
 
     def _of(self, run: str) -> list[PartySeat]:
         return [seat for (name, _), seat in self._seats.items() if name == run]
@@ -177,36 +186,31 @@ class Station:
 
     # ------------------------------------------------------------------ a run
 
-    def _begin(
-        self,
-        run: str,
-        party: str,
-        places: Mapping[str, str],
-        threads: int,
-        timeout: float,
-        body: Data,
-        again: bool,
-    ) -> None:
+    def _begin(self, run: str, party: str, attempt: str, about: Head, body: Data) -> None:
         """Refused before anything is sent, or ready."""
         try:
-            if (run, party) not in self._seats:
+            places, threads, timeout, again = _checked_begin(about)
+            if (seat := self._seats.get((run, party))) is not None:
+                seat.attempt = attempt
+            else:
                 folder = None if self.store is None else self.store.run(run, party)
                 program, kept = self._opened(party, folder, bytes(body))
                 self.policy.check_program(program)
-                self.seat(run, party, places, program, kept, threads, timeout, folder)
+                seat = self.seat(
+                    run, party, places, program, kept, threads, timeout, attempt, folder
+                )
                 name = f"{program.function.__module__}:{program.function.__qualname__}"
                 self.note("begun", run=run, party=party, role=name, again=again)
         except Exception as error:
             LOG.exception("run %s", run)
             told = _told(error)
+            self.carrier.send(CALLER, ["refused", run, party, attempt, told])
             self.note("refused", run=run, party=party, why=told)
-            self.carrier.send(CALLER, ["refused", run, party, told])
             return
-        self.carrier.send(CALLER, ["ready", run, party])
+        seat.say("ready", [])
         if again:
-            seat = self._seats[run, party]
             if seat.last is not None:
-                self.carrier.send(CALLER, *seat.last)
+                seat.say(*seat.last)
             for other, site in places.items():
                 if site != self.me:
                     have = seat.mail.received(other)
@@ -241,14 +245,16 @@ class Station:
         kept: MutableMapping[str, object],
         threads: int,
         timeout: float,
+        attempt: str,
         folder: RunFolder | None = None,
-    ) -> None:
+    ) -> PartySeat:
         """A place in the run for one party; what had arrived before a crash is there again."""
         inbox = None if folder is None else folder.inbox()
-        about = (self, run, party, places, program, kept, threads, timeout, folder, inbox)
+        about = (self, run, party, places, program, kept, threads, timeout, attempt, folder, inbox)
         self._seats[run, party] = seat = PartySeat(*about)
         for sender, number, tag, data in () if inbox is None else inbox.there:
             seat.mail.put(sender, number, tag, data)
+        return seat
 
     def _start(self, seat: PartySeat) -> None:
         if not seat.started:
@@ -265,8 +271,9 @@ class Station:
         except Exception as error:
             LOG.exception("%s in run %s", seat.party, seat.run)
             lost = failure(seat.party, driver.at, error)
-            self.note("failed", run=seat.run, party=seat.party, why=lost.told)
             seat.say_last("failed", lost.party, lost.told, body=self._shown(seat, None))
+            with suppress(SiteError):  # its disk may be full
+                self.note("failed", run=seat.run, party=seat.party, why=lost.told)
 
     def _shown(self, seat: PartySeat, result: object) -> bytes:
         """What the caller sees of a party's result and kept work: nothing, but in trials."""
@@ -304,6 +311,15 @@ class Station:
             if seat.folder is not None and well:
                 seat.folder.done()
         self.note("ended", run=run, well=well)
+
+
+def _checked_begin(about: Head) -> tuple[dict[str, str], int, float, bool]:
+    match about:
+        case [dict(places), int(threads), float(timeout), bool(again)] if all(
+            isinstance(word, str) for pair in places.items() for word in pair
+        ):
+            return places, threads, timeout, again
+    raise SiteError("what was sent is no beginning of a run")
 
 
 def _told(error: Exception) -> str:
