@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from fedcircuits.estimators.fedpc import FedPC
     from fedcircuits.estimators.fedtrees import FedTrees
     from fedcircuits.estimators.learn_spn import LearnSPN
+    from fedcircuits.estimators.loading import load
     from fedcircuits.estimators.mixture import MixtureOfProducts
-    from fedcircuits.estimators.model import CircuitModel, Model, load
+    from fedcircuits.estimators.model import CircuitModel, Model
     from fedcircuits.estimators.private_forest import PrivateForest
     from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
     from fedcircuits.estimators.vertical import VerticalKMeans
@@ -117,7 +118,8 @@ _NAMES = {
     "estimators.fedtrees": "FedTrees",
     "estimators.learn_spn": "LearnSPN",
     "estimators.mixture": "MixtureOfProducts",
-    "estimators.model": "CircuitModel Model load",
+    "estimators.loading": "load",
+    "estimators.model": "CircuitModel Model",
     "estimators.private_forest": "PrivateForest",
     "estimators.trees": "ChowLiuTree HiddenChowLiuTree MixtureOfChowLiuTrees",
     "estimators.vertical": "VerticalKMeans",

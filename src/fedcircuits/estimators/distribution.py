@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Region
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.errors import QueryError
 from fedcircuits.estimators.federated import FederatedEstimator, ask
 from fedcircuits.estimators.model import CircuitModel, Given, Model
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.placement import Answers, Joint, Placement, View
+from fedcircuits.federation.messages import require
+from fedcircuits.federation.placement import Answers, Joint, Placement, View, leaves_at
 from fedcircuits.federation.recipes import Held, own
 from fedcircuits.methods.fedpc import query, root_answers
 from fedcircuits.methods.fedpc.query import Asker
 from fedcircuits.methods.fedpc.question import Question
+from fedcircuits.methods.meeting.collecting import LearnedPart
 from fedcircuits.privacy.sharing.randomness import fresh_key
 
 if TYPE_CHECKING:
@@ -55,10 +58,12 @@ class FederatedCircuit(FederatedEstimator[R], Model):
     def collect(self) -> CircuitModel:
         """The whole circuit in one place, if every party has allowed it."""
         self._check_collect()
-        views = [v for v in self.views_.values() if isinstance(v, View)]
-        if len(views) < len(self.views_):
-            raise FederationError("its leaves live at sites, and do not come here: ask the model")
-        leaves = {n: c for v in views for n, c in v.parameters.circuits.items()}
+        leaves: dict[str, tuple[Circuit, Parameters]] = {}
+        for party, view in self._handed_over(self.views_, View).items():
+            own = {leaf.name for leaf in leaves_at(self.circuit_, self.placement_, party)}
+            fits = view.parameters.circuits.keys() == own
+            require(fits, party, LearnedPart, "part", "expected its own leaves of this model")
+            leaves |= view.parameters.circuits
         parameters = Parameters(self.joint_.parameters.values, leaves)
         return CircuitModel(self.circuit_, parameters, self.target)
 

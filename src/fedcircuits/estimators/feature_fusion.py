@@ -20,10 +20,10 @@ from fedcircuits.estimators.federated import (
     SUMMATION,
     FederatedRun,
     TrainingState,
-    check_one_each,
 )
 from fedcircuits.estimators.fusion_model import FusionModel, FusionResult
 from fedcircuits.estimators.progress import tell
+from fedcircuits.estimators.requirements import check_one_each
 from fedcircuits.estimators.task import Task, for_task
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
@@ -211,7 +211,8 @@ class FeatureFusion(FusionModel):
         *,
         target: str | None = None,
         engine: str | Engine | None = None,
-        resume: bool = False,
+        resume: bool | str = False,
+        name: str | None = None,
     ) -> Self:
         """Learn to predict a column.
 
@@ -228,12 +229,12 @@ class FeatureFusion(FusionModel):
             The column to predict, if not the one of the constructor.
         engine : {"memory", "process"} or callable, default="memory"
             Where the owners run.
-        resume : bool, default=False
-            Whether to take up the work of a run that has failed.
+        resume, name
+            As for every federated estimator (``FedPC.fit``).
         """
         self._predicts = self.target if target is None else target
         with reporting_to(tell):
-            return self._train(self._checked(X), self._programs, engine, resume)
+            return self._train(self._checked(X), self._programs, engine, resume, name)
 
     def _check_federation(self, federation: Federation) -> Federation:
         name = self._predicts
@@ -342,8 +343,8 @@ class FeatureFusion(FusionModel):
 
     # ------------------------------------------------------------------ files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write encoders and fusion as one .fc file, if every party has allowed it."""
+    def _save_collected(self, path: str | os.PathLike[str]) -> None:
+        """Encoders and fusion, if every party has allowed it."""
         self._check_collect()
         fusion_file.write(self, path)
 

@@ -4,35 +4,38 @@
 engine, keeps what each of them learned, and the ledger of what crossed. A run that fails leaves
 its state behind, so that ``fit(…, resume=True)`` repeats no work that was done. Questions after
 training are runs of programs too; ``queries_`` is their ledger.
+What a fitted model keeps where, and how it is saved, is in parts.py.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, Protocol, Self, TypeAlias, TypeVar, get_args
+from typing import ClassVar, Generic, Literal, Self, TypeAlias, TypeVar, get_args
 
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import Choice, Declared, Instance, check_arguments
 from fedcircuits.engines.choice import Seal, engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
-from fedcircuits.errors import FederationError, PartyLostError, QueryError
+from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.estimators import at_sites
+from fedcircuits.estimators.parts import ModelInParts
 from fedcircuits.estimators.progress import Bar
+from fedcircuits.estimators.requirements import refuse_to_collect, require_federation
+from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.recipes import Fill, Open, Own, filled, own
+from fedcircuits.federation.recipes import Fill, Held, Here, Open, Own, filled, own
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
+from fedcircuits.methods.meeting import collecting
 from fedcircuits.methods.meeting.intersection import openmined
 from fedcircuits.privacy.differential.noise import DifferentialPrivacy
 from fedcircuits.privacy.sharing.randomness import fresh_key
-from fedcircuits.tables.series import refuse_series
 
 R = TypeVar("R")  # what a role returns at the end of training
 T = TypeVar("T")
@@ -49,13 +52,14 @@ SUMMATION = Instance(
 @dataclass(slots=True)
 class TrainingState:
     """What a run that failed leaves to the next: its seed and name, the work that was done, and
-    what parties that run here have drawn."""
+    what parties that run here have drawn. ``again``: whether it goes on where it was broken off."""
 
     seed: int = field(default_factory=lambda: secrets.randbits(32), repr=False)
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     drawn: dict[tuple[str, str], bytes] = field(default_factory=dict, repr=False)
     kept: Kept = field(default_factory=dict, repr=False)
     parties: tuple[str, ...] = ()  # who took part when training began
+    again: bool = False
     secret: ClassVar[bytes] = own("secret")  # of a party, with which row ids are hidden
 
     def fill(self, party: str) -> Fill:
@@ -89,11 +93,7 @@ class FederatedRun(Generic[R]):
 MakePrograms: TypeAlias = Callable[[Federation, TrainingState], Mapping[str, Program[R]]]
 
 
-class Savable(Protocol):
-    def save(self, path: str | os.PathLike[str]) -> None: ...
-
-
-class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
+class FederatedEstimator(ModelInParts, Generic[R]):
     """Learns one model from a federation, in the style of scikit-learn.
 
     An estimator declares in ``allowed`` what its arguments may be, and fills in four hooks:
@@ -102,7 +102,11 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
     ``_programs(federation, state)``        one program per role, for those who (still) take part
     ``_missing_without(federation, lost)``  what the model would lack without a lost party
     ``_keep(run)``                          turn results into attributes; ``ledger_``, ``queries_``,
-                                            ``kind_`` and ``_engine`` are set before
+                                            ``kind_`` and ``_engine`` are set before. What a site
+                                            has learned is a handle, ``Held``
+
+    What a model's parts in one place are, ``collect`` says, from parts that ``_handed_over``
+    brings here.
     """
 
     allowed: ClassVar[Declared] = {}
@@ -117,8 +121,6 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
     queries_: Ledger  # of questions since
     notes_: tuple[str, ...] = ()  # what the user should know; each is a warning too
     kind_: str  # how the data were split: "horizontal", "vertical", "hybrid"
-    _engine: Engine
-    _allow_collect: dict[str, bool]
     _pooled: tuple[str, ...] = ()  # notes on categories that few rows have
 
     # ------------------------------------------------------------------ training
@@ -129,7 +131,8 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         y: object = None,
         *,
         engine: str | Engine | None = None,
-        resume: bool = False,
+        resume: bool | str = False,
+        name: str | None = None,
     ) -> Self:
         """Learn from a federation.
 
@@ -143,10 +146,13 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
             Where the parties run: in memory, unless the federation is connected to sites.
             Messages are sealed where an engine relays them: "process", and every engine that says
             so.
-        resume : bool, default=False
-            Whether to take up the work of a run that has failed.
+        resume : bool or str, default=False
+            Whether to take up the work of a run that has failed; or the name of one that was
+            broken off on sites, by a process that is gone.
+        name : str, optional
+            Of the model, under which sites keep what they learn; by default it is drawn.
         """
-        return self._train(self._checked(X), self._programs, engine, resume)
+        return self._train(self._checked(X), self._programs, engine, resume, name)
 
     def _checked(self, given: object) -> Federation:
         """The federation to learn from, if it and all arguments are as they must be."""
@@ -183,36 +189,50 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         federation: Federation,
         programs: MakePrograms[R],
         engine: str | Engine | None,
-        resume: bool,
+        resume: bool | str,
+        name: str | None = None,
     ) -> Self:
         """Run to the end and keep what was learned. To be called by ``fit`` itself, so that
         warnings name the line that called it."""
         if resume and self.privacy is not None:
             raise FederationError(f"resume=True would {AGAIN}: fit anew, and count both runs")
-        left = self.__dict__.get("_state") if resume else None
-        self._state = state = left if isinstance(left, TrainingState) else TrainingState()
+        runs = engine_of(federation.engine if engine is None else engine, self.sealed)
+        self._state = state = self._begun(runs, resume, name)
         state.parties = federation.names
         if self.random_state is not None:
             state.seed = int(self.random_state)
         with Bar(type(self).__name__):
-            run = self._run(federation, programs, engine, state)
+            run = self._run(federation, programs, runs, state)
         self.ledger_, self.queries_ = run.ledger, Ledger()
         self.__dict__.pop("epsilon_", None)
-        self.kind_, self._engine = run.federation.kind, run.engine
+        self.kind_, self._engine, self.name_ = run.federation.kind, run.engine, state.run
+        self.where_ = getattr(run.engine, "where", None)
         self._allow_collect = {p.name: p.allow_collect for p in run.federation}
         self._keep(run)
         self.notes_ = (*self._pooled, *self.notes_)
-        for name in ("_state", "_ready", "_pooled"):
-            self.__dict__.pop(name, None)
+        for attribute in ("_state", "_ready", "_pooled"):
+            self.__dict__.pop(attribute, None)
+        at_sites.keep(run.engine, self.name_, self)
         for note in self.notes_:
             warnings.warn(note, UserWarning, stacklevel=3)
         return self
+
+    def _begun(self, engine: Engine, resume: bool | str, name: str | None) -> TrainingState:
+        """The state of a training that begins, or goes on."""
+        if isinstance(resume, str):
+            seed = at_sites.recall(engine, resume).seed
+            return TrainingState(seed=seed, run=resume, again=True)
+        left = self.__dict__.get("_state") if resume else None
+        if isinstance(left, TrainingState):
+            left.again = True
+            return left
+        return TrainingState() if name is None else TrainingState(run=checked_name(name))
 
     def _run(
         self,
         federation: Federation,
         programs: MakePrograms[R],
-        engine: str | Engine | None,
+        engine: Engine,
         state: TrainingState,
     ) -> FederatedRun[R]:
         """Run the programs, again without whoever is lost if the user wants that and the model
@@ -220,20 +240,21 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         ledger = Ledger()
         while True:
             roles = programs(federation, state)
-            run = engine_of(federation.engine if engine is None else engine, self.sealed)
-            outcome = run_programs(run, roles, state)
+            at_sites.remember(engine, state.run, self, state.seed, federation.names)
+            outcome = run_programs(engine, roles, state)
             ledger.add(outcome.ledger)
             state.kept = outcome.kept
             if not outcome.lost:
-                return FederatedRun(outcome.results, ledger, federation, run, state.seed)
+                return FederatedRun(outcome.results, ledger, federation, engine, state.seed)
             error = next(iter(outcome.lost.values()))
             if self.on_lost == "stop" or error.party not in federation.parties:
-                raise _resumable(error, state.kept) from error
+                raise _resumable(error, state, engine) from error
             if missing := self._missing_without(federation, error.party):
                 text = f"{error}; going on without it is not possible: {missing}"
                 raise PartyLostError(error.party, text) from error
             warnings.warn(f"{error}; going on without {error.party}", UserWarning, stacklevel=4)
             federation = federation.select([n for n in federation.names if n != error.party])
+            state.run, state.again = at_sites.next_name(engine, state.run), False
 
     def _spend(self, shares: Sequence[float]) -> None:
         """Write down what releases with these shares of the budget have spent."""
@@ -258,18 +279,20 @@ class FederatedEstimator(BaseEstimator, Generic[R]):  # type: ignore[misc]
         self._check_fitted()
         refuse_to_collect(self._allow_collect)
 
-    def collect(self) -> Savable:
-        """The whole model in one place, if every party has allowed it."""
-        raise QueryError(f"{type(self).__name__} has no form in one place")
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the collected model as one .fc file, if every party has allowed it."""
-        self.collect().save(path)
-
-    def __getstate__(self) -> dict[str, object]:
-        """Without what belongs to a run: the state of a failed one, distributions made ready."""
-        kept = super().__getstate__().items()
-        return {name: value for name, value in kept if name not in ("_state", "_ready")}
+    def _handed_over(self, parts: Mapping[str, T | Held], kind: type[T]) -> dict[str, T]:
+        """What parties hold, which they hand over if their owners allow it: a run like any other,
+        of which ``queries_`` tells, and the audits of sites."""
+        gathers: dict[str, object] = {"parties": tuple(parts), "kind": kind}
+        programs: dict[str, Program[dict[str, T] | None]] = {
+            COORDINATOR: Program(collecting.take_over, gathers)
+        }
+        for party, part in parts.items():
+            allow = Here("collect") if isinstance(part, Held) else self._allow_collect[party]
+            holds: dict[str, object] = {"me": party, "part": part, "allow": allow}
+            programs[party] = Program(collecting.hand_over, holds)
+        found = self._ask(programs)[COORDINATOR]
+        assert found is not None
+        return found
 
 
 def run_programs(
@@ -277,51 +300,25 @@ def run_programs(
 ) -> Outcome[T]:
     """Open places are filled in at the sites, or here where the parties run here."""
     if named := getattr(engine, "named", None):
-        return named(state.run)(programs, state.kept)  # type: ignore[no-any-return]
+        return named(state.run, state.again)(programs, state.kept)  # type: ignore[no-any-return]
     return engine({n: filled(p, state.fill(n)) for n, p in programs.items()}, state.kept)
 
 
 def ask(engine: Engine, programs: Mapping[str, Program[T]], ledger: Ledger) -> Mapping[str, T]:
     """What every role found out in answer to a question, or FederationError."""
-    outcome = run_programs(engine, programs, TrainingState())
+    sites = hasattr(engine, "named")  # where a question needs no name: it is not taken up again
+    outcome = engine(programs) if sites else run_programs(engine, programs, TrainingState())
     ledger.add(outcome.ledger)
     for error in outcome.lost.values():
         raise FederationError(f"the question could not be answered: {error}") from error
     return outcome.results
 
 
-def require_federation(given: object, estimator: str, series: bool = False) -> Federation:
-    """FederationError unless it is a federation; ``series``: whether series may be read."""
-    if not isinstance(given, Federation):
-        raise FederationError(
-            f"{estimator} learns from a Federation of parties, got {type(given).__name__}: "
-            "Federation({'north': table, 'south': table}), or split(table, 3) to try out"
-        )
-    for party in given:
-        if party.table.series and not series:
-            refuse_series(party.table.series, estimator, f" of {party.name}")
-    return given
-
-
-def check_one_each(name: str, given: object, federation: Federation) -> None:
-    """FederationError unless an argument that is given by party has one for each."""
-    absent = [n for n in federation.names if isinstance(given, Mapping) and n not in given]
-    if absent:
-        raise FederationError(f"{name} has none for {absent[0]!r}: give one for each party")
-
-
-def refuse_to_collect(allowed: Mapping[str, bool]) -> None:
-    """Raise unless every party has allowed what it has learned to leave it."""
-    refused = [n for n, allows in allowed.items() if n != COORDINATOR and not allows]
-    if refused:
-        raise FederationError(
-            f"{', '.join(refused)} did not allow what they have learned to leave them: "
-            "Federation(…, allow_collect=True), or ask the model where it is"
-        )
-
-
-def _resumable(error: PartyLostError, kept: Kept) -> PartyLostError:
-    if error.party == COORDINATOR or not kept:
+def _resumable(error: PartyLostError, state: TrainingState, engine: Engine) -> PartyLostError:
+    if hasattr(engine, "named"):
+        how = f"its work at the sites is kept: fit(…, resume={state.run!r}) goes on from there"
+        return PartyLostError(error.party, f"{error}; {how}")
+    if error.party == COORDINATOR or not state.kept:
         return error
     text = f"{error}; the others' work is kept: fit(…, resume=True) goes on from there"
     return PartyLostError(error.party, text)

@@ -23,9 +23,9 @@ from fedcircuits.estimators.federated import (
     SUMMATION,
     FederatedRun,
     TrainingState,
-    check_one_each,
 )
 from fedcircuits.estimators.learn_spn import LearnSPN
+from fedcircuits.estimators.requirements import check_one_each
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Answers, View

@@ -26,10 +26,9 @@ from fedcircuits.estimators.federated import (
     FederatedEstimator,
     FederatedRun,
     TrainingState,
-    check_one_each,
-    refuse_to_collect,
 )
 from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.requirements import check_one_each, refuse_to_collect
 from fedcircuits.estimators.task import Task, for_task, score_predictions
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program

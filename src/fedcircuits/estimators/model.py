@@ -286,11 +286,8 @@ class CircuitModel(Model):
         return self
 
 
-def load(path: str | os.PathLike[str]) -> CircuitModel:
-    """The model in an .fc file, ready for questions.
-
-    FeatureFusion and FedTrees are predictors and no distributions: they have their own ``load``.
-    """
+def load_circuit(path: str | os.PathLike[str]) -> CircuitModel:
+    """The circuit in an .fc file, ready for questions; FileError for predictors."""
     circuit, parameters, metadata = files.read(path)
     if not circuit.is_density:
         require_estimator(path, metadata, None)

@@ -244,6 +244,16 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         self._check_fitted()
         return dict(self._holders.asked)
 
+    def _reconnected(self) -> None:
+        self._holders.engine = self._engine
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Where the sites are that hold shares; nobody can save the parameters."""
+        FederatedEstimator.save(self, path)
+
+    def _save_collected(self, path: str | os.PathLike[str]) -> None:
+        raise _secret("save")
+
     # ------------------------------------------------------------------ what is known
 
     @property

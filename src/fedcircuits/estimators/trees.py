@@ -106,12 +106,13 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
         sample_weight: Weights = None,
         *,
         engine: str | Engine | None = None,
-        resume: bool = False,
+        resume: bool | str = False,
+        name: str | None = None,
     ) -> Self:
         """Learn from a DataFrame, Table, array or file, or from a federation.
 
-        ``sample_weight`` is for tables in memory, ``engine`` and ``resume`` are for federations, as
-        for every federated estimator.
+        ``sample_weight`` is for tables in memory; ``engine``, ``resume`` and ``name`` are for
+        federations, as for every federated estimator.
         """
         self.__dict__.pop("ledger_", None)
         if not isinstance(X, Federation):
@@ -126,7 +127,7 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
         federation = self._checked(X)
         if len(federation) == 2 and self.privacy is None:
             warnings.warn(TWO, UserWarning, stacklevel=2)
-        return self._train(federation, self._programs, engine, resume)
+        return self._train(federation, self._programs, engine, resume, name)
 
     def _check_federation(self, federation: Federation) -> Federation:
         same_variables({p.name: p.table.schema for p in federation}, summed_counts.TREE)

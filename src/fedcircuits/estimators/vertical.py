@@ -67,7 +67,8 @@ class VerticalEstimator(FederatedEstimator[R]):
         *,
         engine: str | Engine | None = None,
         sample_weight: Weights = None,
-        resume: bool = False,
+        resume: bool | str = False,
+        name: str | None = None,
     ) -> Self:
         """Learn from a federation.
 
@@ -81,13 +82,13 @@ class VerticalEstimator(FederatedEstimator[R]):
             Where the parties run.
         sample_weight : array-like, mapping or Series, optional
             Weights of rows: by row id, or in the order of the first party's rows.
-        resume : bool, default=False
-            Whether to go on from where a run has failed.
+        resume, name
+            As for every federated estimator (``FedPC.fit``).
         """
         federation = self._checked(X)
         self._parties = federation.names
         programs = self._programs_for(federation, party_weights(sample_weight, federation))
-        return self._train(federation, programs, engine, resume)
+        return self._train(federation, programs, engine, resume, name)
 
     def _programs_for(
         self, federation: Federation, weights: Mapping[str, Array]

@@ -1,6 +1,9 @@
-"""A table that lies somewhere else: what its site says of it, and no rows."""
+"""What lies somewhere else: a table that its site describes, and where a model's parts are kept."""
 
 from __future__ import annotations
+
+import re
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -8,6 +11,8 @@ from fedcircuits.errors import FederationError
 from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
+
+NAME = re.compile(r"[\w][\w .-]{0,99}")
 
 
 class DescribedTable(Table):
@@ -33,3 +38,22 @@ class DescribedTable(Table):
 
     def __repr__(self) -> str:
         return f"{len(self):,} rows × {len(self.schema)} variables, at their site"
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where the parts of a model are: at sites of a consortium, which ``kit`` leads to."""
+
+    consortium: str
+    kit: str  # the coordinator's folder, on the machine that has trained
+    sites: tuple[str, ...]
+
+
+def checked_name(name: object) -> str:
+    """FederationError unless a run, model or party can be called so, and a folder too."""
+    if not isinstance(name, str) or not NAME.fullmatch(name) or ".." in name:
+        raise FederationError(
+            f"{name!r} is no name of a run, model or party: expected up to 100 letters, digits, "
+            "spaces, _, - and single dots, with a letter or digit first"
+        )
+    return name

@@ -22,7 +22,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from fedcircuits.errors import FederationError, TableError
+from fedcircuits.federation import connected
 from fedcircuits.federation.agreement import agree
+from fedcircuits.federation.connected import connection_of
 from fedcircuits.federation.described import DescribedTable
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.schema import OTHER, Schema
@@ -117,19 +119,33 @@ class Federation:
         self.schema: Schema = agree({n: p.table.schema for n, p in self.parties.items()})
 
     @classmethod
-    def connect(cls, kit: str | os.PathLike[str], *, timeout: float = 10.0) -> Federation:
+    def connect(
+        cls,
+        kit: str | os.PathLike[str],
+        *,
+        sites: Collection[str] | None = None,
+        timeout: float = 10.0,
+    ) -> Federation:
         """A federation of sites on other machines, each with its table (docs/sites.md).
 
         Parameters
         ----------
         kit : str or path
-            The coordinator's kit, a folder that ``fedcircuits provision`` has made.
+            The coordinator's kit, a folder that ``fedcircuits provision`` has made, or its
+            consortium.toml.
+        sites : collection of str, optional
+            Those that take part; by default all of the consortium.
         timeout : float, default=10.0
             Seconds to wait for every site to say what it holds.
         """
-        sites = import_module("fedcircuits.engines.sites.serving")  # rooms above this one
-        engine, parties = sites.connect(Path(kit)), {}
-        for name, facts in engine.describe_all(timeout).items():
+        serving = import_module("fedcircuits.engines.sites.serving")  # rooms above this one
+        engine, parties = serving.connect(Path(kit), sites), {}
+        try:
+            described = engine.describe_all(timeout)
+        except BaseException:
+            engine.close()
+            raise
+        for name, facts in described.items():
             table = DescribedTable(Schema(facts["variables"]), facts["rows"], facts["ids"])
             parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
         return cls.of_sites(parties, engine)
@@ -144,6 +160,33 @@ class Federation:
         )
         made.engine = engine
         return made
+
+    # ------------------------------------------------------------------ of sites
+
+    def status(self, timeout: float = 10.0) -> pd.DataFrame:
+        """By site: whether it is there, its rows, the models it keeps, its version."""
+        return connected.status(connection_of(self.engine), self.names, timeout)
+
+    def models(self, timeout: float = 10.0) -> dict[str, list[str]]:
+        """By model the sites that keep a part of it."""
+        return connected.models(connection_of(self.engine), self.names, timeout)
+
+    def forget(self, model: str, timeout: float = 10.0) -> dict[str, str]:
+        """Have all sites delete a model, or a training that was broken off; by site what came of
+        it: "forgotten", or why not. A site's policy may forbid it."""
+        return connected.forget(connection_of(self.engine), self.names, model, timeout)
+
+    def close(self) -> None:
+        """End the connection to sites; what they keep stays."""
+        connection_of(self.engine).close()
+
+    def __enter__(self) -> Federation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ its parties
 
     def __len__(self) -> int:
         return len(self.parties)

@@ -6,6 +6,7 @@ else: whoever opens it accepts classes of this library and functions of its meth
 none of them but the classes. What only a site has is left open, and filled in there:
 
     Here("party")          its party, with the table
+    Here("collect")        whether its owner lets what it has learned leave it
     Held(model, party)     what it has learned and keeps under the model's name
     Own("secret")          bytes that it draws itself, the same when the run is resumed
 
@@ -27,7 +28,7 @@ import msgspec
 import numpy as np
 import torch
 
-from fedcircuits.errors import ProtocolError
+from fedcircuits.errors import ProtocolError, SiteError
 from fedcircuits.federation.messages import decode_plain, encode_plain
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ DEEPEST = 200  # parts within parts
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What a site has from the beginning: its ``party``, with the table."""
+    """What a site has from the beginning: its ``party``, or whether it lets others ``collect``."""
 
     what: str
 
@@ -134,15 +135,15 @@ SEQUENCES = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 def _instance(value: Any, path: str, depth: int) -> object:
     kind = _name(type(value), path)
-    if dataclasses.is_dataclass(value):
-        names = [f.name for f in dataclasses.fields(value) if f.init]
-    elif isinstance(value, msgspec.Struct):
-        names = list(value.__struct_fields__)
-    elif "__reduce__" in vars(type(value)):
+    if "__reduce__" in vars(type(value)):  # its own word on what it is made of
         made, arguments = value.__reduce__()[:2]
         if made is not type(value):
             raise ProtocolError(f"{path} is {kind}, which is not sent")
         return {"new": kind, "arguments": _tree(list(arguments), path, depth)}
+    if dataclasses.is_dataclass(value):
+        names = [f.name for f in dataclasses.fields(value) if f.init]
+    elif isinstance(value, msgspec.Struct):
+        names = list(value.__struct_fields__)
     else:
         state = value.__getstate__()
         return {"state": kind, "fields": _tree(state or {}, path, depth)}
@@ -170,7 +171,7 @@ def unpack(data: bytes | memoryview, fill: Fill | None = None, rooms: tuple[str,
     """
     try:
         return _Opening(fill, rooms).value(decode_plain(data))
-    except ProtocolError:
+    except (ProtocolError, SiteError):  # what the site itself says of an open place
         raise
     except (
         LookupError,

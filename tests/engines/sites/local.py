@@ -103,6 +103,13 @@ class LocalSites:
         remote.attach(self._courier(CALLER, remote.hear, remote.restarted))
         return remote
 
+    def new_caller(self, patience: float = 60.0) -> Federation:
+        """As from another process of the caller, with the disk of the old one."""
+        self.relay.receivers.pop(CALLER, None)
+        self.remote.station.close()
+        self.remote = self.connect(patience)
+        return self.federation()
+
     def _courier(self, name: str, hear, restarted=lambda site: None) -> Courier:  # type: ignore[no-untyped-def]
         if name in self.couriers:
             with suppress(KeyError):

@@ -44,7 +44,7 @@ def test_a_federated_circuit_learned_and_asked_at_sites(tmp_path: Path, by: Any)
     question = ("risk = high", "age > 55")
     assert here.probability(*question) == there.probability(*question)
     assert here.ledger_.bytes == there.ledger_.bytes
-    with pytest.raises(FederationError, match="live at sites"):
+    with pytest.raises(FederationError, match="policy: collect = false"):
         there.collect()
     with pytest.raises(FederationError, match="nobody else reads them"):
         assert sites["party 1"].table.values.size

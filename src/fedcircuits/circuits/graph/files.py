@@ -4,6 +4,10 @@
     circuit.json            schema and nodes; circuits that are leaves, by leaf
     parameters.safetensors  every array, under ["node", "parameter"] or ["leaf", …, "node", …]
 
+A model whose leaves live at sites has neither: beside fedcircuits.json there is
+
+    model.msgpack           the coordinator's part, as a recipe (federation/recipes.py)
+
 Written to a temporary file beside the target and moved there whole, so that a crash leaves the old
 file or the new one. Read with every member checked before use: a file that is truncated, tampered
 with or not ours is refused by name.
@@ -31,6 +35,7 @@ from fedcircuits.errors import FedcircuitsError, FileError
 
 FORMAT = 1
 ABOUT, GRAPH, VALUES = "fedcircuits.json", "circuit.json", "parameters.safetensors"
+PART = "model.msgpack"
 LARGEST_RATIO = 200  # of the size of all members to the size of the file; more is no graph of ours
 Metadata = Mapping[str, object]
 Place = tuple[str, ...]  # the leaves that lead to a circuit: () is the whole one
@@ -44,6 +49,13 @@ def write(
     tensors: dict[str, Array] = {}
     graph = _collect(circuit, parameters, (), tensors)
     members = {GRAPH: _json(graph, "circuit"), VALUES: safetensors.numpy.save(tensors)}
+    write_members(path, members, metadata)
+
+
+def write_members(
+    path: str | os.PathLike[str], members: Mapping[str, bytes], metadata: Metadata
+) -> None:
+    """A file of these members, whole or not at all."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     about = {"format": FORMAT, "sha256": digests, "metadata": dict(metadata)}
     data = {ABOUT: _json(about, "metadata"), **members}
@@ -61,12 +73,10 @@ def write(
 def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, object]]:
     """Circuit, parameters and metadata of a file, all of them checked."""
     path = Path(path)
-    members = _members(path)
-    about = _object(path, ABOUT, members[ABOUT])
-    _check_digests(path, about, members)
-    metadata = about.get("metadata", {})
-    if not isinstance(metadata, dict):
-        raise _damaged(path, f"the metadata in {ABOUT} is not an object")
+    members, metadata = read_members(path)
+    if PART in members:
+        what = f"the coordinator's part of {metadata.get('estimator', 'a model')}"
+        raise FileError(f"{path} holds {what}, the rest is at sites: fedcircuits.load(path)")
     graph = _object(path, GRAPH, members[GRAPH])
     try:
         tensors = _tensors(members[VALUES])
@@ -78,6 +88,17 @@ def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, o
     except RecursionError as error:
         raise _damaged(path, "its circuits are nested too deeply") from error
     return circuit, parameters, metadata
+
+
+def read_members(path: Path) -> tuple[dict[str, bytes], dict[str, object]]:
+    """The members of a file, which have the bytes that were written, and its metadata."""
+    members = _members(path)
+    about = _object(path, ABOUT, members.pop(ABOUT))
+    _check_digests(path, about, members)
+    metadata = about.get("metadata", {})
+    if not isinstance(metadata, dict):
+        raise _damaged(path, f"the metadata in {ABOUT} is not an object")
+    return members, metadata
 
 
 # ---------------------------------------------------------------------- graph and tensors
@@ -222,7 +243,7 @@ def _unpacked(path: Path, file: IO[bytes]) -> dict[str, bytes]:
 
 def _check_members(path: Path, members: list[zipfile.ZipInfo], size: int) -> None:
     names = [info.filename for info in members]
-    if sorted(names) != sorted((ABOUT, GRAPH, VALUES)):
+    if sorted(names) not in (sorted((ABOUT, GRAPH, VALUES)), sorted((ABOUT, PART))):
         raise FileError(
             f"{path} is not a fedcircuits model: expected the members {ABOUT}, {GRAPH} "
             f"and {VALUES}, found {', '.join(names[:5]) or 'none'}"
@@ -252,7 +273,7 @@ def _check_digests(path: Path, about: dict[str, object], members: Mapping[str, b
             f"{path} has format {version!r}, this version of fedcircuits reads format {FORMAT}: "
             "use the version that wrote it, or save the model anew"
         )
-    for name in (GRAPH, VALUES):
+    for name in members:
         found = hashlib.sha256(members[name]).hexdigest()
         if not isinstance(digests, dict) or digests.get(name) != found:
             raise _damaged(path, f"{name} does not have the bytes that were written (SHA-256)")

@@ -103,6 +103,28 @@ def _line(text: str, key: str) -> int:
 # ---------------------------------------------------------------------- kits
 
 
+def coordinators_kit(path: Path) -> Kit:
+    """The kit of whoever trains and asks, from its folder, from the consortium.toml in it, or from
+    the one that kits were made of, if they lie beside it in ``kits``."""
+    folder = path
+    if path.is_file():
+        consortium, folder = read_toml(path, ConsortiumFile), path.parent
+        beside = folder / "kits" / COORDINATOR
+        if not consortium.identities and beside.is_dir():
+            folder = beside
+    elif not path.is_dir():
+        raise FederationError(
+            f"{path}: there is no such file or folder; expected the coordinator's kit, or its "
+            f"{CONSORTIUM}"
+        )
+    kit = Kit(folder)
+    if kit.name != COORDINATOR:
+        raise FederationError(
+            f"{folder} is the kit of {kit.name}: whoever trains and asks needs the coordinator's"
+        )
+    return kit
+
+
 class Kit:
     """A folder with a member's keys, certificate and consortium.toml."""
 

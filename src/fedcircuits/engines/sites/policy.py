@@ -11,6 +11,7 @@ from fedcircuits.federation.federation import LEAST_COUNT, Party
 from fedcircuits.federation.flow import Program
 
 LEARNING = ("fedcircuits.methods.*",)
+COLLECTING, PART = "fedcircuits.methods.meeting.collecting:hand_over", "collect/part"
 
 
 class PolicyError(SiteError):
@@ -36,6 +37,8 @@ class Policy:
         Columns that are never used: its party has none of them.
     collect : bool
         Whether what it has learned may leave it.
+    forget : bool
+        Whether it deletes a model when the coordinator asks for that.
     share_target, share_clusters : bool
         Whether classes, and groups of rows, are told to other parties.
     private_rows : bool
@@ -51,6 +54,7 @@ class Policy:
     least_rows: int = 0
     never: tuple[str, ...] = ()
     collect: bool = False
+    forget: bool = True
     share_target: bool = False
     share_clusters: bool = False
     private_rows: bool = False
@@ -67,6 +71,8 @@ class Policy:
         name = f"{program.function.__module__}:{program.function.__qualname__}"
         if not any(fnmatchcase(name, pattern) for pattern in self.roles):
             raise PolicyError("roles", f"this site does not play {name}")
+        if name == COLLECTING:
+            self._check_collect()
         for value in program.arguments.values():
             if isinstance(value, Party) and len(value.table) < self.least_rows:
                 line = f"least_rows = {self.least_rows}"
@@ -83,6 +89,14 @@ class Policy:
             problem = "this site matches rows by private set intersection only"
             raise PolicyError("private_rows = true", problem)
 
+    def _check_collect(self) -> None:
+        """In trials the caller has everything already."""
+        if not self.collect and not self.results:
+            problem = "this site does not let what it has learned leave it"
+            raise PolicyError("collect = false", problem)
+
     def check_message(self, tag: str) -> None:
+        if tag == PART:
+            self._check_collect()
         if any(fnmatchcase(tag, pattern) for pattern in self.withheld):
             raise PolicyError("withheld", f"this site does not let {tag!r} leave it")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -20,10 +19,13 @@ from typing import Any, TypeVar
 
 from fedcircuits.engines.driving import Data
 from fedcircuits.engines.outcome import Engine, Kept, Outcome, threads_each
+from fedcircuits.engines.sites.caller import CallerStore
+from fedcircuits.engines.sites.inquiries import SiteInquiries
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.station import CALLER, Carrier, Head, Station
 from fedcircuits.engines.sites.store import RunFolder, Store
 from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.federation.described import Whereabouts, checked_name
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Entry
@@ -57,7 +59,7 @@ class _Run:
         return [p for p in self.open if self.places[p] == site]
 
 
-class Remote:
+class Remote(SiteInquiries):
     """``place(party)`` is the site where a party lives, None for roles that run here."""
 
     def __init__(
@@ -65,22 +67,34 @@ class Remote:
         place: Callable[[str], str | None],
         *,
         sites: Sequence[str] = (),
+        where: Whereabouts | None = None,
         store: Store | None = None,
         trial: bool = False,
         timeout: float = 3600.0,
         patience: float = 30.0,
     ) -> None:
         self.place, self.sites, self.trial = place, tuple(sites), trial
+        self.where = None if trial else where or Whereabouts("", "", self.sites)
         self.timeout, self.patience = timeout, patience
+        super().__init__(self.sites)
+        self.own = CallerStore(store)
         self.station = Station(CALLER, Policy(roles=("*",)), store=store)
         self.station.carrier = self
         self._carrier: Carrier
+        self._closing: list[Callable[[], None]] = []
         self._runs: dict[str, _Run] = {}
-        self._answers: dict[str, SimpleQueue[Any]] = {}
         self._lock = Lock()
 
-    def attach(self, carrier: Carrier) -> None:
-        self._carrier = carrier
+    def attach(self, carrier: Carrier, *closing: Callable[[], None]) -> None:
+        """``closing``: what is called to end the connection."""
+        self._carrier, self._closing = carrier, list(closing)
+
+    def close(self) -> None:
+        """Runs that go on are broken off, and may be taken up again."""
+        self.station.close()
+        for close in self._closing:
+            close()
+        self._closing = []
 
     def send(self, site: str, head: Head, body: Data = b"") -> None:
         """Frames to this site need no courier."""
@@ -96,8 +110,8 @@ class Remote:
                 site == CALLER or kind in ("mail", "have")
             ):
                 self.station.hear(site, head, body)
-            case ["described", str(question), facts] if question in self._answers:
-                self._answers[question].put(facts)
+            case ["described", str(question), facts] if question in self.answers:
+                self.answers[question].put(facts)
             case [str(_), str(run), *_] if run in self._runs:
                 self._runs[run].frames.put((site, head, body))
 
@@ -106,39 +120,20 @@ class Remote:
         for run in list(self._runs.values()):
             run.frames.put((site, ["restarted", run.name], b""))
 
-    def describe_all(self, timeout: float = 10.0) -> dict[str, dict[str, Any]]:
-        """What every site says it holds, all asked at once."""
-        with ThreadPoolExecutor(max(1, len(self.sites))) as pool:
-            facts = list(pool.map(lambda site: self.describe(site, timeout), self.sites))
-        return dict(zip(self.sites, facts, strict=True))
-
-    def describe(self, site: str, timeout: float = 10.0) -> dict[str, Any]:
-        """What a site says it holds."""
-        question = token_hex(8)
-        answer = self._answers[question] = SimpleQueue()
-        self.send(site, ["describe", question])
-        try:
-            facts = answer.get(timeout=timeout)
-        except Empty:
-            raise PartyLostError(
-                site, f"{site} has not answered for {timeout:g} s: is it started, and connected?"
-            ) from None
-        finally:
-            del self._answers[question]
-        if not isinstance(facts, dict):
-            raise PartyLostError(site, f"{site} does not say what it holds")
-        return {**facts, "variables": unpack(facts["variables"])}
-
     # ------------------------------------------------------------------ the engine
 
-    def named(self, run: str) -> Engine:
-        """The engine for a run of that name, which goes on if it was broken off."""
-        return partial(self, run=run)
+    def named(self, run: str, again: bool = False) -> Engine:
+        """The engine for a run of that name; ``again``: of one that was broken off."""
+        return partial(self, run=checked_name(run), again=again)
 
     def __call__(
-        self, programs: Mapping[str, Program[T]], kept: Kept | None = None, run: str = ""
+        self,
+        programs: Mapping[str, Program[T]],
+        kept: Kept | None = None,
+        run: str = "",
+        again: bool = False,
     ) -> Outcome[T]:
-        """``run``: the name of one that was broken off, to go on from where its sites were."""
+        """A run without a name cannot be taken up by another caller: nothing of it stays."""
         name = run or token_hex(8)
         places = {p: self.place(p) or CALLER for p in programs}
         threads, at = threads_each(len(programs)), dict.fromkeys(places, "being started")
@@ -150,12 +145,12 @@ class Remote:
         try:
             for party, program in programs.items():
                 own = {step: v for (who, step), v in this.outcome.kept.items() if who == party}
-                self._admit(this, party, program, own, bool(run))
+                self._admit(this, party, program, own, again)
             self._serve(this)
         finally:
             well = not this.open and not this.outcome.lost
             for site in set(places.values()):
-                self.send(site, ["end", name, well])
+                self.send(site, ["end", name, well or not run])
             del self._runs[name]
         done = this.outcome.results
         this.outcome.results = {p: done[p] for p in programs if p in done}
@@ -171,12 +166,17 @@ class Remote:
         store = self.station.store
         folder = None if store is None else store.run(run.name, party)
         if folder is not None:
-            folder.open(b"")
+            folder.open(b"", again)
         keeping = _Keeping(run.outcome.kept, party, own)
         here = filled(program, partial(_drawn_here, folder))
         about = (here, keeping, run.threads, self.timeout, run.attempt, folder)
         self.station.seat(run.name, party, run.places, *about)
         run.ready.add(party)
+        if again:
+            for other, site in run.places.items():
+                if site != CALLER:
+                    have = self.station.received(run.name, party, other)
+                    self.send(site, ["have", run.name, other, party, have])
 
     def _begin(self, run: _Run, party: str, again: bool) -> None:
         site = run.places[party]

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from threading import Event
 
 from fedcircuits.engines.sites.courier import Courier
-from fedcircuits.engines.sites.files import SITE, DataFile, Kit, SiteFile
+from fedcircuits.engines.sites.files import SITE, DataFile, Kit, SiteFile, coordinators_kit
 from fedcircuits.engines.sites.nats import NatsLink
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.remote import Remote
 from fedcircuits.engines.sites.station import Station
 from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError, TableError
+from fedcircuits.federation.described import Whereabouts
 from fedcircuits.federation.federation import Party
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.sources import mapped, read_rows
@@ -78,13 +80,25 @@ class ServedSite:
         self.link.close()
 
 
-def connect(folder: Path, *, timeout: float = 3600.0, patience: float = 30.0) -> Remote:
-    """The engine of whoever trains and asks, from the coordinator's kit."""
-    kit = Kit(folder)
-    sites = frozenset(kit.consortium.sites)
+def connect(
+    path: Path,
+    sites: Collection[str] | None = None,
+    *,
+    timeout: float = 3600.0,
+    patience: float = 30.0,
+) -> Remote:
+    """The engine of whoever trains and asks, from the coordinator's kit; ``sites``: some only."""
+    kit = coordinators_kit(path)
+    if unknown := set(sites or ()) - set(kit.consortium.sites):
+        raise FederationError(
+            f"{kit.consortium.name} has no site {sorted(unknown)[0]!r}: there are "
+            f"{', '.join(kit.consortium.sites)}"
+        )
+    reached = frozenset(kit.consortium.sites)
     remote = Remote(
-        lambda party: party if party in sites else None,
-        sites=kit.consortium.sites,
+        lambda party: party if party in reached else None,
+        sites=[s for s in kit.consortium.sites if sites is None or s in sites],
+        where=Whereabouts(kit.consortium.name, str(kit.folder), kit.consortium.sites),
         store=Store(kit.folder / "store"),
         timeout=timeout,
         patience=patience,
@@ -93,5 +107,5 @@ def connect(folder: Path, *, timeout: float = 3600.0, patience: float = 30.0) ->
     link = NatsLink(kit.name, kit.access, courier.receive)
     link.connect()
     courier.start(link)
-    remote.attach(courier)
+    remote.attach(courier, courier.close, link.close)
     return remote

@@ -7,6 +7,7 @@ A courier brings frames in order from sites that it has made sure of (courier.py
                       gone run, receiver, party, count, reason  after so many messages none follow
                       end run, well
                       describe question                         what it holds, in public words
+                      forget question, model                    to delete what it keeps of a model
     from any site     mail run, sender, receiver, number, tag   body: the message
                       have run, sender, receiver, number        it lacks the messages from there on
     to the caller     ready run, party, attempt · refused …, text · at …, step
@@ -31,13 +32,14 @@ from typing import Any, Protocol
 
 from fedcircuits.engines.driving import Data, Driver, NumberedMail
 from fedcircuits.engines.outcome import failure, with_threads
-from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.policy import Policy, PolicyError
 from fedcircuits.engines.sites.store import Inbox, RunFolder, Store
-from fedcircuits.errors import FedcircuitsError, SiteError
+from fedcircuits.errors import FedcircuitsError, FederationError, SiteError
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Program, Send
 from fedcircuits.federation.placement import View
 from fedcircuits.federation.recipes import Held, Here, Open, Own, pack, unpack
+from fedcircuits.version import __version__
 
 Head = list[object]
 Entry = tuple[str, str, int, str]  # receiver, tag, bytes, what it reveals
@@ -116,7 +118,11 @@ class Station:
         self.results: dict[tuple[str, str], object] = {}  # of parties that live at the caller
         self._seats: dict[tuple[str, str], PartySeat] = {}
         self._lock, self._closed = RLock(), False
-        self._model = None if store is None else lru_cache(maxsize=32)(store.model)
+        self._model = lru_cache(maxsize=32)(self._stored)
+
+    def _stored(self, model: str, party: str) -> object:
+        assert self.store is not None
+        return self.store.model(model, party)
 
     def note(self, event: str, **facts: object) -> None:
         if self.store is not None:
@@ -159,6 +165,8 @@ class Station:
                 self._end(run, well)
             case ["describe", str(question)]:
                 self.carrier.send(CALLER, ["described", question, self._description()])
+            case ["forget", str(question), str(model)]:
+                self.carrier.send(CALLER, ["described", question, self._forgotten(model)])
             case _:
                 self.note("refused", site=site, frame=str(head[:1]))
 
@@ -182,7 +190,25 @@ class Station:
             "allow_collect": self.party.allow_collect,
             "least_count": self.party.least_count,
             "models": [] if self.store is None else self.store.models(),
+            "version": __version__,
         }
+
+    def _forgotten(self, model: str) -> dict[str, object]:
+        """Whether what is kept of a model, or of a training broken off, was here and is gone."""
+        try:
+            if self.store is None:
+                raise SiteError("this site keeps nothing")
+            if not self.policy.forget:
+                raise PolicyError("forget = false", "this site does not delete models when asked")
+            if self._of(model):
+                raise SiteError(f"a run {model!r} goes on here")
+            found = self.store.forget(model)
+        except FederationError as error:
+            self.note("refused", forget=model, why=_told(error))
+            return {"forgotten": False, "why": _told(error)}
+        self.note("forgotten", model=model, found=found)
+        self._model.cache_clear()
+        return {"forgotten": found, "why": ""}
 
     # ------------------------------------------------------------------ a run
 
@@ -190,10 +216,13 @@ class Station:
         """Refused before anything is sent, or ready."""
         try:
             places, threads, timeout, again = _checked_begin(about)
+            folder = None if self.store is None else self.store.run(run, party)
+            if folder is not None:
+                self._check_free(run, party, folder)
+                folder.open(bytes(body), again)
             if (seat := self._seats.get((run, party))) is not None:
                 seat.attempt = attempt
             else:
-                folder = None if self.store is None else self.store.run(run, party)
                 program, kept = self._opened(party, folder, bytes(body))
                 self.policy.check_program(program)
                 seat = self.seat(
@@ -216,6 +245,13 @@ class Station:
                     have = seat.mail.received(other)
                     self.carrier.send(site, ["have", run, other, party, have])
 
+    def _check_free(self, run: str, party: str, folder: RunFolder) -> None:
+        """A model is never overwritten, but by the run that makes it."""
+        if self.store is not None and self.store.has_model(run, party) and not folder.begun:
+            raise SiteError(
+                f"there is a model {run!r} already: give the new one another name, or forget it"
+            )
+
     def _opened(
         self, party: str, folder: RunFolder | None, body: bytes
     ) -> tuple[Program[Any], MutableMapping[str, object]]:
@@ -223,14 +259,14 @@ class Station:
             match place:
                 case Here("party") if self.party is not None:
                     return self.party
-                case Held(model, holder) if self._model is not None and holder == party:
+                case Here("collect"):
+                    return self.policy.collect
+                case Held(model, holder) if self.store is not None and holder == party:
                     return self._model(model, holder)
                 case Own(what) if folder is not None:
                     return folder.own(what)
             raise SiteError(f"this site has nothing for {place}")
 
-        if folder is not None:
-            folder.open(body)
         program, kept = unpack(body, fill, self.policy.rooms)
         if not isinstance(program, Program) or not isinstance(kept, dict):
             raise SiteError("what was sent is no recipe of a role")
@@ -255,6 +291,10 @@ class Station:
         for sender, number, tag, data in () if inbox is None else inbox.there:
             seat.mail.put(sender, number, tag, data)
         return seat
+
+    def received(self, run: str, party: str, sender: str) -> int:
+        """How many messages of a sender have come to a party that sits here."""
+        return self._seats[run, party].mail.received(sender)
 
     def _start(self, seat: PartySeat) -> None:
         if not seat.started:

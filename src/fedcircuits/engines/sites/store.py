@@ -1,11 +1,12 @@
 """What a site keeps on its disk: runs that can be taken up again, models, an audit.
 
     audit.jsonl                   a line for everything that was asked, refused or left this site
+    runs/<run>/training           at the caller's: what is trained, to go on by the run's name
     runs/<run>/<party>/recipe     what it was asked to do
                        own.*      bytes that it has drawn for the run
                        inbox      messages in the order in which they arrived
                        kept.*     results of long computations
-    models/<model>/<party>        what it has learned and keeps
+    models/<model>/<party>        what it has learned and keeps; at the caller's the coordinator's
 
 Files of a run go when it has ended well. Nothing here is ever sent. A torn end of an inbox, after
 a crash, is forgotten: senders send again what this site lacks.
@@ -16,7 +17,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import struct
 import time
@@ -29,10 +29,10 @@ from secrets import token_bytes, token_hex
 from threading import Lock
 
 from fedcircuits.engines.driving import Data
-from fedcircuits.errors import FederationError, SiteError
+from fedcircuits.errors import SiteError
+from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.recipes import pack, unpack
 
-NAME = re.compile(r"[\w][\w .-]{0,99}")
 ENTRY = struct.Struct("<IIQ")  # size of sender and tag, number, size of the data
 Mail = tuple[str, int, str, bytes]  # sender, number, tag, data
 
@@ -53,15 +53,35 @@ class Store:
             file.write(line + "\n")
 
     def run(self, run: str, party: str) -> RunFolder:
-        return RunFolder(self.folder / "runs" / _checked(run) / _checked(party))
+        return RunFolder(self._run(run) / checked_name(party))
+
+    # ------------------------------------------------------------------ trainings, at the caller's
+
+    def remember(self, run: str, training: bytes) -> None:
+        write(self._run(run) / "training", training)
+
+    def recall(self, run: str) -> bytes | None:
+        path = self._run(run) / "training"
+        return path.read_bytes() if path.exists() else None
+
+    def trainings(self) -> list[str]:
+        """Those that have not come to their end."""
+        return sorted(path.parent.name for path in self.folder.glob("runs/*/training"))
+
+    def give_up(self, run: str) -> None:
+        """Whatever is kept of a run goes."""
+        shutil.rmtree(self._run(run), ignore_errors=True)
+
+    def _run(self, run: str) -> Path:
+        return self.folder / "runs" / checked_name(run)
 
     # ------------------------------------------------------------------ models
 
     def keep_model(self, model: str, party: str, value: object) -> None:
-        write(self._model(model) / _checked(party), pack(value))
+        write(self._model(model) / checked_name(party), pack(value))
 
     def model(self, model: str, party: str) -> object:
-        path = self._model(model) / _checked(party)
+        path = self._model(model) / checked_name(party)
         try:
             return unpack(path.read_bytes())
         except FileNotFoundError:
@@ -69,15 +89,23 @@ class Store:
                 f"{party} keeps no model {model!r}: it was forgotten, or learned elsewhere"
             ) from None
 
+    def has_model(self, model: str, party: str) -> bool:
+        return (self._model(model) / checked_name(party)).exists()
+
     def models(self) -> list[str]:
         folder = self.folder / "models"
         return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
 
-    def forget(self, model: str) -> None:
-        shutil.rmtree(self._model(model), ignore_errors=True)
+    def forget(self, model: str) -> bool:
+        """Whether there was such a model, or a run of that name that was broken off."""
+        there = [path for path in (self._model(model), self._run(model)) if path.is_dir()]
+        for path in there:
+            with _told(path):
+                shutil.rmtree(path)
+        return bool(there)
 
     def _model(self, model: str) -> Path:
-        return self.folder / "models" / _checked(model)
+        return self.folder / "models" / checked_name(model)
 
 
 @dataclass(slots=True)
@@ -86,20 +114,28 @@ class RunFolder:
 
     path: Path
 
-    def open(self, recipe: bytes) -> None:
-        """Make the folder; refuse another recipe under the name of a run that is there."""
-        there = self.path / "recipe"
-        if there.exists() and there.read_bytes() != recipe:
+    @property
+    def begun(self) -> bool:
+        return (self.path / "recipe").exists()
+
+    def open(self, recipe: bytes, again: bool = True) -> None:
+        """Make the folder; refuse a run whose name is taken by one that has not ended."""
+        if self.begun and not again:
+            raise SiteError(
+                f"a run {self.path.parent.name!r} was broken off: resume it, forget it, or give "
+                "the new one another name"
+            )
+        if self.begun and (self.path / "recipe").read_bytes() != recipe:
             raise SiteError(
                 f"a run {self.path.parent.name!r} with another plan was begun before: give a new "
-                "run another name"
+                "run another name, or forget the old one"
             )
-        if not there.exists():
-            write(there, recipe)
+        if not self.begun:
+            write(self.path / "recipe", recipe)
 
     def own(self, what: str) -> bytes:
         """Bytes that only this site knows, the same when the run is taken up again."""
-        path = self.path / f"own.{_checked(what)}"
+        path = self.path / f"own.{checked_name(what)}"
         if not path.exists():
             write(path, token_bytes(32))
         return path.read_bytes()
@@ -205,9 +241,3 @@ def _told(path: Path) -> Iterator[None]:
     except OSError as error:
         what = "its disk is full" if error.errno == errno.ENOSPC else "its store cannot be written"
         raise SiteError(f"{what}; the details are in its log") from error
-
-
-def _checked(name: str) -> str:
-    if not NAME.fullmatch(name) or ".." in name:
-        raise FederationError(f"{name!r} is no name of a run, model or party")
-    return name

@@ -1,0 +1,95 @@
+"""What a caller asks of sites beside runs: what they hold, and to forget a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from typing import Any, TypeVar
+
+from fedcircuits.engines.driving import Data
+from fedcircuits.engines.sites.station import Head
+from fedcircuits.errors import PartyLostError, ProtocolError
+from fedcircuits.federation.described import checked_name
+from fedcircuits.federation.recipes import unpack
+
+T = TypeVar("T")
+
+
+class SiteInquiries:
+    """``answers`` has a queue for every question that waits; who inherits this says how to send."""
+
+    def __init__(self, sites: Sequence[str]) -> None:
+        self.sites = tuple(sites)
+        self.answers: dict[str, SimpleQueue[Any]] = {}
+
+    def send(self, site: str, head: Head, body: Data = b"") -> None:
+        raise NotImplementedError
+
+    def describe_all(
+        self, timeout: float = 10.0, sites: Sequence[str] | None = None
+    ) -> dict[str, dict[str, Any]]:
+        """What every site says it holds, all asked at once; PartyLostError for the first away."""
+        asked, found = self.sites if sites is None else sites, {}
+        for site, facts in self.describe_there(asked, timeout).items():
+            if isinstance(facts, PartyLostError):
+                raise facts
+            found[site] = facts
+        return found
+
+    def describe_there(
+        self, sites: Sequence[str], timeout: float
+    ) -> dict[str, dict[str, Any] | PartyLostError]:
+        """The same, with an error for every site that is away."""
+
+        def asked(site: str) -> dict[str, Any] | PartyLostError:
+            try:
+                return self.describe(site, timeout)
+            except PartyLostError as error:
+                return error
+
+        return _at_once(asked, sites)
+
+    def describe(self, site: str, timeout: float = 10.0) -> dict[str, Any]:
+        """What a site says it holds."""
+        facts = self._told(site, timeout, "describe")
+        try:
+            return {**facts, "variables": unpack(facts["variables"])}
+        except (KeyError, TypeError, ProtocolError):
+            raise PartyLostError(site, f"{site} does not say which columns it holds") from None
+
+    def forget_there(
+        self, sites: Sequence[str], model: str, timeout: float
+    ) -> dict[str, tuple[bool, str]]:
+        """By site whether it had something of that model and has deleted it; else why not."""
+
+        def asked(site: str) -> tuple[bool, str]:
+            try:
+                facts = self._told(site, timeout, "forget", checked_name(model))
+            except PartyLostError as error:
+                return False, str(error)
+            return facts.get("forgotten") is True, str(facts.get("why", ""))
+
+        return _at_once(asked, sites)
+
+    def _told(self, site: str, timeout: float, what: str, *about: object) -> dict[str, Any]:
+        question = token_hex(8)
+        answer = self.answers[question] = SimpleQueue()
+        self.send(site, [what, question, *about])
+        try:
+            facts = answer.get(timeout=timeout)
+        except Empty:
+            raise PartyLostError(
+                site, f"{site} has not answered for {timeout:g} s: is it started, and connected?"
+            ) from None
+        finally:
+            del self.answers[question]
+        if not isinstance(facts, dict):
+            raise PartyLostError(site, f"{site} does not say what it holds")
+        return facts
+
+
+def _at_once(ask: Callable[[str], T], sites: Sequence[str]) -> dict[str, T]:
+    with ThreadPoolExecutor(max(1, len(sites))) as pool:
+        return dict(zip(sites, pool.map(ask, sites), strict=True))

@@ -1,0 +1,50 @@
+"""What parties have learned, brought to one place: the only way in which a whole model leaves them.
+
+Roles: the parties that hold a part of a model; the coordinator, which has asked for it.
+
+    collect/part   party → coordinator: everything that it has learned of this model.
+
+The coordinator learns every part, and from the parts what they tell of rows; parties learn nothing.
+A party whose owner has not allowed it fails, and nothing of it crosses. At a site it is the line
+``collect`` of the policy that allows it, and the site checks that itself, before the role begins
+and before the message leaves.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeVar
+
+from fedcircuits.errors import SiteError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, gather, send
+from fedcircuits.federation.messages import Message, blaming, require
+from fedcircuits.federation.recipes import pack, unpack
+
+T = TypeVar("T")
+
+
+class LearnedPart(Message, frozen=True):
+    tag: ClassVar[str] = "collect/part"
+    reveals: ClassVar[str] = "everything that the party has learned of the model"
+
+    part: bytes  # a recipe
+
+
+def hand_over(me: str, part: object, allow: bool) -> Flow[None]:
+    """``allow``: whether its owner lets what it has learned leave it."""
+    if allow is not True:
+        raise SiteError(f"{me} does not let what it has learned leave it")
+    yield from send(COORDINATOR, LearnedPart(pack(part)))
+
+
+def take_over(parties: tuple[str, ...], kind: type[T]) -> Flow[dict[str, T]]:
+    """By party its part, which must be of this kind."""
+    told = yield from gather(parties, LearnedPart)
+    parts: dict[str, T] = {}
+    for party, message in told.items():
+        with blaming(party, LearnedPart, "part"):
+            part = unpack(message.part)
+        right = isinstance(part, kind)
+        require(right, party, LearnedPart, "part", f"expected {kind.__name__} of this model")
+        parts[party] = part
+    return parts
