@@ -100,8 +100,9 @@ class Store:
         """Whether there was such a model, or a run of that name that was broken off."""
         there = [path for path in (self._model(model), self._run(model)) if path.is_dir()]
         for path in there:
-            with _told(path):
-                shutil.rmtree(path)
+            shutil.rmtree(path, ignore_errors=True)
+            if path.exists():
+                raise SiteError("its store cannot be written; the details are in its log")
         return bool(there)
 
     def _model(self, model: str) -> Path:
