@@ -11,7 +11,7 @@ from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.described import Whereabouts
 
 
-class Keeping(Protocol):
+class KeptHere(Protocol):
     """What the caller itself keeps."""
 
     def forget(self, model: str) -> bool: ...
@@ -23,7 +23,7 @@ class Connection(Protocol):
     where: Whereabouts
 
     @property
-    def own(self) -> Keeping: ...
+    def own(self) -> KeptHere: ...
 
     def describe_there(
         self, sites: Sequence[str], timeout: float
