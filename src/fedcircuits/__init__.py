@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from fedcircuits.estimators.feature_fusion import FeatureFusion
     from fedcircuits.estimators.fedpc import FedPC
     from fedcircuits.estimators.fedtrees import FedTrees
+    from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
     from fedcircuits.estimators.learn_spn import LearnSPN
     from fedcircuits.estimators.loading import load
     from fedcircuits.estimators.mixture import MixtureOfProducts
     from fedcircuits.estimators.model import CircuitModel, Model
     from fedcircuits.estimators.private_forest import PrivateForest
-    from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
+    from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
     from fedcircuits.estimators.vertical import VerticalKMeans
     from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
     from fedcircuits.federation.federation import Federation, Party
@@ -121,7 +122,8 @@ _NAMES = {
     "estimators.loading": "load",
     "estimators.model": "CircuitModel Model",
     "estimators.private_forest": "PrivateForest",
-    "estimators.trees": "ChowLiuTree HiddenChowLiuTree MixtureOfChowLiuTrees",
+    "estimators.hidden_tree": "HiddenChowLiuTree",
+    "estimators.trees": "ChowLiuTree MixtureOfChowLiuTrees",
     "estimators.vertical": "VerticalKMeans",
     "estimators.vertical_mixture": "VerticalGaussianMixture",
     "federation.federation": "Federation Party",

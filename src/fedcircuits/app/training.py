@@ -19,10 +19,11 @@ from fedcircuits.circuits.graph import files
 from fedcircuits.errors import FederationError, FileError, PartyLostError, TableError
 from fedcircuits.estimators.einsum import EinsumNetwork
 from fedcircuits.estimators.fedpc import FedPC
+from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.progress import Bar
-from fedcircuits.estimators.trees import ChowLiuTree, HiddenChowLiuTree, MixtureOfChowLiuTrees
+from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.split import Skew, dirichlet
 from fedcircuits.methods.fedpc.training import LeafLearner

@@ -83,8 +83,8 @@ class EinsumNetwork(Learner):
         The least gain per row and epoch that counts.
     patience : int, default=5
         Learning stops after so many epochs without a gain on the rows held back.
-    leaf_family : callable, default=by_kind
-        Gives the family of a variable's leaves.
+    leaf_family : str or callable, default=by_kind
+        The family of the leaves, or what gives it for a variable.
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 

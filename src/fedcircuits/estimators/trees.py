@@ -1,4 +1,4 @@
-"""Trees over the variables: Chow–Liu trees, mixtures of them, and trees of hidden states."""
+"""Trees over the variables: Chow–Liu trees, and mixtures of them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import warnings
 from typing import ClassVar, Self
 
 import numpy as np
-import torch
 
 from fedcircuits.arguments import COLUMN, ROWS_HELD_BACK, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, latent_tree
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, StructureError
 from fedcircuits.estimators.federated import (
@@ -21,7 +19,6 @@ from fedcircuits.estimators.federated import (
     TrainingState,
 )
 from fedcircuits.estimators.learner import (
-    BY_BATCHES,
     Learner,
     Training,
     Weights,
@@ -35,10 +32,8 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.chow_liu.tree_mixtures import learn_mixture, mixture_circuit
-from fedcircuits.learning.chow_liu.trees import chow_liu_circuit, learn_tree
-from fedcircuits.learning.em import EMSchedule
+from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
 from fedcircuits.learning.independence import OneHot, pair_tables
-from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
 from fedcircuits.methods.chow_liu import training as summed_counts
 from fedcircuits.methods.meeting.hello import same_variables
 from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
@@ -247,81 +242,6 @@ class MixtureOfChowLiuTrees(Learner):
         self.circuit_, self.parameters_ = mixture_circuit(schema, members)
         self.history_ = members[-1].history
         self.validation_history_ = members[-1].validation
-
-
-class HiddenChowLiuTree(Learner):
-    """A hidden state beside every variable, and the states joined by the Chow–Liu tree.
-
-    Parameters
-    ----------
-    units : int, default=32
-        The number of values of every hidden state.
-    target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
-    epochs : int, default=50
-        The largest number of passes over the rows.
-    batch_size : int, default=256
-        The number of rows per update.
-    step, last_step : float, default=0.3 and 0.01
-        How far an update of EM goes in the first and in the last epoch; 1 forgets what was before.
-    validation : float, default=0.1
-        The share of rows held back, on which the best epoch is chosen.
-    tol : float, default=1e-4
-        The least gain per row and epoch that counts.
-    patience : int, default=5
-        Learning stops after so many epochs without a gain on the rows held back.
-    leaf_family : callable, default=by_kind
-        Gives the family of a variable's leaves.
-    random_state : int or None, default=None
-        The seed of all random draws; None draws one.
-
-    Examples
-    --------
-    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
-    >>> model = HiddenChowLiuTree(units=4, epochs=3, random_state=0).fit(rows)
-    >>> model.score_samples(rows).shape
-    (200,)
-    """
-
-    allowed: ClassVar[Declared] = BY_BATCHES
-
-    def __init__(
-        self,
-        units: int = 32,
-        *,
-        target: str | None = None,
-        epochs: int = 50,
-        batch_size: int = 256,
-        step: float = 0.3,
-        last_step: float = 0.01,
-        validation: float = 0.1,
-        tol: float = 1e-4,
-        patience: int = 5,
-        leaf_family: LeafFamily = by_kind,
-        random_state: int | None = None,
-    ) -> None:
-        self.units = units
-        self.target = target
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.step = step
-        self.last_step = last_step
-        self.validation = validation
-        self.tol = tol
-        self.patience = patience
-        self.leaf_family = leaf_family
-        self.random_state = random_state
-
-    def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
-        kept, held = hold_back(rows, self.validation, rng)
-        x = kept.some(MOST_ROWS, rng)
-        tree = learn_tree(x, schema)
-        circuit = latent_tree(schema, tree, self.units, leaf_family=self.leaf_family)
-        start = start_from(circuit, x, clusters(x, schema, self.units, rng), rng, aligned=0.8)
-        plan = EMSchedule(
-            self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
-        )
-        self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32)
 
 
 def _refuse_numbers(schema: Schema, learner: str) -> None:

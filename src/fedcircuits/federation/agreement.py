@@ -61,7 +61,8 @@ def _united(first: str, a: Variable, second: str, b: Variable) -> Variable:
     if wide.kind in ("count", "real"):
         if not narrow.categories or all(_is_number(c) for c in narrow.categories):
             counts = all(_is_count(c) for c in narrow.categories)
-            return Variable(a.name, wide.kind if counts else "real", unit=unit)
+            most = _most(narrow, wide) if counts and wide.kind == "count" else None
+            return Variable(a.name, wide.kind if counts else "real", unit=unit, most=most)
         raise _differ(first, a, second, b)
     if len({_type(c) for c in (*a.categories, *b.categories)}) > 1:
         raise _differ(first, a, second, b)
@@ -69,6 +70,12 @@ def _united(first: str, a: Variable, second: str, b: Variable) -> Variable:
     if len(union) == 2 and "boolean" in (a.kind, b.kind):
         return Variable(a.name, "boolean", union, unit)
     return Variable(a.name, "category", union, unit)
+
+
+def _most(narrow: Variable, wide: Variable) -> int | None:
+    """The largest count that both can have, if both say so."""
+    own = int(max(map(float, narrow.categories))) if narrow.categories else narrow.most
+    return None if own is None or wide.most is None else max(own, wide.most)
 
 
 def _type(category: Scalar) -> type:

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed, Values
+from fedcircuits.circuits.evaluation.counts import Counts, Derivative
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
 from fedcircuits.circuits.evaluation.statistics import Frame
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
@@ -46,6 +47,7 @@ class EMSchedule:
     last_step: float = 0.01
     tolerance: float = 1e-4  # least gain of an epoch, in nats a row
     patience: int = 5  # epochs without such a gain on the validation rows
+    smoothing: float = 0.0  # pseudo-rows of every weight of a sum, over batches
 
     @property
     def stopping(self) -> EarlyStopping:
@@ -116,6 +118,12 @@ def _revivable(new: Values, old: Values) -> Values:
     return new
 
 
+def _with_pseudo_rows(counts: Derivative, weight: Values, rows: float) -> Derivative:
+    if isinstance(counts, Tensor) and isinstance(weight, Tensor):
+        return torch.where(weight > 0, counts + rows, counts)
+    return counts
+
+
 def mean_log_likelihood(program: CircuitProgram, packed: Packed, rows: InMemory) -> float:
     """Of a row, by the weights of the rows."""
     return rows.mean(program.log_values(torch.from_numpy(rows.values), packed).double().numpy())
@@ -175,13 +183,21 @@ class _EMRun:
         Pseudo-counts of leaves then weigh against the whole table, not against one row.
         """
         mean = counts.scaled(self.source.weight / counts.weight)
-        rate = self._rate()
-        old = self.average
-        self.average = mean if old is None else old.scaled(1 - rate).add(mean.scaled(rate))
-        found = self.program.maximise(self.average, self.packed, self.rules)
+        if self.average is None:
+            self.average = mean
+        else:
+            self.average.move_to(mean, self._rate())
+        found = self.program.maximise(self._smoothed(self.average), self.packed, self.rules)
         pairs = zip(found.values, self.packed.values, strict=True)
         self.packed = Packed(found.frames, tuple(_revivable(new, old) for new, old in pairs))
         self.updates += 1
+
+    def _smoothed(self, counts: Counts) -> Counts:
+        if not self.plan.smoothing:
+            return counts
+        pairs = zip(counts.steps, self.packed.values, strict=True)
+        steps = tuple(_with_pseudo_rows(c, v, self.plan.smoothing) for c, v in pairs)
+        return Counts(counts.log_likelihood, counts.weight, steps)
 
     def _rate(self) -> float:
         assert self.plan.batch_size is not None

@@ -32,9 +32,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedcircuits.circuits.evaluation.counts import Counts
 from fedcircuits.circuits.evaluation.direct import JointCounts, JointStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep, LeafValues
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
+from fedcircuits.circuits.evaluation.lookup import LookupValues
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.evaluation.statistics import Frame
 from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
 from fedcircuits.circuits.graph.circuit import Circuit
@@ -178,7 +180,8 @@ def rows_reaching(program: CircuitProgram, counts: Counts, packed: Packed) -> di
             totals = own.double().sum(2).numpy()  # (folds, units)
             reach |= dict(zip(step.names, totals, strict=True))
         elif isinstance(step, LeafStep):
-            assert isinstance(own, LeafCounts) and isinstance(values, LeafValues)
+            assert isinstance(own, LeafCounts)
+            assert isinstance(values, LeafValues | LookupValues)
             for part in values.parts:
                 rows, at = own.count[part.pairs].double().numpy(), 0  # (pairs, units)
                 for name, width in part.leaves:

@@ -21,7 +21,15 @@ from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
-from fedcircuits.circuits.graph.family import AnyFamily, Array, Arrays, Family, JointFamily, family
+from fedcircuits.circuits.graph.family import (
+    AnyFamily,
+    Array,
+    Arrays,
+    Family,
+    JointFamily,
+    TabledFamily,
+    family,
+)
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights
 from fedcircuits.circuits.graph.structures import indicator_codes
 from fedcircuits.tables.features import FeatureLayout
@@ -107,6 +115,8 @@ def _start_joint(rule: JointFamily, x: Array, weights: Array) -> Arrays:
 def _start_pair(rule: Family, variable: Variable, x: Array, weights: Array) -> dict[str, Array]:
     """One variable's distributions (units, …)."""
     seen = ~np.isnan(x)
+    if isinstance(rule, TabledFamily):
+        return _start_table(rule, variable, x[seen], weights[seen])
     whole = rule.start(x[seen], variable)
     units = weights.shape[1]
     before = {n: np.broadcast_to(a, (units, *a.shape)) for n, a in whole.items()}
@@ -118,6 +128,18 @@ def _start_pair(rule: Family, variable: Variable, x: Array, weights: Array) -> d
     else:
         sums = np.einsum("sur,ur->su", found, w)
     return rule.maximise(w.sum(axis=1), sums, before)
+
+
+def _start_table(
+    rule: TabledFamily, variable: Variable, x: Array, weights: Array
+) -> dict[str, Array]:
+    """Frequencies of every unit, with one row of the whole column behind them."""
+    codes = torch.from_numpy(x.astype(np.int64))
+    sums = torch.zeros(variable.levels, weights.shape[1], dtype=torch.float64)
+    sums.index_add_(0, codes, torch.from_numpy(np.ascontiguousarray(weights)))
+    whole = np.bincount(codes.numpy(), minlength=variable.levels) + 1 / variable.levels
+    table = sums.numpy().T + whole / whole.sum()
+    return {"probability": table / table.sum(axis=1, keepdims=True)}
 
 
 def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> Array:

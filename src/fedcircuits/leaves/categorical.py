@@ -1,9 +1,10 @@
-"""Categorical leaf: f(x) = probability[x] for the codes x = 0 … C − 1.
+"""Categorical leaf: f(x) = probability[x] for the codes or counts x = 0 … C − 1.
 
 As a linear form, natural = log probability on the one-hot statistics, constant 0. A probability of
 exactly 0 is allowed and makes its value IMPOSSIBLE. x must be a code of the variable: a number that
 is none is not recognised by the linear form. The fit is that of smoothed frequencies
-(``finite``): ``smoothing`` pseudo-counts for every value, 0 for plain frequencies.
+(``finite``): ``smoothing`` pseudo-counts for every value, 0 for plain frequencies. A count has as
+many values as its variable declares (``Variable.most``).
 """
 
 from __future__ import annotations
@@ -16,28 +17,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.graph.family import Array, Arrays, Domain, LinearFamily, Tensors, log_of
+from fedcircuits.circuits.graph.family import Array, Arrays, Domain, TabledFamily, Tensors, log_of
 from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
 
 
 @dataclass(frozen=True, slots=True)
-class Categorical(LinearFamily):
+class Categorical(TabledFamily):
     """A probability for every code; exact zeros allowed."""
 
     name: ClassVar[str] = "categorical"
-    kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean"})
+    kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean", "count"})
     domains: ClassVar[Mapping[str, Domain]] = {"probability": "simplex"}
     smoothing: float = 1e-3
+    prior: Mapping[str, Array] | None = None  # by name: pseudo-counts of many levels instead
 
     def __post_init__(self) -> None:
         finite.check_smoothing(self.name, self.smoothing)
 
     def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"probability": (variable.size,)}
+        return {"probability": (variable.levels,)}
 
     def width(self, variable: Variable) -> int:
-        return variable.size
+        return variable.levels
 
     def check(self, p: Arrays) -> str | None:
         return finite.check_probability(p["probability"])
@@ -58,9 +60,13 @@ class Categorical(LinearFamily):
         old = p["probability"]
         return {"probability": finite.frequencies(count, sums, self.smoothing, old)}
 
+    def pseudo_counts(self, name: str, levels: int) -> Array:
+        own = None if self.prior is None else self.prior.get(name)
+        return np.full(levels, self.smoothing) if own is None else own
+
     def start(self, x: Array, variable: Variable) -> dict[str, Array]:
-        even = {"probability": np.full(variable.size, 1 / variable.size)}
-        counts = (x == np.arange(variable.size)[:, None]).sum(1).astype(np.float64)
+        even = {"probability": np.full(variable.levels, 1 / variable.levels)}
+        counts = np.bincount(x.astype(np.int64), minlength=variable.levels).astype(np.float64)
         return self.maximise(np.array(float(len(x))), counts, even)
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:

@@ -335,7 +335,7 @@ def positional(array: NDArray[np.generic], schema: Schema) -> Sequence[str] | No
 def check_numbers(schema: Schema, values: Floats) -> None:
     """Refuses values (rows, variables) that no table of this schema can hold."""
     low = np.array([-np.inf if v.kind == "real" else 0.0 for v in schema])
-    high = np.array([v.size - 1.0 if v.size else np.inf for v in schema])
+    high = np.array([v.levels - 1.0 if v.levels else np.inf for v in schema])
     whole = np.array([v.discrete for v in schema], dtype=bool)
     wrong = (values < low) | (values > high) | np.isinf(values)
     wrong |= whole & (np.rint(values) != values) & ~np.isnan(values)
@@ -343,6 +343,7 @@ def check_numbers(schema: Schema, values: Floats) -> None:
         row, i = np.argwhere(wrong)[0]
         variable = schema.variables[i]
         wanted = f"a code below {variable.size}" if variable.size else f"a finite {variable.kind}"
+        wanted += "" if variable.most is None else f" up to {variable.most}"
         raise TableError(
             f"variable {variable.name!r}: expected {wanted}, got {values[row, i]:g} in row {row} "
             "(rows count from 0); Table.of takes values that are not codes yet"

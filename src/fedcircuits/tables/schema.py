@@ -30,6 +30,7 @@ class Variable:
     kind: Kind = "real"
     categories: tuple[Scalar, ...] = ()
     unit: str | None = None
+    most: int | None = None  # of a count: the largest that can come
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -56,11 +57,17 @@ class Variable:
                 f"variable {self.name!r}: a boolean has two values, got {self.categories!r}"
             )
         _refuse_twice(self.name, self.categories)
+        _check_most(self)
 
     @property
     def size(self) -> int:
         """Number of codes; 0 for real and count."""
         return len(self.categories)
+
+    @property
+    def levels(self) -> int:
+        """Number of values that can come: codes, or counts up to ``most``; 0 if none is known."""
+        return self.size if self.most is None else self.most + 1
 
     @property
     def discrete(self) -> bool:
@@ -159,6 +166,17 @@ def _equal(value: object, category: Scalar) -> bool:
         return False
 
 
+def _check_most(variable: Variable) -> None:
+    most = variable.most
+    if most is None:
+        return
+    if variable.kind != "count" or isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise StructureError(
+            f"variable {variable.name!r}: most is the largest value of a count, a whole number "
+            f"from 1, got {shown(most)} for a {variable.kind}"
+        )
+
+
 def _plain(name: str, categories: Iterable[object]) -> tuple[Scalar, ...]:
     """Categories as Python's own values, whatever library they come from."""
     if isinstance(categories, str):
@@ -253,6 +271,8 @@ def _to_row(variable: Variable) -> dict[str, object]:
         row["categories"] = list(variable.categories)
     if variable.unit:
         row["unit"] = variable.unit
+    if variable.most is not None:
+        row["most"] = variable.most
     return row
 
 
@@ -267,7 +287,7 @@ def _variable(row: dict[str, object]) -> Variable:
     kind = row.get("kind", "real")
     if not isinstance(kind, str):
         raise StructureError(f"variable {name!r}: kind must be text, got {shortened(kind)}")
-    return Variable(name, kind, tuple(categories), unit)  # type: ignore[arg-type]
+    return Variable(name, kind, tuple(categories), unit, row.get("most"))  # type: ignore[arg-type]
 
 
 def _listed(names: Iterable[str], most: int = 8) -> str:

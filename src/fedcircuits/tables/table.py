@@ -32,7 +32,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables import assembly, readers
+from fedcircuits.tables import assembly, images, readers
 from fedcircuits.tables import inference as decoding
 from fedcircuits.tables import series as series_columns
 from fedcircuits.tables.assembly import columns_of
@@ -98,6 +98,8 @@ class Table:
     ) -> Table:
         """A table of a frame, an arrow table, an array, a dict of columns or another table.
 
+        An array of bytes is images, its pixels counts up to 255 (``tables.images``).
+
         ``names``       the columns of a plain array (else the schema's, else x0, x1, …)
         ``kinds``       real, count, category or boolean by column, where the rules guess wrong
         ``row_id``      the column that tells rows apart; it becomes ``row_ids``, not a variable
@@ -109,6 +111,10 @@ class Table:
             raise TableError("kinds=, units= and categories= are for data without schema=")
         if unseen not in ("error", "missing"):
             raise TableError(f'unseen: expected "error" or "missing", got {unseen!r}')
+        data = images.in_rows(data)
+        plain = not (kinds or units or categories or names or row_id)
+        if isinstance(data, np.ndarray) and schema is None and plain and images.is_image(data):
+            return cls(images.pixel_schema(data.shape[1]), data.astype(np.float64))
         if isinstance(data, Table):
             if schema == data.schema or (schema is None and not (kinds or units or categories)):
                 return data if row_id is None else data._with_row_ids(row_id)

@@ -12,7 +12,8 @@ import warnings
 import numpy as np
 import torch
 
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts
+from fedcircuits.circuits.evaluation.counts import Counts
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FedcircuitsError

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import fedcircuits as fc
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts
+from fedcircuits.circuits.evaluation.counts import Counts
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import inline
 from fedcircuits.engines import memory

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, chunks
-from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep, LeafValues
+from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, ValuedStep
 from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
 from fedcircuits.circuits.evaluation.statistics import Inputs, bounded
 from fedcircuits.circuits.evaluation.step import (
@@ -36,7 +36,7 @@ from fedcircuits.circuits.graph.parameters import Parameters
 
 
 @dataclass(frozen=True)
-class DirectStep(LeafStep):
+class DirectStep(ValuedStep):
     """Leaves of one family, all of one number of units and variables."""
 
     folds: int

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fedcircuits.circuits.evaluation.direct import DirectStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
+from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.pairs import FamilyPart
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
 from fedcircuits.circuits.evaluation.statistics import Inputs
@@ -57,6 +58,8 @@ class Differentiable(nn.Module):
         for i, (step, values) in enumerate(zip(program.steps, self.start.values, strict=True)):
             if isinstance(values, Tensor):
                 self.numbers[f"{i}"] = torch.log(values.clamp_min(SMALLEST)) - 1e4 * (values == 0)
+            elif isinstance(values, LookupValues):
+                self.numbers[f"{i}"] = values.logs().clamp_min(np.log(SMALLEST))
             elif isinstance(values, LeafValues) and isinstance(step, LinearStep | DirectStep):
                 for j, name, domain, array in self._trained(step, values):
                     self.numbers[f"{i}/{j}/{name}"] = free(array.to(program.dtype), domain)
@@ -88,6 +91,8 @@ class Differentiable(nn.Module):
         for i, (step, values) in enumerate(zip(self.program.steps, self.start.values, strict=True)):
             if isinstance(values, Tensor):
                 yield torch.softmax(self.numbers[f"{i}"], -1)
+            elif isinstance(values, LookupValues):
+                yield torch.log_softmax(self.numbers[f"{i}"], 1)
             elif isinstance(step, LinearStep) and isinstance(values, LeafValues):
                 parts = [
                     self._part(i, j, p, step.framed(p, self.start.frames))
@@ -112,6 +117,8 @@ class Differentiable(nn.Module):
         for i, (step, values) in enumerate(zip(self.program.steps, self.start.values, strict=True)):
             if isinstance(values, Tensor):
                 new.append(torch.softmax(self.numbers[f"{i}"], -1) * (values > 0))
+            elif isinstance(values, LookupValues):
+                new.append(values.with_logs(torch.log_softmax(self.numbers[f"{i}"], 1)))
             elif isinstance(values, LeafValues) and isinstance(step, LinearStep | DirectStep):
                 new.append(self._learned(i, step, values))
             else:
@@ -150,6 +157,8 @@ class _LogLikelihood(torch.autograd.Function):
         for step, derivative in zip(program.steps, found, strict=True):
             if isinstance(derivative, Tensor):
                 out.append(derivative)
+            elif isinstance(step, LookupStep) and isinstance(derivative, LeafCounts):
+                out.append(derivative.sums)
             elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):
                 out += [derivative.sums, derivative.count]
             elif isinstance(step, DirectStep):
@@ -164,6 +173,8 @@ def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
     for step, old in zip(model.program.steps, model.start.values, strict=True):
         if isinstance(old, Tensor):
             values.append(next(left))
+        elif isinstance(old, LookupValues):
+            values.append(old.with_logs(next(left)))
         elif isinstance(step, LinearStep) and isinstance(old, LeafValues):
             values.append(replace(old, coefficients=next(left), constants=next(left)))
         elif isinstance(step, DirectStep) and isinstance(old, LeafValues):

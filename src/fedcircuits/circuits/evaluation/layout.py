@@ -25,15 +25,16 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Node, Product, Sum
-from fedcircuits.circuits.graph.family import Family, LinearFamily, family
+from fedcircuits.circuits.graph.family import Family, LinearFamily, TabledFamily, family
 
 Key = tuple[int | str, ...]  # level, kind, shape…
+MANY_LEVELS, MANY_UNITS = 16, 4  # from which on categories are looked up
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     name: str
-    kind: str  # linear, direct, joint, given, product, outer, sum, outer_sum
+    kind: str  # linear, lookup, direct, joint, given, product, outer, sum, outer_sum
     units: int
     reads: tuple[str, ...] = ()  # outer_sum: all left children, then all right ones
     leaves: tuple[Leaf, ...] = ()
@@ -89,7 +90,7 @@ def _melts(node: Node, circuit: Circuit, readers: list[Node]) -> bool:
         return False
     if isinstance(node, Leaf):
         [reader] = readers if len(readers) == 1 else [None]
-        linear = isinstance(family(node.family), LinearFamily)
+        linear = isinstance(family(node.family), LinearFamily) and not looked_up(node, circuit)
         return linear and isinstance(reader, Product) and not reader.outer
     if isinstance(node, Product) and node.outer and readers:
         return all(isinstance(r, Sum) and _sums_outer_products(r, circuit) for r in readers)
@@ -112,6 +113,7 @@ def _slots_of(node: Node, circuit: Circuit, melting: set[str]) -> Iterator[Slot]
     elif isinstance(node, Leaf):
         rule = family(node.family)
         linear = "linear" if isinstance(rule, LinearFamily) else "direct"
+        linear = "lookup" if looked_up(node, circuit) else linear
         yield Slot(name, linear if isinstance(rule, Family) else "joint", units, leaves=(node,))
     elif isinstance(node, Product) and node.outer:
         yield Slot(name, "outer", units, node.children)
@@ -161,6 +163,10 @@ def _shape(slot: Slot, circuit: Circuit, slots: dict[str, Slot]) -> tuple[int | 
         entries, pairs = linear_size(slot, circuit)
         blocks = slot.units >= 4 and entries >= 4
         return ("linear", slot.units, entries, pairs) if blocks else ("linear", slot.units, 0, 0)
+    if slot.kind == "lookup":
+        [leaf] = slot.leaves
+        levels = circuit.schema[leaf.scope[0]].levels
+        return "lookup", leaf.family, levels, slot.units, len(leaf.scope)
     if slot.kind == "direct":
         return "direct", slot.leaves[0].family, slot.units, len(slot.leaves[0].scope)
     if slot.kind == "joint":
@@ -173,6 +179,14 @@ def _shape(slot: Slot, circuit: Circuit, slots: dict[str, Slot]) -> tuple[int | 
     if slot.kind == "sum":
         return "sum", slot.units, bucket(sum(units))
     return slot.kind, slot.units, units[0], units[-1], len(units) // 2
+
+
+def looked_up(leaf: Leaf, circuit: Circuit) -> bool:
+    """Whether a leaf is a table to look up, rather than a product with one-hot statistics."""
+    levels = circuit.schema[leaf.scope[0]].levels
+    if leaf.family == CIRCUIT or levels < MANY_LEVELS or leaf.units < MANY_UNITS:
+        return False
+    return isinstance(family(leaf.family), TabledFamily)
 
 
 def linear_size(slot: Slot, circuit: Circuit) -> tuple[int, int]:

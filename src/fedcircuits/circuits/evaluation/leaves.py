@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -61,13 +62,26 @@ class LeafCounts:
         return LeafCounts(self.sums * factor, self.count * factor)
 
 
-class LeafStep(Step[LeafValues, LeafCounts]):
+class InParts(Protocol):
+    """Packed parameters of leaves, whatever the passes need beside."""
+
+    @property
+    def parts(self) -> tuple[FamilyPart, ...]: ...
+
+    @property
+    def regions(self) -> Regions: ...
+
+
+V = TypeVar("V", bound=InParts)
+
+
+class LeafStep(Step[V, LeafCounts], Generic[V]):
     """What linear and other leaves share: everything but the passes."""
 
     numbers: Tensor  # (folds,)
     pairs: LeafPairs
 
-    def unpack(self, p: LeafValues) -> dict[str, Arrays]:
+    def unpack(self, p: V) -> dict[str, Arrays]:
         found: dict[str, Arrays] = {}
         for part in p.parts:
             at = 0
@@ -76,18 +90,18 @@ class LeafStep(Step[LeafValues, LeafCounts]):
                 at += width
         return found
 
-    def restrict(self, p: LeafValues, regions: Regions) -> LeafValues:
+    def log_masses(self, p: V, regions: Regions, dtype: torch.dtype) -> Tensor | None:
+        """Of the regions (folds, units), None where there are none."""
         found = self.pairs.region_constants(p.parts, regions, self.folds, self.units)
-        shift = None if found is None else torch.from_numpy(found).to(p.constants.dtype)
-        return replace(p, shift=shift, regions=regions)
+        return None if found is None else torch.from_numpy(found).to(dtype)
 
-    def choose(self, p: LeafValues, state: BatchState, choice: Descent) -> None:
+    def choose(self, p: V, state: BatchState, choice: Descent) -> None:
         chosen = choice.chosen[self.numbers]
         self.pairs.complete(p.parts, chosen, choice.out, p.regions, choice.rng)
 
     def average(
         self,
-        p: LeafValues,
+        p: V,
         state: BatchState,
         gradient: Tensor,
         variable: int,
@@ -96,8 +110,16 @@ class LeafStep(Step[LeafValues, LeafCounts]):
         return self.pairs.average(p.parts, self.own(gradient), variable, functional)
 
 
+class ValuedStep(LeafStep[LeafValues]):
+    """Leaves whose packed parameters are ``LeafValues``."""
+
+    def restrict(self, p: LeafValues, regions: Regions) -> LeafValues:
+        shift = self.log_masses(p, regions, p.constants.dtype)
+        return replace(p, shift=shift, regions=regions)
+
+
 @dataclass(frozen=True)
-class LinearStep(LeafStep):
+class LinearStep(ValuedStep):
     folds: int
     units: int
     start: int
@@ -115,7 +137,7 @@ class LinearStep(LeafStep):
     ) -> LinearStep:
         pairs = LeafPairs.of(slots, circuit)
         kinds = circuit.schema.variables
-        cells = [(rule, kinds[int(pairs.variable[at])].size) for _, rule, at in pairs.leaves]
+        cells = [(rule, kinds[int(pairs.variable[at])].levels) for _, rule, at in pairs.leaves]
         places = {c: {v: i for i, v in enumerate(columns.cells[c].variables)} for c in set(cells)}
         rows: list[int] = []
         first: list[int] = []

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed, finite, told
+from fedcircuits.circuits.evaluation.counts import Counts
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, finite, told
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState, Descent
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit

@@ -11,6 +11,7 @@ parameters restricted to regions answer for an event. Rows go through in batches
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,16 +22,17 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation import flat
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
+from fedcircuits.circuits.evaluation.counts import Counts, Derivative
 from fedcircuits.circuits.evaluation.direct import (
     DirectStep,
     GivenStep,
-    JointCounts,
     JointStep,
     JointValues,
 )
 from fedcircuits.circuits.evaluation.flat import Flat
 from fedcircuits.circuits.evaluation.layout import Key, Slot, in_threads, lay_out
-from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
+from fedcircuits.circuits.evaluation.leaves import LeafValues, LinearStep
+from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
@@ -49,9 +51,10 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import ParameterError, QueryError
 
 T = TypeVar("T")
-Values = LeafValues | JointValues | Tensor | None  # of one step
-Derivative = LeafCounts | JointCounts | Tensor | None
+Values = LeafValues | LookupValues | JointValues | Tensor | None  # of one step
 NUMBERS = 1 << 20  # in the value matrix of one batch
+MOST_NUMBERS = 1 << 27  # the same of an update of EM, where nodes have many units
+WIDE = 16  # units of a node on average
 LARGEST = 4096  # rows of one batch
 ABSURD = 1200.0  # log density of a variable that no parameters give: a width of 1e-300 gives 690
 
@@ -63,75 +66,6 @@ class Packed:
     frames: Frames
     values: tuple[Values, ...]
     flat: dict[bool, Flat] = field(default_factory=dict, repr=False)  # for the compiled executor
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """The expected statistics of EM: additive over batches and over parties."""
-
-    log_likelihood: float  # summed over rows, weighted
-    weight: float  # of all rows
-    steps: tuple[Derivative, ...]
-
-    def add(self, other: Counts) -> Counts:
-        steps = tuple(_add(a, b) for a, b in zip(self.steps, other.steps, strict=True))
-        return Counts(self.log_likelihood + other.log_likelihood, self.weight + other.weight, steps)
-
-    def scaled(self, factor: float) -> Counts:
-        steps = tuple(_scaled(s, factor) for s in self.steps)
-        return Counts(self.log_likelihood * factor, self.weight * factor, steps)
-
-    def flat(self) -> Array:
-        """All statistics end to end, without log-likelihood and weight: what parties add up."""
-        parts = [t.reshape(-1).double() for step in self.steps for t in _tensors(step)]
-        return np.asarray(torch.cat(parts).numpy()) if parts else np.zeros(0)
-
-    def total(self) -> float:
-        """The sum of all statistics, which is finite unless one is not or is absurdly large."""
-        parts = (t for step in self.steps for t in _tensors(step))
-        return sum(float(torch.sum(t, dtype=torch.float64)) for t in parts)
-
-    def like(self, vector: Array) -> Counts:
-        """Counts of the same shapes whose statistics are these."""
-        rest = iter(torch.split(torch.tensor(vector), self._sizes()))
-        return Counts(0.0, 0.0, tuple(_like(step, rest) for step in self.steps))
-
-    def _sizes(self) -> list[int]:
-        return [t.numel() for step in self.steps for t in _tensors(step)]
-
-
-def _add(a: Derivative, b: Derivative) -> Derivative:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a + b
-    if isinstance(a, LeafCounts) and isinstance(b, LeafCounts):
-        return a.add(b)
-    if isinstance(a, JointCounts) and isinstance(b, JointCounts):
-        return a.add(b)
-    return None
-
-
-def _scaled(d: Derivative, factor: float) -> Derivative:
-    if isinstance(d, LeafCounts | JointCounts):
-        return d.scaled(factor)
-    return None if d is None else d * factor
-
-
-def _tensors(d: Derivative) -> tuple[Tensor, ...]:
-    if isinstance(d, LeafCounts):
-        return d.sums, d.count
-    if isinstance(d, JointCounts):
-        return tuple(d.sums.values())
-    return () if d is None else (d,)
-
-
-def _like(d: Derivative, rest: Iterator[Tensor]) -> Derivative:
-    """A step's statistics of the same shapes, from the next vectors."""
-    new = [next(rest).to(t).view(t.shape) for t in _tensors(d)]
-    if isinstance(d, LeafCounts):
-        return LeafCounts(*new)
-    if isinstance(d, JointCounts):
-        return JointCounts(dict(zip(d.sums, new, strict=True)))
-    return new[0] if new else None
 
 
 class CircuitProgram:
@@ -149,12 +83,16 @@ class CircuitProgram:
         self.root = self.layout.row[circuit.root.name]
         self.compiled = flat.suits(self)
         self.batch = _batch(self.layout.rows)
+        self.update = _update(self.layout.rows, len(self.layout.number))
+        self.scratch = Scratch()
 
     def _step(self, key: Key, slots: list[Slot]) -> Step[Any, Any]:
         layout, circuit = self.layout, self.circuit
         match key[1]:
             case "linear":
                 return LinearStep.make(key, slots, layout, circuit, self.columns)
+            case "lookup":
+                return LookupStep.make(key, slots, layout, circuit)
             case "direct":
                 return DirectStep.make(key, slots, layout, circuit)
             case "given":
@@ -199,6 +137,11 @@ class CircuitProgram:
         self, inputs: Inputs, packed: Packed, arithmetic: Arithmetic = LOG_SPACE
     ) -> BatchState:
         values = torch.empty(self.layout.rows, len(inputs.x), dtype=self.dtype)
+        return self._upward(inputs, packed, arithmetic, values)
+
+    def _upward(
+        self, inputs: Inputs, packed: Packed, arithmetic: Arithmetic, values: Tensor
+    ) -> BatchState:
         values[0] = 0
         state = BatchState(inputs, values, arithmetic)
         for step, own in zip(self.steps, packed.values, strict=True):
@@ -210,7 +153,11 @@ class CircuitProgram:
     ) -> tuple[Tensor, list[Derivative]]:
         """Posterior of every unit (rows, batch) times the rows' weights, and for every step the
         derivatives of the weighted log-likelihood."""
-        gradient = torch.zeros_like(state.values)
+        return self._downward(state, packed, weight, torch.zeros_like(state.values))
+
+    def _downward(
+        self, state: BatchState, packed: Packed, weight: Tensor, gradient: Tensor
+    ) -> tuple[Tensor, list[Derivative]]:
         possible = state.values[self.root] > IMPOSSIBLE / 2
         gradient[self.root] = torch.where(possible, weight, 0.0)
         found: list[Derivative] = [None] * len(self.steps)
@@ -219,8 +166,11 @@ class CircuitProgram:
         return gradient, found
 
     def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
-        state = self.upward(inputs, packed)
-        _, found = self.downward(state, packed, weight)
+        shape = (self.layout.rows, len(inputs.x))
+        values = self.scratch.matrix("values", shape, self.dtype)
+        state = self._upward(inputs, packed, LOG_SPACE, values)
+        gradient = self.scratch.matrix("gradient", shape, self.dtype).zero_()
+        _, found = self._downward(state, packed, weight, gradient)
         triples = zip(self.steps, found, packed.values, strict=True)
         steps = tuple(step.expected(d, p) for step, d, p in triples)
         return Counts(_weighted(state.values[self.root], weight), float(weight.sum()), steps)
@@ -289,7 +239,7 @@ class CircuitProgram:
             total, steps = flat.counts(found, self, packed, inputs, own)
             return Counts(total, float(own.sum()), steps)
 
-        found = in_threads(expect, self._spans(len(x), LARGEST if compiled else self.batch))
+        found = in_threads(expect, self._spans(len(x), LARGEST if compiled else self.update))
         total = next(found)
         for more in found:
             total = total.add(more)
@@ -356,6 +306,26 @@ def _batch(rows: int) -> int:
     """Rows of data that go through together: 256 for most circuits, more for small ones, fewer
     where the value matrix would leave the cache far behind."""
     return max(32, min(int(np.clip(NUMBERS // rows, 256, LARGEST)), 4 * NUMBERS // rows))
+
+
+def _update(rows: int, slots: int) -> int:
+    """The same where weights are wide: they are read once for all of these rows, from memory."""
+    wide = rows >= WIDE * slots
+    return max(_batch(rows), min(256, MOST_NUMBERS // rows)) if wide else _batch(rows)
+
+
+class Scratch(threading.local):
+    """Matrices that do not outlive a pass. They are kept, one of each for every thread: fresh
+    memory of this size would cost as much as the arithmetic."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Tensor] = {}
+
+    def matrix(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+        size = shape[0] * shape[1]
+        if name not in self.kept or self.kept[name].numel() < size:
+            self.kept[name] = torch.empty(size, dtype=dtype)
+        return self.kept[name][:size].view(shape)
 
 
 def finite(log_values: Tensor) -> Tensor:

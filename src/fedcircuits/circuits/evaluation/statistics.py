@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation.layout import looked_up
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
 from fedcircuits.circuits.graph.family import Array, LinearFamily, family
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -55,8 +56,10 @@ class Columns:
         schema = circuit.schema
         found: dict[tuple[str, int], dict[int, None]] = {}
         for leaf in circuit.leaves():
-            if leaf.family != CIRCUIT and isinstance(family(leaf.family), LinearFamily):
-                key = (leaf.family, schema[leaf.scope[0]].size)
+            if leaf.family == CIRCUIT or looked_up(leaf, circuit):
+                continue
+            if isinstance(family(leaf.family), LinearFamily):
+                key = (leaf.family, schema[leaf.scope[0]].levels)
                 found.setdefault(key, {}).update((schema.index(v), None) for v in leaf.scope)
         cells, start = {}, 0
         for key, members in found.items():

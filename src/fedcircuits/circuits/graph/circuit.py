@@ -17,7 +17,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from fedcircuits.circuits.graph.family import Family, family
+from fedcircuits.circuits.graph.family import Family, TabledFamily, family
 from fedcircuits.errors import StructureError
 from fedcircuits.tables.schema import Schema
 
@@ -297,7 +297,12 @@ def _leaf_scope(leaf: Leaf, schema: Schema) -> frozenset[str]:
                 f"leaf {leaf.name!r}: family {leaf.family!r} models "
                 f"{' or '.join(sorted(rule.kinds))}, but {name!r} is a {schema[name].kind}"
             )
-    if isinstance(rule, Family) and len({schema[n].size for n in leaf.scope}) > 1:
+        if isinstance(rule, TabledFamily) and not schema[name].levels:
+            raise StructureError(
+                f"leaf {leaf.name!r}: the count {name!r} has no largest value, so that its values "
+                f"cannot have a probability each: declare it, Variable({name!r}, 'count', most=…)"
+            )
+    if isinstance(rule, Family) and len({schema[n].levels for n in leaf.scope}) > 1:
         raise StructureError(
             f"leaf {leaf.name!r}: its variables have different numbers of categories; "
             "use one leaf for each number"

@@ -124,6 +124,14 @@ class LinearFamily(Family):
         return terms.sum(-1) + constant
 
 
+class TabledFamily(LinearFamily):
+    """A probability for every level 0 … C − 1, its one parameter: looked up where C is large."""
+
+    @abstractmethod
+    def pseudo_counts(self, name: str, levels: int) -> Array:
+        """What the fit adds to the counts (levels,) of a variable."""
+
+
 class JointFamily(ABC):
     """A distribution of several variables at once; one leaf at a time, NaN summed out."""
 

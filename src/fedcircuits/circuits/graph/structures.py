@@ -9,7 +9,8 @@ latent_tree           a tree over the variables: each has a hidden state that it
 chow_liu              the same tree with states that are the variables' own categories
 class_conditional     one copy of a structure's units for every class of a label
 
-`leaf_family` gives the family of a variable's leaves; by default by its kind.
+`leaf_family` is the family of all leaves by its name, or gives that of a variable's leaves; by
+default by its kind.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import numpy as np
 
 from fedcircuits.arguments import Whole
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
-from fedcircuits.circuits.graph.family import Arrays
+from fedcircuits.circuits.graph.family import Arrays, TabledFamily, family
 from fedcircuits.errors import StructureError
 from fedcircuits.tables.schema import Schema, Variable
 
-LeafFamily = Callable[[Variable], str]
+LeafFamily = str | Callable[[Variable], str]
 BY_KIND = {
     "real": "gaussian",
     "count": "poisson",
@@ -35,8 +36,23 @@ BY_KIND = {
 
 
 def by_kind(variable: Variable) -> str:
-    """The family that fits a variable's kind."""
-    return BY_KIND[variable.kind]
+    """The family that fits a variable's kind; a count of known range has a probability for each."""
+    return "categorical" if variable.most is not None else BY_KIND[variable.kind]
+
+
+def family_of(variable: Variable, leaf_family: LeafFamily) -> str:
+    """The family of a variable's leaves; a name that does not suit its kind gives way to one that
+    does, so that a table of mixed kinds can have it where it suits."""
+    if callable(leaf_family):
+        return leaf_family(variable)
+    if not isinstance(leaf_family, str):
+        raise StructureError(
+            "leaf_family must be the name of a family, or a function from a variable to one, got "
+            f"{type(leaf_family).__name__}"
+        )
+    rule = family(leaf_family)
+    suits = variable.kind in rule.kinds and (variable.levels or not isinstance(rule, TabledFamily))
+    return leaf_family if suits else by_kind(variable)
 
 
 def factorised(schema: Schema, *, leaf_family: LeafFamily = by_kind) -> Circuit:
@@ -197,7 +213,7 @@ def _tree(
         if parent is not None:
             children[parent].append(name)
         sums = tuple(f"sum:{c}" for c in children[name])
-        leaf = Leaf(f"leaf:{name}", leaf_family(schema[name]), (name,), states[name])
+        leaf = Leaf(f"leaf:{name}", family_of(schema[name], leaf_family), (name,), states[name])
         nodes.append(leaf)
         if sums:
             nodes.append(Product(f"product:{name}", (f"leaf:{name}", *sums)))
@@ -265,7 +281,7 @@ def _region(
     """Leaves over a scope of mixed kinds: one leaf a family, joined by a product if several."""
     kinds: dict[tuple[str, int], list[str]] = {}
     for v in scope:
-        kinds.setdefault((leaf_family(schema[v]), schema[v].size), []).append(v)
+        kinds.setdefault((family_of(schema[v], leaf_family), schema[v].levels), []).append(v)
     leaves = [
         Leaf(name if len(kinds) == 1 else f"{name}:{rule}{size or ''}", rule, tuple(members), units)
         for (rule, size), members in kinds.items()

@@ -1,7 +1,7 @@
 """Chow–Liu trees: the tree over the variables that keeps the most mutual information.
 
-Discrete columns use their pairwise tables; with mixed columns, reals and counts are cut into
-equally filled bins first, for the tree only. The tree's parameters are smoothed frequencies:
+Discrete columns use their pairwise tables; columns of other kinds or many levels are made coarse
+first, for the tree only (coarse.py). The tree's parameters are smoothed frequencies:
 P(v | parent) from the same tables, with ``smoothing`` pseudo-rows spread as v's own frequencies.
 """
 
@@ -16,11 +16,10 @@ from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import chow_liu, indicator_codes, parents
-from fedcircuits.learning.independence import Index, OneHot, mutual_information, pair_tables
+from fedcircuits.learning.chow_liu.coarse import coarsened, information, levels_for
+from fedcircuits.learning.independence import Index, mutual_information
 from fedcircuits.learning.least_counts import pooled
 from fedcircuits.tables.schema import Schema, Variable
-
-BINS = 8
 
 
 def spanning_tree(gain: Array, least: float = -np.inf) -> list[tuple[int, int]]:
@@ -52,26 +51,9 @@ def best_tree(schema: Schema, information: Array) -> nx.Graph:
     return tree
 
 
-def binned(values: Array, schema: Schema) -> tuple[Array, tuple[Variable, ...]]:
-    """Reals and counts as codes of equally filled bins; NaN stays."""
-    out, variables = values.copy(), []
-    for i, variable in enumerate(schema.variables):
-        if variable.size:
-            variables.append(variable)
-            continue
-        seen = ~np.isnan(values[:, i])
-        shares = np.linspace(0, 1, BINS + 1)[1:-1]
-        cuts = np.unique(np.quantile(values[seen, i], shares)) if seen.any() else np.zeros(0)
-        out[seen, i] = np.searchsorted(cuts, values[seen, i], side="right")
-        variables.append(Variable(variable.name, "category", tuple(range(len(cuts) + 1))))
-    return out, tuple(variables)
-
-
 def learn_tree(values: Array, schema: Schema, weight: Array | None = None) -> nx.Graph:
-    codes, variables = binned(values, schema)
-    hot = OneHot.of(codes, variables)
-    weights = None if weight is None else weight.astype(np.float32)
-    return best_tree(schema, mutual_information(pair_tables(hot.matrix, weights), hot.starts))
+    codes, sizes = coarsened(values, schema, levels_for(len(schema)))
+    return best_tree(schema, information(codes, sizes, weight))
 
 
 def chow_liu_circuit(

@@ -32,7 +32,8 @@ import numpy as np
 import torch
 
 from fedcircuits.arguments import Choice, Declared, Whole, check_arguments
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Counts, Packed
+from fedcircuits.circuits.evaluation.counts import Counts
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, random_weights, renamed

@@ -22,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedcircuits.circuits.evaluation.counts import Counts, Derivative
 from fedcircuits.circuits.evaluation.direct import JointCounts
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.network import UpperCircuit
-from fedcircuits.circuits.evaluation.program import Counts, Derivative, Packed
+from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from fedcircuits.circuits.graph.family import Array, Family, JointFamily
+from fedcircuits.circuits.graph.family import Array, Family, JointFamily, TabledFamily
 from fedcircuits.tables.schema import Variable
 
 SCALARS = (0.5, 0.02, 1.0, 3.0)
@@ -17,7 +17,7 @@ def matching_variables(family: Family, parameters: dict[str, Array] | None) -> t
     """One variable of every kind the family models; just one where parameters must fit it."""
     every = {
         "real": Variable("x"),
-        "count": Variable("x", "count"),
+        "count": Variable("x", "count", most=2 if isinstance(family, TabledFamily) else None),
         "category": Variable("x", "category", tuple("abc")),
         "boolean": Variable("x", "boolean"),
     }

@@ -1,0 +1,167 @@
+"""Steps of categorical leaves of many levels: a table read at the value of every row.
+
+With units · levels in the thousands a product with one-hot statistics would be mostly zeros. Here
+the table is (pairs, levels, units), so that the value of a row picks ``units`` numbers that lie
+side by side; expected counts are added at the same places. The table holds log probabilities where
+it comes from parameters, and plain ones where EM has just made it: taking the logarithm of what a
+batch reads costs less than of all that it does not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, chunks
+from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep
+from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
+from fedcircuits.circuits.evaluation.statistics import Inputs
+from fedcircuits.circuits.evaluation.step import BatchState, Frames, Regions, Rules
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import IMPOSSIBLE, TabledFamily, family
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.errors import ParameterError
+
+Names = tuple[tuple[str, int], ...]  # of leaves, and their numbers of variables
+
+
+@dataclass(frozen=True)
+class LookupValues:
+    """The packed tables of a step."""
+
+    table: Tensor  # (pairs, levels, units)
+    logarithmic: bool
+    rule: TabledFamily
+    leaves: Names
+    shift: Tensor | None = None  # (folds, units) log-masses of the regions
+    regions: Regions = field(default_factory=dict)
+
+    def logs(self) -> Tensor:
+        return self.table if self.logarithmic else torch.log(self.table).clamp_min(IMPOSSIBLE)
+
+    def with_logs(self, table: Tensor) -> LookupValues:
+        """Other log probabilities (pairs, levels, units)."""
+        return LookupValues(table, True, self.rule, self.leaves)
+
+    @cached_property
+    def parts(self) -> tuple[FamilyPart, ...]:
+        """The same as all other leaves have it, for questions."""
+        linear = torch.exp(self.table) if self.logarithmic else self.table
+        found = linear.double().numpy().transpose(0, 2, 1)
+        arrays = {"probability": found / found.sum(-1, keepdims=True)}
+        return (FamilyPart(self.rule, self.leaves, torch.arange(len(self.table)), arrays),)
+
+
+@dataclass(frozen=True)
+class LookupStep(LeafStep[LookupValues]):
+    folds: int
+    units: int
+    start: int
+    levels: int
+    rule: TabledFamily
+    numbers: Tensor
+    pairs: LeafPairs
+    names: tuple[str, ...]  # (pairs,) of the variables
+
+    @classmethod
+    def make(cls, key: Key, slots: list[Slot], layout: Layout, circuit: Circuit) -> LookupStep:
+        numbers = torch.tensor([layout.number[s.name] for s in slots])
+        pairs = LeafPairs.of(slots, circuit)
+        names = tuple(circuit.schema.names[i] for i in pairs.variable.tolist())
+        levels = circuit.schema[names[0]].levels
+        rule, start = family(slots[0].leaves[0].family), layout.row[slots[0].name]
+        assert isinstance(rule, TabledFamily)
+        return cls(len(slots), slots[0].units, start, levels, rule, numbers, pairs, names)
+
+    @property
+    def _leaves(self) -> Names:
+        return tuple(
+            (name, width)
+            for (name, _, _), width in zip(self.pairs.leaves, self.pairs.widths, strict=True)
+        )
+
+    def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> LookupValues:
+        [part] = self.pairs.pack(parameters)
+        with np.errstate(divide="ignore"):
+            logs = np.maximum(np.log(part.arrays["probability"]), IMPOSSIBLE)
+        table = torch.from_numpy(np.ascontiguousarray(logs.transpose(0, 2, 1)))
+        return LookupValues(table.to(dtype), True, self.rule, self._leaves)
+
+    def restrict(self, p: LookupValues, regions: Regions) -> LookupValues:
+        shift = self.log_masses(p, regions, p.table.dtype)
+        return LookupValues(p.table, p.logarithmic, p.rule, p.leaves, shift, regions)
+
+    # ------------------------------------------------------------------ passes
+
+    def _places(self, inputs: Inputs, a: int, b: int) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Rows of the flat table (pairs, batch); where the variable is seen; and where it has a
+        value that is no level."""
+        variables = self.pairs.variable[a:b]
+        x = inputs.x.t()[variables]
+        seen = None if inputs.seen is None else inputs.seen[variables] > 0
+        known = x if seen is None else torch.where(seen, x, 0.0)
+        level = known.clamp(0, self.levels - 1).long()
+        return torch.arange(a, b)[:, None] * self.levels + level, seen, level != known
+
+    def upward(self, p: LookupValues, state: BatchState) -> None:
+        out, single = self.own(state.values), len(self.pairs.slot) == self.folds
+        flat = p.table.view(-1, self.units)
+        modes = p.parts[0].log_mode().to(out) if state.arithmetic.maximises else None
+        if not single:
+            out.zero_()
+        for a, b in chunks(len(self.names), self.units * out.shape[2]):
+            places, seen, strange = self._places(state.inputs, a, b)
+            read = flat.index_select(0, places.flatten())
+            if not p.logarithmic:
+                read.log_().clamp_min_(IMPOSSIBLE)
+            found = read.view(b - a, -1, self.units).transpose(1, 2)  # (pairs, units, batch)
+            if bool(strange.any()):
+                found = torch.where(strange[:, None], IMPOSSIBLE, found)
+            if seen is not None:
+                other = found.new_zeros(1) if modes is None else modes[a:b, :, None]
+                found = torch.where(seen[:, None], found, other)
+            if single:
+                out[a:b] = found
+            else:
+                out.index_add_(0, self.pairs.slot[a:b], found)
+        if p.shift is not None:
+            out += p.shift[:, :, None]
+
+    def downward(self, p: LookupValues, state: BatchState, gradient: Tensor) -> LeafCounts:
+        own = self.own(gradient)
+        sums = own.new_zeros(len(self.names) * self.levels, self.units)
+        count = own.new_empty(len(self.names), self.units)
+        single = len(self.pairs.slot) == self.folds
+        for a, b in chunks(len(self.names), self.units * own.shape[2]):
+            places, seen, _ = self._places(state.inputs, a, b)
+            weight = own[a:b] if single else own[self.pairs.slot[a:b]]
+            weight = weight if seen is None else weight * seen[:, None]
+            count[a:b] = weight.sum(2)
+            sums.index_add_(0, places.flatten(), weight.transpose(1, 2).reshape(-1, self.units))
+        return LeafCounts(sums.view(len(self.names), self.levels, self.units), count)
+
+    # ------------------------------------------------------------------ M-step
+
+    def maximise(
+        self, counts: LeafCounts, p: LookupValues, frames: Frames, rules: Rules
+    ) -> LookupValues:
+        rule = rules.get(self.rule.name, self.rule)
+        assert isinstance(rule, TabledFamily)
+        pseudo = np.stack([rule.pseudo_counts(name, self.levels) for name in self.names])
+        table = counts.sums + torch.from_numpy(pseudo).to(counts.sums)[:, :, None]
+        total = table.sum(1, keepdim=True)
+        if not bool((total > 0).all()):
+            old = torch.exp(p.table) if p.logarithmic else p.table
+            table = torch.where(total > 0, table, old)
+            total = torch.where(total > 0, total, 1.0)
+        table /= total
+        if float(table.min()) < 0:
+            raise ParameterError(
+                f"parameters of {p.leaves[0][0]!r}: probability must not be negative; are the "
+                "counts it comes from?"
+            )
+        return LookupValues(table, False, p.rule, p.leaves)

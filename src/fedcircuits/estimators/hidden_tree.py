@@ -1,0 +1,172 @@
+"""Hidden Chow–Liu trees (Liu and Van den Broeck 2021): a hidden state beside every variable.
+
+The states are joined by the Chow–Liu tree of the variables, so that a variable depends on all
+others through them; leaves and the weights between states are learned by EM over batches. The tree
+is that of coarse columns (learning.chow_liu.coarse), leaves see every value. Leaves of categories
+and of counts of known range have a probability for every level. EM adds to what a state has seen
+``smoothing`` pseudo-rows that look as the whole column does, so that a level which some state has
+not met is as rare there as elsewhere, and never impossible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from fedcircuits.arguments import Declared, Real, Whole
+from fedcircuits.circuits.evaluation.step import Rules
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, latent_tree
+from fedcircuits.estimators.learner import BY_BATCHES, Learner, hold_back
+from fedcircuits.learning.batches import InMemory, Source
+from fedcircuits.learning.chow_liu.trees import learn_tree
+from fedcircuits.learning.em import EMSchedule, maximise_likelihood
+from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
+from fedcircuits.leaves import Categorical
+from fedcircuits.tables.schema import Schema
+
+TREE_ROWS = 10_000  # that the tree is learned from
+MANY = 16  # levels; fewer of them are smoothed evenly
+
+
+class HiddenChowLiuTree(Learner):
+    """A hidden state beside every variable, and the states joined by the Chow–Liu tree.
+
+    Parameters
+    ----------
+    units : int, default=32
+        The number of values of every hidden state.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless told otherwise.
+    epochs : int, default=50
+        The largest number of passes over the rows.
+    batch_size : int, default=256
+        The number of rows per update.
+    step, last_step : float, default=0.3 and 0.01
+        How far an update of EM goes in the first and in the last epoch; 1 forgets what was before.
+    smoothing : float, default=2.0
+        The number of pseudo-rows that every unit of a leaf with many levels is given, which look as
+        the whole column does.
+    weight_smoothing : float, default=0.5
+        The number of pseudo-rows of every pair of a state and one that it leads to.
+    restarts : int, default=1
+        The number of starts, of which the one that is best after an epoch is learned to the end.
+    validation : float, default=0.1
+        The share of rows held back, on which the best epoch is chosen.
+    tol : float, default=1e-4
+        The least gain per row and epoch that counts.
+    patience : int, default=5
+        Learning stops after so many epochs without a gain on the rows held back.
+    leaf_family : str or callable, default=by_kind
+        The family of the leaves, or what gives it for a variable.
+    random_state : int or None, default=None
+        The seed of all random draws; None draws one.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(200, 3))
+    >>> model = HiddenChowLiuTree(units=4, epochs=3, random_state=0).fit(rows)
+    >>> model.score_samples(rows).shape
+    (200,)
+    """
+
+    allowed: ClassVar[Declared] = {
+        "units": Whole(1, 4096), "smoothing": Real(least=0), "weight_smoothing": Real(least=0),
+        "restarts": Whole(1), **BY_BATCHES,
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        units: int = 32,
+        *,
+        target: str | None = None,
+        epochs: int = 50,
+        batch_size: int = 256,
+        step: float = 0.3,
+        last_step: float = 0.01,
+        smoothing: float = 2.0,
+        weight_smoothing: float = 0.5,
+        restarts: int = 1,
+        validation: float = 0.1,
+        tol: float = 1e-4,
+        patience: int = 5,
+        leaf_family: LeafFamily = by_kind,
+        random_state: int | None = None,
+    ) -> None:
+        self.units = units
+        self.target = target
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.step = step
+        self.last_step = last_step
+        self.smoothing = smoothing
+        self.weight_smoothing = weight_smoothing
+        self.restarts = restarts
+        self.validation = validation
+        self.tol = tol
+        self.patience = patience
+        self.leaf_family = leaf_family
+        self.random_state = random_state
+
+    def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
+        kept, held = hold_back(rows, self.validation, rng)
+        x = kept.some(MOST_ROWS, rng)
+        tree = learn_tree(x[:TREE_ROWS], schema)
+        circuit = latent_tree(schema, tree, self.units, leaf_family=self.leaf_family)
+        prior = {n: self.smoothing * m for n, m in column_marginals(x, schema).items()}
+        rules = {"categorical": Categorical(prior=prior)}
+        plan = EMSchedule(
+            self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience,
+            self.weight_smoothing,
+        )  # fmt: skip
+        start = self._start(circuit, x, kept, held, replace(plan, epochs=1), rules, rng)
+        self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32, rules=rules)
+
+    def _start(
+        self,
+        circuit: Circuit,
+        x: Array,
+        kept: Source,
+        held: InMemory | None,
+        plan: EMSchedule,
+        rules: Rules,
+        rng: np.random.Generator,
+    ) -> Parameters:
+        """From clusters of the rows; of several starts the best on the rows held back, if any."""
+        best, most = None, -np.inf
+        for _ in range(self.restarts):
+            soft = clusters(x, circuit.schema, self.units, rng)
+            start = start_from(circuit, x, soft, rng, aligned=0.8)
+            if self.restarts == 1:
+                return start
+            fitted = maximise_likelihood(
+                circuit, start, kept, schedule=plan, validation=held, rules=rules,
+                dtype=torch.float32, rng=rng,
+            )  # fmt: skip
+            score = (fitted.validation or fitted.history)[-1]
+            if best is None or score > most:
+                best, most = fitted.parameters, score
+        assert best is not None
+        return best
+
+
+def column_marginals(x: Array, schema: Schema) -> dict[str, Array]:
+    """Frequencies of the levels of every column that has many, by name.
+
+    What a column has not shown is given a row's weight, spread as in all columns of as many levels.
+    """
+    counts: dict[str, Array] = {}
+    pooled: dict[int, Array] = {}
+    for column, variable in zip(x.T, schema, strict=True):
+        if variable.levels >= MANY:
+            seen = column[~np.isnan(column)].astype(np.int64)
+            own = np.bincount(seen, minlength=variable.levels).astype(np.float64)
+            counts[variable.name] = own
+            pooled[variable.levels] = pooled.get(variable.levels, 1.0) + own
+    found = {n: c + pooled[len(c)] / pooled[len(c)].sum() for n, c in counts.items()}
+    return {n: c / c.sum() for n, c in found.items()}
