@@ -108,8 +108,8 @@ class Queryable(ABC):
 
     @cached_property
     def _coded(self) -> list[int]:
-        """Columns of categories and booleans."""
-        return [i for i, v in enumerate(self.circuit.schema) if v.size]
+        """Columns of categories, booleans and counts of known range."""
+        return [i for i, v in enumerate(self.circuit.schema) if v.levels]
 
     def _check(self, x: Array, ignored: int | None = None) -> None:
         """Shape and codes; every question does this once, with the user's own numbers of rows."""
@@ -218,7 +218,7 @@ def _refuse_unknown_codes(
     x: Array, columns: list[int], schema: Schema, cells: int = 1 << 16
 ) -> None:
     """By blocks of rows that stay in the cache."""
-    sizes = np.array([schema.variables[c].size for c in columns])
+    sizes = np.array([schema.variables[c].levels for c in columns])
     step = max(1, cells // max(1, len(columns)))
     for start in range(0, len(x) if columns else 0, step):
         block = x[start : start + step]
@@ -229,7 +229,7 @@ def _refuse_unknown_codes(
             variable = schema.variables[columns[at]]
             raise QueryError(
                 f"row {start + row}: {variable.name!r} is {variable.described()}, expected a code "
-                f"from 0 to {variable.size - 1} or NaN, got {block[row, at]:g}; "
+                f"from 0 to {variable.levels - 1} or NaN, got {block[row, at]:g}; "
                 "Table.of turns values into codes"
             )
 

@@ -56,7 +56,7 @@ def _sums_to_one(s: Subject, p: dict[str, Array], what: str) -> None:
     ends = other.cuts(np.array([1e-12, 1 - 1e-12]))
     low, high = (-np.inf, np.inf) if other.atomic else (ends[0], ends[-1])
     total = other.expectation(0, float(low), float(high))
-    if not s.variable.size or s.variable.size > float(other.family.mode(p)):
+    if not s.variable.levels or s.variable.levels > float(other.family.mode(p)):
         expect_close(total, 1.0, f"{what} sums to", 1e-4, 0.0)
 
 

@@ -97,8 +97,8 @@ class Subject:
         return np.unique(np.concatenate([self.quantiles(LEVELS), a[gaps], b[gaps]]))
 
     def _atoms(self) -> Array:
-        if self.variable.size:
-            return np.arange(self.variable.size, dtype=np.float64)
+        if self.variable.levels:
+            return np.arange(self.variable.levels, dtype=np.float64)
         if self.variable.kind == "count":
             return np.arange(float(self.family.quantile(np.array(1 - 1e-13), self.p)) + 20)
         middle = float(self.family.quantile(np.array(0.5), self.p))
