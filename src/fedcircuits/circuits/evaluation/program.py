@@ -11,8 +11,8 @@ parameters restricted to regions answer for an event. Rows go through in batches
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -167,13 +167,15 @@ class CircuitProgram:
 
     def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
         shape = (self.layout.rows, len(inputs.x))
-        values = self.scratch.matrix("values", shape, self.dtype)
-        state = self._upward(inputs, packed, LOG_SPACE, values)
-        gradient = self.scratch.matrix("gradient", shape, self.dtype).zero_()
-        _, found = self._downward(state, packed, weight, gradient)
+        with self.scratch.room() as matrix:
+            values = matrix("values", shape, self.dtype)
+            state = self._upward(inputs, packed, LOG_SPACE, values)
+            gradient = matrix("gradient", shape, self.dtype).zero_()
+            _, found = self._downward(state, packed, weight, gradient)
+            total = _weighted(values[self.root], weight)
         triples = zip(self.steps, found, packed.values, strict=True)
         steps = tuple(step.expected(d, p) for step, d, p in triples)
-        return Counts(_weighted(state.values[self.root], weight), float(weight.sum()), steps)
+        return Counts(total, float(weight.sum()), steps)
 
     # ------------------------------------------------------------------ the compiled executor
 
@@ -314,18 +316,25 @@ def _update(rows: int, slots: int) -> int:
     return max(_batch(rows), min(256, MOST_NUMBERS // rows)) if wide else _batch(rows)
 
 
-class Scratch(threading.local):
-    """Matrices that do not outlive a pass. They are kept, one of each for every thread: fresh
-    memory of this size would cost as much as the arithmetic."""
+class Scratch:
+    """Matrices that do not outlive a pass. They are kept, one of each for every pass that runs at
+    the same time: fresh memory of this size would cost as much as the arithmetic."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, Tensor] = {}
+        self.free: list[dict[str, Tensor]] = []
 
-    def matrix(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-        size = shape[0] * shape[1]
-        if name not in self.kept or self.kept[name].numel() < size:
-            self.kept[name] = torch.empty(size, dtype=dtype)
-        return self.kept[name][:size].view(shape)
+    @contextmanager
+    def room(self) -> Iterator[Callable[[str, tuple[int, int], torch.dtype], Tensor]]:
+        kept = self.free.pop() if self.free else {}
+
+        def matrix(name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+            size = shape[0] * shape[1]
+            if name not in kept or kept[name].numel() < size:
+                kept[name] = torch.empty(size, dtype=dtype)
+            return kept[name][:size].view(shape)
+
+        yield matrix
+        self.free.append(kept)
 
 
 def finite(log_values: Tensor) -> Tensor:
