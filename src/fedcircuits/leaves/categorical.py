@@ -17,7 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcircuits.circuits.graph.family import Array, Arrays, Domain, TabledFamily, Tensors, log_of
+from fedcircuits.circuits.graph.family import (
+    IMPOSSIBLE,
+    Array,
+    Arrays,
+    Domain,
+    TabledFamily,
+    Tensors,
+    log_of,
+)
 from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
 
@@ -47,7 +55,9 @@ class Categorical(TabledFamily):
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         logs = log_of(p["probability"])
         terms = (torch.where(x == code, logs[..., code], 0.0) for code in range(logs.shape[-1]))
-        return sum(terms, torch.zeros((), dtype=logs.dtype, device=logs.device))
+        found = sum(terms, torch.zeros((), dtype=logs.dtype, device=logs.device))
+        known = (x >= 0) & (x < logs.shape[-1]) & (x == torch.floor(x))
+        return torch.where(known, found, IMPOSSIBLE)
 
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         return torch.stack([(x == code).to(x.dtype) for code in range(p["probability"].shape[-1])])
