@@ -43,6 +43,7 @@ class Send:
     tag: str
     data: bytes = field(repr=False)
     reveals: str = ""
+    needs: str = ""  # what the sender's owner must allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def broadcast(
     data = encode_message(message)
     told = message.reveals if reveals is None else reveals
     for receiver in receivers:
-        yield Send(receiver, tag or message.tag, data, told)
+        yield Send(receiver, tag or message.tag, data, told, message.needs)
 
 
 def receive(sender: str, kind: type[M], tag: str = "") -> Flow[M]:

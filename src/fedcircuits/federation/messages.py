@@ -47,6 +47,7 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tag: ClassVar[str] = ""
     reveals: ClassVar[str] = ""
+    needs: ClassVar[str] = ""  # what an owner must allow before it leaves a site, if anything
 
     def __repr__(self) -> str:
         """Without what is in its fields, which is for its reader alone."""

@@ -12,6 +12,7 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
 
 Placement = Mapping[str, str]  # ψ: the party of every node
 Answers: TypeAlias = Literal["leaves", "root"]  # what the coordinator is told of a likelihood
@@ -28,10 +29,17 @@ class Joint:
 
 @dataclass(slots=True)
 class QuestionBudget:
-    """How many rows of questions a party answers about a model; no limit without ``most``."""
+    """How many rows of questions a party answers about a model; no limit without ``most``.
+
+    ``least``: of its rows that must be behind an answer. They are ``table``; the owner of the view
+    gives it when it is asked, with the name of the ``model``. It is never sent or kept with it.
+    """
 
     most: int | None = None
     answered: int = 0
+    least: int = 0
+    table: Table | None = field(default=None, init=False, repr=False)
+    model: str = field(default="", init=False)
 
     def after(self, rows: int, me: str) -> int | None:
         """What is answered with these rows too, where it matters; QueryError if it is too much.

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.courier import Courier
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.remote import Remote
-from fedcircuits.engines.sites.station import CALLER, Carrier, Head, Station
+from fedcircuits.engines.sites.station import Carrier, Head, Station
 from fedcircuits.engines.sites.store import Store
 from fedcircuits.federation.described import DescribedTable
 from fedcircuits.federation.federation import Federation, Party
@@ -58,7 +59,7 @@ class LocalSites:
 
     def start(self, name: str) -> None:
         store = Store(self.folder / name)
-        station = Station(name, self.policy, self.sites[name], store)
+        station = Station(name, self.policy, self.sites[name], store, self.sites)
         self.stations[name] = station
         courier = self._courier(name, station.hear)
         carrier: Carrier = Watched(name, courier, lambda *frame: self.watch(*frame))

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.policy import Policy
-from fedcircuits.engines.sites.station import CALLER, Head
+from fedcircuits.engines.sites.station import Head
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import Party
 from tests.engines.sites.links import Relay

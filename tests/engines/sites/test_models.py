@@ -14,9 +14,10 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.circuits.graph import files
-from fedcircuits.engines.sites import policy
-from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.policy import Policy, PolicyError
+from fedcircuits.engines.sites.roles import ROLES, name_of
 from fedcircuits.errors import FederationError, FileError, PartyLostError
+from fedcircuits.federation.flow import Send
 from fedcircuits.federation.recipes import Held, pack, unpack
 from fedcircuits.methods.meeting import collecting
 from fedcircuits.testing import check_protocol
@@ -85,13 +86,13 @@ def test_a_site_refuses_whatever_the_caller_claims(tmp_path: Path) -> None:
     assert not [e for e in model.queries_ if e.tag == "collect/part"]
 
 
-def test_the_policy_knows_the_role_and_the_message_by_name() -> None:
-    role = collecting.hand_over
-    assert f"{role.__module__}:{role.__qualname__}" == policy.COLLECTING
-    assert collecting.LearnedPart.tag == policy.PART
-    with pytest.raises(policy.PolicyError, match="collect = false"):
-        Policy().check_message(policy.PART)
-    Policy(collect=True).check_message(policy.PART)
+def test_the_policy_knows_the_role_and_the_message() -> None:
+    role, part = ROLES[name_of(collecting.hand_over)], collecting.LearnedPart
+    assert role.needs == part.needs == "collect"
+    message = Send("coordinator", part.tag, b"", part.reveals, part.needs)
+    with pytest.raises(PolicyError, match="collect = false"):
+        Policy().check_message(message)
+    Policy(collect=True).check_message(message)
 
 
 def test_handing_over_keeps_the_laws_of_protocols() -> None:

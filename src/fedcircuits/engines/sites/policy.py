@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
+from inspect import Parameter, signature
 from typing import Any
 
+import msgspec
+
+from fedcircuits.engines.sites.roles import METHODS, ROLES, SiteRole, name_of
 from fedcircuits.errors import SiteError
 from fedcircuits.federation.federation import LEAST_COUNT, Party
-from fedcircuits.federation.flow import Program
+from fedcircuits.federation.flow import Program, Send
+from fedcircuits.tables.table import Table
 
-LEARNING = ("fedcircuits.methods.*",)
-COLLECTING, PART = "fedcircuits.methods.meeting.collecting:hand_over", "collect/part"
+EVERY = ("*",)
+ALLOWED = ("collect", "share_target", "share_clusters", "share_columns")
+DEEPEST = 50  # parts within parts of a plan
 
 
 class PolicyError(SiteError):
@@ -28,7 +37,7 @@ class Policy:
     Parameters
     ----------
     roles : tuple of str
-        Roles that it plays, as patterns of ``module:function``.
+        Roles that it plays, as patterns of their names (roles.py), such as ``fedpc.*``.
     withheld : tuple of str
         Tags of messages that never leave it, as patterns.
     least_rows : int
@@ -41,15 +50,26 @@ class Policy:
         Whether it deletes a model when the coordinator asks for that.
     share_target, share_clusters : bool
         Whether classes, and groups of rows, are told to other parties.
+    share_columns : bool
+        Whether columns may move to another party that works for both (a hub).
     private_rows : bool
         Whether rows are matched by private set intersection only.
     least_count : int
         The least number of its rows behind anything counted.
+    askers : tuple of str
+        Who may ask what it has learned, as patterns.
+    questions_per_day : int, optional
+        How many questions it answers a day, from midnight UTC.
+    most_questions : int, optional
+        How many rows of questions it answers about one model.
+    least_rows_behind : int
+        It answers only what at least so many of its rows are about: rows that agree with the
+        evidence, where exact values of real numbers do not count.
     results : bool
         Whether results go to the caller: for trials of an engine alone.
     """
 
-    roles: tuple[str, ...] = LEARNING
+    roles: tuple[str, ...] = EVERY
     withheld: tuple[str, ...] = ()
     least_rows: int = 0
     never: tuple[str, ...] = ()
@@ -57,8 +77,13 @@ class Policy:
     forget: bool = True
     share_target: bool = False
     share_clusters: bool = False
+    share_columns: bool = False
     private_rows: bool = False
     least_count: int = LEAST_COUNT
+    askers: tuple[str, ...] = EVERY
+    questions_per_day: int | None = None
+    most_questions: int | None = None
+    least_rows_behind: int = 0
     results: bool = False
 
     @property
@@ -66,37 +91,105 @@ class Policy:
         """Of the library that recipes may name beside those of every site."""
         return ("testing",) if self.results else ()
 
-    def check_program(self, program: Program[Any]) -> None:
-        """PolicyError unless the role, its rows and its plan are allowed here."""
-        name = f"{program.function.__module__}:{program.function.__qualname__}"
-        if not any(fnmatchcase(name, pattern) for pattern in self.roles):
-            raise PolicyError("roles", f"this site does not play {name}")
-        if name == COLLECTING:
-            self._check_collect()
-        for value in program.arguments.values():
-            if isinstance(value, Party) and len(value.table) < self.least_rows:
-                line = f"least_rows = {self.least_rows}"
-                raise PolicyError(line, "this site has too few rows to take part")
-            if isinstance(value, Program):
-                self.check_program(value)
-            self._check_plan(value)
+    # ------------------------------------------------------------------ before a role begins
 
-    def _check_plan(self, plan: object) -> None:
-        for line in ("share_target", "share_clusters"):
-            if getattr(plan, line, False) is True and not getattr(self, line):
-                raise PolicyError(f"{line} = false", f"this site does not allow {line}")
-        if self.private_rows and getattr(plan, "rows", "private") != "private":
+    def check_program(
+        self, program: Program[Any], own: Collection[object] = (), rows: int | None = None
+    ) -> SiteRole:
+        """PolicyError unless the role and its plan are allowed here, else what the role is for.
+        ``own``: what the site itself has filled in; ``rows``: how many it has."""
+        if self.results:  # of trials
+            return SiteRole("learn", "")
+        role = self._role(program)
+        if role.needs and not getattr(self, role.needs):
+            raise self._refused(role.needs)
+        if role.kind == "learn" and rows is not None and rows < self.least_rows:
+            line = f"least_rows = {self.least_rows}"
+            raise PolicyError(line, "this site has too few rows to take part")
+        for name, value in parts("", program, own):
+            if isinstance(value, Party | Table):
+                raise SiteError("a recipe brings rows: roles work on the site's own")
+            self._check_part(name, value)
+        return role
+
+    def _role(self, program: Program[Any]) -> SiteRole:
+        name = name_of(program.function)
+        inner = program.arguments.get("program")
+        if name not in ROLES or isinstance(inner, Program):
+            raise PolicyError("roles", f"{name} is no role that sites play")
+        known = (name, METHODS + name)
+        if not any(fnmatchcase(n, pattern) for n in known for pattern in self.roles):
+            raise PolicyError("roles", f"this site does not play {name}")
+        return ROLES[name]
+
+    def _check_part(self, name: str, value: object) -> None:
+        if name in ALLOWED and value is True and not getattr(self, name):
+            raise self._refused(name)
+        if self.private_rows and name in ("rows", "rule") and value == "tokens":
             problem = "this site matches rows by private set intersection only"
             raise PolicyError("private_rows = true", problem)
+        if name == "least" and isinstance(value, int) and value < self.least_count:
+            line = f"least_count = {self.least_count}"
+            raise PolicyError(line, f"this site tells no count of {value} rows")
 
-    def _check_collect(self) -> None:
-        """In trials the caller has everything already."""
-        if not self.collect and not self.results:
-            problem = "this site does not let what it has learned leave it"
-            raise PolicyError("collect = false", problem)
+    def _refused(self, line: str) -> PolicyError:
+        return PolicyError(f"{line} = false", f"this site does not allow {line}")
 
-    def check_message(self, tag: str) -> None:
-        if tag == PART:
-            self._check_collect()
-        if any(fnmatchcase(tag, pattern) for pattern in self.withheld):
-            raise PolicyError("withheld", f"this site does not let {tag!r} leave it")
+    def check_question(self, role: SiteRole, asker: str, asked: int) -> None:
+        """PolicyError unless it may be asked by that one, after so many questions of today."""
+        if not any(fnmatchcase(asker, pattern) for pattern in self.askers):
+            raise PolicyError("askers", f"this site does not answer {asker}")
+        if self.questions_per_day is not None and asked >= self.questions_per_day:
+            line = f"questions_per_day = {self.questions_per_day}"
+            raise PolicyError(line, "this site answers no more questions today")
+        if self.least_rows_behind and not role.counts_rows:
+            line = f"least_rows_behind = {self.least_rows_behind}"
+            raise PolicyError(line, "of such a question nobody can tell how many rows are behind")
+
+    # ------------------------------------------------------------------ before mail leaves
+
+    def check_message(self, effect: Send) -> None:
+        if any(fnmatchcase(effect.tag, pattern) for pattern in self.withheld):
+            raise PolicyError("withheld", f"this site does not let {effect.tag!r} leave it")
+        if effect.needs and not self.results and not getattr(self, effect.needs):
+            raise self._refused(effect.needs)
+
+
+def parts(
+    name: str, value: object, own: Collection[object] = (), depth: int = 0
+) -> Iterator[tuple[str, object]]:
+    """Everything within a value, by the name of the field, key or argument that it stands under,
+    but for what is the site's ``own``."""
+    if depth > DEEPEST:
+        raise SiteError("a recipe has parts within parts without end")
+    if any(value is known for known in own):
+        return
+    yield name, value
+    if not isinstance(value, Party | Table | str | bytes):
+        for inner, part in _inner(name, value):
+            yield from parts(inner, part, own, depth + 1)
+
+
+def _inner(name: str, value: object) -> Iterator[tuple[str, object]]:
+    match value:
+        case Program():
+            defaults = {
+                n: p.default
+                for n, p in signature(value.function).parameters.items()
+                if p.default is not Parameter.empty
+            }
+            yield from {**defaults, **value.arguments}.items()
+        case partial():
+            yield from ((name, part) for part in value.args)
+            yield from value.keywords.items()
+        case Mapping():
+            for key, part in value.items():
+                yield str(key), part
+        case list() | tuple() | set() | frozenset():
+            yield from ((name, part) for part in value)
+        case msgspec.Struct():
+            yield from ((n, getattr(value, n)) for n in value.__struct_fields__)
+        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+        case _ if type(value).__module__.startswith("fedcircuits.") and hasattr(value, "__dict__"):
+            yield from vars(value).items()

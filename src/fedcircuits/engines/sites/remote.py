@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 
 from fedcircuits.engines.driving import Data
 from fedcircuits.engines.outcome import Engine, Kept, Outcome, threads_each
+from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.caller import CallerStore
 from fedcircuits.engines.sites.inquiries import SiteInquiries
 from fedcircuits.engines.sites.policy import Policy
-from fedcircuits.engines.sites.station import CALLER, Carrier, Head, Station
+from fedcircuits.engines.sites.station import Carrier, Head, Station
 from fedcircuits.engines.sites.store import RunFolder, Store
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.described import Whereabouts, checked_name

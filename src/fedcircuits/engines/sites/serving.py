@@ -52,7 +52,7 @@ class ServedSite:
 
     def __init__(self, kit: Kit, policy: Policy, party: Party, store: str = "store") -> None:
         self.kit, self.store = kit, Store(kit.folder / store)
-        self.station = Station(kit.name, policy, party, self.store)
+        self.station = Station(kit.name, policy, party, self.store, kit.consortium.sites)
         known = kit.consortium.known
         self.courier = Courier(kit.name, kit.identity, known, self.station.hear)
         self.station.carrier = self.courier

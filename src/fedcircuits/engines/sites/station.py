@@ -23,27 +23,26 @@ and asks them for what it lacks.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from threading import RLock, Thread
 from typing import Any, Protocol
 
 from fedcircuits.engines.driving import Data, Driver, NumberedMail
 from fedcircuits.engines.outcome import failure, with_threads
+from fedcircuits.engines.sites.admission import CALLER, Admission
 from fedcircuits.engines.sites.policy import Policy, PolicyError
+from fedcircuits.engines.sites.roles import name_of
 from fedcircuits.engines.sites.store import Inbox, RunFolder, Store
 from fedcircuits.errors import FedcircuitsError, FederationError, SiteError
-from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program, Send
-from fedcircuits.federation.placement import View
-from fedcircuits.federation.recipes import Held, Here, Open, Own, pack, unpack
+from fedcircuits.federation.recipes import pack
 from fedcircuits.version import __version__
 
 Head = list[object]
 Entry = tuple[str, str, int, str]  # receiver, tag, bytes, what it reveals
-CALLER = COORDINATOR  # the site of whoever asks
 LOG = logging.getLogger(__name__)
 
 
@@ -77,7 +76,7 @@ class PartySeat:
             self.inbox.add(sender, number, tag, data)
 
     def send(self, effect: Send, number: int) -> None:
-        self.station.policy.check_message(effect.tag)
+        self.station.policy.check_message(effect)
         to, size = effect.receiver, len(effect.data)
         head: Head = ["mail", self.run, self.party, to, number, effect.tag]
         self.outbox.setdefault(to, []).append((head, effect.data))
@@ -104,7 +103,8 @@ class PartySeat:
 
 
 class Station:
-    """``party`` and ``store`` are the site's own; the caller has no party."""
+    """``party`` and ``store`` are the site's own; the caller has no party. ``members`` are the
+    sites of the consortium."""
 
     def __init__(
         self,
@@ -112,17 +112,14 @@ class Station:
         policy: Policy,
         party: Party | None = None,
         store: Store | None = None,
+        members: Collection[str] = (),
     ) -> None:
         self.me, self.policy, self.party, self.store = me, policy, party, store
+        self.admission = Admission(me, policy, party, store, members)
         self.carrier: Carrier
         self.results: dict[tuple[str, str], object] = {}  # of parties that live at the caller
         self._seats: dict[tuple[str, str], PartySeat] = {}
         self._lock, self._closed = RLock(), False
-        self._model = lru_cache(maxsize=32)(self._stored)
-
-    def _stored(self, model: str, party: str) -> object:
-        assert self.store is not None
-        return self.store.model(model, party)
 
     def note(self, event: str, **facts: object) -> None:
         if self.store is not None:
@@ -207,7 +204,7 @@ class Station:
             self.note("refused", forget=model, why=_told(error))
             return {"forgotten": False, "why": _told(error)}
         self.note("forgotten", model=model, found=found)
-        self._model.cache_clear()
+        self.admission.forget()
         return {"forgotten": found, "why": ""}
 
     # ------------------------------------------------------------------ a run
@@ -216,25 +213,27 @@ class Station:
         """Refused before anything is sent, or ready."""
         try:
             places, threads, timeout, again = _checked_begin(about)
+            self.admission.check_places(party, places)
             folder = None if self.store is None else self.store.run(run, party)
+            known = folder is not None and folder.begun
             if folder is not None:
                 self._check_free(run, party, folder)
                 folder.open(bytes(body), again)
             if (seat := self._seats.get((run, party))) is not None:
                 seat.attempt = attempt
             else:
-                program, kept = self._opened(party, folder, bytes(body))
-                self.policy.check_program(program)
+                program, kept = self.admission.opened(party, folder, bytes(body), known)
                 seat = self.seat(
                     run, party, places, program, kept, threads, timeout, attempt, folder
                 )
-                name = f"{program.function.__module__}:{program.function.__qualname__}"
-                self.note("begun", run=run, party=party, role=name, again=again)
+                facts = {"run": run, "party": party, "role": name_of(program.function)}
+                self.note("begun", **facts, bytes=len(body), again=again)
         except Exception as error:
             LOG.exception("run %s", run)
             told = _told(error)
+            with suppress(SiteError):  # its disk may be full
+                self.note("refused", run=run, party=party, why=told)
             self.carrier.send(CALLER, ["refused", run, party, attempt, told])
-            self.note("refused", run=run, party=party, why=told)
             return
         seat.say("ready", [])
         if again:
@@ -251,26 +250,6 @@ class Station:
             raise SiteError(
                 f"there is a model {run!r} already: give the new one another name, or forget it"
             )
-
-    def _opened(
-        self, party: str, folder: RunFolder | None, body: bytes
-    ) -> tuple[Program[Any], MutableMapping[str, object]]:
-        def fill(place: Open) -> object:
-            match place:
-                case Here("party") if self.party is not None:
-                    return self.party
-                case Here("collect"):
-                    return self.policy.collect
-                case Held(model, holder) if self.store is not None and holder == party:
-                    return self._model(model, holder)
-                case Own(what) if folder is not None:
-                    return folder.own(what)
-            raise SiteError(f"this site has nothing for {place}")
-
-        program, kept = unpack(body, fill, self.policy.rooms)
-        if not isinstance(program, Program) or not isinstance(kept, dict):
-            raise SiteError("what was sent is no recipe of a role")
-        return program, kept if kept or folder is None else folder.kept()
 
     def seat(
         self,
@@ -311,18 +290,16 @@ class Station:
         except Exception as error:
             LOG.exception("%s in run %s", seat.party, seat.run)
             lost = failure(seat.party, driver.at, error)
-            seat.say_last("failed", lost.party, lost.told, body=self._shown(seat, None))
             with suppress(SiteError):  # its disk may be full
                 self.note("failed", run=seat.run, party=seat.party, why=lost.told)
+            seat.say_last("failed", lost.party, lost.told, body=self._shown(seat, None))
 
     def _shown(self, seat: PartySeat, result: object) -> bytes:
         """What the caller sees of a party's result and kept work: nothing, but in trials."""
         return pack((result, dict(seat.kept))) if self.policy.results else b""
 
     def _keep(self, seat: PartySeat, result: object) -> None:
-        view = seat.program.arguments.get("view")
-        if isinstance(view, View) and isinstance(result, int):  # rows of questions answered
-            view.budget.answered = max(view.budget.answered, result)
+        self.admission.answered(seat.program, seat.party, result)
         if self.me == CALLER:
             self.results[seat.run, seat.party] = result
         elif (

@@ -1,12 +1,14 @@
 """What a site keeps on its disk: runs that can be taken up again, models, an audit.
 
     audit.jsonl                   a line for everything that was asked, refused or left this site
+    questions.json                how many questions were asked today
     runs/<run>/training           at the caller's: what is trained, to go on by the run's name
     runs/<run>/<party>/recipe     what it was asked to do
                        own.*      bytes that it has drawn for the run
                        inbox      messages in the order in which they arrived
                        kept.*     results of long computations
     models/<model>/<party>        what it has learned and keeps; at the caller's the coordinator's
+                   <party>.answered   rows of questions that it has answered about it
 
 Files of a run go when it has ended well. Nothing here is ever sent. A torn end of an inbox, after
 a crash, is forgotten: senders send again what this site lacks.
@@ -33,6 +35,7 @@ from fedcircuits.errors import SiteError
 from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.recipes import pack, unpack
 
+QUESTIONS = "questions.json"  # of today
 ENTRY = struct.Struct("<IIQ")  # size of sender and tag, number, size of the data
 Mail = tuple[str, int, str, bytes]  # sender, number, tag, data
 
@@ -74,6 +77,29 @@ class Store:
 
     def _run(self, run: str) -> Path:
         return self.folder / "runs" / checked_name(run)
+
+    # ------------------------------------------------------------------ questions
+
+    def questions(self) -> int:
+        """Asked today, from midnight UTC."""
+        try:
+            kept = json.loads((self.folder / QUESTIONS).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return 0
+        return int(kept.get(_today(), 0))
+
+    def count_question(self) -> None:
+        with self._lock:
+            text = json.dumps({_today(): self.questions() + 1})
+            write(self.folder / QUESTIONS, text.encode())
+
+    def answered(self, model: str, party: str, rows: int | None = None) -> int:
+        """Rows of questions about a model that were answered; a larger number is kept."""
+        path = self._model(model) / f"{checked_name(party)}.answered"
+        before = int(path.read_text()) if path.is_file() else 0
+        if rows is not None and rows > before:
+            write(path, str(rows).encode())
+        return max(before, rows or 0)
 
     # ------------------------------------------------------------------ models
 
@@ -242,3 +268,7 @@ def _told(path: Path) -> Iterator[None]:
     except OSError as error:
         what = "its disk is full" if error.errno == errno.ENOSPC else "its store cannot be written"
         raise SiteError(f"{what}; the details are in its log") from error
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())

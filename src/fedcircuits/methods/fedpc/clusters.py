@@ -70,6 +70,7 @@ class OwnClusters(Message, frozen=True):
     reveals: ClassVar[str] = (
         f"which of at most {MOST_GROUPS} groups by its numbers each row is in (sealed tokens)"
     )
+    needs: ClassVar[str] = "share_clusters"
 
     labels: dict[int, IntegerVector]
     least: Count  # rows of a group that others hear of

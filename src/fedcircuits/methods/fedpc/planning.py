@@ -127,9 +127,9 @@ class ClientWork(Message, frozen=True):
     tasks: tuple[ClusterTask, ...]
     groups: tuple[LeafGroup, ...]
 
-    def check(self, names: Sequence[str], tag: str) -> None:
+    def check(self, names: Sequence[str], tag: str, shares: bool) -> None:
         """MessageError unless a client with these columns can do it; ``tag``: that it came under,
-        its own where rows are matched."""
+        its own where rows are matched; ``shares``: whether clusters may be told."""
         divisions = [task.division for task in self.tasks]
         numbers = [group.number for group in self.groups]
         sets = [t.columns for t in self.tasks] + [g.variables for g in self.groups]
@@ -138,6 +138,7 @@ class ClientWork(Message, frozen=True):
             ("tasks", known, "expected columns of the client's table, each once"),
             ("tasks", len(set(divisions)) == len(divisions), "a division occurs twice"),
             ("tasks", tag == self.tag or not any(t.exchange for t in self.tasks), "no tokens"),
+            ("tasks", shares or not any(t.exchange for t in self.tasks), "nobody shares clusters"),
             ("groups", len(set(numbers)) == len(numbers), "a group occurs twice"),
             ("groups", {g.division for g in self.groups} == set(divisions), "of other divisions"),
         ):

@@ -44,6 +44,7 @@ from fedcircuits.methods.fedpc.question import (
     LeafAnswers,
     QueryEvidence,
     Question,
+    check_rows_behind,
 )
 from fedcircuits.methods.refinement.roles import NATS
 from fedcircuits.tables.schema import Schema
@@ -61,6 +62,7 @@ def respond(view: View, completes: bool, seed: int) -> Flow[int | None]:
     question = told_question(view.schema, (yield from receive(COORDINATOR, QueryEvidence)))
     if view.answers == "root":
         raise QueryError(f"{view.me} tells nothing of single leaves: ask with answers='root'")
+    check_rows_behind(view, question)
     answered = view.budget.after(len(question.x), view.me)
     leaves = question.leaves_asked(view.leaves, view.schema)
     answers = yield from compute("evaluating its leaves", lambda: _answers(view, leaves, question))

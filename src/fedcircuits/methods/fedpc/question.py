@@ -12,7 +12,10 @@ import numpy as np
 from fedcircuits.circuits.graph.circuit import Leaf
 from fedcircuits.circuits.graph.family import Array, Region
 from fedcircuits.circuits.questions.distribution import Regions
+from fedcircuits.errors import SiteError
+from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.messages import Booleans, IntegerVector, Message, RealMatrix, Reals
+from fedcircuits.federation.placement import View
 from fedcircuits.tables.schema import Schema
 
 QuestionKind = Literal["values", "moments", "best"]
@@ -42,6 +45,30 @@ class Question:
         """Those of a party's leaves that it is about; the best completion is about all."""
         known = {schema.names[c] for c in self.columns}
         return [leaf for leaf in leaves if self.kind == "best" or known & set(leaf.scope)]
+
+
+def check_rows_behind(view: View, question: Question) -> None:
+    """SiteError unless every row of a question is about as many of the party's rows as its owner
+    wants: rows within the regions, with the same categories, booleans and counts."""
+    least, table = view.budget.least, view.budget.table
+    if not least:
+        return
+    own = np.zeros((0, len(view.schema)))
+    if table is not None:
+        own = in_agreed(table.select(view.schema.names), view.schema).values
+    inside = np.ones(len(own), np.bool_)
+    boxes = {**question.regions, **({question.at: question.region} if question.region else {})}
+    for column, region in boxes.items():
+        inside &= np.any([(own[:, column] >= a) & (own[:, column] <= b) for a, b in region], axis=0)
+    exact = [c for c in question.seen if view.schema.variables[c].discrete]
+    for row in np.unique(np.nan_to_num(question.x[:, exact], nan=np.inf), axis=0):
+        known = np.isfinite(row)
+        same = (own[inside][:, exact][:, known] == row[known]).all(axis=1)
+        if same.sum() < least:
+            raise SiteError(
+                f"{view.me} answers only what at least {least} of its rows are about "
+                f"(policy: least_rows_behind = {least})"
+            )
 
 
 class QueryEvidence(Message, frozen=True):

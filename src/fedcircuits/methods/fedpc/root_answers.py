@@ -56,7 +56,7 @@ from fedcircuits.federation.messages import (
 )
 from fedcircuits.federation.placement import View
 from fedcircuits.methods.fedpc.query import Asker, evidence_for, leaf_values, told_question
-from fedcircuits.methods.fedpc.question import QueryEvidence, Question
+from fedcircuits.methods.fedpc.question import QueryEvidence, Question, check_rows_behind
 from fedcircuits.methods.refinement.roles import checked_weights
 from fedcircuits.methods.refinement.sums import combinations_of
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_prime
@@ -196,6 +196,7 @@ def respond(view: View, members: tuple[str, ...], key: bytes) -> Flow[int | None
     require(plain, COORDINATOR, QueryEvidence, "kind", "expected 'values': leaves are not told")
     graph = yield from receive(COORDINATOR, OwnCombinations)
     graph.check(len(question.x), {leaf.name for leaf in view.leaves})
+    check_rows_behind(view, question)
     answered = view.budget.after(len(question.x), view.me)
     values = yield from compute("evaluating its leaves", lambda: _values(view, question, graph))
     if np.isnan(values).any():

@@ -135,7 +135,8 @@ def client(
     party: Party, plan: FedPCPlan, learner: LeafLearner, secret: bytes, given: Labels | None = None
 ) -> Flow[View]:
     """``given``: clusters of its rows, found with the other parties before (methods/vertical)."""
-    run = (METHOD, FedPCAssignment, plan.target, plan.members)
+    told = plan.target if plan.share_target else None
+    run = (METHOD, FedPCAssignment, told, plan.members)
     assignment, table = yield from introduce(party, *run)
     _check_work(assignment)
     _check_scale(table)
@@ -148,7 +149,8 @@ def client(
     if order is not None:
         work = yield from receive(COORDINATOR, ClientWork)
     assert work is not None, "it is told at once, or after tokens were sent"
-    work.check(table.names, ClientWork.tag if order is not None else FedPCAssignment.tag)
+    tag = ClientWork.tag if order is not None else FedPCAssignment.tag
+    work.check(table.names, tag, plan.share_clusters)
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
     about, least = (table, plan.clusters, classes, plan.target), party.least_count
     clustering = RowClustering(*about, seed, stamp, least)
@@ -173,8 +175,8 @@ def client(
     leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph.used)
     parameters = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
     budget = QuestionBudget(party.most_questions)
-    told = party.allow_collect, budget, plan.answers
-    view = View(party.name, table.schema, leaves, parameters, *told)
+    allowed = party.allow_collect, budget, plan.answers
+    view = View(party.name, table.schema, leaves, parameters, *allowed)
     if way is None or not graph.refine:
         return view
     return (yield from refinement.client(way, view, table, order, members, plan.em, stamp))

@@ -120,7 +120,8 @@ class FusionGraph(Message, frozen=True):
 
 
 def owner(party: Party, plan: FusionPlan, encoder: Encoder, secret: bytes) -> Flow[OwnerView]:
-    run = (METHOD, FusionAssignment, plan.target, plan.members)
+    told = plan.target if plan.share_target else None
+    run = (METHOD, FusionAssignment, told, plan.members)
     assignment, table = yield from hello.introduce(party, *run)
     me, showing = party.name, plan.showing
     target = _checked_target(assignment, table, plan)

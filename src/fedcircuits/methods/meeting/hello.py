@@ -135,7 +135,8 @@ def introduce(
 ) -> Flow[tuple[A, Table]]:
     """A client says hello; its assignment, and its table in the kinds and codes of all.
 
-    ``target`` is what holders may tell the others, ``members`` who takes part if that is known.
+    ``target`` is what holders may tell the others, None for nothing; ``members`` who takes part, if
+    that is known.
     """
     yield from send(COORDINATOR, Hello.of(party.table, method))
     assignment = yield from receive(COORDINATOR, kind)
@@ -160,6 +161,7 @@ def _check_assignment(
         ("members", me in members, f"{me} is not among them"),
         ("members", len(set(members)) == len(members), "a party is named twice"),
         ("variables", names == set(table.names), f"expected those of {me}"),
+        ("holders", holders is None or target is not None, "nobody shares a target"),
         ("holders", ordered, "expected members in their order"),
         ("holders", same, f"expected {me} if it holds {target!r}"),
         ("tokens", assignment.tokens or not told, "values of the target are told by token"),

@@ -87,6 +87,7 @@ class TargetValues(Message, frozen=True):
     """The target of rows that a holder and the reader share, in the order of tokens."""
 
     tag: ClassVar[str] = "labels/target"
+    needs: ClassVar[str] = "share_target"
 
     values: RealVector  # (rows,), codes or numbers; NaN where missing
 

@@ -117,6 +117,7 @@ class PartyLeaves(Message, frozen=True):
 
     tag: ClassVar[str] = "em/leaves"
     reveals: ClassVar[str] = "its learned leaves; mean and deviation of its columns"
+    needs: ClassVar[str] = "collect"
 
     leaves: dict[str, LeafCircuit]
     mean: FiniteVector

@@ -134,7 +134,8 @@ class TreesGraph(Message, frozen=True):
 
 
 def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flow[TreeEnsemble]:
-    task, table = yield from hello.introduce(party, METHOD, TreesAssignment, plan.target)
+    told = plan.target if plan.share_target else None
+    task, table = yield from hello.introduce(party, METHOD, TreesAssignment, told)
     _check_assignment(party, plan, task)
     target, routes = task.target, task.routes(party.name)
     hidden = order = None

@@ -260,6 +260,7 @@ class HubColumns(Message, frozen=True):
     """Columns that move into a hub, whole."""
 
     tag: ClassVar[str] = "hub/columns"
+    needs: ClassVar[str] = "share_columns"
 
     at: IntegerVector  # (rows,): places in the common order, rising
     values: RealMatrix  # (rows, columns), NaN missing

@@ -1,0 +1,119 @@
+"""What a site makes of a recipe: its open places filled in, and the whole checked by its policy.
+
+Nothing of a recipe is believed: the site puts in its own party, its own limits of questions, and
+what it has learned as its owner allows today; it runs roles that sites play and nothing else
+(roles.py); and it takes part only where every party lives at its own site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, MutableMapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.store import RunFolder, Store
+from fedcircuits.errors import SiteError
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.placement import View
+from fedcircuits.federation.recipes import Held, Here, Open, Own, unpack
+
+Opened = tuple[Program[Any], MutableMapping[str, object]]
+CALLER = COORDINATOR  # the site of whoever asks
+
+
+class Admission:
+    """``party`` and ``store`` are the site's own, ``members`` the sites of the consortium."""
+
+    def __init__(
+        self,
+        me: str,
+        policy: Policy,
+        party: Party | None,
+        store: Store | None,
+        members: Collection[str],
+    ) -> None:
+        self.me, self.policy, self.party, self.store = me, policy, party, store
+        self.members = frozenset(members)
+        self._model = lru_cache(maxsize=32)(self._stored)
+
+    def _stored(self, model: str, party: str) -> object:
+        assert self.store is not None
+        return self.store.model(model, party)
+
+    def forget(self) -> None:
+        """What was read of models, some of which have been deleted."""
+        self._model.cache_clear()
+
+    def check_places(self, party: str, places: Mapping[str, str]) -> None:
+        """Between owners a party lives at the site of its name, and one at most at the caller:
+        nobody else reads what is for a member, or makes up members."""
+        if self.policy.results:
+            return
+        at_caller = [name for name, site in places.items() if site == CALLER]
+        placed = all(name == site for name, site in places.items() if site != CALLER)
+        strange = any(name in self.members for name in at_caller if name != CALLER)
+        if party != self.me or not placed or strange or len(at_caller) > 1:
+            raise SiteError(
+                "the run places parties elsewhere than at their own sites, or several at the caller"
+            )
+
+    def opened(
+        self, party: str, folder: RunFolder | None, body: bytes, known: bool = False
+    ) -> Opened:
+        """The program and work that was kept; SiteError unless the site's policy allows it.
+        ``known``: of a run that goes on."""
+        own: list[object] = []
+
+        def filled_in(place: Open) -> object:
+            own.append(value := fill(place))
+            return value
+
+        def fill(place: Open) -> object:
+            match place:
+                case Here("party") if self.party is not None:
+                    return self.party
+                case Here("collect"):
+                    return self.policy.collect
+                case Held(model, holder) if self.store is not None and holder == party:
+                    return self._under_policy(model, holder)
+                case Own(what) if folder is not None:
+                    return folder.own(what)
+            raise SiteError(f"this site has nothing for {place}")
+
+        program, kept = unpack(body, filled_in, self.policy.rooms)
+        if not isinstance(program, Program) or not isinstance(kept, dict):
+            raise SiteError("what was sent is no recipe of a role")
+        self._check(program, own, known)
+        return program, kept if kept or folder is None else folder.kept()
+
+    def _check(self, program: Program[Any], own: Collection[object], known: bool) -> None:
+        """``own``: what was filled in here; ``known``: of a run that goes on."""
+        rows = None if self.party is None else len(self.party.table)
+        role = self.policy.check_program(program, own, rows)
+        if role.kind == "ask" and self.store is not None and not known:
+            asker = str(program.arguments.get("asker", CALLER))
+            self.policy.check_question(role, asker, self.store.questions())
+            self.store.count_question()
+
+    def _under_policy(self, model: str, holder: str) -> object:
+        """What is kept under that name, with what its owner allows today."""
+        assert self.store is not None
+        value = self._model(model, holder)
+        if isinstance(value, View) and self.party is not None and not self.policy.results:
+            budget, rules = value.budget, self.policy
+            budget.most, budget.least = rules.most_questions, rules.least_rows_behind
+            budget.table, budget.model = self.party.table, model
+            budget.answered = max(budget.answered, self.store.answered(model, holder))
+            value = replace(value, allow_collect=rules.collect)
+        return value
+
+    def answered(self, program: Program[Any], party: str, result: object) -> None:
+        """After a question: rows that were answered count, also when the site is started again."""
+        view = program.arguments.get("view")
+        if isinstance(view, View) and isinstance(result, int):
+            view.budget.answered = max(view.budget.answered, result)
+            if self.store is not None and view.budget.model:
+                self.store.answered(view.budget.model, party, result)
