@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedcircuits.circuits.questions.distribution import Distribution, Explanation
     from fedcircuits.errors import FedcircuitsError
     from fedcircuits.estimators.alignment import aligned
+    from fedcircuits.estimators.best_density import best_density
     from fedcircuits.estimators.einsum import EinsumNetwork
     from fedcircuits.estimators.external import External
     from fedcircuits.estimators.feature_fusion import FeatureFusion
@@ -90,6 +91,7 @@ __all__ = [
     "VerticalGaussianMixture",
     "VerticalKMeans",
     "aligned",
+    "best_density",
     "datasets",
     "dirichlet",
     "errors",
@@ -112,6 +114,7 @@ _NAMES = {
     "tables.schema": "Schema Variable",
     "errors": "FedcircuitsError",
     "estimators.alignment": "aligned",
+    "estimators.best_density": "best_density",
     "estimators.einsum": "EinsumNetwork",
     "estimators.external": "External",
     "estimators.feature_fusion": "FeatureFusion",

@@ -182,11 +182,11 @@ class _EMRun:
 
         Pseudo-counts of leaves then weigh against the whole table, not against one row.
         """
-        mean = counts.scaled(self.source.weight / counts.weight)
+        counts.scale(self.source.weight / counts.weight)
         if self.average is None:
-            self.average = mean
+            self.average = counts
         else:
-            self.average.move_to(mean, self._rate())
+            self.average.move_to(counts, self._rate())
         found = self.program.maximise(self._smoothed(self.average), self.packed, self.rules)
         pairs = zip(found.values, self.packed.values, strict=True)
         self.packed = Packed(found.frames, tuple(_revivable(new, old) for new, old in pairs))

@@ -38,6 +38,12 @@ class Counts:
             for a, b in zip(_tensors(own), _tensors(new), strict=True):
                 a.lerp_(b, rate)
 
+    def scale(self, factor: float) -> None:
+        """In place."""
+        for step in self.steps:
+            for tensor in _tensors(step):
+                tensor.mul_(factor)
+
     def flat(self) -> Array:
         """All statistics end to end, without log-likelihood and weight: what parties add up."""
         parts = [t.reshape(-1).double() for step in self.steps for t in _tensors(step)]
@@ -46,7 +52,7 @@ class Counts:
     def total(self) -> float:
         """The sum of all statistics, which is finite unless one is not or is absurdly large."""
         parts = (t for step in self.steps for t in _tensors(step))
-        return sum(float(torch.sum(t, dtype=torch.float64)) for t in parts)
+        return sum(float(torch.sum(t)) for t in parts)
 
     def like(self, vector: Array) -> Counts:
         """Counts of the same shapes whose statistics are these."""
