@@ -118,7 +118,8 @@ def train(
         int, typer.Option(min=1, help="Categories that fewer rows of a party have are pooled.")
     ] = 5,
     engine: Annotated[
-        Literal["memory", "process"], typer.Option(help="One process, or one per party.")
+        Literal["memory", "process", "ray"],
+        typer.Option(help="One process, one per party, or one per party in a cluster of Ray."),
     ] = "memory",
     seed: Seed = 0,
 ) -> None:

@@ -7,13 +7,14 @@ from typing import Literal, TypeAlias
 from fedcircuits.arguments import Choice
 from fedcircuits.engines import memory, process
 from fedcircuits.engines.outcome import Engine
+from fedcircuits.engines.ray import RayEngine
 from fedcircuits.engines.sealed import SealedEngine
 from fedcircuits.errors import FederationError
 
 Seal: TypeAlias = bool | Literal["auto"]
 SEAL = Choice("auto", True, False)
 
-ENGINES: dict[str, Engine] = {"memory": memory.run, "process": process.run}
+ENGINES: dict[str, Engine] = {"memory": memory.run, "process": process.run, "ray": RayEngine()}
 
 
 def engine_of(engine: object, seal: Seal = "auto") -> Engine:

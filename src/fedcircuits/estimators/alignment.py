@@ -30,7 +30,7 @@ def aligned(
         Find the rows by private set intersection, which needs the extra ``psi``. Parties then learn
         the ids that all of them hold and how many rows the others have; the first party also
         learns which rows it has in common with each. Otherwise all ids are compared in the clear.
-    engine : {"memory", "process"} or Engine, default="memory"
+    engine : {"memory", "process", "ray"} or Engine, default="memory"
         What runs the private intersection.
     ledger : Ledger, optional
         The messages of the private intersection are added to it.

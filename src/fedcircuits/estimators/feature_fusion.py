@@ -227,7 +227,7 @@ class FeatureFusion(FusionModel):
             Ignored; here for compatibility with scikit-learn.
         target : str, optional
             The column to predict, if not the one of the constructor.
-        engine : {"memory", "process"} or callable, default="memory"
+        engine : {"memory", "process", "ray"} or callable, default="memory"
             Where the owners run.
         resume, name
             As for every federated estimator (``FedPC.fit``).
@@ -361,7 +361,7 @@ class FeatureFusion(FusionModel):
             The .fc file.
         encoders : mapping of str to object, optional
             By owner, models of other libraries that it was learned with, which no file holds.
-        engine : {"memory", "process"} or callable, default="memory"
+        engine : {"memory", "process", "ray"} or callable, default="memory"
             Where its questions run.
         """
         return fusion_file.read(cls, path, encoders or {}, engine)

@@ -142,7 +142,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             The parties and their tables.
         y : None
             Ignored; here for compatibility with scikit-learn.
-        engine : {"memory", "process"} or callable, optional
+        engine : {"memory", "process", "ray"} or callable, optional
             Where the parties run: in memory, unless the federation is connected to sites.
             Messages are sealed where an engine relays them: "process", and every engine that says
             so.

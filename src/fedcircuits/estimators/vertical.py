@@ -78,7 +78,7 @@ class VerticalEstimator(FederatedEstimator[R]):
             The parties and their tables.
         y : None
             Ignored; here for compatibility with scikit-learn.
-        engine : {"memory", "process"} or callable, default="memory"
+        engine : {"memory", "process", "ray"} or callable, default="memory"
             Where the parties run.
         sample_weight : array-like, mapping or Series, optional
             Weights of rows: by row id, or in the order of the first party's rows.

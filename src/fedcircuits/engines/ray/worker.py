@@ -1,0 +1,241 @@
+"""A worker: an actor of Ray in which one or several parties live, from run to run.
+
+What crosses between the caller and a worker is bytes and plain words:
+
+    begin run, party, recipe      a party takes a seat; which large arguments are not here yet
+    place run, party, mark, data  a large argument, kept here under its mark for later runs
+    run run, party                a stream of reports: steps, kept work, entries of the ledger, and
+                                  a last word
+    deliver, gone                 from other workers a message; from the caller, who sends no more
+    end run                       all seats of the run are taken away
+
+Recipes hold no code (federation/recipes.py). A table is placed once, and so is what a party has
+learned: a question finds it where it was asked before. Parties of one worker take turns: while one
+computes, the others wait, so that no more than one part of a large table is in memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import traceback
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+import threadpoolctl  # type: ignore[import-untyped]
+import torch
+
+from fedcircuits.engines.driving import Data, Driver, NumberedMail
+from fedcircuits.engines.outcome import failure
+from fedcircuits.errors import FedcircuitsError, PartyLostError, ProtocolError
+from fedcircuits.federation.flow import Program, Recv, Send
+from fedcircuits.federation.messages import decode_plain, encode_plain
+from fedcircuits.federation.recipes import pack, unpack
+
+PRELOAD = "fedcircuits.engines.process.preload"
+ROOMS = ("circuits", "estimators", "leaves", "testing")  # whose functions a recipe may name, too
+MOST_PLACED = 32  # large arguments that a worker keeps, the latest
+SLOW = 0.5  # seconds of waiting after which the caller is told
+LAST = frozenset({"result", "failed"})
+Report = list[object]
+
+
+class _SeatMail(NumberedMail):
+    """Mail of a party that lets others of its worker compute while it waits."""
+
+    def __init__(self, seat: ActorSeat) -> None:
+        super().__init__()
+        self.seat = seat
+
+    def take(self, me: str, wanted: Recv, timeout: float) -> Data:
+        box, turn = self._mail[wanted.sender, wanted.tag], self.seat.turn
+        turn.release()
+        try:
+            with self._changed:
+                here = self._changed.wait_for(lambda: box or self._ended(wanted.sender), SLOW)
+            if not here:
+                self.seat.at(f"waiting for {wanted.tag!r} from {wanted.sender}")
+            return super().take(me, wanted, timeout)
+        finally:
+            turn.acquire()
+
+
+class ActorSeat:
+    """One party of one run: its program, its mail, and the reports that ``Worker.run`` empties."""
+
+    def __init__(self, run: str, party: str, worker: Worker, head: Mapping[str, Any]) -> None:
+        self.run, self.party, self.worker, self.turn = run, party, worker, worker.turn
+        self.head, self.peers = head, dict[str, Any]()
+        self.arguments: dict[str, object] = {}
+        self.mail = _SeatMail(self)
+        self.reports: SimpleQueue[Report] = SimpleQueue()
+        self.entries: list[list[object]] = []
+        self.kept: dict[str, object] = {}
+        self.received: list[list[object]] = []
+        self.trouble: FedcircuitsError | None = None  # with an argument
+
+    def program(self) -> Program[Any]:
+        """Its recipe, opened here."""
+        if self.trouble is not None:
+            raise self.trouble
+        function, small, kept = unpack(self.head["recipe"], rooms=ROOMS)
+        self.kept = _ReportedWork(self, kept)
+        return Program(function, {**small, **self.arguments})
+
+    def send(self, effect: Send, number: int) -> None:
+        facts = (self.party, effect.receiver, effect.tag, len(effect.data), effect.reveals)
+        self.entries.append(list(facts))
+        if (peer := self.peers[effect.receiver]) is None:
+            self.worker.deliver(self.run, number, *facts, effect.data)
+        else:
+            peer.deliver.remote(self.run, number, *facts, effect.data)
+
+    def at(self, step: str) -> None:
+        self.report("at", step)
+
+    def report(self, kind: str, *about: object) -> None:
+        entries, self.entries = self.entries, []
+        self.reports.put([kind, entries, *about])
+
+
+class _ReportedWork(dict[str, object]):
+    """Kept work of a party, told to the caller."""
+
+    def __init__(self, seat: ActorSeat, kept: Mapping[str, object]) -> None:
+        super().__init__(kept)
+        self.seat = seat
+
+    def __setitem__(self, name: str, value: object) -> None:
+        super().__setitem__(name, value)
+        self.seat.report("kept", name, packed(value, f"the result of {name!r}", self.seat.party))
+
+
+def packed(value: object, what: str, party: str) -> bytes:
+    try:
+        return pack(value)
+    except ProtocolError as error:
+        raise ProtocolError(f"{what} cannot leave the worker of {party}: {error}") from error
+
+
+@dataclass(slots=True)
+class Worker:
+    """The actor itself. Methods are called by Ray: mail by one thread, each run by another."""
+
+    turn: Lock = field(default_factory=Lock)
+    seats: dict[tuple[str, str], ActorSeat] = field(default_factory=dict)
+    placed: OrderedDict[str, object] = field(default_factory=OrderedDict)
+
+    def ready(self) -> int:
+        """Its process, once the library is loaded and its kernels are compiled: by one worker of a
+        machine at a time, because they share the files of compiled kernels."""
+        path = Path(tempfile.gettempdir()) / f"fedcircuits-{os.getuid()}-kernels.lock"
+        with path.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            import_module(PRELOAD)
+        return os.getpid()
+
+    def begin(self, run: str, party: str, recipe: bytes, peers: list[Any]) -> list[str]:
+        """Marks of the arguments that must be placed before it can run."""
+        head: Any = decode_plain(recipe)
+        seat = self.seats[run, party] = ActorSeat(run, party, self, head)
+        mine = set(head["here"])
+        seat.peers = {
+            name: None if name in mine else peer
+            for name, peer in zip(head["members"], peers, strict=True)
+        }
+        lacking = []
+        for name, mark in head["marks"].items():
+            if mark in self.placed:
+                self.placed.move_to_end(mark)
+                seat.arguments[name] = self.placed[mark]
+            else:
+                lacking.append(name)
+        return lacking
+
+    def place(self, run: str, party: str, name: str, data: bytes) -> None:
+        """An argument; what cannot be opened is told when the party begins."""
+        seat = self.seats[run, party]
+        mark = seat.head["marks"][name]
+        if mark not in self.placed:
+            try:
+                self.placed[mark] = unpack(data, rooms=ROOMS)
+            except FedcircuitsError as error:
+                seat.trouble = error
+                return
+        seat.arguments[name] = self.placed[mark]
+        while len(self.placed) > MOST_PLACED:
+            self.placed.popitem(last=False)
+
+    def deliver(
+        self,
+        run: str,
+        number: int,
+        sender: str,
+        receiver: str,
+        tag: str,
+        size: int,
+        reveals: str,
+        data: bytes,
+    ) -> None:
+        seat = self.seats.get((run, receiver))
+        if seat is not None and seat.mail.put(sender, number, tag, data):
+            seat.received.append([sender, receiver, tag, size, reveals])
+
+    def gone(self, run: str, party: str, sent: Mapping[str, int], reason: str) -> None:
+        for (name, receiver), seat in list(self.seats.items()):
+            if name == run and receiver != party:
+                seat.mail.end(party, sent.get(receiver, 0), reason)
+
+    def end(self, run: str) -> list[list[object]]:
+        """What had arrived here, for the ledger of parties that died."""
+        found = []
+        for name, party in [key for key in self.seats if key[0] == run]:
+            seat = self.seats.pop((name, party))
+            seat.mail.end_all("the run has ended")
+            found += seat.received
+        return found
+
+    def run(self, run: str, party: str) -> Iterator[bytes]:
+        """Reports of a party, several at a time where they come fast."""
+        seat = self.seats[run, party]
+        Thread(target=self._drive, args=(seat,), daemon=True).start()
+        while True:
+            found = [seat.reports.get()]
+            try:
+                while True:
+                    found.append(seat.reports.get_nowait())
+            except Empty:
+                pass
+            yield encode_plain(found)
+            if found[-1][0] in LAST:
+                return
+
+    def _drive(self, seat: ActorSeat) -> None:
+        threads, members = seat.head["threads"], frozenset(seat.head["members"])
+        driver = Driver(seat.party, members, seat.mail, seat, seat.kept, seat.head["timeout"])
+        with self.turn:
+            try:
+                torch.set_num_threads(threads)
+                threadpoolctl.threadpool_limits(threads)
+                program = seat.program()
+                driver.kept = seat.kept
+                result = packed(driver.drive(program), "its result", seat.party)
+            except Exception as error:
+                lost = failure(seat.party, driver.at, error)
+                seat.report("failed", dict(driver.sent), *_told(lost, error))
+            else:
+                seat.report("result", dict(driver.sent), result)
+
+
+def _told(lost: PartyLostError, error: Exception) -> list[object]:
+    """Who is to blame, the text for the owner, the one for the others, and where it was."""
+    lines = traceback.extract_tb(error.__traceback__)
+    places = [f"{f.filename}:{f.lineno} in {f.name}" for f in lines]
+    return [lost.party, str(lost), lost.told, places]
