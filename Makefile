@@ -34,6 +34,14 @@ lint: $(READY)
 test: lint
 	$(BIN)/python -m pytest -q -n auto --maxprocesses=4
 
+# The engines of the extras, with the libraries that they run on.
+.venv/engines: $(READY)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
+	@touch $@
+
+test-engines: .venv/engines
+	$(BIN)/python -m pytest -q -rs tests/engines/ray
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks.run
 
@@ -49,4 +57,4 @@ clean:
 	rm -rf .venv build dist demo .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help demo lint test bench docs format clean
+.PHONY: help demo lint test test-engines bench docs format clean

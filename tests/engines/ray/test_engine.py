@@ -96,25 +96,25 @@ def test_a_worker_that_is_killed() -> None:
 
 
 def test_training_goes_on_after_a_worker_was_killed() -> None:
-    parties = fc.split(mixed_table(), 2, seed=1)
-    learner = fc.EinsumNetwork(units=8, epochs=60)
-    model = fc.FedPC(learner, clusters=2, random_state=0)
-    ENGINE({p: Program(trials.keep, {"table": np.ones(1)}) for p in parties.names})
-    number = number_of("party 2")
+    parties, engine = fc.split(mixed_table(6_000), 2, seed=1), RayEngine(workers=2)
+    learner = fc.EinsumNetwork(units=16, epochs=60)
+    model = fc.FedPC(learner, clusters=3, random_state=0)
+    engine({p: Program(trials.keep, {"table": np.ones(1)}) for p in parties.names})
+    number = number_of("worker 2")
     begin = _cpu(number)
 
     def kill() -> None:
-        while _cpu(number) < begin + 0.7:
+        while _cpu(number) < begin + 0.3:
             time.sleep(0.02)
         os.kill(number, signal.SIGKILL)
 
     killer = later(kill)
     with pytest.raises(PartyLostError, match="party 2 died while ") as lost:
-        model.fit(parties, engine="ray")
+        model.fit(parties, engine=engine)
     killer.join()
     assert lost.value.party == "party 2"
-    model.fit(parties, engine="ray", resume=True)
-    undisturbed = fc.FedPC(learner, clusters=2, random_state=0).fit(parties)
+    model.fit(parties, engine=engine, resume=True)
+    undisturbed = fc.FedPC(learner, clusters=3, random_state=0).fit(parties)
     assert np.array_equal(
         model.score_samples(mixed_table()), undisturbed.score_samples(mixed_table())
     )
