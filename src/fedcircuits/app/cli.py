@@ -23,6 +23,10 @@ from fedcircuits.errors import FedcircuitsError
 Learner = Literal[
     "learn-spn", "mixture", "chow-liu", "chow-liu-mixture", "hidden-chow-liu", "einsum"
 ]
+EngineName = Annotated[
+    Literal["memory", "process", "ray"],
+    typer.Option(help="One process, one per party, or one per party in a cluster of Ray."),
+]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.fc", help="A model, as train writes it.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
 
@@ -117,10 +121,7 @@ def train(
     least_count: Annotated[
         int, typer.Option(min=1, help="Categories that fewer rows of a party have are pooled.")
     ] = 5,
-    engine: Annotated[
-        Literal["memory", "process", "ray"],
-        typer.Option(help="One process, one per party, or one per party in a cluster of Ray."),
-    ] = "memory",
+    engine: EngineName = "memory",
     seed: Seed = 0,
 ) -> None:
     """Learn one circuit from several tables.
