@@ -16,6 +16,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ProtocolError
 from fedcircuits.estimators.private_forest import PrivateForest
+from fedcircuits.methods.private_forest.masks import MaskStore
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.sharing.shares import reconstruct
 from tests.methods.watched import Watched, read
@@ -28,6 +29,13 @@ BITS = 1 << 36  # an exponent of 1
 def prepared(rows: int = 2) -> PrivateForest:
     model = PrivateForest(1, units=3, combine="em", max_iter=2, random_state=0)
     return model.fit(fc.split(ROWS, 3, seed=0, allow_collect=True)).prepare(rows)
+
+
+def store_of(model: PrivateForest, party: str = "party 1") -> MaskStore:
+    [made] = model._holders.masks
+    store = made.stores[party]
+    assert isinstance(store, MaskStore)
+    return store
 
 
 def pickled(model: PrivateForest) -> PrivateForest:
@@ -87,20 +95,20 @@ def test_copies_are_empty() -> None:
     model = prepared()
     for again in (copy.deepcopy(model), pickled(model), pickled(model.connect("clinic"))):  # type: ignore[arg-type]
         holders = getattr(again, "_holders", None) or again.holders  # type: ignore[attr-defined]
-        assert [len(store) for store in holders.masks.values()] == [0, 0, 0]
-    store = model._holders.masks["party 1"]
+        assert holders.left == 0
+    store = store_of(model)
     assert len(store) == 2 and len(copy.copy(store)) == len(copy.deepcopy(store)) == 0
-    batch = store.take(1)
+    batch = store.hand_out(0, 1)
     assert copy.copy(batch) is copy.deepcopy(batch) is batch
     assert str(batch.covers.flat[0]) not in repr(batch) and "lots" not in repr(store)
 
 
-def test_what_a_store_has_had_is_refused() -> None:
+def test_what_a_store_has_handed_out_is_refused() -> None:
+    """Whatever whoever asks believes to be left."""
     model = prepared()
-    store = model._holders.masks["party 1"]
-    again = pickle.loads(pickle.dumps(store))
-    with pytest.raises(ProtocolError, match="have been prepared before"):
-        store.add(again)
+    store_of(model).hand_out(0, 1)
+    with pytest.raises(ProtocolError, match="have been handed out before"):
+        model.score_samples(ROWS.rows([0]))
 
 
 def test_a_forked_process_has_none() -> None:
@@ -118,12 +126,14 @@ def test_a_forked_process_has_none() -> None:
             os._exit(code)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 42
-    assert [len(store) for store in holders.masks.values()] == [2, 2, 2]
+    assert holders.left == 2
 
 
 def test_threads_take_different_ones() -> None:
     model = prepared(64)
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda _: model._holders._taken(1), range(64)))
-    names = [batch.spans for batches in taken for batch in batches.values()]
-    assert len(set(names)) == 64 and len(names) == 192
+    spans = [(me, part.start, part.stop) for own in taken for me, (part,) in own.items()]
+    assert len(set(spans)) == len(spans) == 192 and {stop - start for _, start, stop in spans} == {
+        1
+    }

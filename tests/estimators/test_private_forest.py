@@ -14,6 +14,8 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.estimators.private_forest import PrivateForest
+from fedcircuits.federation.federation import Party
+from fedcircuits.methods.private_forest.model import ForestView
 from fedcircuits.methods.private_forest.structures import sum_weights
 from tests.estimators.tables import CLOSE, TABLE, table
 from tests.methods.watched import breaking
@@ -121,6 +123,20 @@ def test_who_asks(model: PrivateForest) -> None:
         model.connect("coordinator")
 
 
+def test_a_party_asks_about_its_own_rows(model: PrivateForest) -> None:
+    """One that has trained, and one that has not."""
+    clear = model.open_parameters().score_samples(ROWS)
+    for name in ("party 3", "clinic"):
+        found = model.score_party(Party(name, ROWS))
+        np.testing.assert_allclose(np.asarray(found), clear, atol=CLOSE)
+    more = fc.Table.of({**ROWS.to_pandas(), "note": np.arange(len(ROWS))})
+    np.testing.assert_allclose(
+        np.asarray(model.score_party(Party("clinic", more))), clear, atol=CLOSE
+    )
+    with pytest.raises(QueryError, match="expected a party with rows"):
+        model.score_party(ROWS)  # type: ignore[arg-type]
+
+
 def test_prepared_ahead() -> None:
     """Masks made ahead are taken first, and no round of making them is left."""
     found = fitted(combine="concatenate").prepare(30)
@@ -162,7 +178,7 @@ def test_reveals() -> None:
     model.score_samples(ROWS)
     found = model.reveals_
     assert set(found) == {"party 1", "party 2", "party 3", "coordinator", "asker"}
-    assert found["coordinator"] == []
+    assert found["coordinator"] == ["the public graph; the number of all rows"]
     assert found["party 1"] == [
         "settings; names, kinds and categories of its columns",
         "a digest of public structures",
@@ -173,7 +189,8 @@ def test_reveals() -> None:
     ]
     assert model.total_ == 240
     model.open_parameters()
-    assert "all of the forest" in model.reveals_["party 1"][-1]
+    assert "all of the forest" in model.reveals_["coordinator"][-1]
+    assert model.reveals_["party 1"] == found["party 1"]
 
 
 def test_reveals_of_em() -> None:
@@ -187,13 +204,15 @@ def test_views_hold_shares(model: PrivateForest) -> None:
     assert not hasattr(model, "parameters_")
     again = fitted(target="ill")
     for name, view in model.views_.items():
-        assert view.me == name and view.members == tuple(model.views_)
-        for node, shares in view.arrays.items():
-            assert (shares != again.views_[name].arrays[node]).any(axis=-1).all()
+        other = again.views_[name]
+        assert isinstance(view, ForestView) and isinstance(other, ForestView)
+        assert view.me == name and view.shares.members == tuple(model.views_)
+        for node, shares in view.shares.arrays.items():
+            assert (shares != other.shares.arrays[node]).any(axis=-1).all()
     for node, arrays in model.open_parameters().parameters_.values.items():
         for what, array in arrays.items():
-            other = again.open_parameters().parameters_[node][what]
-            np.testing.assert_allclose(array, other, atol=1e-8)
+            opened = again.open_parameters().parameters_[node][what]
+            np.testing.assert_allclose(array, opened, atol=1e-8)
 
 
 def test_opening_needs_everybody() -> None:

@@ -29,7 +29,7 @@ from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.recipes import Fill, Held, Here, Open, Own, filled, own
+from fedcircuits.federation.recipes import Fill, Held, Here, Once, Open, Own, filled, own
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting import collecting
@@ -63,12 +63,19 @@ class TrainingState:
     secret: ClassVar[bytes] = own("secret")  # of a party, with which row ids are hidden
 
     def fill(self, party: str) -> Fill:
-        """What a party that runs here has drawn: again the same in a run that goes on."""
+        """What a party that runs here has drawn. What hides its rows is again the same in a run
+        that goes on; keys of shares are others, since others' messages may be others, too."""
+        keys: dict[str, bytes] = {}
 
         def drawn(place: Open) -> object:
-            if not isinstance(place, Own):
-                raise FederationError(f"{party} runs here and has no {place}")
-            return self.drawn.setdefault((party, place.what), fresh_key())
+            match place:
+                case Own("secret"):
+                    return self.drawn.setdefault((party, place.what), fresh_key())
+                case Own(what):
+                    return keys.setdefault(what, fresh_key())
+                case Once(what, start, stop) if not isinstance(what, Held):
+                    return what.hand_out(start, stop)
+            raise FederationError(f"{party} runs here and has no {place}")
 
         return drawn
 

@@ -1,9 +1,11 @@
 """The parties that hold a private forest, as whoever asks reaches them.
 
-Masks are for one process, one model and one use. They are made ahead or when they run out, and are
-gone from the store before a question is sent. A pickle, a deep copy and a forked process of a model
-have none and make their own: with one mask for two questions, whoever sees both learns how far
-every component's log-likelihood differs. A shallow copy shares the one store.
+What they hold, shares and masks, is theirs: here are handles, where parties live elsewhere. Masks
+are for one process, one model and one use. They are made ahead or when they run out. Whoever asks
+says which rows of a preparation a question uses; a party hands each out once, and where it lives at
+a site of its own, it has written that down before. A pickle, a deep copy and a forked process of a
+model have no preparations and make their own: with one mask for two questions, whoever sees both
+learns how far every component's log-likelihood differs. A shallow copy shares them.
 """
 
 from __future__ import annotations
@@ -11,26 +13,47 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.outcome import Engine
+from fedcircuits.errors import QueryError
 from fedcircuits.estimators.federated import ask
+from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.recipes import Held, Once, own
 from fedcircuits.methods.private_forest import query
-from fedcircuits.methods.private_forest.masks import MaskBatch, MaskStore, prepare
-from fedcircuits.methods.private_forest.model import Forest, ModelShares
+from fedcircuits.methods.private_forest.masks import MaskStore, prepare
+from fedcircuits.methods.private_forest.model import Forest, ForestView
 from fedcircuits.methods.private_forest.query import PrivateDistribution
 from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.sharing.randomness import fresh_key
 
 T = TypeVar("T")
+Views: TypeAlias = Mapping[str, ForestView | Held]
 ROOM = 1 << 27  # bytes of masks that one query takes at a party
+
+
+@dataclass(slots=True, eq=False)
+class Preparation:
+    """Masks that parties have made together, and how many of their rows are used."""
+
+    stores: Mapping[str, MaskStore | Held]  # by party
+    rows: int
+    used: int = 0
+
+    def __len__(self) -> int:
+        return self.rows - self.used
+
+    def take(self, rows: int) -> dict[str, Once]:
+        start, self.used = self.used, self.used + rows
+        return {me: Once(store, start, self.used) for me, store in self.stores.items()}
 
 
 class Holders:
@@ -39,17 +62,10 @@ class Holders:
     Masks are made ahead (``prepare``) or when they run out; the asker is an outsider, or a party.
     """
 
-    def __init__(
-        self,
-        forest: Forest,
-        views: Mapping[str, ModelShares],
-        engine: Engine,
-        ledger: Ledger,
-    ) -> None:
+    def __init__(self, forest: Forest, views: Views, engine: Engine, ledger: Ledger) -> None:
         self.forest, self.views, self.engine, self.ledger = forest, views, engine, ledger
         self.asked: Counter[str] = Counter()  # rows by asker
-        self.members = next(iter(views.values())).members
-        self.name = next(iter(views.values())).run
+        self.members = tuple(views)
         self._no_masks()
 
     def __getstate__(self) -> dict[str, object]:
@@ -61,59 +77,81 @@ class Holders:
         self._no_masks()
 
     def _no_masks(self) -> None:
-        self.masks = {name: MaskStore([]) for name in self.views}
+        self.masks: list[Preparation] = []
         self.lock, self.process = Lock(), os.getpid()
 
     def prepare(self, rows: int) -> None:
         """Masks for so many more rows."""
         if self.process != os.getpid():
             self._no_masks()
-        model = {"members": self.members, "forest": self.forest, "run": self.name}
-        programs = {
-            me: Program(prepare, {"me": me, **model, "rows": rows, "key": fresh_key()})
-            for me in self.views
+        programs: dict[str, Program[MaskStore | Held]] = {
+            me: Program(prepare, {"view": view, "rows": rows, "key": own("shares")})
+            for me, view in self.views.items()
         }
-        made = self.run(programs)
+        made = Preparation(self.run(programs), rows)
         with self.lock:
-            for me, store in made.items():
-                self.masks[me].add(store)
+            self.masks.append(made)
 
-    def _taken(self, rows: int) -> dict[str, MaskBatch]:
+    @property
+    def left(self) -> int:
+        """How many rows masks are left for."""
+        return sum(map(len, self.masks))
+
+    def _taken(self, rows: int) -> dict[str, tuple[Once, ...]]:
         """Masks of all parties for one question, of which nobody else will ever have one."""
         if self.process != os.getpid():  # a fork: they are the other process's
             self._no_masks()
         while True:
             with self.lock:
-                left = min(map(len, self.masks.values()))
-                if left >= rows:
-                    return {me: store.take(rows) for me, store in self.masks.items()}
+                if (left := self.left) >= rows:
+                    return self._next(rows)
             self.prepare(rows - left)
+
+    def _next(self, rows: int) -> dict[str, tuple[Once, ...]]:
+        taken: dict[str, tuple[Once, ...]] = dict.fromkeys(self.views, ())
+        while rows:
+            first = self.masks[0]
+            count = min(rows, len(first))
+            for me, part in first.take(count).items():
+                taken[me] += (part,)
+            rows -= count
+            if not len(first):
+                self.masks.pop(0)
+        return taken
 
     def asked_by(self, asker: str) -> PrivateDistribution:
         return PrivateDistribution(self.forest, partial(self.likelihoods, asker))
 
     def likelihoods(self, asker: str, points: Array) -> Array:
         """Log-likelihoods (rows,) of points that only the asker sees."""
+        if asker in getattr(self.engine, "sites", ()):
+            raise QueryError(
+                f"{asker} has a site of its own, and these points are here: ask under another "
+                f"name, or about {asker}'s own rows there with score_party"
+            )
         row = self.forest.exponents * self.forest.ring(len(self.members)).limbs * 8  # bytes
         batch = max(1, ROOM // row)
         starts = range(0, len(points), batch)
-        parts = [self._ask(asker, points[start : start + batch]) for start in starts]
+        parts = [self._asked(asker, points[start : start + batch]) for start in starts]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def _ask(self, asker: str, points: Array) -> Array:
+    def _asked(self, asker: str, points: Array) -> Array:
         query.one_hot(self.forest, points)  # an error before masks are spent
-        batches = self._taken(len(points))
-        programs: dict[str, Program[Array | None]] = {}
-        for me, shares in self.views.items():
-            held = {"me": me, "forest": self.forest, "shares": shares, "asker": asker}
-            batch = {"batch": batches[me], "key": fresh_key()}
+        return cast(Array, self.ask(asker, points, len(points)))
+
+    def ask(self, asker: str, points: Array | Party, rows: int) -> Array | Held:
+        """What the asker hears of its points: here, or where it lives."""
+        masks = self._taken(rows)
+        programs: dict[str, Program[Array | Held | None]] = {}
+        for me, view in self.views.items():
+            held = {"view": view, "masks": masks[me], "asker": asker, "key": own("shares")}
             asks = {"points": points} if me == asker else {}
-            programs[me] = Program(query.party, {**held, **batch, **asks})
+            programs[me] = Program(query.respond, {**held, **asks})
         if asker not in self.views:
+            key = own("shares") if isinstance(points, Party) else fresh_key()
             knows = {"me": asker, "members": self.members, "forest": self.forest}
-            outside = {**knows, "points": points, "key": fresh_key()}
-            programs[asker] = Program(query.outsider, outside)
-        self.asked[asker] += len(points)
+            programs[asker] = Program(query.ask, {**knows, "points": points, "key": key})
+        self.asked[asker] += rows
         answer = self.run(programs)[asker]
         assert answer is not None, "an asker gets an answer"
         return answer

@@ -4,24 +4,25 @@ scikit-learn. Training and every question are runs of its parties on their share
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
 from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole, is_whole
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.choice import SEAL, Seal
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators.federated import FederatedEstimator, FederatedRun, TrainingState
 from fedcircuits.estimators.forest_holders import Holders
 from fedcircuits.estimators.model import CircuitModel, Given, Model
-from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Program
+from fedcircuits.federation.recipes import Held, own
 from fedcircuits.methods.meeting.hello import same_variables
-from fedcircuits.methods.private_forest.model import Forest, ModelShares
-from fedcircuits.methods.private_forest.parameters import opening
+from fedcircuits.methods.private_forest.model import Forest, ForestView
+from fedcircuits.methods.private_forest.parameters import opened, opening
 from fedcircuits.methods.private_forest.query import NOTHING, PrivateDistribution
 from fedcircuits.methods.private_forest.structures import (
     ForestShape,
@@ -34,18 +35,19 @@ from fedcircuits.methods.private_forest.training import (
     SETTINGS,
     Combine,
     ForestPlan,
-    TrainedForest,
-    member,
+    PublicForest,
+    client,
+    coordinator,
 )
 from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.differential.noise import no_privacy
 from fedcircuits.privacy.secure_sum import secret_sums
-from fedcircuits.privacy.sharing.randomness import fresh_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ASKER = "asker"  # who asks, if nobody is named
+ForestResult: TypeAlias = ForestView | Held | PublicForest
 
 
 class ModelOnShares(Model):
@@ -58,7 +60,7 @@ class ModelOnShares(Model):
         raise _secret("plot")
 
 
-class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
+class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
     """Random circuits learned by three or more parties with different rows of the same columns.
 
     After ``fit`` every party holds shares that say nothing alone, nor together with those of fewer
@@ -124,7 +126,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
     """
 
     forest_: Forest  # the public graph
-    views_: dict[str, ModelShares]  # what every party holds
+    views_: dict[str, ForestView | Held]  # what every party holds, or where it does
     total_: int | None  # number of all rows, where parties know it
     history_: tuple[tuple[float, ...], ...]  # by structure, of rows held back, where all see it
     sum_weights_: int
@@ -191,30 +193,34 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         compile_kernels()  # here, before parties in processes of their own do it at once
         return federation
 
-    def _plan(self, seed: int) -> ForestPlan:
+    def _plan(self, seed: int, run: str = "") -> ForestPlan:
         given: dict[str, Any] = {  # values of Python: parties compare their settings as text
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params(deep=False).items()
         }
         shape = ForestShape(**{name: given[name] for name in ForestShape.allowed})
         settings = {name: given[name] for name in (*SETTINGS, "threshold", "tol")}
-        return ForestPlan(shape, seed=seed, run=secrets.token_hex(8), **settings)
+        return ForestPlan(shape, seed=seed, run=run, **settings)
 
     def _programs(
         self, federation: Federation, state: TrainingState
-    ) -> Mapping[str, Program[TrainedForest]]:
-        common = {"members": federation.names, "plan": self._plan(state.seed)}
-        programs: dict[str, Program[TrainedForest]] = {}
+    ) -> Mapping[str, Program[ForestResult]]:
+        members, plan = federation.names, self._plan(state.seed, state.run)
+        programs: dict[str, Program[ForestResult]] = {
+            COORDINATOR: Program(coordinator, {"members": members})
+        }
+        keys = {"summation": secret_sums(own("sums")), "key": own("shares")}
         for party in federation:
-            keys = {"summation": secret_sums(fresh_key()), "key": fresh_key()}
-            programs[party.name] = Program(member, {"party": party, **common, **keys})
+            arguments = {"party": party, "members": members, "plan": plan, **keys}
+            programs[party.name] = Program(client, arguments)
         return programs
 
-    def _keep(self, run: FederatedRun[TrainedForest]) -> None:
-        first = run.results[run.federation.names[0]]
-        self.forest_, self.circuit_ = first.forest, first.forest.circuit
-        self.views_ = {n: run.results[n].shares for n in run.federation.names}
-        self.total_, self.history_ = first.total, first.history
+    def _keep(self, run: FederatedRun[ForestResult]) -> None:
+        public = run.results[COORDINATOR]
+        assert isinstance(public, PublicForest)
+        self.views_ = {n: v for n, v in run.results.items() if isinstance(v, ForestView | Held)}
+        self.forest_, self.total_, self.history_ = public.forest, public.total, public.history
+        self.circuit_ = self.forest_.circuit
         self.sum_weights_ = sum_weights(self.circuit_)
         self._holders = Holders(self.forest_, self.views_, run.engine, self.queries_)
 
@@ -238,6 +244,17 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
         self._check_fitted()
         return ConnectedForest(self._holders, name, self.target)
 
+    def score_party(self, party: Party) -> Array | Held:
+        """Log-likelihoods of a party's own rows, for it alone, whether it has trained or not.
+
+        Where it has a site of its own, neither its rows nor the answers leave it: they stay in its
+        store, and this is the handle.
+        """
+        self._check_fitted()
+        if not isinstance(party, Party) or not len(party.table):
+            raise QueryError(f"expected a party with rows, federation['…'], got {party!r}")
+        return self._holders.ask(party.name, party, len(party.table))
+
     @property
     def asked_(self) -> dict[str, int]:
         """Points by who has asked about them: every answer tells a little about the parameters."""
@@ -258,7 +275,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
 
     @property
     def reveals_(self) -> dict[str, list[str]]:
-        """What each party and whoever asked has learned so far, and a coordinator: nothing."""
+        """What each party, whoever asked and the coordinator have learned so far."""
         self._check_fitted()
         learned: dict[str, list[str]] = {name: [] for name in (*self.views_, COORDINATOR)}
         for ledger in (self.ledger_, self.queries_):
@@ -270,15 +287,16 @@ class PrivateForest(ModelOnShares, FederatedEstimator[TrainedForest]):
 
     def open_parameters(self) -> CircuitModel:
         """The forest in the clear, if every party allows it (``allow_collect``): all parties send
-        each other their shares, and what was secret is so no more."""
+        the coordinator their shares, and what was secret is so no more."""
         self._check_fitted()
-        programs: dict[str, Program[Parameters]] = {}
-        for me, shares in self.views_.items():
-            held = {"me": me, "forest": self.forest_, "shares": shares}
-            allow = {"allow": self._allow_collect[me], "key": fresh_key()}
-            programs[me] = Program(opening, {**held, **allow})
-        opened = self._holders.run(programs)
-        return CircuitModel(self.circuit_, next(iter(opened.values())), self.target)
+        programs: dict[str, Program[Parameters | None]] = {
+            me: Program(opening, {"view": view}) for me, view in self.views_.items()
+        }
+        knows = {"members": tuple(self.views_), "forest": self.forest_}
+        programs[COORDINATOR] = Program(opened, knows)
+        parameters = self._holders.run(programs)[COORDINATOR]
+        assert parameters is not None, "the coordinator hears them"
+        return CircuitModel(self.circuit_, parameters, self.target)
 
 
 class ConnectedForest(ModelOnShares):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -13,16 +15,23 @@ from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 NAME = re.compile(r"[\w][\w .-]{0,99}")
+NONE: Mapping[str, Sequence[int]] = MappingProxyType({})
 
 
 class DescribedTable(Table):
-    """Columns, number of rows and whether they have ids; asking it for values is an error."""
+    """Columns, number of rows and whether they have ids; asking it for values is an error.
+
+    ``series``: of every series its steps and channels; there it is an array without rows.
+    """
 
     __slots__ = ("rows_there",)
     rows_there: int
 
-    def __init__(self, schema: Schema, rows: int, ids: bool) -> None:
-        facts = {"schema": schema, "rows_there": rows, "series": {}}
+    def __init__(
+        self, schema: Schema, rows: int, ids: bool, series: Mapping[str, Sequence[int]] = NONE
+    ) -> None:
+        facts: dict[str, object] = {"schema": schema, "rows_there": rows}
+        facts["series"] = {n: np.zeros((0, *shape), np.float32) for n, shape in series.items()}
         facts["row_ids"] = np.zeros(0, np.int64) if ids else None
         for name, value in facts.items():
             object.__setattr__(self, name, value)
@@ -37,7 +46,9 @@ class DescribedTable(Table):
         return self.rows_there
 
     def __repr__(self) -> str:
-        return f"{len(self):,} rows × {len(self.schema)} variables, at their site"
+        columns = f"{len(self.schema)} variables"
+        columns += f" and {len(self.series)} series" if self.series else ""
+        return f"{len(self):,} rows × {columns}, at their site"
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,8 @@ class Federation:
             engine.close()
             raise
         for name, facts in described.items():
-            table = DescribedTable(Schema(facts["variables"]), facts["rows"], facts["ids"])
+            about = facts["rows"], facts["ids"], facts["series"]
+            table = DescribedTable(Schema(facts["variables"]), *about)
             parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
         return cls.of_sites(parties, engine)
 

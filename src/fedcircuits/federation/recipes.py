@@ -9,6 +9,7 @@ none of them but the classes. What only a site has is left open, and filled in t
     Here("collect")        whether its owner lets what it has learned leave it
     Held(model, party)     what it has learned and keeps under the model's name
     Own("secret")          bytes that it draws itself, the same when the run is resumed
+    Once(held, 0, 8)       rows of what it keeps that no other run ever gets, such as masks
 
 Arrays keep the order in which their numbers lie in memory, because sums depend on it to the last
 bit.
@@ -17,18 +18,18 @@ bit.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from types import FunctionType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 import numpy as np
 import torch
 
-from fedcircuits.errors import ProtocolError, SiteError
+from fedcircuits.errors import FedcircuitsError, ProtocolError
 from fedcircuits.federation.messages import decode_plain, encode_plain
 
 T = TypeVar("T")
@@ -60,12 +61,44 @@ class Own:
     what: str
 
 
+@runtime_checkable
+class UsedOnce(Protocol):
+    """Something of which every row is given to one run."""
+
+    def __len__(self) -> int:
+        """How many rows are left."""
+        ...
+
+    def hand_out(self, start: int, stop: int) -> object:
+        """These rows, which are gone then; ProtocolError if some were taken before."""
+        ...
+
+
+def with_span(spans: Sequence[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
+    """Rows that were handed out, in order, and these too; adjacent ones are one span."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted([*spans, (start, stop)]):
+        if found and found[-1][1] == begin:
+            begin = found.pop()[0]
+        found.append((begin, end))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Rows ``start`` to ``stop`` of something that is used once, or of where it is kept."""
+
+    what: UsedOnce | Held = field(repr=False)
+    start: int
+    stop: int
+
+
 def own(what: str) -> bytes:
     """An open place for bytes, typed as what it is when a flow begins."""
     return Own(what)  # type: ignore[return-value]
 
 
-Open: TypeAlias = Here | Held | Own
+Open: TypeAlias = Here | Held | Own | Once
 Fill: TypeAlias = Callable[[Open], object]
 
 
@@ -171,7 +204,7 @@ def unpack(data: bytes | memoryview, fill: Fill | None = None, rooms: tuple[str,
     """
     try:
         return _Opening(fill, rooms).value(decode_plain(data))
-    except (ProtocolError, SiteError):  # what the site itself says of an open place
+    except FedcircuitsError:  # what the site itself says of an open place
         raise
     except (
         LookupError,
@@ -214,14 +247,20 @@ class _Opening:
             case {"new": str(name), "arguments": list(arguments)}:
                 return class_of(name, self.rooms)(*self.value(arguments))
             case {"made": str(name), "fields": dict(fields)}:
-                made = class_of(name, self.rooms)(**{k: self.value(v) for k, v in fields.items()})
-                return self.fill(made) if self.fill and isinstance(made, Open) else made
+                return self._made(class_of(name, self.rooms), fields)
             case {"state": str(name), "fields": fields}:
                 return _with_state(class_of(name, self.rooms), self.value(fields))
         kind, *more = tree
         if more or kind not in SEQUENCES:
             raise ProtocolError("a recipe has a part of unknown kind")
         return SEQUENCES[kind](self.value(tree[kind]))
+
+    def _made(self, kind: Any, fields: Mapping[str, Any]) -> Any:
+        """An open place is filled in as a whole: nothing that it names is filled in before."""
+        if self.fill is None or not issubclass(kind, Open):
+            return kind(**{k: self.value(v) for k, v in fields.items()})
+        named = _Opening(None, self.rooms)
+        return self.fill(kind(**{k: named.value(v) for k, v in fields.items()}))
 
 
 def _with_state(kind: Any, state: Mapping[str, object]) -> object:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcircuits.engines.sites.nats import Access
+from fedcircuits.engines.sites.nats import Access, NatsLink
 from fedcircuits.engines.sites.provision import Authority, server_conf
 
 SERVER = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
@@ -60,6 +60,19 @@ class NatsServer:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+
+class NatsRelay:
+    """Joins the couriers of ``LocalSites`` at a server."""
+
+    def __init__(self, server: NatsServer) -> None:
+        self.server, self.receivers, self.links = server, dict[str, object](), list[NatsLink]()
+
+    def join(self, site: str, receive) -> NatsLink:  # type: ignore[no-untyped-def]
+        link = NatsLink(site, self.server.access(site), receive)
+        link.connect()
+        self.links.append(link)
+        return link
 
 
 @contextmanager

@@ -15,24 +15,11 @@ from fedcircuits.errors import FederationError
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.testing import check_engine
 from tests.engines.sites.local import LocalSites
-from tests.engines.sites.relays import NatsServer, nats_server, needs_server
+from tests.engines.sites.relays import NatsRelay, nats_server, needs_server
 
 pytest.importorskip("nats", reason="needs the extra sites")
 pytestmark = needs_server
 Packets = SimpleQueue[tuple[str, bytes]]
-
-
-class NatsRelay:
-    """Joins the couriers of ``LocalSites`` at a server."""
-
-    def __init__(self, server: NatsServer) -> None:
-        self.server, self.receivers, self.links = server, dict[str, object](), list[NatsLink]()
-
-    def join(self, site: str, receive) -> NatsLink:  # type: ignore[no-untyped-def]
-        link = NatsLink(site, self.server.access(site), receive)
-        link.connect()
-        self.links.append(link)
-        return link
 
 
 def test_every_law_of_engines_holds(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.methods.private_forest.masks import MaskBatch, MaskStore, prepare
-from fedcircuits.methods.private_forest.model import Forest, ModelShares, bounded
+from fedcircuits.methods.private_forest.model import Forest, ForestView, ModelShares, bounded
 from fedcircuits.methods.private_forest.parameters import dealt, encoded
-from fedcircuits.methods.private_forest.query import outsider, party
+from fedcircuits.methods.private_forest.query import ask, respond
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.tables.schema import Schema, Variable
 from tests.privacy.parties import key, names
@@ -149,10 +149,7 @@ def preparing(forest: Forest, count: int, rows: int, label: str = "", **chosen: 
         me: Program(
             prepare,
             {
-                "me": me,
-                "members": members,
-                "forest": forest,
-                "run": RUN,
+                "view": ForestView(forest, ModelShares(RUN, me, members, {})),
                 "rows": rows,
                 "key": key(f"{me} prepares {label}"),
                 **chosen,
@@ -172,12 +169,10 @@ def asking(
 ) -> Programs:
     found: Programs = {
         me: Program(
-            party,
+            respond,
             {
-                "me": me,
-                "forest": forest,
-                "shares": own,
-                "batch": batches[me],
+                "view": ForestView(forest, own),
+                "masks": (batches[me],),
                 "asker": asker,
                 "key": key(f"{me} answers {label}"),
                 "points": x if me == asker else None,
@@ -187,7 +182,7 @@ def asking(
     }
     if asker not in shares:
         own = {"me": asker, "members": tuple(shares), "forest": forest}
-        found[asker] = Program(outsider, {**own, "points": x, "key": key(f"asks {label}")})
+        found[asker] = Program(ask, {**own, "points": x, "key": key(f"asks {label}")})
     return found
 
 
@@ -213,7 +208,13 @@ def stores(
 
 
 def taken(prepared: Mapping[str, MaskStore], rows: int) -> dict[str, MaskBatch]:
-    return {me: own.take(rows) for me, own in prepared.items()}
+    return {me: next_of(own, rows) for me, own in prepared.items()}
+
+
+def next_of(store: MaskStore, rows: int) -> MaskBatch:
+    """The first so many that are left."""
+    start = max((stop for _, stop in store.given), default=0)
+    return store.hand_out(start, start + rows)
 
 
 def ready(

@@ -11,10 +11,11 @@ from fedcircuits.circuits.graph.circuit import Leaf, Sum
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
-from fedcircuits.federation.federation import Party
+from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.methods.private_forest.model import bounded, probabilities
+from fedcircuits.methods.private_forest.model import ForestView, bounded, probabilities
 from fedcircuits.methods.private_forest.parameters import LEAF, USED, opening
+from fedcircuits.methods.private_forest.parameters import opened as opened_role
 from fedcircuits.methods.private_forest.structures import (
     ForestShape,
     joined_parameters,
@@ -26,6 +27,8 @@ from fedcircuits.methods.private_forest.training import (
     ForestPlan,
     LocalTraining,
     TrainedForest,
+    client,
+    coordinator,
     member,
 )
 from fedcircuits.privacy.secure_sum import secret_sums
@@ -82,31 +85,40 @@ def programs(plan: ForestPlan, count: int = 3, **changed: ForestPlan) -> dict[st
     }
 
 
+def told(plan: ForestPlan, count: int = 3) -> dict[str, Program[Any]]:
+    """With a coordinator, who hears what is public."""
+    every = programs(plan, count)
+    return {
+        COORDINATOR: Program(coordinator, {"members": tuple(every)}),
+        **{me: Program(client, own.arguments) for me, own in every.items()},
+    }
+
+
 def trained(plan: ForestPlan, count: int = 3) -> Outcome[TrainedForest]:
     outcome = memory.run(programs(plan, count))
     assert not outcome.lost, "; ".join(map(str, outcome.lost.values()))
     return outcome
 
 
-def opened(outcome: Outcome[TrainedForest], allow: bool = True) -> Outcome[Parameters]:
-    return memory.run(
-        {
-            me: Program(
-                opening,
-                {"me": me, "forest": own.forest, "shares": own.shares, "allow": allow,
-                 "key": key(me)},
-            )
-            for me, own in outcome.results.items()
-        }
-    )  # fmt: skip
+def openings(outcome: Outcome[TrainedForest], allow: bool = True) -> dict[str, Program[Any]]:
+    results = outcome.results
+    told = {"members": tuple(results), "forest": next(iter(results.values())).forest}
+    return {
+        COORDINATOR: Program(opened_role, told),
+        **{me: Program(opening, {"view": ForestView(own.forest, own.shares, allow)})
+           for me, own in results.items()},
+    }  # fmt: skip
+
+
+def opened(outcome: Outcome[TrainedForest], allow: bool = True) -> Outcome[Any]:
+    return memory.run(openings(outcome, allow))
 
 
 def parameters(outcome: Outcome[TrainedForest]) -> Parameters:
     found = opened(outcome)
     assert not found.lost, "; ".join(map(str, found.lost.values()))
-    first, *others = found.results.values()
-    assert all(own == first for own in others)
-    return first
+    learned: Parameters = found.results[COORDINATOR]
+    return learned
 
 
 def close(found: Parameters, expected: Parameters, within: float = 1e-8) -> None:

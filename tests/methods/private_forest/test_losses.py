@@ -14,10 +14,10 @@ import pytest
 from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
+from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.methods.private_forest.masks import prepare
-from fedcircuits.methods.private_forest.model import Forest
-from fedcircuits.methods.private_forest.parameters import opening
+from fedcircuits.methods.private_forest.model import Forest, ForestView, ModelShares
 from fedcircuits.methods.private_forest.structures import ForestShape
 from fedcircuits.tables.table import Table
 from tests.methods.private_forest.asking import RUN, booleans
@@ -26,6 +26,7 @@ from tests.methods.private_forest.learning import (
     SMALL,
     close,
     opened,
+    openings,
     parameters,
     programs,
     trained,
@@ -36,23 +37,17 @@ from tests.privacy.parties import key, names
 
 def preparing(count: int) -> dict[str, Program[Any]]:
     forest = Forest(mixture_of_products(booleans(4), 3))
-    told = {"members": names(count), "forest": forest, "run": RUN, "rows": 2}
-    return {me: Program(prepare, {"me": me, **told, "key": key(me)}) for me in names(count)}
-
-
-def openings(count: int) -> dict[str, Program[Any]]:
-    results = trained(PLANS["concatenate"], count).results
+    views = {me: ForestView(forest, ModelShares(RUN, me, names(count), {})) for me in names(count)}
     return {
-        me: Program(opening, {"me": me, "forest": own.forest, "shares": own.shares, "allow": True,
-                              "key": key(me)})
-        for me, own in results.items()
-    }  # fmt: skip
+        me: Program(prepare, {"view": view, "rows": 2, "key": key(me)})
+        for me, view in views.items()
+    }
 
 
 def made(what: str, count: int) -> dict[str, Program[Any]]:
     if what in PLANS:
         return programs(PLANS[what], count)
-    return preparing(count) if what == "masks" else openings(count)
+    return preparing(count)
 
 
 @functools.cache
@@ -76,13 +71,20 @@ def with_change(
 # ---------------------------------------------------------------------- dead parties
 
 
-@pytest.mark.parametrize("what", [*PLANS, "masks", "opening"])
+@pytest.mark.parametrize("what", [*PLANS, "masks"])
 def test_a_party_killed_in_every_round(what: str) -> None:
     """Before its first message of a round: whoever still needs it has no result, and blames it."""
     for tag in tags(what, 3):
         outcome = memory.run(with_change(made(what, 3), dying, tag=tag, after=0))
         assert set(outcome.lost) == set(names(3)), tag
         assert all(_to_blame(me, outcome) == "party1" for me in names(3)), tag
+
+
+def test_a_party_killed_before_it_opens() -> None:
+    made = openings(trained(PLANS["concatenate"]))
+    outcome = memory.run(with_change(made, dying, tag="open/model", after=0))
+    assert set(outcome.lost) == {"party1", COORDINATOR}
+    assert outcome.lost[COORDINATOR].party == "party1"
 
 
 def _to_blame(me: str, outcome: Outcome[Any]) -> str:

@@ -12,6 +12,7 @@ from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.engines import memory
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.messages import encode_message
+from fedcircuits.methods.private_forest.masks import MaskBatch
 from fedcircuits.methods.private_forest.model import Forest
 from fedcircuits.privacy.operations.checks import ALIKE, CHECKED, COMMITTED, TOSSED
 from fedcircuits.privacy.sharing.group import SHARE, Shares
@@ -25,6 +26,7 @@ from tests.methods.private_forest.asking import (
     booleans,
     exact,
     held,
+    next_of,
     parameters,
     points,
     preparing,
@@ -54,14 +56,17 @@ def test_none_is_used_twice() -> None:
 def test_what_is_taken_is_gone() -> None:
     prepared = stores(FOREST, 3, 5)["party0"]
     assert len(prepared) == 5
-    first, second = prepared.take(2), prepared.take(2)
+    first, second = prepared.hand_out(0, 2), prepared.hand_out(3, 5)
     assert len(prepared) == 1 and len(first) == len(second) == 2
     assert first.name != second.name and not np.array_equal(first.covers, second.covers)
-    with pytest.raises(ProtocolError, match="for 2 rows are asked for and 1 are left"):
-        prepared.take(2)
-    prepared.take(1)
-    with pytest.raises(ProtocolError, match="for 1 rows are asked for and 0 are left"):
-        prepared.take(1)
+    for span in ((2, 4), (1, 3), (0, 5), (4, 5)):
+        with pytest.raises(ProtocolError, match="have been handed out before"):
+            prepared.hand_out(*span)
+    prepared.hand_out(2, 3)
+    assert len(prepared) == 0 and prepared.given == [(0, 5)]
+    for span in ((5, 6), (-1, 1), (0, 0)):
+        with pytest.raises(ProtocolError, match="are asked for and 5 were prepared"):
+            prepared.hand_out(*span)
 
 
 def test_several_preparations() -> None:
@@ -71,11 +76,13 @@ def test_several_preparations() -> None:
     tags = {e.tag for e in outcome.ledger}
     assert {f"prepare/masks/{k}" for k in range(4)} <= tags and "prepare/masks/4" not in tags
     prepared = outcome.results
-    for me, more in stores(FOREST, 3, 4, "more", room=900).items():
-        prepared[me].add(more)
-        prepared[me].take(3)
-    assert len(prepared["party1"]) == 8 and len(taken(prepared, 1)["party1"].spans) == 1
-    batches = taken(prepared, 6)
+    more = stores(FOREST, 3, 4, "more", room=900)
+    for own in prepared.values():
+        next_of(own, 3)
+    batches = {
+        me: MaskBatch.joined([next_of(own, 4), next_of(more[me], 2)])
+        for me, own in prepared.items()
+    }
     assert len(batches["party0"].spans) == 4
     found = run(asking(FOREST, held(FOREST, learned, 3), batches, x)).results[ASKER]
     assert np.abs(found - exact(FOREST, learned, x)).max() < CLOSE
@@ -84,11 +91,36 @@ def test_several_preparations() -> None:
 def test_parties_must_use_the_same() -> None:
     learned, x = parameters(FOREST), points(booleans(3), 2)
     prepared = stores(FOREST, 3, 4)
-    prepared["party1"].take(2)
+    next_of(prepared["party1"], 2)
     outcome = memory.run(asking(FOREST, held(FOREST, learned, 3), taken(prepared, 2), x))
     assert not outcome.results
     assert "party1 is about to use other masks than party0" in str(outcome.lost["party0"])
     assert "query/exponents" not in {e.tag for e in outcome.ledger}
+
+
+def test_a_row_stands_once_in_a_query() -> None:
+    """Where somebody puts the same masks together twice."""
+    shares, prepared = held(FOREST, parameters(FOREST), 3), taken(stores(FOREST, 3, 2), 2)
+    batches = {me: MaskBatch.joined([b, b.rows(1, 2)]) for me, b in prepared.items()}
+    outcome = memory.run(asking(FOREST, shares, batches, points(booleans(3), 3)))
+    assert not outcome.results
+    assert "masks of one row stand twice" in str(outcome.lost["party0"])
+    assert not any(e.tag.startswith("query/checks") for e in outcome.ledger)
+
+
+def test_a_run_that_goes_on_uses_masks_for_the_same_points() -> None:
+    """What they are used for is kept with the run, wherever it goes on."""
+    learned, x = parameters(FOREST), points(booleans(3), 2)
+    shares, batches = held(FOREST, learned, 3), taken(stores(FOREST, 3, 2), 2)
+    first = run(asking(FOREST, shares, batches, x))
+    fresh = {me: replace(b, used={}) for me, b in batches.items()}  # as after a restart
+    again = memory.run(asking(FOREST, shares, fresh, x), first.kept)
+    assert np.array_equal(again.results[ASKER], first.results[ASKER])
+    fresh = {me: replace(b, used={}) for me, b in batches.items()}
+    other = memory.run(asking(FOREST, shares, fresh, 1 - x), first.kept)
+    assert not other.results
+    assert "have been used for another query" in str(other.lost["party0"])
+    assert "query/exponents" not in {e.tag for e in other.ledger}
 
 
 def test_masks_of_another_model_are_refused() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from fedcircuits.circuits.graph.structures import mixture_of_products
-from fedcircuits.federation.flow import Program
 from fedcircuits.methods.private_forest.model import Forest
-from fedcircuits.methods.private_forest.parameters import opening
-from fedcircuits.testing import check_messages
+from fedcircuits.testing import check_messages, check_protocol
 from tests.methods.private_forest.asking import (
     booleans,
     circuits,
@@ -20,8 +16,7 @@ from tests.methods.private_forest.asking import (
     preparing,
     ready,
 )
-from tests.methods.private_forest.learning import PLANS, programs, trained
-from tests.privacy.parties import key
+from tests.methods.private_forest.learning import PLANS, openings, programs, told, trained
 
 MOST = 120  # changes of one protocol: the rest is drawn by other runs
 
@@ -29,6 +24,14 @@ MOST = 120  # changes of one protocol: the rest is drawn by other runs
 @pytest.mark.parametrize("name", ["average", "average, deeper", "concatenate", "em"])
 def test_training(name: str) -> None:
     assert check_messages(lambda: programs(PLANS[name]), most=MOST) == MOST
+
+
+@pytest.mark.parametrize("name", ["concatenate", "em"])
+def test_what_is_public(name: str) -> None:
+    """The last messages of training, to a coordinator."""
+    programs = told(PLANS[name])
+    assert check_messages(lambda: programs, most=MOST) == MOST
+    check_protocol(programs)
 
 
 def test_masks() -> None:
@@ -45,9 +48,5 @@ def test_queries(name: str) -> None:
 
 
 def test_opening() -> None:
-    results = trained(PLANS["concatenate"]).results
-    made: dict[str, Program[Any]] = {}
-    for me, own in results.items():
-        held = {"me": me, "forest": own.forest, "shares": own.shares}
-        made[me] = Program(opening, {**held, "allow": True, "key": key(me)})
-    assert check_messages(made, rng=np.random.default_rng(1)) > 30
+    made = openings(trained(PLANS["concatenate"]))
+    assert check_messages(made, rng=np.random.default_rng(1)) > 10

@@ -18,7 +18,7 @@ from fedcircuits.errors import SiteError
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import View
-from fedcircuits.federation.recipes import Held, Here, Open, Own, unpack
+from fedcircuits.federation.recipes import Held, Here, Once, Open, Own, UsedOnce, unpack
 
 Opened = tuple[Program[Any], MutableMapping[str, object]]
 CALLER = COORDINATOR  # the site of whoever asks
@@ -66,6 +66,7 @@ class Admission:
         """The program and work that was kept; SiteError unless the site's policy allows it.
         ``known``: of a run that goes on."""
         own: list[object] = []
+        used: list[Once] = []  # rows that no recipe gets twice
 
         def filled_in(place: Open) -> object:
             own.append(value := fill(place))
@@ -81,6 +82,10 @@ class Admission:
                     return self._under_policy(model, holder)
                 case Own(what) if folder is not None:
                     return folder.own(what)
+                case Once(Held(model, holder), start, stop) if holder == party:
+                    if folder is not None and self.store is not None and place not in used:
+                        used.append(place)
+                        return folder.once(self.store, model, holder, start, stop)
             raise SiteError(f"this site has nothing for {place}")
 
         program, kept = unpack(body, filled_in, self.policy.rooms)
@@ -102,6 +107,8 @@ class Admission:
         """What is kept under that name, with what its owner allows today."""
         assert self.store is not None
         value = self._model(model, holder)
+        if isinstance(value, UsedOnce):
+            raise SiteError("what is used once is handed out by rows, not as a whole")
         if isinstance(value, View) and self.party is not None and not self.policy.results:
             budget, rules = value.budget, self.policy
             budget.most, budget.least = rules.most_questions, rules.least_rows_behind

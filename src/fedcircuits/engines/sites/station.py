@@ -184,6 +184,7 @@ class Station:
             "variables": pack(table.schema.variables),
             "rows": len(table),
             "ids": table.row_ids is not None,
+            "series": {name: list(array.shape[1:]) for name, array in table.series.items()},
             "allow_collect": self.party.allow_collect,
             "least_count": self.party.least_count,
             "models": [] if self.store is None else self.store.models(),

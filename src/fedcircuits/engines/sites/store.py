@@ -7,8 +7,10 @@
                        own.*      bytes that it has drawn for the run
                        inbox      messages in the order in which they arrived
                        kept.*     results of long computations
+                       once.*     rows that only this run has, such as masks
     models/<model>/<party>        what it has learned and keeps; at the caller's the coordinator's
                    <party>.answered   rows of questions that it has answered about it
+                   .taken.<party>     which rows of it runs have had, if each is used once
 
 Files of a run go when it has ended well. Nothing here is ever sent. A torn end of an inbox, after
 a crash, is forgotten: senders send again what this site lacks.
@@ -31,9 +33,9 @@ from secrets import token_bytes, token_hex
 from threading import Lock
 
 from fedcircuits.engines.driving import Data
-from fedcircuits.errors import SiteError
+from fedcircuits.errors import ProtocolError, SiteError
 from fedcircuits.federation.described import checked_name
-from fedcircuits.federation.recipes import pack, unpack
+from fedcircuits.federation.recipes import UsedOnce, pack, unpack, with_span
 
 QUESTIONS = "questions.json"  # of today
 ENTRY = struct.Struct("<IIQ")  # size of sender and tag, number, size of the data
@@ -46,6 +48,7 @@ class Store:
         with _told(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = Lock()
+        self._used: dict[tuple[str, str], UsedOnce] = {}  # of which rows are handed out
 
     def audit(self, event: str, **facts: object) -> None:
         """One line; facts are public words and sizes, never values."""
@@ -112,11 +115,39 @@ class Store:
             return unpack(path.read_bytes())
         except FileNotFoundError:
             raise SiteError(
-                f"{party} keeps no model {model!r}: it was forgotten, or learned elsewhere"
+                f"{party} keeps no model {model!r}: it was forgotten, used up, or learned elsewhere"
             ) from None
 
     def has_model(self, model: str, party: str) -> bool:
         return (self._model(model) / checked_name(party)).exists()
+
+    def hand_out(self, model: str, party: str, start: int, stop: int) -> object:
+        """Rows of something of which each is used once: written down before a run has them, so
+        that no other run gets them, whatever becomes of this one."""
+        with self._lock:
+            kept, path = self._used_once(model, party), self._marks(model, party)
+            try:
+                rows = kept.hand_out(start, stop)
+            except ProtocolError as error:  # its words are numbers of rows alone
+                raise SiteError(str(error)) from error
+            write(path, json.dumps(with_span(_spans(path), start, stop)).encode())
+            if not len(kept):
+                del self._used[model, party]
+                (self._model(model) / checked_name(party)).unlink()
+        return rows
+
+    def _used_once(self, model: str, party: str) -> UsedOnce:
+        if (model, party) not in self._used:
+            found = self.model(model, party)
+            if not isinstance(found, UsedOnce):
+                raise SiteError(f"what {party} keeps of {model!r} has no rows to be used once")
+            for start, stop in _spans(self._marks(model, party)):
+                found.hand_out(start, stop)
+            self._used[model, party] = found
+        return self._used[model, party]
+
+    def _marks(self, model: str, party: str) -> Path:
+        return self._model(model) / f".taken.{checked_name(party)}"
 
     def models(self) -> list[str]:
         folder = self.folder / "models"
@@ -167,6 +198,13 @@ class RunFolder:
             write(path, token_bytes(32))
         return path.read_bytes()
 
+    def once(self, store: Store, model: str, party: str, start: int, stop: int) -> object:
+        """Rows that only this run has, the same when it is taken up again."""
+        path = self.path / f"once.{checked_name(model)}.{start}.{stop}"
+        if not path.exists():
+            write(path, pack(store.hand_out(model, party, start, stop)))
+        return unpack(path.read_bytes())
+
     def inbox(self) -> Inbox:
         return Inbox(self.path / "inbox")
 
@@ -174,7 +212,11 @@ class RunFolder:
         return KeptOnDisk(self.path)
 
     def done(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        """All of it goes at once: no run goes on from a part of it."""
+        gone = self.path.with_name(f".{self.path.name}.{token_hex(4)}")
+        with suppress(OSError):
+            self.path.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
         with suppress(OSError):  # other parties of the run live here too
             self.path.parent.rmdir()
 
@@ -258,6 +300,16 @@ def write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the name, too, outlives a loss of power
+        finally:
+            os.close(folder)
+
+
+def _spans(path: Path) -> list[tuple[int, int]]:
+    """Rows that runs have had."""
+    return [(a, b) for a, b in json.loads(path.read_bytes())] if path.exists() else []
 
 
 @contextmanager

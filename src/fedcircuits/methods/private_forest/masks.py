@@ -21,14 +21,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from math import ceil, log2
 from typing import Any
 
 import numpy as np
 
 from fedcircuits.errors import ProtocolError
-from fedcircuits.federation.flow import Flow
-from fedcircuits.methods.private_forest.model import Forest, ValueScale
+from fedcircuits.federation.flow import Flow, compute
+from fedcircuits.federation.recipes import with_span
+from fedcircuits.methods.private_forest.model import Forest, ForestView, ValueScale
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.checks import Claim, checks_made
@@ -45,7 +47,7 @@ Span = tuple[str, int, int]  # the name of a preparation, and which of its rows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskBatch:
-    """Masks of some rows, for one query: ``store.take(10)``."""
+    """Masks of some rows, for one query: ``store.hand_out(0, 10)``."""
 
     run: str
     spans: tuple[Span, ...]
@@ -79,10 +81,19 @@ class MaskBatch:
                 f"masks {self.inverses.shape} were made for the model of {self.run!r}, that of "
                 f"{run!r} takes {expected}: prepare for this model"
             )
+        spans = sorted(self.spans)
+        for (name, _, stop), (other, start, _) in pairwise(spans):
+            if name == other and start < stop:
+                raise ProtocolError("masks of one row stand twice in a query: none is used twice")
 
-    def spend(self, query: bytes) -> None:
-        """ProtocolError if another query has had these masks: the difference would show."""
-        if self.used.setdefault("by", query) != query:
+    def spend(self, query: bytes) -> Flow[None]:
+        """ProtocolError if another query has had these masks: the difference would show.
+
+        What they are used for is kept as a result is, so that it stands before they are used, and
+        holds for a run that is taken up again.
+        """
+        kept = yield from compute("spending masks", lambda: query)
+        if kept != query or self.used.setdefault("by", query) != query:
             raise ProtocolError(
                 f"masks of {len(self)} rows have been used for another query: none is used twice, "
                 "take others from what is prepared"
@@ -105,47 +116,43 @@ class MaskBatch:
 
 @dataclass(slots=True, eq=False)
 class MaskStore:
-    """A party's masks; those that are taken are gone, whatever becomes of the query."""
+    """A party's masks of one preparation; rows that are handed out are gone, whatever becomes of
+    the query."""
 
     lots: list[MaskBatch] = field(repr=False)
-    taken: int = field(default=0, compare=False)  # of the first lot
-    names: set[str] = field(default_factory=set, repr=False)  # of all preparations it has had
+    given: list[tuple[int, int]] = field(default_factory=list)  # rows that are gone
 
     def __copy__(self) -> MaskStore:
         """A copy has none of them."""
-        return MaskStore([], names=set(self.names))
+        return MaskStore([])
 
     def __deepcopy__(self, memo: object) -> MaskStore:
         return self.__copy__()
 
     def __len__(self) -> int:
         """How many rows are left."""
-        return sum(map(len, self.lots)) - self.taken
+        return sum(map(len, self.lots)) - sum(stop - start for start, stop in self.given)
 
-    def add(self, more: MaskStore) -> None:
-        """Append what was prepared later; what it has had before is refused."""
-        names = {name for lot in more.lots for name, *_ in lot.spans}
-        if names & self.names:
-            raise ProtocolError("these masks have been prepared before: none is used twice")
-        self.names |= names
-        self.lots += more.lots
-        more.lots = []
-
-    def take(self, rows: int) -> MaskBatch:
-        """Masks for one query; all parties must take as many, in the same order."""
-        if not 0 < rows <= len(self):
+    def hand_out(self, start: int, stop: int) -> MaskBatch:
+        """Masks for one query; all parties must take the same rows."""
+        rows = sum(map(len, self.lots))
+        if not 0 <= start < stop <= rows:
             raise ProtocolError(
-                f"masks for {rows:,} rows are asked for and {len(self):,} are left: prepare more "
-                "of them, none is used twice"
+                f"masks {start:,} to {stop:,} are asked for and {rows:,} were prepared: prepare "
+                "more of them, none is used twice"
             )
-        batches: list[MaskBatch] = []
-        while rows:
-            lot = self.lots[0]
-            stop = min(self.taken + rows, len(lot))
-            batches.append(lot.rows(self.taken, stop))
-            rows, self.taken = rows - (stop - self.taken), stop
-            if stop == len(lot):
-                self.lots, self.taken = self.lots[1:], 0
+        if any(start < end and begin < stop for begin, end in self.given):
+            raise ProtocolError(
+                f"masks {start:,} to {stop:,} have been handed out before: none is used twice, "
+                "prepare more of them"
+            )
+        self.given = with_span(self.given, start, stop)
+        batches, first = [], 0
+        for lot in self.lots:
+            begin, end = max(start - first, 0), min(stop - first, len(lot))
+            if begin < end:
+                batches.append(lot.rows(begin, end))
+            first += len(lot)
         return MaskBatch.joined(batches)
 
 
@@ -153,16 +160,14 @@ class MaskStore:
 
 
 def prepare(
-    me: str,
-    members: tuple[str, ...],
-    forest: Forest,
-    run: str,
+    view: ForestView,
     rows: int,
     key: bytes,
     room: int = ROOM,  # bytes that a contributor deals at once
 ) -> Flow[MaskStore]:
-    """Masks for so many rows of the model of a run; ``key``: fresh, of this party for this call."""
-    group = Group.of(me, members, key, f"prepare/{run}")
+    """Masks for so many rows; ``key``: fresh, of this party for this call."""
+    forest, run, members = view.forest, view.shares.run, view.shares.members
+    group = Group.of(view.me, members, key, f"prepare/{run}")
     scale = forest.scale(len(members))
     step = max(1, room // (forest.exponents * scale.ring.limbs * 8 * len(members)))
     lots = []

@@ -161,6 +161,19 @@ class ModelShares:
                 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ForestView:
+    """What a party keeps: the public graph and its shares, and whether they may be opened."""
+
+    forest: Forest
+    shares: ModelShares
+    allow_collect: bool = False
+
+    @property
+    def me(self) -> str:
+        return self.shares.me
+
+
 # ---------------------------------------------------------------------- how large numbers get
 
 

@@ -5,7 +5,7 @@
     average/counts      party → party: shares of u_i p_i and u_i, all numbers in one message
     average/log/k/…     party → party: shares of logarithms of 8,192 numbers, under masks
     average/weights/…   party → party: the same for powers, in deeper forests only
-    open/model          party → party: its shares of all parameters
+    open/model          party → coordinator: its shares of all parameters
 
 **Dealt.** Who deals a leaf deals the weights on it, of every sum above. So parties that put their
 components under one root each deal their own, and nobody sees those of the others.
@@ -24,14 +24,14 @@ Sums are scaled by the number of all rows where that is public, else by 2^``row_
 at least 2^−13 of a party's rows, so that they lie in a public range. A party whose numbers lie
 outside it ends the run before it shares anything.
 
-**Opened.** Afterwards everybody has the parameters, for good. A party that does not allow it ends
-it before it has sent anything. Shares that do not fit together are found, as N − t − 1 of them are
-to spare.
+**Opened.** Afterwards the coordinator has the parameters, for good. A party that does not allow it
+ends it before it has sent anything. Shares that do not fit together are found, as N − t − 1 of them
+are to spare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -39,12 +39,15 @@ import numpy as np
 from fedcircuits.circuits.graph.circuit import Leaf, Node, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
-from fedcircuits.errors import FederationError, ParameterError
-from fedcircuits.federation.flow import Flow
+from fedcircuits.errors import ParameterError, SiteError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, gather, send
+from fedcircuits.federation.messages import require_shape
 from fedcircuits.methods.private_forest.model import (
     LEAST_WEIGHT,
     WEIGHT_FRACTION,
     Forest,
+    ForestView,
     ModelShares,
     ShareLayout,
     as_leaf,
@@ -57,14 +60,23 @@ from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.powers import Logarithm, Power, logs_of, powers_of
-from fedcircuits.privacy.sharing.group import Group, Lot, exchange
-from fedcircuits.privacy.sharing.shares import deal, reconstruct
+from fedcircuits.privacy.sharing.group import (
+    Group,
+    Lot,
+    Shares,
+    exchange,
+    packed,
+    shape_of,
+    unpacked_lots,
+)
+from fedcircuits.privacy.sharing.shares import deal, reconstruct, threshold
 from fedcircuits.privacy.sharing.sharing import summed
 
 USED = 13  # bits below 1: the least use of a unit
 LEAF = 12  # bits below 1: the least probability of a code
 BATCH = 1 << 13  # numbers whose logarithms are taken at once
 ALL = "its share of every parameter: all of the forest"
+OPEN = "open/model"
 Owners = str | Mapping[str, str]  # of all leaves, or by leaf
 Piece = tuple[str, int, int]  # a node, and which part of its last axis
 
@@ -255,27 +267,37 @@ def _split(elements: Elements, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 # ---------------------------------------------------------------------- opened
 
 
-def opening(
-    me: str, forest: Forest, shares: ModelShares, allow: bool, key: bytes
-) -> Flow[Parameters]:
-    """A party's side, one round. ``key``: fresh, as for every group."""
-    shares.check(forest)
-    if not allow:
-        raise FederationError(
-            f"{me} does not allow the parameters to be opened: Federation(…, allow_collect=True)"
+def opening(view: ForestView) -> Flow[None]:
+    """A party's side: it tells the coordinator its shares, if it allows that."""
+    view.shares.check(view.forest)
+    if not view.allow_collect:
+        raise SiteError(
+            f"{view.me} does not allow the parameters to be opened: Federation(…, "
+            "allow_collect=True)"
         )
-    group = Group.of(me, shares.members, key, f"open/{shares.run}")
-    layouts = forest.layouts(len(shares.members))
-    lots = [Lot(layout.ring, layout.shape) for layout in layouts.values()]
-    everything = [shares.arrays[name] for name in layouts]
-    parts = dict.fromkeys(shares.members, everything)
-    received = yield from exchange(group, "open/model", parts, shares.members, lots, ALL)
+    lots = _lots_of(view.forest, len(view.shares.members))
+    everything = [view.shares.arrays[name] for name in lots]
+    data = packed({COORDINATOR: everything}, list(lots.values()))[COORDINATOR]
+    yield from send(COORDINATOR, Shares(data), OPEN, ALL)
+
+
+def opened(members: Sequence[str], forest: Forest) -> Flow[Parameters]:
+    """At the coordinator: the parameters that all parties' shares are of."""
+    lots, rows = list(_lots_of(forest, len(members)).values()), []
+    for sender, message in (yield from gather(members, Shares, OPEN)).items():
+        require_shape(message.data, shape_of(lots), sender, OPEN, "data")
+        rows.append(unpacked_lots(message.data.reshape(-1), lots, sender, OPEN))
     values: dict[str, Arrays] = {}
-    for (name, layout), rows in zip(layouts.items(), received, strict=True):
-        opened = reconstruct(layout.ring, rows, group.threshold, shares.members)
-        plain = FixedPoint(layout.fraction, 20, layout.ring).decode(opened)
+    layouts = forest.layouts(len(members)).items()
+    for (name, layout), own in zip(layouts, zip(*rows, strict=True), strict=True):
+        number = reconstruct(layout.ring, np.stack(own), threshold(len(members)), tuple(members))
+        plain = FixedPoint(layout.fraction, 20, layout.ring).decode(number)
         numbers = np.exp2(plain) if layout.log else plain
         even = numbers / numbers.sum(axis=-1, keepdims=True)  # rounding left some off 1
         node = forest.circuit[name]
         values[name] = as_leaf(node, even) if isinstance(node, Leaf) else {WEIGHT: even}
     return Parameters(values)
+
+
+def _lots_of(forest: Forest, members: int) -> dict[str, Lot]:
+    return {n: Lot(each.ring, each.shape) for n, each in forest.layouts(members).items()}

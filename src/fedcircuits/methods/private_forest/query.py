@@ -44,7 +44,7 @@ The answer is off by less than 1.1·10⁻⁵ nats.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from math import log, log1p, log2
 
@@ -54,10 +54,11 @@ from fedcircuits.circuits.graph.family import Array, Region
 from fedcircuits.circuits.questions.distribution import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.errors import ProtocolError, QueryError
+from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow
 from fedcircuits.methods.private_forest.evaluation import answer_kinds, drowned_root
 from fedcircuits.methods.private_forest.masks import MaskBatch
-from fedcircuits.methods.private_forest.model import Forest, ModelShares, ValueScale
+from fedcircuits.methods.private_forest.model import Forest, ForestView, ValueScale
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.checks import (
@@ -76,6 +77,7 @@ from fedcircuits.privacy.sharing.group import SHARE, Group
 from fedcircuits.privacy.sharing.pairs import DIGEST, PAIR_KEY
 from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.sharing import opened_to, shared
+from fedcircuits.tables.table import Table
 
 LIKELIHOOD = "a share of the likelihoods of its points, to the precision of a float64"
 POINTS = "query/points"
@@ -85,46 +87,49 @@ NOTHING = {SHARE, MASKED, PAIR_KEY, DIGEST, COMMITTED, ALIKE, TOSSED, CHECKED}  
 # ---------------------------------------------------------------------- roles
 
 
-def party(
-    me: str,
-    forest: Forest,
-    shares: ModelShares,
-    batch: MaskBatch,
+def respond(
+    view: ForestView,
+    masks: Sequence[MaskBatch],
     asker: str,
     key: bytes,
-    points: Array | None = None,
+    points: Array | Party | None = None,
 ) -> Flow[Array | None]:
     """A party's side: None, or log-likelihoods in nats (rows,) if it is the asker.
 
-    batch    masks for as many rows as are asked about: ``store.take(rows)``
-    key      fresh, of this party for this query (``fresh_key()``)
-    points   of an asker: codes (rows, variables), NaN where left out
+    masks    for as many rows as are asked about, which no other question gets (``Once``)
+    key      fresh, of this party for this query
+    points   of an asker: codes (rows, variables), NaN where left out, or the party whose rows they
+             are
     """
+    me, forest, shares, batch = view.me, view.forest, view.shares, MaskBatch.joined(masks)
     shares.check(forest)
     batch.check(forest, shares.run, len(shares.members))
     if (points is None) == (me == asker):
         raise QueryError(f"{me} has {'no ' if points is None else ''}points and {asker} asks")
-    own, rows = None if points is None else one_hot(forest, points), len(batch)
+    own, rows = None if points is None else one_hot(forest, _codes(forest, points)), len(batch)
+    if own is not None and len(own) != rows:
+        raise QueryError(f"{me} asks about {len(own):,} points with masks for {rows:,}")
     group = Group.of(me, shares.members, key, f"query/{shares.run}")
     plans = [_point_kinds(forest, rows), answer_kinds(forest, len(shares.members), rows)]
     checks = yield from checks_made(group, "query/checks", plans, batch.name)
     bits = yield from _points_dealt(group, forest, asker, rows, own)
     assert bits is not None, "a party gets shares"
-    batch.spend(sha256(FIELD.packed(bits).tobytes()).digest())
+    for part in masks:
+        yield from part.spend(sha256(FIELD.packed(bits).tobytes()).digest())
     wrong = f"what {asker} asks about is no point, or its shares do not fit together"
     yield from checks.check("query/check", [_point_claim(forest, bits)], wrong)
     root = yield from drowned_root(group, forest, shares, batch, bits, checks)
     return (yield from _answer(group, forest, asker, rows, root))
 
 
-def outsider(
-    me: str, members: tuple[str, ...], forest: Forest, points: Array, key: bytes
+def ask(
+    me: str, members: tuple[str, ...], forest: Forest, points: Array | Party, key: bytes
 ) -> Flow[Array]:
     """Of an asker that is no party: log-likelihoods in nats (rows,)."""
     group = Group.of(me, members, key, "query")
     if group.inside:
         raise QueryError(f"{me} is one of the parties: it asks as a party that has points")
-    bits = one_hot(forest, points)
+    bits = one_hot(forest, _codes(forest, points))
     yield from _points_dealt(group, forest, me, len(bits), bits)
     answer = yield from _answer(group, forest, me, len(bits), None)
     assert answer is not None, "an asker gets an answer"
@@ -132,6 +137,14 @@ def outsider(
 
 
 # ---------------------------------------------------------------------- points
+
+
+def _codes(forest: Forest, points: Array | Party) -> Array:
+    """(rows, variables) in the forest's codes; of a party those of its rows."""
+    if not isinstance(points, Party):
+        return points
+    schema, table = forest.circuit.schema, points.table
+    return Table.of(table.select(n for n in table.names if n in schema), schema=schema).values
 
 
 def one_hot(forest: Forest, points: Array) -> Elements:

@@ -2,8 +2,8 @@
 shares of it (Private structure and parameter learning for SPNs among N parties).
 
 Structures are random and public, EM begins at the same public point for everybody, and all parties
-play the same role, ``member``: there is no server. ``combine`` says how what they learn becomes one
-forest:
+play the same role, ``client``: nobody else adds anything up. A coordinator hears what is public in
+the end, and no share. ``combine`` says how what parties learn becomes one forest:
 
     average       Each learns the complete forest alone; counts are averaged on shares
                   (parameters.py). Nobody sees a parameter.
@@ -20,6 +20,8 @@ With ``together`` the first iterations of "average" are those of "em".
     em/counts/t/…     party → party: shares of expected counts, then of their sums
     average/…         party → party: shares, and numbers under masks
     deal/model        party → party: shares of parameters
+    public/forest     party → coordinator: the public graph; the number of all rows, and how likely
+                      rows held back are, where parties know them
 
 Before anything is shared, parties refuse different versions, settings, variables or structures,
 fewer than three parties, and a threshold above t = ⌊(N − 1)/2⌋. Any t parties learn together what
@@ -36,8 +38,9 @@ Rounds of messages, with n numbers of parameters and R the rounds of one batch o
     em            2 + 2 for each iteration + 1
 
 What comes after training: masks are made ahead (``masks.prepare``), questions are answered on
-shares (``query.party`` and ``query.outsider``), and all parties together may open the parameters
-(``parameters.opening``).
+shares (``query.respond`` and ``query.ask``), and all parties together may open the parameters
+(``parameters.opening`` and ``parameters.opened``). A party plays all of them with what it keeps, a
+``ForestView``, which nobody else has.
 """
 
 from __future__ import annotations
@@ -54,12 +57,19 @@ from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import FederationError, ParameterError
-from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Flow, compute, digest
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Flow, compute, digest, gather, send
+from fedcircuits.federation.messages import Message, blaming, require
 from fedcircuits.federation.sums.collectives import Collective, Summation
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.methods.meeting.hello import Method, agreed_table, same_structures
-from fedcircuits.methods.private_forest.model import LEAST_WEIGHT, Forest, ModelShares, bounded
+from fedcircuits.methods.meeting.hello import Method, RowCount, agreed_table, same_structures
+from fedcircuits.methods.private_forest.model import (
+    LEAST_WEIGHT,
+    Forest,
+    ForestView,
+    ModelShares,
+    bounded,
+)
 from fedcircuits.methods.private_forest.parameters import averaged, dealt
 from fedcircuits.methods.private_forest.structures import (
     ROOT,
@@ -151,7 +161,7 @@ class ForestPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedForest:
-    """What a party has after training: the public forest and its shares, no parameter."""
+    """What a party has found: the public forest and its shares, no parameter."""
 
     forest: Forest
     shares: ModelShares
@@ -159,10 +169,58 @@ class TrainedForest:
     history: History = ()  # by structure, where parties learned together
 
 
+class PublicForest(Message, frozen=True):
+    """What everybody may know of a forest: its graph, and what parties have opened on the way."""
+
+    tag: ClassVar[str] = "public/forest"
+
+    circuit: str  # as JSON
+    marginals: bool
+    total: RowCount | None
+    history: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, trained: TrainedForest) -> PublicForest:
+        forest = trained.forest
+        return cls(forest.circuit.dumps(), forest.marginals, trained.total, trained.history)
+
+    @property
+    def told(self) -> str:
+        also = ["the number of all rows"] if self.total is not None else []
+        also += ["how likely rows held back are, by iteration"] if self.history else []
+        return "; ".join(["the public graph", *also])
+
+    @property
+    def forest(self) -> Forest:
+        return Forest(Circuit.loads(self.circuit), self.marginals)
+
+
+def coordinator(members: Sequence[str]) -> Flow[PublicForest]:
+    """Hears what is public, the same from all."""
+    told = yield from gather(members, PublicForest)
+    first, *others = told
+    with blaming(first, PublicForest, "circuit"):
+        _ = told[first].forest
+    for other in others:
+        same = told[other] == told[first]
+        require(same, other, PublicForest, "circuit", f"expected all that {first} tells")
+    return told[first]
+
+
+def client(
+    party: Party, members: Sequence[str], plan: ForestPlan, summation: Summation, key: bytes
+) -> Flow[ForestView]:
+    """A party's side: what it keeps."""
+    trained = yield from member(party, members, plan, summation, key)
+    public = PublicForest.of(trained)
+    yield from send(COORDINATOR, public, reveals=public.told)
+    return ForestView(trained.forest, trained.shares, party.allow_collect)
+
+
 def member(
     party: Party, members: Sequence[str], plan: ForestPlan, summation: Summation, key: bytes
 ) -> Flow[TrainedForest]:
-    """A party's side.
+    """What a party does among parties.
 
     summation   how numbers of rows and expected counts are added up; it must hide those of a party
     key         fresh, of this party for this run (``fresh_key()``)

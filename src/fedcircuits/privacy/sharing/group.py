@@ -86,7 +86,7 @@ def exchange(
     reveals: str = SHARE,
 ) -> Flow[list[Elements]]:
     """One round: ``parts`` by receiver go out; of every lot (senders, *shape, limbs) comes in."""
-    data = yield from passed(group, tag, packed(parts, lots), senders, _shape(lots), reveals)
+    data = yield from passed(group, tag, packed(parts, lots), senders, shape_of(lots), reveals)
     if not senders:
         return [np.empty((0, *lot.shape, lot.ring.limbs), np.uint64) for lot in lots]
     rows = [
@@ -117,7 +117,7 @@ def folded(
     reveals: str = SHARE,
 ) -> Flow[Elements]:
     """One round of one lot, and what ``fold`` makes of it, (*shape, limbs) over ``into``."""
-    shape = _shape([lot])
+    shape = shape_of([lot])
     made = {id(part): lot.ring.packed(part).reshape(shape) for part in parts.values()}
     own = {member: made[id(part)] for member, part in parts.items()}
     data = yield from passed(group, tag, own, senders, shape, reveals)
@@ -176,11 +176,12 @@ def packed(parts: Mapping[str, Sequence[Elements]], lots: Sequence[Lot]) -> dict
         if id(part) not in made:
             rows = [lot.ring.packed(own) for lot, own in zip(lots, part, strict=True)]
             whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
-            made[id(part)] = whole.reshape(_shape(lots))
+            made[id(part)] = whole.reshape(shape_of(lots))
     return {member: made[id(part)] for member, part in parts.items()}
 
 
-def _shape(lots: Sequence[Lot]) -> tuple[int, ...]:
+def shape_of(lots: Sequence[Lot]) -> tuple[int, ...]:
+    """Of a message that holds them."""
     if len(lots) == 1:
         return (*lots[0].shape, lots[0].ring.bytes)
     return (sum(lot.bytes for lot in lots),)
