@@ -33,7 +33,6 @@ from fedcircuits.methods.private_forest.masks import MaskStore, prepare
 from fedcircuits.methods.private_forest.model import Forest, ForestView
 from fedcircuits.methods.private_forest.query import PrivateDistribution
 from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.sharing.randomness import fresh_key
 
 T = TypeVar("T")
 Views: TypeAlias = Mapping[str, ForestView | Held]
@@ -148,9 +147,9 @@ class Holders:
             asks = {"points": points} if me == asker else {}
             programs[me] = Program(query.respond, {**held, **asks})
         if asker not in self.views:
-            key = own("shares") if isinstance(points, Party) else fresh_key()
             knows = {"me": asker, "members": self.members, "forest": self.forest}
-            programs[asker] = Program(query.ask, {**knows, "points": points, "key": key})
+            asks = {"points": points, "key": own("shares")}
+            programs[asker] = Program(query.ask, {**knows, **asks})
         self.asked[asker] += rows
         answer = self.run(programs)[asker]
         assert answer is not None, "an asker gets an answer"

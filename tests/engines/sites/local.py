@@ -77,7 +77,8 @@ class LocalSites:
         """As ``Federation.connect`` makes it."""
         parties = {}
         for name, facts in self.remote.describe_all().items():
-            table = DescribedTable(Schema(facts["variables"]), facts["rows"], facts["ids"])
+            about = facts["rows"], facts["ids"], facts["series"]
+            table = DescribedTable(Schema(facts["variables"]), *about)
             parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
         return Federation.of_sites(parties, self.remote)
 

@@ -19,7 +19,8 @@ from fedcircuits.methods.private_forest.masks import MaskBatch, MaskStore
 from fedcircuits.methods.private_forest.model import ForestView, ModelShares
 from tests.engines.sites.local import LocalSites
 from tests.engines.sites.relays import NatsRelay, nats_server, needs_server
-from tests.engines.sites.witness import Overheard, arrays_in, connected, found_in, within
+from tests.engines.sites.striking import Striking
+from tests.engines.sites.witness import Overheard, arrays_in, found_in, within
 from tests.estimators.tables import CLOSE, table
 
 TABLE = table(150)
@@ -63,7 +64,7 @@ def test_learned_and_asked_at_sites(tmp_path: Path, count: int, settings: dict[s
     """The same forest as in memory: to the last bit, if parties open it."""
     here = learner(**settings).fit(fc.split(TABLE, count, seed=2, allow_collect=True))
     sites = LocalSites(parties(count), tmp_path, policy=OPEN)
-    there = learner(**settings).fit(connected(sites))
+    there = learner(**settings).fit(sites.federation())
     assert there.circuit_ == here.circuit_ and there.total_ == here.total_
     assert there.history_ == here.history_
     assert there.ledger_.bytes == here.ledger_.bytes
@@ -80,7 +81,7 @@ def test_the_caller_has_no_share(tmp_path: Path) -> None:
     """Neither in what it holds nor in anything it received, though it has asked."""
     sites = LocalSites(parties(3, allow=False), tmp_path, policy=Policy())
     overheard = Overheard(sites)
-    model = learner().fit(connected(sites)).prepare(4)
+    model = learner().fit(sites.federation()).prepare(4)
     model.connect("clinic").score_samples(ROWS)
     secret: list[Any] = []
     for name, view in model.views_.items():
@@ -104,7 +105,7 @@ def test_an_outsider_asks_at_its_own_site(tmp_path: Path) -> None:
     """A site that has not trained: nobody else has its points, nor the answers."""
     asked = TABLE.rows(np.arange(40, 52))
     sites = LocalSites(parties(3, clinic=asked), tmp_path, policy=OPEN)
-    overheard, federation = Overheard(sites), connected(sites)
+    overheard, federation = Overheard(sites), sites.federation()
     model = learner().fit(federation.select(["party 1", "party 2", "party 3"]))
     clear = model.open_parameters()
     overheard.frames.clear()
@@ -122,7 +123,7 @@ def test_an_outsider_asks_at_its_own_site(tmp_path: Path) -> None:
 def test_a_site_that_is_started_again_has_its_masks(tmp_path: Path) -> None:
     """Those that are left, and never those that were used."""
     sites = LocalSites(parties(3), tmp_path, policy=OPEN, patience=20.0)
-    model = learner().fit(connected(sites)).prepare(5)
+    model = learner().fit(sites.federation()).prepare(5)
     clear = model.open_parameters().score_samples(ROWS)
     handles = preparation(model)
     crossed = len(model.queries_)
@@ -141,6 +142,19 @@ def test_a_site_that_is_started_again_has_its_masks(tmp_path: Path) -> None:
         store is not None
         and not (store.folder / "models" / handles["party 1"].model).joinpath("party 1").exists()
     ), "used masks are gone"
+
+
+def test_a_site_that_is_killed_while_it_is_asked_answers(tmp_path: Path) -> None:
+    """With the same masks for the same points, in whatever round it dies."""
+    watch = Striking("party 2", [])
+    watch.sites = sites = LocalSites(parties(3), tmp_path, policy=OPEN, patience=20.0, watch=watch)
+    model = learner().fit(sites.federation()).prepare(9)
+    clear = model.open_parameters().score_samples(ROWS)
+    for phase in ("spending masks", "query/exponents", "query/root"):
+        watch.at = [phase]
+        np.testing.assert_allclose(model.score_samples(ROWS), clear, atol=CLOSE)
+        assert not watch.at, f"{phase} was never done"
+    assert model._holders.left == 0
 
 
 def again(model: fc.PrivateForest, handles: dict[str, Held], span: tuple[int, int]) -> None:
@@ -163,7 +177,7 @@ def again(model: fc.PrivateForest, handles: dict[str, Held], span: tuple[int, in
 def test_a_caller_cannot_have_masks_twice(tmp_path: Path) -> None:
     """In one recipe, as a whole, of another party, or of something that is no masks."""
     sites = LocalSites(parties(3), tmp_path, policy=OPEN)
-    model = learner().fit(connected(sites)).prepare(4)
+    model = learner().fit(sites.federation()).prepare(4)
     handles = preparation(model)
     for wrong, said in (
         (lambda h: (Once(h, 0, 1), Once(h, 0, 1)), "has nothing for"),
@@ -186,6 +200,6 @@ def test_over_a_server(tmp_path: Path) -> None:
     with nats_server(tmp_path / "server", [*names, "coordinator"]) as server:
         relay = NatsRelay(server)
         sites = LocalSites(own, tmp_path, policy=OPEN, relay=relay)  # type: ignore[arg-type]
-        model = learner(combine="concatenate", structures=3).fit(connected(sites))
+        model = learner(combine="concatenate", structures=3).fit(sites.federation())
         clear = model.open_parameters().score_samples(ROWS)
         np.testing.assert_allclose(model.score_samples(ROWS), clear, atol=CLOSE)

@@ -9,24 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import fedcircuits as fc
-from fedcircuits.federation.described import DescribedTable
-from fedcircuits.federation.federation import Party
-from fedcircuits.tables.schema import Schema
 from tests.engines.sites.local import LocalSites
 
 AnyArray = npt.NDArray[np.generic]
 LONG = 16  # bytes: fewer are found anywhere
-
-
-def connected(sites: LocalSites) -> fc.Federation:
-    """As ``Federation.connect`` makes it of a kit."""
-    parties = {}
-    for name, facts in sites.remote.describe_all().items():
-        series = {n: tuple(shape) for n, shape in facts["series"].items()}
-        table = DescribedTable(Schema(facts["variables"]), facts["rows"], facts["ids"], series)
-        parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
-    return fc.Federation.of_sites(parties, sites.remote)
 
 
 class Overheard:
