@@ -148,8 +148,8 @@ class Holders:
             programs[me] = Program(query.respond, {**held, **asks})
         if asker not in self.views:
             knows = {"me": asker, "members": self.members, "forest": self.forest}
-            asks = {"points": points, "key": own("shares")}
-            programs[asker] = Program(query.ask, {**knows, **asks})
+            outside = {**knows, "points": points, "key": own("shares")}
+            programs[asker] = Program(query.ask, outside)
         self.asked[asker] += rows
         answer = self.run(programs)[asker]
         assert answer is not None, "an asker gets an answer"
