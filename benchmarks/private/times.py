@@ -64,7 +64,7 @@ def _line(engine: Computed, parties: int, weights: int, step: str) -> Line:
 
 def asked(model: PrivateForest, rows: fc.Table, weights: int) -> Line:
     """Masks and answer, one after the other."""
-    engine, parties = model._holders.engine, len(model.views_)
+    engine, parties = model._engine, len(model.views_)
     assert isinstance(engine, Computed)
     model.prepare(len(rows))
     ahead = _line(engine, parties, weights, f"{len(rows):,} rows")

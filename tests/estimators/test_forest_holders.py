@@ -45,7 +45,7 @@ def pickled(model: PrivateForest) -> PrivateForest:
 
 def exponents_seen(model: PrivateForest, rows: fc.Table) -> Array:
     """What every party sees opened of a question, (rows, components), in bits."""
-    model._holders.engine = watched = Watched()
+    model._engine = watched = Watched()
     model.score_samples(rows)
     shares = []
     for name in NAMES:

@@ -281,7 +281,7 @@ def test_in_processes() -> None:
     federation = fc.split(TABLE, 3, seed=2)
     there = PrivateForest(2, **settings).fit(federation, engine="process")
     here = PrivateForest(2, **settings).fit(federation)
-    there._holders.engine = memory.run
+    there._engine = memory.run
     np.testing.assert_allclose(there.score_samples(ROWS), here.score_samples(ROWS), atol=2 * CLOSE)
 
 

@@ -61,18 +61,24 @@ class Holders:
     Masks are made ahead (``prepare``) or when they run out; the asker is an outsider, or a party.
     """
 
-    def __init__(self, forest: Forest, views: Views, engine: Engine, ledger: Ledger) -> None:
-        self.forest, self.views, self.engine, self.ledger = forest, views, engine, ledger
+    engine: Engine  # both are given by the model whenever it is asked
+    ledger: Ledger
+
+    def __init__(self, forest: Forest, views: Views) -> None:
+        self.forest, self.views = forest, views
         self.asked: Counter[str] = Counter()  # rows by asker
         self.members = tuple(views)
         self._no_masks()
 
     def __getstate__(self) -> dict[str, object]:
-        """Without masks: each is for one process and one use."""
-        return {n: v for n, v in self.__dict__.items() if n not in ("masks", "lock", "process")}
+        """Without masks, each of which is for one process and one use, and without a connection."""
+        away = ["masks", "lock", "process"]
+        away += ["engine"] if hasattr(self.__dict__.get("engine"), "named") else []
+        return {n: v for n, v in self.__dict__.items() if n not in away}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
+        self.asked = Counter(self.asked)
         self._no_masks()
 
     def _no_masks(self) -> None:

@@ -85,11 +85,7 @@ class ModelInParts(BaseEstimator):  # type: ignore[misc]
         engine = at_sites.engine_to(federation, self.where_, self.name_, self._allow_collect)
         self._engine, self.where_ = engine, getattr(engine, "where", None)
         self.__dict__.pop("_ready", None)
-        self._reconnected()
         return self
-
-    def _reconnected(self) -> None:
-        """For models with something of their own that asks."""
 
     def __getstate__(self) -> dict[str, object]:
         """Without what belongs to a run, the state of a failed one and distributions made ready,

@@ -222,27 +222,31 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
         self.forest_, self.total_, self.history_ = public.forest, public.total, public.history
         self.circuit_ = self.forest_.circuit
         self.sum_weights_ = sum_weights(self.circuit_)
-        self._holders = Holders(self.forest_, self.views_, run.engine, self.queries_)
+        self._holders = Holders(self.forest_, self.views_)
 
     # ------------------------------------------------------------------ questions
 
     @property
     def _distribution(self) -> PrivateDistribution:  # type: ignore[override]
+        return self._reached().asked_by(ASKER)
+
+    def _reached(self) -> Holders:
+        """Those who hold it, wherever they run."""
         self._check_fitted()
-        return self._holders.asked_by(ASKER)
+        self._holders.engine, self._holders.ledger = self._engine, self.queries_
+        return self._holders
 
     def prepare(self, rows: int) -> Self:
         """Make masks ahead, for so many rows: questions then take two or three rounds."""
         self._check_fitted()
         if not is_whole(rows):
             raise QueryError(f"masks are prepared for a whole number of rows from 1, got {rows!r}")
-        self._holders.prepare(int(rows))
+        self._reached().prepare(int(rows))
         return self
 
     def connect(self, name: str = ASKER) -> ConnectedForest:
         """The model as somebody sees it who holds nothing of it, or as a party asks it."""
-        self._check_fitted()
-        return ConnectedForest(self._holders, name, self.target)
+        return ConnectedForest(self._reached(), name, self.target)
 
     def score_party(self, party: Party) -> Array | Held:
         """Log-likelihoods of a party's own rows, for it alone, whether it has trained or not.
@@ -253,16 +257,13 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
         self._check_fitted()
         if not isinstance(party, Party) or not len(party.table):
             raise QueryError(f"expected a party with rows, federation['…'], got {party!r}")
-        return self._holders.ask(party.name, party, len(party.table))
+        return self._reached().ask(party.name, party, len(party.table))
 
     @property
     def asked_(self) -> dict[str, int]:
         """Points by who has asked about them: every answer tells a little about the parameters."""
         self._check_fitted()
         return dict(self._holders.asked)
-
-    def _reconnected(self) -> None:
-        self._holders.engine = self._engine
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Where the sites are that hold shares; nobody can save the parameters."""
@@ -288,13 +289,13 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
     def open_parameters(self) -> CircuitModel:
         """The forest in the clear, if every party allows it (``allow_collect``): all parties send
         the coordinator their shares, and what was secret is so no more."""
-        self._check_fitted()
+        holders = self._reached()
         programs: dict[str, Program[Parameters | None]] = {
             me: Program(opening, {"view": view}) for me, view in self.views_.items()
         }
         knows = {"members": tuple(self.views_), "forest": self.forest_}
         programs[COORDINATOR] = Program(opened, knows)
-        parameters = self._holders.run(programs)[COORDINATOR]
+        parameters = holders.run(programs)[COORDINATOR]
         assert parameters is not None, "the coordinator hears them"
         return CircuitModel(self.circuit_, parameters, self.target)
 

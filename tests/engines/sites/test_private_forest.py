@@ -77,6 +77,20 @@ def test_learned_and_asked_at_sites(tmp_path: Path, count: int, settings: dict[s
     np.testing.assert_allclose(opened, clear.score_samples(ROWS), atol=1e-7)
 
 
+def test_saved_and_asked_by_another_caller(tmp_path: Path) -> None:
+    sites = LocalSites(parties(3), tmp_path / "sites", policy=OPEN)
+    model = learner(combine="em").fit(sites.federation(), name="ill")
+    expected = model.prepare(2).score_samples(ROWS)
+    model.save(tmp_path / "forest.fc")
+    later = fc.load(tmp_path / "forest.fc")
+    assert isinstance(later, fc.PrivateForest) and later.asked_ == {"asker": 3}
+    with pytest.raises(FederationError, match="connect to them"):
+        later.score_samples(ROWS)
+    later.reconnect(sites.new_caller())
+    np.testing.assert_allclose(later.score_samples(ROWS), expected, atol=2 * CLOSE)
+    assert later.asked_ == {"asker": 6} and model.asked_ == {"asker": 3}
+
+
 def test_the_caller_has_no_share(tmp_path: Path) -> None:
     """Neither in what it holds nor in anything it received, though it has asked."""
     sites = LocalSites(parties(3, allow=False), tmp_path, policy=Policy())
