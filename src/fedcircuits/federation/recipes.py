@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 import torch
 
-from fedcircuits.errors import FedcircuitsError, ProtocolError
+from fedcircuits.errors import ProtocolError, SiteError
 from fedcircuits.federation.messages import decode_plain, encode_plain
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ def unpack(data: bytes | memoryview, fill: Fill | None = None, rooms: tuple[str,
     """
     try:
         return _Opening(fill, rooms).value(decode_plain(data))
-    except FedcircuitsError:  # what the site itself says of an open place
+    except (ProtocolError, SiteError):  # what the site itself says of an open place
         raise
     except (
         LookupError,

@@ -20,6 +20,7 @@ from fedcircuits.errors import FederationError, FileError, PartyLostError
 from fedcircuits.federation.flow import Send
 from fedcircuits.federation.recipes import Held, pack, unpack
 from fedcircuits.methods.meeting import collecting
+from fedcircuits.methods.private_forest import parameters
 from fedcircuits.testing import check_protocol
 from tests.engines.sites.local import LocalSites
 from tests.methods.watched import Watched
@@ -87,12 +88,16 @@ def test_a_site_refuses_whatever_the_caller_claims(tmp_path: Path) -> None:
 
 
 def test_the_policy_knows_the_role_and_the_message() -> None:
-    role, part = ROLES[name_of(collecting.hand_over)], collecting.LearnedPart
-    assert role.needs == part.needs == "collect"
-    message = Send("coordinator", part.tag, b"", part.reveals, part.needs)
-    with pytest.raises(PolicyError, match="collect = false"):
-        Policy().check_message(message)
-    Policy(collect=True).check_message(message)
+    for function, part in (
+        (collecting.hand_over, collecting.LearnedPart),
+        (parameters.opening, parameters.AllShares),
+    ):
+        role = ROLES[name_of(function)]
+        assert role.needs == part.needs == "collect"
+        message = Send("coordinator", part.tag, b"", part.reveals, part.needs)
+        with pytest.raises(PolicyError, match="collect = false"):
+            Policy().check_message(message)
+        Policy(collect=True).check_message(message)
 
 
 def test_handing_over_keeps_the_laws_of_protocols() -> None:

@@ -111,7 +111,7 @@ def test_the_caller_has_no_share(tmp_path: Path) -> None:
     held = [*within(model), *within(vars(model))]
     assert not [v for v in held if isinstance(v, ForestView | ModelShares | MaskStore | MaskBatch)]
     assert not found_in(b"".join(a.tobytes() for a in arrays_in(vars(model))), secret)
-    with pytest.raises(FederationError, match="does not allow the parameters to be opened"):
+    with pytest.raises(FederationError, match="policy: collect = false"):
         model.open_parameters()
 
 

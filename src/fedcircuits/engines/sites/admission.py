@@ -8,7 +8,7 @@ what it has learned as its owner allows today; it runs roles that sites play and
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableMapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -114,7 +114,8 @@ class Admission:
             budget.most, budget.least = rules.most_questions, rules.least_rows_behind
             budget.table, budget.model = self.party.table, model
             budget.answered = max(budget.answered, self.store.answered(model, holder))
-            value = replace(value, allow_collect=rules.collect)
+        if is_dataclass(value) and hasattr(value, "allow_collect") and not self.policy.results:
+            value = replace(value, allow_collect=self.policy.collect)  # type: ignore[type-var]
         return value
 
     def answered(self, program: Program[Any], party: str, result: object) -> None:

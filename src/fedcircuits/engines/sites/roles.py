@@ -50,13 +50,14 @@ ROLES = {
     ),
     "vertical.answers:member": SiteRole("ask", "terms of components for rows asked about"),
     "vertical.answers:answerer": SiteRole("ask", "terms of components for rows asked about"),
-    "private_forest.training:member": SiteRole(
-        "learn", f"{COLUMNS} (without the number); shares of parameters, which nobody can read"
+    "private_forest.training:client": SiteRole(
+        "learn", f"{COLUMNS} (of all together); shares of parameters, which nobody can read"
     ),
     "private_forest.masks:prepare": SiteRole("ask", "shares of random numbers"),
-    "private_forest.query:party": SiteRole("ask", "shares of a likelihood that the asker opens"),
+    "private_forest.query:respond": SiteRole("ask", "shares of a likelihood that the asker opens"),
+    "private_forest.query:ask": SiteRole("ask", "shares of its rows, which nobody can read"),
     "private_forest.parameters:opening": SiteRole(
-        "collect", "its shares of all parameters, which others then know", "collect"
+        "collect", "its shares of all parameters, which the coordinator then knows", "collect"
     ),
     "fusion.training:owner": SiteRole(
         "learn", f"{COLUMNS}; tokens of rows; representations of rows, masked or added up if asked"

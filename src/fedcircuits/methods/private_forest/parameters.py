@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -75,8 +76,6 @@ from fedcircuits.privacy.sharing.sharing import summed
 USED = 13  # bits below 1: the least use of a unit
 LEAF = 12  # bits below 1: the least probability of a code
 BATCH = 1 << 13  # numbers whose logarithms are taken at once
-ALL = "its share of every parameter: all of the forest"
-OPEN = "open/model"
 Owners = str | Mapping[str, str]  # of all leaves, or by leaf
 Piece = tuple[str, int, int]  # a node, and which part of its last axis
 
@@ -267,6 +266,14 @@ def _split(elements: Elements, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
 # ---------------------------------------------------------------------- opened
 
 
+class AllShares(Shares, frozen=True):
+    """A party's shares of all parameters, node by node."""
+
+    tag: ClassVar[str] = "open/model"
+    reveals: ClassVar[str] = "its share of every parameter: all of the forest"
+    needs: ClassVar[str] = "collect"
+
+
 def opening(view: ForestView) -> Flow[None]:
     """A party's side: it tells the coordinator its shares, if it allows that."""
     view.shares.check(view.forest)
@@ -278,15 +285,15 @@ def opening(view: ForestView) -> Flow[None]:
     lots = _lots_of(view.forest, len(view.shares.members))
     everything = [view.shares.arrays[name] for name in lots]
     data = packed({COORDINATOR: everything}, list(lots.values()))[COORDINATOR]
-    yield from send(COORDINATOR, Shares(data), OPEN, ALL)
+    yield from send(COORDINATOR, AllShares(data))
 
 
 def opened(members: Sequence[str], forest: Forest) -> Flow[Parameters]:
     """At the coordinator: the parameters that all parties' shares are of."""
     lots, rows = list(_lots_of(forest, len(members)).values()), []
-    for sender, message in (yield from gather(members, Shares, OPEN)).items():
-        require_shape(message.data, shape_of(lots), sender, OPEN, "data")
-        rows.append(unpacked_lots(message.data.reshape(-1), lots, sender, OPEN))
+    for sender, message in (yield from gather(members, AllShares)).items():
+        require_shape(message.data, shape_of(lots), sender, AllShares, "data")
+        rows.append(unpacked_lots(message.data.reshape(-1), lots, sender, AllShares.tag))
     values: dict[str, Arrays] = {}
     layouts = forest.layouts(len(members)).items()
     for (name, layout), own in zip(layouts, zip(*rows, strict=True), strict=True):
