@@ -89,5 +89,7 @@ def test_engines_by_name() -> None:
         return memory.run(programs, kept)
 
     assert engine_of(own) is own
-    with pytest.raises(FederationError, match="unknown engine 'dask': expected 'memory', 'process'"):
+    with pytest.raises(
+        FederationError, match="unknown engine 'dask': expected 'memory', 'process'"
+    ):
         engine_of("dask")
