@@ -66,8 +66,8 @@ def test_csv_cells_may_hold_delimiters_spaces_and_lines(tmp_path):
 def test_csv_of_a_frame_with_its_row_numbers(tmp_path):
     path = tmp_path / "saved.csv"
     pd.DataFrame({"x": [4, 5]}).to_csv(path)
-    with pytest.raises(TableError, match="column 0 has no name"):
-        Table.read(path)
+    with pytest.warns(UserWarning, match="'': no name"):
+        assert Table.read(path).names == ("x",)
     table = Table.read(path, row_id="")
     assert (table.names, table.row_ids.tolist()) == (("x",), [0, 1])
 
@@ -84,8 +84,6 @@ def test_csv_for_a_schema(tmp_path):
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
         ("a,b\n", "with rows, got none"),
-        ("a;b\n1;2\n", "delimiter=';'"),
-        ("a\tb\n1\t2\n", r"delimiter='\\t'"),
         ("a,b,a\n1,2,3\n", "more than once: 'a'"),
         ("1,0,0\n1,1,0\n", r"no header: pass names=\[…\]"),
         ("a,b\n1,2\n3,4,5\n", "line 3 has 3 cells, expected 2"),
@@ -94,9 +92,7 @@ def test_csv_for_a_schema(tmp_path):
         ("a,b\n1,2\n,\n3\n", "line 4 has 1 cells, expected 2"),
         ('a,b\n1,"2\n3,4\n', "not a csv file"),
         (b"PAR1\0\0\0\1\2\3", "binary data"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "expected text in utf-8"),
-        ("a,b\nKöln,1\n".encode("latin-1"), "latin-1"),
-        ("a,b\n1,2\n".encode("utf-16"), "utf-8"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "expected text in cp1252"),
     ],
 )
 def test_csv_is_refused(tmp_path, text, message):

@@ -132,7 +132,7 @@ def test_named_constructors():
         ({"a": np.zeros((2, 2))}, "'a': expected one value per row"),
         (pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])), "one level"),
         ({("a", "b"): [1]}, "a text as column name"),
-        ({"": [1, 2]}, "column 0 has no name"),
+        ({"": [1, 2]}, "no name; the row numbers"),
         (pd.Series([1, 2]), "to_frame"),
         ([[1, 2]], "numpy.array or pandas.DataFrame"),
         ("data.csv", r"Table.read\(path\)"),

@@ -1,12 +1,14 @@
 """From named columns to a schema and a matrix of numbers: inferred, or matched to a given schema.
 
-Inference asks every column for its kind. Matching takes the columns that a schema names, in any
-order, ignores the others, and reads them in that schema's codes.
+Inference reads every column as what it spells (reading.py) and asks it for its kind. Matching takes
+the columns that a schema names, in any order, ignores the others, and reads them in that schema's
+codes.
 """
 
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +20,9 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import FedcircuitsError, TableError
 from fedcircuits.tables.columns import Floats, column_of
-from fedcircuits.tables.inference import Unseen, encode, variable_of
-from fedcircuits.tables.schema import Kind, Scalar, Schema, is_text, shown, spelled
+from fedcircuits.tables.inference import StatedKind, Unseen, encode, variable_of
+from fedcircuits.tables.reading import LEFT_OUT, ColumnReading, ReadingRule, read_column
+from fedcircuits.tables.schema import Scalar, Schema, is_text, shown, spelled
 
 if TYPE_CHECKING:
     import polars
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 Columns = dict[str, pd.Series]
 MOST_COLUMNS = 100_000
+WHOLE = r"-?(0|[1-9]\d{0,17})"  # a whole number that is the same as text
 _ACCEPTED = (
     "a Table, a pandas or polars DataFrame, a pyarrow Table, a numpy array or a dict of columns"
 )
@@ -228,27 +232,56 @@ def _type(data: object) -> str:
 
 def inferred(
     columns: Columns,
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, StatedKind],
     units: Mapping[str, str],
     categories: Mapping[str, Sequence[Scalar]],
-) -> tuple[Schema, Floats]:
-    """The schema of the columns and their values (rows, variables)."""
+    rule: ReadingRule,
+) -> tuple[Schema, Floats, tuple[ColumnReading, ...]]:
+    """The schema of the columns, their values (rows, variables), and what became of each."""
     for option, named in (("kinds", kinds), ("units", units), ("categories", categories)):
         _refuse_unknown(option, named, columns)
-    if "" in columns:
-        raise TableError(
-            f"column {list(columns).index('')} has no name (columns count from 0; often the row "
-            'numbers a frame was saved with): name it, drop it, or use it as row_id=""'
-        )
-    values = _matrix(columns, len(columns))
-    variables = []
-    for i, (name, series) in enumerate(columns.items()):
+    values, variables, readings = [], [], []
+    if columns.pop("", None) is not None:
+        readings.append(ColumnReading("", LEFT_OUT, 'no name; the row numbers? row_id=""'))
+    for name, series in columns.items():
         with reading(name):
-            column = column_of(name, series)
-            variable = variable_of(column, kinds.get(name), categories.get(name), units.get(name))
-            values[:, i] = encode(column, variable)
-        variables.append(variable)
-    return Schema(tuple(variables)), values
+            stated = name in kinds or name in categories
+            column, how = column_of(name, series), "as stated" if stated else ""
+            found, how = (column, how) if stated else read_column(column, rule)
+            if found is not None:
+                about = (kinds.get(name), categories.get(name), units.get(name))
+                variables.append(variable_of(found, *about))
+                values.append(encode(found, variables[-1]))
+        became = LEFT_OUT if found is None else variables[-1].kind_in_words
+        readings.append(ColumnReading(name, became, how))
+    if not variables:
+        lines = "; ".join(f"{r.column!r}: {r.how}" for r in readings[:8])
+        raise TableError(f"no column is left to learn from ({lines}): say what they are by kinds=")
+    _warn_of_left_out(readings)
+    return Schema(tuple(variables)), np.column_stack(values), tuple(readings)
+
+
+def leave_out(columns: Columns, names: Sequence[str]) -> None:
+    if isinstance(names, str):
+        raise TableError(f"drop: expected a list of columns, got {names!r}")
+    _refuse_unknown("drop", names, columns)
+    for name in dict.fromkeys(names):
+        del columns[name]
+    if not columns:
+        raise TableError("drop: names every column, and none is left")
+
+
+def _warn_of_left_out(readings: Sequence[ColumnReading]) -> None:
+    """All of them in one warning, with how to keep them."""
+    if left_out := [r for r in readings if r.left_out]:
+        listed = "; ".join(f"{r.column!r}: {r.how}" for r in left_out[:12])
+        more = f"; and {len(left_out) - 12} more" if len(left_out) > 12 else ""
+        warnings.warn(
+            f"left out: {listed}{more}. Keep one by its kind, such as "
+            f'kinds={{{left_out[0].column!r}: "category"}}, or name it in drop= to say so',
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def matched(columns: Columns, schema: Schema, partial: bool, unseen: Unseen) -> Floats:
@@ -276,7 +309,8 @@ def matched(columns: Columns, schema: Schema, partial: bool, unseen: Unseen) -> 
 def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
     """Takes the row ids (rows,), whole numbers or texts, out of the columns.
 
-    1.0 is 1: whole numbers become floats where a tool has seen a gap among them.
+    1.0 is 1: whole numbers become floats where a tool has seen a gap among them. In a csv 17 is the
+    number, and 0017 a text.
     """
     if name not in columns:
         near = difflib.get_close_matches(spelled(name), columns, n=1)
@@ -296,6 +330,8 @@ def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
             f"row_id {name!r}: expected different ids, row {row} has {series.tolist()[row]!r} "
             f"again (rows count from 0; {again.sum()} in all)"
         )
+    if pd.api.types.is_string_dtype(series.dtype) and series.str.fullmatch(WHOLE).all():
+        series = series.astype(np.int64)
     if pd.api.types.is_float_dtype(series.dtype) and _whole(series):
         series = series.astype(np.int64)
     whole = pd.api.types.is_integer_dtype(series.dtype)

@@ -9,8 +9,9 @@ object dtypes). All of them become a ``Column`` of one of five forms:
     text         strings                  numbers are codes into ``levels``, as they appear
     categorical  a declared category      numbers are codes into ``levels``, in the declared order
 
-Missing is NaN in every form. What is no column of a table is refused here: infinite numbers,
-dates, complex, bytes, nested values, and numbers mixed with text.
+Missing is NaN in every form. Dates and times are reals: days since 1970-01-01. What is no column of
+a table is refused here: infinite numbers, complex, bytes, nested values, and numbers mixed with
+text.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables.schema import Scalar, shown
+from fedcircuits.tables import spelling
+from fedcircuits.tables.schema import DATE, TIME, Scalar, shown
 
 Form = Literal["boolean", "integer", "real", "text", "categorical"]
 Floats = NDArray[np.float64]
 
 _NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
-_TIMES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
+_TIMES = ("datetime64", "datetime", "date")
 _NESTED = (list, tuple, dict, set, frozenset, np.ndarray, pd.Series, pd.DataFrame)
 
 
@@ -41,6 +43,7 @@ class Column:
     form: Form
     numbers: Floats  # (rows,)
     levels: tuple[Scalar, ...] = ()
+    unit: str | None = None  # that its values are written with; of dates, see schema.py
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -70,14 +73,31 @@ class Column:
             )
         return finite(self.name, values)
 
-    def spelled_numbers(self) -> Floats:
-        """The levels (levels,) read as numbers, NaN where a level is no number."""
-        return _parsed(self.levels)
+    def as_days(self) -> Floats:
+        """The values as days since 1970-01-01; text that is no date is refused."""
+        if self.form not in ("text", "categorical"):
+            return self.numbers
+        codes, levels = self.coded()
+        found = spelling.dates([str(level) for level in levels])
+        days = np.full(len(levels), np.nan) if found is None else found.days
+        values = np.append(days, np.nan)[codes]
+        wrong = np.flatnonzero(np.isnan(values) & (codes >= 0))
+        if wrong.size:
+            raise TableError(
+                f"column {self.name!r}: expected dates such as 1964-05-31, got "
+                f"{levels[codes[wrong[0]]]!r} in row {wrong[0]} (rows count from 0; {wrong.size} "
+                "in all)"
+            )
+        return values
 
 
 def _parsed(levels: list[Scalar] | tuple[Scalar, ...]) -> Floats:
     numbers = pd.to_numeric(pd.Series(list(levels), dtype=object), errors="coerce")
-    return np.asarray(numbers, dtype=np.float64)
+    parsed = np.array(numbers, dtype=np.float64)
+    odd = np.flatnonzero(np.isnan(parsed))
+    if odd.size and (found := spelling.numbers([str(levels[i]) for i in odd])) is not None:
+        parsed[odd] = found.values
+    return parsed
 
 
 def column_of(name: str, series: pd.Series) -> Column:
@@ -95,6 +115,8 @@ def column_of(name: str, series: pd.Series) -> Column:
         return Column(name, "integer", _floats(series))
     if types.is_float_dtype(dtype):
         return _real(name, _floats(series))
+    if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
+        return _dated(name, series)
     if types.is_object_dtype(dtype):
         return _object(name, series)
     if types.is_string_dtype(dtype):
@@ -151,6 +173,8 @@ def _object(name: str, series: pd.Series) -> Column:
     if found in _NUMBERS:
         numbers = _object_floats(name, series, present)
         return Column(name, "integer", numbers) if found == "integer" else _real(name, numbers)
+    if found in _TIMES:
+        return _dated(name, series)
     if found == "categorical" or found.startswith("mixed") or found == "unknown-array":
         return _mixed(name, series, present)
     _refuse_type(name, found, found)
@@ -199,11 +223,22 @@ def _word(value: object) -> str:
     return "nested value" if isinstance(value, _NESTED) else type(value).__name__
 
 
+def _dated(name: str, series: pd.Series) -> Column:
+    """Days since 1970-01-01 of dates and moments; days of durations."""
+    if pd.api.types.is_timedelta64_dtype(series.dtype):
+        return Column(name, "real", _floats(series / pd.Timedelta(days=1)), unit="days")
+    try:
+        moments = pd.to_datetime(series, utc=True)
+    except (ValueError, TypeError, OverflowError):
+        _refuse(name, "dates that cannot be read", "convert them to numbers or text")
+    days = _floats((moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1))
+    timed = bool(np.any(days[~np.isnan(days)] % 1))
+    return Column(name, "real", days, unit=TIME if timed else DATE)
+
+
 def _refuse_type(name: str, found: str, dtype: str) -> NoReturn:
-    if found in _TIMES:
-        _refuse(
-            name, f"dates or times ({dtype})", "convert it to a number, such as days since a date"
-        )
+    if found in ("time", "period"):
+        _refuse(name, f"times without a date ({dtype})", "convert it to a number, such as minutes")
     if found == "bytes":
         _refuse(name, "bytes", "decode them to text or numbers")
     if found == "complex":

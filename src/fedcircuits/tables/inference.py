@@ -10,13 +10,8 @@ A kind that the user does not give is inferred:
     a declared category (pandas, polars, arrow)     category, in the declared order
 
 Integers that pandas stored as floats because some are missing count as integers. A constant
-column is kept. A column without a single value has no kind to infer: it is refused unless its kind
-is given. Text 'yes'/'no' or 'True'/'False' stays a category of two.
-
-A text column with more than 1,000 levels, or with more than 20 that are more than half as many as
-its values, is likely an identifier: it would teach a model nothing but names of persons, and in a
-federation it would show them. It is refused unless ``kinds`` says "category"; above 100,000 levels
-it is refused even then.
+column is kept. What text spells was read before (reading.py), and what cannot be learned from is
+gone; a category that the user declares may have 100,000 levels.
 """
 
 from __future__ import annotations
@@ -32,41 +27,43 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.tables.columns import Column, Floats
-from fedcircuits.tables.schema import KINDS, Kind, Scalar, Variable, shown
+from fedcircuits.tables.schema import DATE, KINDS, Kind, Scalar, Variable, shown, truth_of
 
 Unseen = Literal["error", "missing"]
+StatedKind = Kind | Literal["date"]
 
 LARGEST_COUNT = 1_000
-MOST_LEVELS = 1_000
 MOST_LEVELS_DECLARED = 100_000
-FEW_LEVELS = 20
 
 
 def variable_of(
     column: Column,
-    kind: Kind | None = None,
+    kind: StatedKind | None = None,
     categories: Sequence[Scalar] | None = None,
     unit: str | None = None,
 ) -> Variable:
     """The variable of a column: what the user says of it, the rest inferred."""
+    if kind == DATE:
+        return Variable(column.name, "real", unit=column.unit or DATE)
     if kind is not None and kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, n=1)
+        known = (*KINDS, DATE)
+        near = difflib.get_close_matches(str(kind), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TableError(f"kinds[{column.name!r}]: expected {_listed(KINDS)}, got {kind!r}{hint}")
+        raise TableError(f"kinds[{column.name!r}]: expected {_listed(known)}, got {kind!r}{hint}")
     if categories is not None:
         kind, levels = kind or "category", tuple(categories)
     else:
         kind = kind or infer_kind(column)
         levels = () if kind in ("real", "count") else _levels(column, kind)
     try:
-        return Variable(column.name, kind, levels, unit)
+        own = column.unit if kind in ("real", "count") else None
+        return Variable(column.name, kind, levels, unit or own)
     except StructureError as error:
         raise TableError(f"{error}; see kinds= and categories=") from None
 
 
 def infer_kind(column: Column) -> Kind:
     if column.form == "categorical" and column.levels:
-        _refuse_identifier(column)
         return "category"
     if not column.present.any():
         raise TableError(
@@ -74,7 +71,6 @@ def infer_kind(column: Column) -> Kind:
             f'it with kinds={{{column.name!r}: "real"}} or drop the column'
         )
     if column.form == "text":
-        _refuse_identifier(column)
         return "category"
     if column.form == "boolean" or _only_zero_one(column):
         return "boolean"
@@ -85,7 +81,7 @@ def infer_kind(column: Column) -> Kind:
 def encode(column: Column, variable: Variable, unseen: Unseen = "error") -> Floats:
     """The column (rows,) in the numbers of the circuit."""
     if variable.kind == "real":
-        return column.as_numbers("numbers")
+        return column.as_days() if variable.dated else column.as_numbers("numbers")
     if variable.kind == "count":
         return _counts(column)
     if variable.categories == (0, 1) and _only_zero_one(column):  # (False, True) equals (0, 1)
@@ -149,29 +145,6 @@ def _sorted_levels(column: Column) -> tuple[Scalar, ...]:
     return tuple(sorted(levels, key=lambda v: v))
 
 
-def _refuse_identifier(column: Column) -> None:
-    count, rows = len(column.levels), int(column.present.sum())
-    if count <= MOST_LEVELS and (count <= FEW_LEVELS or count <= rows / 2):
-        return
-    raise TableError(
-        f"column {column.name!r} looks like an identifier: {count:,} levels in {rows:,} values"
-        f"{_stray_text(column)}; use it as row_id={column.name!r}, drop it, or keep it with "
-        f'kinds={{{column.name!r}: "category"}}'
-    )
-
-
-def _stray_text(column: Column) -> str:
-    numbers = column.spelled_numbers()
-    stray = np.flatnonzero(np.isnan(numbers))
-    if stray.size > len(column.levels) / 2:
-        return ""
-    if not stray.size:
-        return ' that all spell numbers (convert it to numbers, or kinds= with "real")'
-    level = column.levels[stray[0]]
-    row = int(np.flatnonzero(column.numbers == stray[0])[0])
-    return f" that are mostly numbers, except such as {level!r} in row {row} (rows count from 0)"
-
-
 def _codes(variable: Variable) -> dict[tuple[bool, Scalar], int]:
     """Codes by value; texts and numbers apart, and every category also by its spelling."""
     known: dict[tuple[bool, Scalar], int] = {}
@@ -189,7 +162,8 @@ def _code(known: dict[tuple[bool, Scalar], int], value: Scalar) -> float:
     for key in [(isinstance(value, str), value), *((True, s) for s in spellings)]:
         if key in known:
             return float(known[key])
-    return np.nan
+    truth = truth_of(str(value)) if (False, True) in known and len(known) == 4 else None
+    return np.nan if truth is None else float(known[False, truth])
 
 
 def _report_unseen(variable: Variable, found: list[Scalar], row: int, unseen: Unseen) -> None:
@@ -230,7 +204,7 @@ def _listed(values: Iterable[object], most: int = 8) -> str:
 def values_of(variable: Variable, values: Floats) -> NDArray[np.generic]:
     """An array (rows,): NaN where a real is missing, None where another kind is."""
     if variable.kind == "real":
-        return values.copy()
+        return _moments(values) if variable.dated else values.copy()
     missing = np.isnan(values)
     whole = np.where(missing, 0, values).astype(np.int64)
     decoded = _array(variable.categories)[whole] if variable.size else whole
@@ -240,10 +214,16 @@ def values_of(variable: Variable, values: Floats) -> NDArray[np.generic]:
     return with_none
 
 
+def _moments(days: Floats) -> NDArray[np.generic]:
+    """Dates (rows,) of days since 1970-01-01, to the second."""
+    seconds = np.round(np.nan_to_num(days) * 86_400).astype("datetime64[s]")
+    return np.where(np.isnan(days), np.datetime64("NaT"), seconds)
+
+
 def series_of(variable: Variable, values: Floats) -> pd.Series:
     """A series: integers for counts, a Categorical for categories, nullable where needed."""
     if variable.kind == "real":
-        return pd.Series(values)
+        return pd.Series(_moments(values) if variable.dated else values)
     missing = np.isnan(values)
     whole = np.where(missing, -1, values).astype(np.int64)
     plain = variable.kind == "count" or variable.categories in ((0, 1), (False, True))
@@ -265,13 +245,19 @@ def summary(variable: Variable, values: Floats) -> str:
         listed = ", ".join(map(repr, variable.categories))
         text = listed if len(listed) <= 40 else f"{variable.size:,} categories"
     else:
-        text = f"{present.min():.4g} … {present.max():.4g}" if present.size else "no values"
-    text += f" {variable.unit}" if variable.unit else ""
+        text = _range(variable, present) if present.size else "no values"
+    text += f" {variable.unit}" if variable.unit and not variable.dated else ""
     missing = 1 - present.size / max(len(values), 1)
     if not missing:
         return text
     share = f"{missing:.1%}".replace("%", " %") if missing >= 0.001 else "under 0.1 %"
     return f"{text}, {share} missing"
+
+
+def _range(variable: Variable, present: Floats) -> str:
+    if variable.dated:
+        return f"{variable.decode(present.min())} … {variable.decode(present.max())}"
+    return f"{present.min():.4g} … {present.max():.4g}"
 
 
 def _array(categories: tuple[Scalar, ...]) -> NDArray[np.generic]:

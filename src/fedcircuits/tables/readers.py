@@ -5,13 +5,16 @@ another delimiter) ends in one TableError that names the file. Nothing is unpick
 may claim or unpack to any size: above ``most_bytes``, a gigabyte unless the caller says otherwise,
 it is refused before it is read.
 
-In a csv the cells '', '?', 'NA', 'N/A', 'nan', 'NaN', 'null' and 'NULL' are missing; blank lines
-are skipped; a column of True and False is read as boolean. A row with fewer cells than the header
-is refused: filled up, it would pass for missing values.
+In a csv all cells are text, which reading.py makes sense of. Cells such as '', '?', '-', 'NA' and
+'null' are missing, in any case; blank lines are skipped. A row with fewer cells than the header is
+refused: filled up, it would pass for missing values. The delimiter is the one of , ; tab and | that
+parts the header line into most cells. Text that is no UTF-8 is taken for Windows-1252, which
+contains Latin-1.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import math
@@ -20,6 +23,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -34,7 +38,12 @@ from fedcircuits.tables.assembly import MOST_COLUMNS, refuse_repeated
 if TYPE_CHECKING:
     import pyarrow
 
-MISSING = ("", "?", "NA", "N/A", "nan", "NaN", "null", "NULL")
+MISSING = (
+    "", "?", "NA", "N/A", "n.a.", "nan", "null", "#N/A", "-", "--", ".", "missing", "not available",
+    "k.A.", "n/d",
+)  # fmt: skip
+CASES = (str, str.lower, str.upper, str.title, str.capitalize)
+DELIMITERS = (",", ";", "\t", "|")
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".pq", ".npz")
 MOST_BYTES = 1 << 30  # that a packed file may unpack to
 LONGEST_LINE = 1 << 22  # characters of the header of a csv file
@@ -64,12 +73,20 @@ def existing(path: str | PathLike[str]) -> Path:
     return file
 
 
+class TextFrame(pd.DataFrame):  # type: ignore[misc]
+    """A frame of a csv file: all its columns are text, also after some are picked or renamed."""
+
+    @property
+    def _constructor(self) -> type[TextFrame]:
+        return TextFrame
+
+
 def csv_frame(
     path: str | PathLike[str],
     *,
-    delimiter: str = ",",
+    delimiter: str | None = None,
     names: Sequence[str] | None = None,
-    encoding: str = "utf-8-sig",
+    encoding: str | None = None,
     missing: Sequence[str] = MISSING,
     most_bytes: int = MOST_BYTES,
 ) -> pd.DataFrame:
@@ -78,6 +95,8 @@ def csv_frame(
     try:
         if file.name.lower().endswith(".gz"):
             _refuse_bomb(file, _unpacked(file, most_bytes), most_bytes)
+        encoding = encoding or _encoding(file)
+        delimiter = delimiter or _delimiter(file, encoding)
         return _csv_frame(file, delimiter, names, encoding, missing)
     except UnicodeDecodeError as error:
         raise TableError(
@@ -90,6 +109,39 @@ def csv_frame(
         raise TableError(f"{file}: the file is damaged ({error}); get it again") from None
     except csv.Error as error:
         raise TableError(f"{file}: not a csv file ({error})") from None
+
+
+def _encoding(file: Path) -> str:
+    """By its first bytes, or by whether all of it is UTF-8."""
+    opened = gzip.open if file.name.lower().endswith(".gz") else open
+    with opened(file, "rb") as data:
+        if data.read(2) in (b"\xff\xfe", b"\xfe\xff"):
+            return "utf-16"
+        data.seek(0)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            while part := data.read(1 << 20):
+                decoder.decode(part)
+        except UnicodeDecodeError:
+            return "cp1252"
+    return "utf-8-sig"
+
+
+def _delimiter(file: Path, encoding: str) -> str:
+    """The one that parts the first lines alike, into most cells."""
+    with _opened(file, encoding) as lines:
+        bounded = iter(lambda: lines.readline(LONGEST_LINE), "")
+        first = [line for line in islice(bounded, 20) if line.strip()]
+
+    def cells(delimiter: str) -> tuple[bool, int]:
+        try:
+            counts = [len(row) for row in csv.reader(first, delimiter=delimiter)]
+        except csv.Error:
+            return False, 0
+        return len(set(counts)) == 1, counts[0] if counts else 0
+
+    best = max(DELIMITERS, key=lambda d: (cells(d)[1] > 1, *cells(d)))
+    return best if cells(best)[1] > 1 else ","
 
 
 def _refuse_bomb(file: Path, size: int, most_bytes: int) -> None:
@@ -171,18 +223,20 @@ def _parsed(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
+            frame = pd.read_csv(
                 file,
                 sep=delimiter,
                 names=header,
                 header=line,
                 index_col=False,
                 encoding=encoding,
-                na_values=list(missing),
+                dtype=str,
+                na_values=sorted({form(word) for word in missing for form in CASES}),
                 keep_default_na=False,
                 skipinitialspace=True,
                 low_memory=False,
             )
+        return TextFrame(frame)
     except pd.errors.ParserWarning:
         raise TableError(
             f"{file}: the rows have more cells than the {len(header)} names of the header"

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from reprlib import repr as shortened
 from typing import Literal, get_args
 
@@ -19,6 +20,8 @@ from fedcircuits.errors import QueryError, StructureError
 Kind = Literal["real", "count", "category", "boolean"]
 Scalar = str | int | float | bool
 KINDS: tuple[Kind, ...] = get_args(Kind)
+DATE, TIME = "date", "date and time"  # units of reals that count days since 1970-01-01
+EPOCH = datetime(1970, 1, 1)
 OTHER = "other"  # the category of all that few rows have, where a federation pools them
 
 
@@ -73,6 +76,11 @@ class Variable:
     def discrete(self) -> bool:
         return self.kind != "real"
 
+    @property
+    def dated(self) -> bool:
+        """Whether its numbers are days since 1970-01-01, and its values dates."""
+        return self.kind == "real" and self.unit in (DATE, TIME)
+
     def encode(self, value: object) -> float:
         """The number that stands for a user's value inside the circuit."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -86,6 +94,8 @@ class Variable:
         for code, category in enumerate(self.categories):
             if text == str(category):
                 return float(code)
+        if self.kind == "boolean" and (truth := truth_of(text)) is not None:
+            return float(truth)
         near = difflib.get_close_matches(text[:200], [str(c) for c in self.categories], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise QueryError(
@@ -101,6 +111,8 @@ class Variable:
         return f"; a federation calls categories that few rows of a party have {OTHER!r}"
 
     def _number(self, value: object) -> float:
+        if self.dated and not isinstance(value, int | float):
+            return self._day(value)
         try:
             number = float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):
@@ -115,21 +127,59 @@ class Variable:
             )
         return number
 
+    def _day(self, value: object) -> float:
+        from fedcircuits.tables.spelling import day_of  # which needs pandas
+
+        if (day := day_of(spelled(value))) is None:
+            raise QueryError(
+                f"{self.name!r} is a {self.unit}: expected one such as 1964-05-31, got "
+                f"{shown(value)}"
+            )
+        return day
+
     def decode(self, code: float) -> Scalar | None:
         """The user's value for a number of the circuit; None where it is missing."""
         if math.isnan(code):
             return None
         if self.categories:
             return self.categories[int(code)]
+        if self.dated:
+            return spelled_day(code, self.unit == TIME)
         return int(code) if self.kind == "count" else float(code)
+
+    @property
+    def kind_in_words(self) -> str:
+        return str(self.unit) if self.dated else self.kind
 
     def described(self) -> str:
         """Kind and categories in a few words."""
-        return f"a {self.kind}" + (f" of {self._listed()}" if self.categories else "")
+        return f"a {self.kind_in_words}" + (f" of {self._listed()}" if self.categories else "")
 
     def _listed(self, most: int = 8) -> str:
         shown = ", ".join(repr(c) for c in self.categories[:most])
         return shown + (f", … ({self.size} in all)" if self.size > most else "")
+
+
+TRUTHS = (
+    ("no", "yes"), ("false", "true"), ("n", "y"), ("f", "t"), ("off", "on"), ("0", "1"),
+    ("nein", "ja"), ("n", "j"), ("non", "oui"), ("no", "sí"), ("no", "si"), ("não", "sim"),
+    ("nee", "ja"), ("nej", "ja"), ("negative", "positive"), ("absent", "present"),
+)  # fmt: skip
+
+
+def truth_of(text: str) -> bool | None:
+    """What a word for yes or no means, None for other words."""
+    word = text.strip().casefold()
+    return next((word == pair[1] for pair in TRUTHS if word in pair), None)
+
+
+def spelled_day(days: float, timed: bool = False) -> str:
+    """Days since 1970-01-01 as ISO 8601 writes the date, or the moment."""
+    try:
+        moment = EPOCH + timedelta(days=days)
+    except OverflowError:
+        return f"{days:g} days after 1970-01-01"
+    return moment.isoformat(timespec="minutes") if timed else f"{moment:%Y-%m-%d}"
 
 
 def shown(value: object, most: int = 60) -> str:

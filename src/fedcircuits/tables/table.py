@@ -4,10 +4,11 @@ A ``Table`` holds a ``Schema`` and the values in the numbers of the circuit: a c
 is its code, a count and a real are themselves, NaN is missing. It remembers the user's own values
 through the categories of the schema and gives them back.
 
-``Table.of`` takes what the user has (frames, arrow tables, arrays, dicts of columns) and infers
-the kinds by the rules at the head of inference.py; ``kinds``, ``categories`` and ``units`` override
-them per column. With ``schema``, that of a learned model, the columns are matched by name in any
-order and read in that model's codes, so that the same category always has the same number.
+``Table.of`` takes what the user has (frames, arrow tables, arrays, dicts of columns), reads text as
+what it spells and leaves out what cannot be learned from (reading.py; ``describe`` tells), and
+infers the kinds by the rules at the head of inference.py; ``kinds``, ``categories`` and ``units``
+override them per column. With ``schema``, that of a learned model, the columns are matched by name
+in any order and read in that model's codes, so that the same category always has the same number.
 
     >>> table = Table.of({"age": [31, 47, None], "sex": ["f", "m", "f"]})
     >>> table
@@ -37,9 +38,11 @@ from fedcircuits.tables import inference as decoding
 from fedcircuits.tables import series as series_columns
 from fedcircuits.tables.assembly import columns_of
 from fedcircuits.tables.columns import Floats
-from fedcircuits.tables.inference import Unseen
-from fedcircuits.tables.schema import Kind, Scalar, Schema
+from fedcircuits.tables.inference import StatedKind, Unseen
+from fedcircuits.tables.reading import ColumnReading, ReadingRule, otherwise
+from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.series import NO_SERIES, Series
+from fedcircuits.tables.spelling import DateOrder, Decimal
 
 if TYPE_CHECKING:
     import polars
@@ -51,10 +54,13 @@ _MOST_SHOWN = 12
 class TableOptions(TypedDict, total=False):
     """What ``Table.of`` and the readers may be told about the columns."""
 
-    kinds: Mapping[str, Kind] | None
+    kinds: Mapping[str, StatedKind] | None
     units: Mapping[str, str] | None
     row_id: str | None
     categories: Mapping[str, Sequence[Scalar]] | None
+    drop: Sequence[str]
+    decimal: Decimal
+    dates: DateOrder
     schema: Schema | None
     partial: bool
     unseen: Unseen
@@ -68,6 +74,7 @@ class Table:
     values: Floats  # (rows, variables)
     row_ids: NDArray[np.generic] | None = None  # (rows,)
     series: Mapping[str, Series] = field(default_factory=dict)  # (rows, steps, channels) by name
+    readings: tuple[ColumnReading, ...] = ()  # what was made of the user's columns
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float64))
@@ -88,10 +95,13 @@ class Table:
         data: object,
         *,
         names: Sequence[str] | None = None,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, StatedKind] | None = None,
         units: Mapping[str, str] | None = None,
         row_id: str | None = None,
         categories: Mapping[str, Sequence[Scalar]] | None = None,
+        drop: Sequence[str] = (),
+        decimal: Decimal = "auto",
+        dates: DateOrder = "auto",
         schema: Schema | None = None,
         partial: bool = False,
         unseen: Unseen = "error",
@@ -101,9 +111,13 @@ class Table:
         An array of bytes is images, its pixels counts up to 255 (``tables.images``).
 
         ``names``       the columns of a plain array (else the schema's, else x0, x1, …)
-        ``kinds``       real, count, category or boolean by column, where the rules guess wrong
+        ``kinds``       real, count, category, boolean or date by column, where the rules guess
+                        wrong
         ``row_id``      the column that tells rows apart; it becomes ``row_ids``, not a variable
         ``categories``  the categories of a column, in order, also those absent from these data
+        ``drop``        columns to leave out
+        ``decimal``     "." or ",": what parts whole numbers from fractions in text
+        ``dates``       "dmy", "mdy" or "ymd": the order of day, month and year in text
         ``schema``      read the data for this model; ``partial`` allows columns to be absent
         ``unseen``      a category the schema does not know: "error", or "missing" with a warning
         """
@@ -124,12 +138,15 @@ class Table:
         own = data if isinstance(data, Table) else None
         series = NO_SERIES if own is None else own.series
         columns = columns_of(data if own is None else own._frame(), names, row_id)
+        assembly.leave_out(columns, drop)
         ids = None if own is None else own.row_ids
         if row_id is not None:
             ids = assembly.row_ids(columns, row_id)
         if schema is None:
-            found = assembly.inferred(columns, kinds or {}, units or {}, categories or {})
-            return cls(*found, ids, series)
+            rule = ReadingRule(not isinstance(data, readers.TextFrame), decimal, dates)
+            stated = (kinds or {}, units or {}, categories or {})
+            found, values, readings = assembly.inferred(columns, *stated, rule)
+            return cls(found, values, ids, series, readings)
         return cls(schema, assembly.matched(columns, schema, partial, unseen), ids, series)
 
     @classmethod
@@ -161,7 +178,7 @@ class Table:
         series: Mapping[str, ArrayLike],
         columns: object = None,
         row_id: ArrayLike | str | None = None,
-        kinds: Mapping[str, Kind] | None = None,
+        kinds: Mapping[str, StatedKind] | None = None,
         categories: Mapping[str, Sequence[Scalar]] | None = None,
     ) -> Table:
         """Series (rows, steps, channels) by name, NaN where one is shorter, beside columns.
@@ -212,14 +229,17 @@ class Table:
         cls,
         path: str | PathLike[str],
         *,
-        delimiter: str = ",",
+        delimiter: str | None = None,
         names: Sequence[str] | None = None,
-        encoding: str = "utf-8-sig",
+        encoding: str | None = None,
         missing: Sequence[str] = readers.MISSING,
         most_bytes: int = readers.MOST_BYTES,
         **options: Unpack[TableOptions],
     ) -> Table:
-        """A table of a csv file, also gzipped; ``names`` are for a file without a header line."""
+        """A table of a csv file, also gzipped; ``names`` are for a file without a header line.
+
+        Delimiter and encoding are found out unless they are given.
+        """
         frame = readers.csv_frame(
             path,
             delimiter=delimiter,
@@ -239,6 +259,26 @@ class Table:
         **options: Unpack[TableOptions],
     ) -> Table:
         return cls.of(readers.parquet_table(path, most_bytes), **options)
+
+    def describe(self) -> pd.DataFrame:
+        """What was made of each column, one per line, and how to say otherwise.
+
+        >>> table = Table.of({"born": ["31/05/1964", "01/02/1971"], "dose": ["0,8", "1,25"]})
+        >>> table.describe()[["column", "kind", "how"]]
+          column  kind                   how
+        0   born  date      dates, day first
+        1   dose  real  with a decimal comma
+        """
+        known = {r.column: r for r in self.readings}
+        rows = [
+            (v.name, v.kind_in_words, known[v.name].how if v.name in known else "",
+             decoding.summary(v, self.values[:, i]))
+            for i, v in enumerate(self.schema)
+        ]  # fmt: skip
+        rows += [(r.column, r.became, r.how, "") for r in self.readings if r.left_out]
+        frame = pd.DataFrame(rows, columns=["column", "kind", "how", "values"])
+        frame["say otherwise by"] = [otherwise(kind) for kind in frame["kind"]]
+        return frame
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -272,7 +312,7 @@ class Table:
         where = index if isinstance(index, slice) else assembly.picked(index, len(self))
         ids = None if self.row_ids is None else self.row_ids[where]
         series = {name: array[where] for name, array in self.series.items()}
-        return Table(self.schema, self.values[where], ids, series)
+        return Table(self.schema, self.values[where], ids, series, self.readings)
 
     def batches(self, size: int) -> Iterator[Table]:
         """The rows in order, at most ``size`` at a time."""
@@ -306,10 +346,10 @@ class Table:
 
     def _declared(
         self,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, StatedKind],
         units: Mapping[str, str],
         categories: Mapping[str, Sequence[Scalar]],
-    ) -> tuple[dict[str, Kind], dict[str, str], dict[str, Sequence[Scalar]]]:
+    ) -> tuple[dict[str, StatedKind], dict[str, str], dict[str, Sequence[Scalar]]]:
         """What the schema says of the columns, where the user does not say otherwise."""
         own = [v for v in self.schema if v.name not in kinds and v.name not in categories]
         return (
