@@ -26,6 +26,7 @@ from fedcircuits.federation import connected
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.connected import connection_of
 from fedcircuits.federation.described import DescribedTable
+from fedcircuits.tables.declared import DeclaredTable, read_table
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.schema import OTHER, Schema
 from fedcircuits.tables.table import Table
@@ -76,6 +77,7 @@ class Federation:
     Names of categories are told, too: in training, those that fewer rows of a party have are one,
     "other". ``notes`` say of which columns. A ``Table`` has a schema that the user has declared:
     its categories stay.
+    ``declared`` says how files are read and what their columns mean (schema.toml).
     ``most_questions``, likewise, is how many rows of questions a party answers about one circuit
     whose leaves stay with it (``FedPC``); by default any number.
 
@@ -93,13 +95,14 @@ class Federation:
         allow_collect: bool | Collection[str] = False,
         least_count: int | Mapping[str, int] = LEAST_COUNT,
         most_questions: int | Mapping[str, int] | None = None,
+        declared: DeclaredTable | None = None,
     ) -> None:
         if not parties:
             raise FederationError("a federation needs at least one party, got none")
         self.parties = {
             name: Party(
                 _name(name),
-                _table(name, data, row_id),
+                _table(name, data, row_id, declared or DeclaredTable()),
                 _allowed(name, allow_collect),
                 _least(name, least_count),
                 not isinstance(data, Table),
@@ -300,10 +303,10 @@ def _name(name: object) -> str:
     return name
 
 
-def _table(name: str, data: object, row_id: str | None) -> Table:
+def _table(name: str, data: object, row_id: str | None, declared: DeclaredTable) -> Table:
     try:
         if isinstance(data, str | os.PathLike):
-            table = Table.read(Path(data), row_id=row_id)
+            table = read_table(Path(data), declared, row_id)
         elif isinstance(data, DescribedTable):
             return data
         elif isinstance(data, Table) and data.row_ids is not None:

@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 from fedcircuits.errors import FedcircuitsError, TableError
 from fedcircuits.tables.columns import Floats, column_of
 from fedcircuits.tables.inference import StatedKind, Unseen, encode, variable_of
-from fedcircuits.tables.reading import LEFT_OUT, ColumnReading, ReadingRule, read_column
+from fedcircuits.tables.reading import (
+    LEFT_OUT,
+    ColumnReading,
+    ReadingRule,
+    read_as,
+    read_column,
+)
 from fedcircuits.tables.schema import Scalar, Schema, is_text, shown, spelled
 
 if TYPE_CHECKING:
@@ -245,9 +251,9 @@ def inferred(
         readings.append(ColumnReading("", LEFT_OUT, 'no name; the row numbers? row_id=""'))
     for name, series in columns.items():
         with reading(name):
-            stated = name in kinds or name in categories
-            column, how = column_of(name, series), "as stated" if stated else ""
-            found, how = (column, how) if stated else read_column(column, rule)
+            column = column_of(name, series)
+            stated = kinds.get(name) or ("category" if name in categories else "")
+            found, how = read_as(column, stated, rule) if stated else read_column(column, rule)
             if found is not None:
                 about = (kinds.get(name), categories.get(name), units.get(name))
                 variables.append(variable_of(found, *about))
@@ -284,7 +290,9 @@ def _warn_of_left_out(readings: Sequence[ColumnReading]) -> None:
         )
 
 
-def matched(columns: Columns, schema: Schema, partial: bool, unseen: Unseen) -> Floats:
+def matched(
+    columns: Columns, schema: Schema, partial: bool, unseen: Unseen, rule: ReadingRule
+) -> Floats:
     """The values (rows, variables) of the columns that the schema names, in its order and codes."""
     absent = [name for name in schema.names if name not in columns]
     if absent and not partial:
@@ -302,7 +310,12 @@ def matched(columns: Columns, schema: Schema, partial: bool, unseen: Unseen) -> 
         if variable.name in columns:
             with reading(variable.name):
                 column = column_of(variable.name, columns[variable.name])
-                values[:, i] = encode(column, variable, unseen)
+                kind = "date" if variable.dated else variable.kind
+                read, how = read_as(column, kind, rule)
+                assert read is not None  # what a model knows is not left out
+                values[:, i] = encode(read, variable, unseen)
+            if read.present.sum() < column.present.sum():
+                warnings.warn(f"column {variable.name!r}: {how}", UserWarning, stacklevel=4)
     return values
 
 

@@ -81,18 +81,34 @@ def read_column(column: Column, rule: ReadingRule) -> Read:
     return column, ""
 
 
+def read_as(column: Column, kind: str, rule: ReadingRule) -> Read:
+    """The text of a csv as a kind that is known: stated by the user, or that of a model."""
+    if rule.typed or column.form != "text":
+        return column, ""
+    texts = [str(level) for level in column.levels]
+    match kind:
+        case "boolean" if (pair := spelling.truths(texts)) is not None:
+            return _truths(column, texts, pair)
+        case "date" if (found := spelling.dates(texts, rule.dates, enough=0)) is not None:
+            return _dates(column, found)
+        case "real" | "count" if (
+            got := spelling.numbers(texts, rule.decimal, enough=0)
+        ) is not None:
+            return _numbers(column, texts, got)
+        case "category":
+            return _merged_spellings(column, texts), ""
+    return column, ""
+
+
 def _read_text(column: Column, rule: ReadingRule) -> Read:
     texts = [str(level) for level in column.levels]
     if not rule.typed and (pair := spelling.truths(texts)) is not None:
-        codes = np.array([float(t.strip().casefold() == pair[1]) for t in texts])
-        return Column(column.name, "boolean", _lookup(column, codes)), f"{pair[1]} and {pair[0]}"
+        return _truths(column, texts, pair)
     plain = rule.typed and spelling.is_plain(texts) and not _names_rows(column)
     if not plain and (read := _read_numbers(column, texts, rule)) is not None:
         return read
     if (found := spelling.dates(texts, rule.dates)) is not None:
-        unit = TIME if found.timed else DATE
-        days = Column(column.name, "real", _lookup(column, found.days), unit=unit)
-        return days, _words(f"dates{f', {found.how}' if found.how else ''}", column, days)
+        return _dates(column, found)
     return _read_categories(column, texts, rule)
 
 
@@ -102,17 +118,34 @@ def _read_numbers(column: Column, texts: list[str], rule: ReadingRule) -> Read |
     found = spelling.numbers(texts, rule.decimal)
     if found is None:
         return None
-    values = _lookup(column, found.values)
-    spelled = [t for t, v in zip(texts, found.values, strict=True) if not np.isnan(v)]
-    whole = not np.any(values % 1 > 0) and not any("." in text or "," in text for text in spelled)
-    numbers = Column(column.name, "integer" if whole else "real", values, unit=found.unit)
-    how = _words(found.how, column, numbers)
-    if whole and _is_identifier(numbers):
+    numbers, how = _numbers(column, texts, found)
+    if numbers.form == "integer" and _is_identifier(numbers):
         return None, "an identifier: a different number in every row"
     if not rule.typed:
         numbers, gaps = _without_sentinels(numbers)
         how = ", ".join(filter(None, (how, gaps)))
     return numbers, how
+
+
+def _truths(column: Column, texts: list[str], pair: tuple[str, str]) -> tuple[Column, str]:
+    codes = np.array([float(text.strip().casefold() == pair[1]) for text in texts])
+    return Column(column.name, "boolean", _lookup(column, codes)), f"{pair[1]} and {pair[0]}"
+
+
+def _dates(column: Column, found: spelling.SpelledDates) -> tuple[Column, str]:
+    unit = TIME if found.timed else DATE
+    days = Column(column.name, "real", _lookup(column, found.days), unit=unit)
+    return days, _words(f"dates{f', {found.how}' if found.how else ''}", column, days)
+
+
+def _numbers(
+    column: Column, texts: list[str], found: spelling.SpelledNumbers
+) -> tuple[Column, str]:
+    values = _lookup(column, found.values)
+    spelled = [t for t, v in zip(texts, found.values, strict=True) if not np.isnan(v)]
+    whole = not np.any(values % 1 > 0) and not any("." in text or "," in text for text in spelled)
+    numbers = Column(column.name, "integer" if whole else "real", values, unit=found.unit)
+    return numbers, _words(found.how, column, numbers)
 
 
 def _read_categories(column: Column, texts: list[str], rule: ReadingRule) -> Read:

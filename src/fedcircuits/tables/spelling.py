@@ -69,15 +69,17 @@ def has_codes(texts: Sequence[str]) -> bool:
     return any(_CODE.fullmatch(text.strip()) for text in texts)
 
 
-def numbers(texts: Sequence[str], decimal: Decimal = "auto") -> SpelledNumbers | None:
-    """The texts as numbers, if nearly all of them are."""
-    if not texts or has_codes(texts):
+def numbers(
+    texts: Sequence[str], decimal: Decimal = "auto", enough: float = ENOUGH
+) -> SpelledNumbers | None:
+    """The texts as numbers, if this share of them are."""
+    if not texts or (enough and has_codes(texts)):
         return None
     stripped = [_stripped(text) for text in texts]
     point = _point([text for text, _, _ in stripped]) if decimal == "auto" else decimal
     values = np.array([_number(text, point) for text, _, _ in stripped])
     read = ~np.isnan(values)
-    if read.sum() < max(1, ENOUGH * len(texts)):
+    if read.sum() < max(1, enough * len(texts)):
         return None
     units = {unit for (_, unit, _), known in zip(stripped, read, strict=True) if known}
     if len(units - {""}) > 1 and units != {"", "%"}:
@@ -146,14 +148,16 @@ class SpelledDates:
     timed: bool  # whether a time of day is told
 
 
-def dates(texts: Sequence[str], order: DateOrder = "auto") -> SpelledDates | None:
-    """The texts as dates, if nearly all of them are."""
+def dates(
+    texts: Sequence[str], order: DateOrder = "auto", enough: float = ENOUGH
+) -> SpelledDates | None:
+    """The texts as dates, if this share of them are."""
     stripped = [text.strip() for text in texts]
-    if sum(map(_is_date, stripped)) < max(1, ENOUGH * len(texts)):
+    if sum(map(_is_date, stripped)) < max(1, enough * len(texts)):
         return None
     chosen = _order(stripped) if order == "auto" else order
     days = _days([_iso(t, chosen) if _is_date(t) else "" for t in stripped])
-    if np.isfinite(days).sum() < max(1, ENOUGH * len(texts)):
+    if np.isfinite(days).sum() < max(1, enough * len(texts)):
         return None
     timed = bool(np.any(days[np.isfinite(days)] % 1))
     parts = any(_PARTS.fullmatch(t) and not _ISO.fullmatch(t) for t in stripped)

@@ -142,12 +142,13 @@ class Table:
         ids = None if own is None else own.row_ids
         if row_id is not None:
             ids = assembly.row_ids(columns, row_id)
+        rule = ReadingRule(not isinstance(data, readers.TextFrame), decimal, dates)
         if schema is None:
-            rule = ReadingRule(not isinstance(data, readers.TextFrame), decimal, dates)
             stated = (kinds or {}, units or {}, categories or {})
             found, values, readings = assembly.inferred(columns, *stated, rule)
             return cls(found, values, ids, series, readings)
-        return cls(schema, assembly.matched(columns, schema, partial, unseen), ids, series)
+        found_values = assembly.matched(columns, schema, partial, unseen, rule)
+        return cls(schema, found_values, ids, series)
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame, **options: Unpack[TableOptions]) -> Table:

@@ -1,0 +1,137 @@
+"""schema.toml: what the columns of a table mean, in a file that a user reads and edits.
+
+    [reading]                  # of csv files; what is absent is found out
+    delimiter = ";"
+    decimal = ","
+    dates = "dmy"
+    missing = ["k.A.", "-"]
+
+    [columns."blood pressure"]
+    kind = "real"              # real, count, category, boolean, date, or left out
+    unit = "mmHg"
+
+    [columns.pain]
+    kind = "category"
+    categories = ["low", "middle", "high"]
+
+``schema_text`` writes what was found, ``read_schema`` reads it back, ``read_table`` reads by it.
+Columns that the file does not name are read by the rules, those that no table has are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from fedcircuits.errors import TableError
+from fedcircuits.tables.readers import MISSING, csv_frame, parquet_table, suffix_of
+from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
+from fedcircuits.tables.schema import Scalar, Schema, Variable
+from fedcircuits.tables.table import Table
+
+MOST_WRITTEN = 50  # categories; of more, those in the data are taken
+HEAD = """\
+# What the columns mean, as they were read. Change what is wrong and read again with it:
+# kind is one of real, count, category, boolean, date and "left out".
+"""
+
+
+class DeclaredReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    delimiter: str | None = None
+    encoding: str | None = None
+    decimal: Literal["auto", ".", ","] = "auto"
+    dates: Literal["auto", "dmy", "mdy", "ymd"] = "auto"
+    missing: list[str] | None = None
+
+
+class DeclaredColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: Literal["real", "count", "category", "boolean", "date", "date and time", "left out"]
+    categories: list[str | int | float | bool] = []
+    unit: str | None = None
+
+
+class DeclaredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    reading: DeclaredReading = DeclaredReading()
+    columns: dict[str, DeclaredColumn] = {}
+
+    def options(self, names: Iterable[str]) -> dict[str, Any]:
+        """For ``Table.of`` of a table that has these columns."""
+        found = {name: self.columns[name] for name in names if name in self.columns}
+        kept = {name: column for name, column in found.items() if column.kind != LEFT_OUT}
+        return {
+            "kinds": {n: "date" if c.kind.startswith("date") else c.kind for n, c in kept.items()},
+            "categories": {n: c.categories for n, c in kept.items() if c.categories},
+            "units": {n: c.unit for n, c in kept.items() if c.unit},
+            "drop": [name for name in found if name not in kept],
+            "decimal": self.reading.decimal,
+            "dates": self.reading.dates,
+        }
+
+
+def read_schema(path: str | PathLike[str]) -> DeclaredTable:
+    """The file, or TableError that names file and key."""
+    file = Path(path)
+    try:
+        return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), DeclaredTable)
+    except OSError as error:
+        raise TableError(f"{file}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TableError(f"{file}: this is no TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise TableError(f"{file}: {error}") from None
+
+
+def read_table(
+    path: str | PathLike[str], declared: DeclaredTable, row_id: str | None = None
+) -> Table:
+    """The table of a file, by what is declared of it."""
+    data: Any
+    match suffix_of(path):
+        case ".npz":
+            return Table.read(path, row_id=row_id)
+        case ".parquet":
+            data = parquet_table(path)
+            names = data.column_names
+        case _:
+            told = declared.reading
+            words = MISSING if told.missing is None else ("", *told.missing)
+            about = {"delimiter": told.delimiter, "encoding": told.encoding}
+            data = csv_frame(path, missing=words, **about)  # type: ignore[arg-type]
+            names = list(data)
+    return Table.of(data, row_id=row_id, **declared.options(n for n in names if n != row_id))
+
+
+def schema_text(schema: Schema, readings: Iterable[ColumnReading] = ()) -> str:
+    """The text of a schema.toml."""
+    known = {r.column: r for r in readings}
+    parts = [HEAD, *(_column(v, known.get(v.name)) for v in schema)]
+    left_out = [r for r in known.values() if r.left_out and r.column not in schema]
+    parts += [f'[columns.{_key(r.column)}]\nkind = "{LEFT_OUT}"  # {r.how}\n' for r in left_out]
+    return "\n".join(parts)
+
+
+def _column(variable: Variable, reading: ColumnReading | None) -> str:
+    how = f"  # {reading.how}" if reading is not None and reading.how else ""
+    lines = [f"[columns.{_key(variable.name)}]", f'kind = "{variable.kind_in_words}"{how}']
+    if 0 < variable.size <= MOST_WRITTEN and variable.categories not in ((0, 1), (False, True)):
+        lines.append(f"categories = [{', '.join(map(_value, variable.categories))}]")
+    if variable.unit and not variable.dated:
+        lines.append(f"unit = {_value(variable.unit)}")
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
+
+
+def _value(value: Scalar) -> str:
+    """A value as TOML writes it, whose texts are those of JSON but for one character."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("\x7f", "\\u007f")
