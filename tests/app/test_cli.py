@@ -243,7 +243,6 @@ WRONG = {
     "sample model.fc --given x>1": "unknown variable 'x'",
     "sample model.fc -o nowhere/drawn.csv": "nowhere",
     "split nope.csv -o new": "nope.csv: there is no such file",
-    "split all.csv -o new": "row_id='id'",
     "split all.csv --row-id id --parties 9 -o new": "3 columns cannot be split over 9 parties",
     "split all.csv --row-id id --parties 0 -o new": "parties must be a number from 1",
     "split all.csv --row-id id --parties ../a,b -o new": "names of files",

@@ -96,9 +96,9 @@ def test_truths_are_asked_for_in_any_word(table: Table) -> None:
 
 
 def test_rows_are_read_again_by_the_schema(path: Path, table: Table) -> None:
-    again = Table.read(path, schema=table.schema)
-    same = [i for i, v in enumerate(table.schema) if v.name != "Schmerz"]  # its gaps are numbers
-    np.testing.assert_array_equal(again.values[:, same], table.values[:, same])
+    with pytest.warns(UserWarning, match="column 'Schmerz': -999 taken as missing"):
+        again = Table.read(path, schema=table.schema)
+    np.testing.assert_array_equal(again.values, table.values)
 
 
 def test_frames_keep_their_types() -> None:

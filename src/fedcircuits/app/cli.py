@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -64,9 +65,12 @@ def settings(
 
 @contextmanager
 def clear() -> Iterator[None]:
-    """Whatever goes wrong inside ends the command with one line."""
+    """Whatever goes wrong inside ends the command with one line; warnings are notes."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _note  # type: ignore[assignment]
+            yield
     except BrokenPipeError:  # the reader has seen enough: typer ends quietly
         raise
     except KeyboardInterrupt:
@@ -76,6 +80,12 @@ def clear() -> Iterator[None]:
     except Exception as error:
         again = "fedcircuits --debug … shows where"
         _fail(f"unexpected {type(error).__name__}: {error}; {again}", 1)
+
+
+def _note(message: Warning | str, *_: object) -> None:
+    from fedcircuits.app.screen import warn
+
+    warn(str(message))
 
 
 def _fail(message: str, code: int) -> None:

@@ -33,7 +33,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import ExtraMissingError, TableError
-from fedcircuits.tables.assembly import MOST_COLUMNS, refuse_repeated
+from fedcircuits.tables.frames import MOST_COLUMNS, refuse_repeated
 
 if TYPE_CHECKING:
     import pyarrow

@@ -94,7 +94,9 @@ def read_as(column: Column, kind: str, rule: ReadingRule) -> Read:
         case "real" | "count" if (
             got := spelling.numbers(texts, rule.decimal, enough=0)
         ) is not None:
-            return _numbers(column, texts, got)
+            numbers, how = _numbers(column, texts, got)
+            numbers, gaps = _without_sentinels(numbers, never_negative=kind == "count")
+            return numbers, ", ".join(filter(None, (how, gaps)))
         case "category":
             return _merged_spellings(column, texts), ""
     return column, ""
@@ -196,15 +198,18 @@ def _is_identifier(column: Column) -> bool:
     )
 
 
-def _without_sentinels(column: Column) -> tuple[Column, str]:
-    """Numbers of nines alone, far from all others and several times there, mean "missing"."""
+def _without_sentinels(column: Column, never_negative: bool = False) -> tuple[Column, str]:
+    """Numbers of nines alone, far from all others and several times there, mean "missing"; so do
+    negative ones among what is never negative."""
     known = column.numbers[column.present]
     values, counts = np.unique(known, return_counts=True)
     for end in (0, -1):
-        rest = np.delete(values, end)
-        if counts[end] < 3 or len(rest) < 5 or not SENTINEL.fullmatch(f"{values[end]:g}"):
+        rest = np.delete(values, end) if len(values) else values
+        if not len(values) or not SENTINEL.fullmatch(f"{values[end]:g}"):
             continue
-        if abs(values[end] - rest[end]) > 2 * (rest[-1] - rest[0]):
+        several = counts[end] >= 3 and len(rest) >= 5
+        far = several and abs(values[end] - rest[end]) > 2 * (rest[-1] - rest[0])
+        if far or (never_negative and values[end] < 0):
             numbers = np.where(column.numbers == values[end], np.nan, column.numbers)
             return replace(column, numbers=numbers), f"{values[end]:g} taken as missing"
     return column, ""

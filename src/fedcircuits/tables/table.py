@@ -36,8 +36,8 @@ from fedcircuits.errors import TableError
 from fedcircuits.tables import assembly, images, readers
 from fedcircuits.tables import inference as decoding
 from fedcircuits.tables import series as series_columns
-from fedcircuits.tables.assembly import columns_of
 from fedcircuits.tables.columns import Floats
+from fedcircuits.tables.frames import columns_of
 from fedcircuits.tables.inference import StatedKind, Unseen
 from fedcircuits.tables.reading import ColumnReading, ReadingRule, otherwise
 from fedcircuits.tables.schema import Scalar, Schema

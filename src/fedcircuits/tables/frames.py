@@ -1,0 +1,220 @@
+"""The columns of whatever a user holds: frames, arrow tables, arrays, dicts of columns.
+
+Every source becomes named pandas series of one length, in the source's own types and order. The
+names must differ; there must be a row and a column. polars and pyarrow are only touched when the
+object comes from them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fedcircuits.errors import FedcircuitsError, TableError
+from fedcircuits.tables.schema import is_text, shown, spelled
+
+if TYPE_CHECKING:
+    import polars
+    import pyarrow
+
+Columns = dict[str, pd.Series]
+MOST_COLUMNS = 100_000
+_ACCEPTED = (
+    "a Table, a pandas or polars DataFrame, a pyarrow Table, a numpy array or a dict of columns"
+)
+
+
+def columns_of(
+    data: object, names: Sequence[str] | None = None, row_id: str | None = None
+) -> Columns:
+    """The columns by name; ``names`` is for arrays, ``row_id`` may also name a pandas index."""
+    library = type(data).__module__.partition(".")[0]
+    _refuse_many(data)
+    if names is not None and not isinstance(data, np.ndarray):
+        raise TableError(f"names= is for numpy arrays, got {_type(data)}, which has its own names")
+    if isinstance(data, pd.DataFrame):
+        return _checked(_from_pandas(data, row_id))
+    if isinstance(data, np.ndarray):
+        return _checked(_from_numpy(data, names))
+    if isinstance(data, Mapping):
+        return _checked(_from_mapping(data))
+    if library == "polars" and hasattr(data, "collect_schema"):
+        return _checked(_from_polars(cast("polars.DataFrame", data)))
+    if library == "pyarrow" and hasattr(data, "column_names"):
+        return _checked(_from_arrow(cast("pyarrow.Table", data)))
+    raise TableError(f"expected {_ACCEPTED}, got {_type(data)}{_advice(data)}")
+
+
+def _refuse_many(data: object) -> None:
+    shape = getattr(data, "shape", ()) if not isinstance(data, Mapping) else (0, len(data))
+    columns = shape[1] if isinstance(shape, tuple) and len(shape) == 2 else 0
+    if isinstance(columns, int) and columns > MOST_COLUMNS:
+        raise TableError(
+            f"expected at most {MOST_COLUMNS:,} columns, got {columns:,}: choose some of them, or "
+            "give what belongs together as a series (Table.from_series)"
+        )
+
+
+def _advice(data: object) -> str:
+    if isinstance(data, pd.Series) or type(data).__name__ == "Series":
+        return "; make a frame of it with .to_frame()"
+    if hasattr(data, "toarray"):
+        return "; convert it with .toarray()"
+    if hasattr(data, "detach"):
+        return "; convert it with .numpy()"
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        return "; read a file with Table.read(path)"
+    if isinstance(data, list | tuple) and any(type(part).__name__ == "Table" for part in data):
+        return (
+            "; give one table, or fedcircuits.Federation({'north': table, …}) for several parties"
+        )
+    if isinstance(data, list):
+        return "; convert it with numpy.array or pandas.DataFrame"
+    return ""
+
+
+def _from_pandas(frame: pd.DataFrame, row_id: str | None) -> list[tuple[str, pd.Series]]:
+    if isinstance(frame.columns, pd.MultiIndex):
+        raise TableError("expected one level of column names, got several; join them into one text")
+    pairs = [(_named(n), frame.iloc[:, i]) for i, n in enumerate(frame.columns)]
+    if row_id is not None and row_id not in dict(pairs) and frame.index.name == row_id:
+        pairs.append((row_id, frame.index.to_series()))
+    return pairs
+
+
+def _from_polars(frame: polars.DataFrame | polars.LazyFrame) -> list[tuple[str, pd.Series]]:
+    import polars
+
+    # The order of a polars Categorical is that of appearance: no order a user declared.
+    text = frame.lazy().with_columns(polars.col(polars.Categorical).cast(polars.String))
+    return _from_arrow(text.collect().to_arrow())
+
+
+def _from_arrow(table: pyarrow.Table) -> list[tuple[str, pd.Series]]:
+    import pyarrow.types as types
+
+    pairs = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if name.startswith("__index_level_"):  # the index of a frame saved by pandas
+            continue
+        if types.is_decimal(column.type):
+            column = column.cast("float64")
+        if types.is_dictionary(column.type) and column.num_chunks > 1:
+            column = column.unify_dictionaries()
+        pairs.append((name, column.to_pandas()))
+    return pairs
+
+
+def _from_numpy(
+    array: NDArray[np.generic], names: Sequence[str] | None
+) -> list[tuple[str, pd.Series]]:
+    if array.dtype.names is not None:
+        return _from_structured(array.astype(array.dtype, copy=False), names)
+    if array.ndim != 2:
+        raise TableError(
+            f"expected an array of two dimensions (rows, columns), got the shape {array.shape}; "
+            "a single column is array.reshape(-1, 1)"
+        )
+    names = [f"x{i}" for i in range(array.shape[1])] if names is None else list(names)
+    if len(names) != array.shape[1]:
+        raise TableError(f"expected {array.shape[1]} names for the columns, got {len(names)}")
+    return [(_named(n), pd.Series(array[:, i])) for i, n in enumerate(names)]
+
+
+def _from_structured(
+    array: NDArray[np.void], names: Sequence[str] | None
+) -> list[tuple[str, pd.Series]]:
+    fields = array.dtype.names or ()
+    if names is not None:
+        raise TableError(f"names= is for plain arrays, this one has its own: {', '.join(fields)}")
+    for field in fields:
+        if array[field].ndim != 1:
+            shape = array[field].shape[1:]
+            raise TableError(
+                f"column {field!r}: expected one value per row, got the shape {shape}; give one "
+                "column per part"
+            )
+    return [(field, pd.Series(array[field])) for field in fields]
+
+
+def _from_mapping(data: Mapping[object, object]) -> list[tuple[str, pd.Series]]:
+    pairs = [(_named(name), _series(_named(name), values)) for name, values in data.items()]
+    lengths = {name: len(series) for name, series in pairs}
+    if len(set(lengths.values())) > 1:
+        some = ", ".join(f"{shown(name)} {length}" for name, length in list(lengths.items())[:8])
+        raise TableError(f"expected columns of one length, got {some}")
+    return pairs
+
+
+def _series(name: str, values: object) -> pd.Series:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise TableError(f"column {name!r}: expected a sequence of values, got {shown(values)}")
+    shape = getattr(values, "shape", (0,))
+    if len(shape) != 1:
+        raise TableError(f"column {name!r}: expected one value per row, got the shape {shape}")
+    with reading(name):
+        if hasattr(values, "to_pandas"):  # a series of polars, an array of pyarrow
+            return pd.Series(values.to_pandas()).reset_index(drop=True)
+        plain = values if hasattr(values, "dtype") else list(values)
+        return pd.Series(plain).reset_index(drop=True)
+
+
+def _named(name: object) -> str:
+    if not isinstance(name, Hashable) or isinstance(name, tuple):
+        raise TableError(f"expected a text as column name, got {shown(name)}")
+    if not is_text(text := spelled(name)):
+        raise TableError(
+            f"the column name {shown(text)} cannot be written, it holds half of a pair of UTF-16"
+        )
+    return text
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Whatever goes wrong inside is wrong with a column; objects of others may raise anything."""
+    try:
+        yield
+    except FedcircuitsError:
+        raise
+    except UnicodeEncodeError as error:
+        found = f"text that cannot be written ({shown(error.object[error.start])} in one of them)"
+    except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError,
+            NotImplementedError) as error:  # fmt: skip
+        found = f"values that cannot be read ({type(error).__name__})"
+    else:
+        return
+    raise TableError(
+        f"column {name!r}: expected numbers, booleans or text, got {found}; convert them first"
+    )
+
+
+def _checked(pairs: list[tuple[str, pd.Series]]) -> Columns:
+    names = [name for name, _ in pairs]
+    refuse_repeated(names)
+    if not pairs:
+        raise TableError("expected a table with columns, got none")
+    if len(pairs[0][1]) == 0:
+        raise TableError(f"expected a table with rows, got none (columns {listed(names)})")
+    return dict(pairs)
+
+
+def refuse_repeated(names: Sequence[str], where: str = "") -> None:
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        listed = ", ".join(map(shown, twice[:8]))
+        raise TableError(f"{where}column names must differ, got more than once: {listed}")
+
+
+def _type(data: object) -> str:
+    return f"{type(data).__module__}.{type(data).__qualname__}"
+
+
+def listed(names: Iterable[str], most: int = 8) -> str:
+    names = list(names)
+    listed = ", ".join(map(shown, names[:most]))
+    return listed + (f", … ({len(names)} in all)" if len(names) > most else "")
