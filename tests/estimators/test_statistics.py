@@ -225,7 +225,9 @@ def test_categories_that_were_never_seen(learner: fc.Model) -> None:
     model = learner.fit(sample(300).select(["c", "b"]))
     strange = pd.DataFrame({"c": ["u", "z"], "b": [True, False]})
     with pytest.raises(FedcircuitsError, match="unknown category 'z' in row 1"):
-        model.score_samples(strange)
+        fc.Table.of(strange, schema=model.schema_, unseen="error")
+    with pytest.warns(UserWarning, match="unknown categories"):
+        assert np.isfinite(model.score_samples(strange)).all()
     with pytest.warns(UserWarning, match="unknown categories"):
         known = fc.Table.of(strange, schema=model.schema_, unseen="missing")
     assert np.isfinite(model.score_samples(known)).all()

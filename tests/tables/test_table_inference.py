@@ -222,13 +222,18 @@ def test_categories_are_matched_by_value_or_spelling(trained, asked, codes):
 def test_unseen_categories():
     schema = one(["red", "green", "blue"]).schema
     with pytest.raises(TableError) as caught:
-        one(["red", "gren", "gren"], schema=schema)
+        one(["red", "gren", "gren"], schema=schema, unseen="error")
     for word in ["'x'", "'gren' in row 1", "2 such", "'blue', 'green', 'red'", "did you mean"]:
         assert word in str(caught.value)
     with pytest.warns(UserWarning, match=r"'x': 2 values of unknown categories \('gren'\)") as seen:
         table = one(["red", "gren", "gren"], schema=schema, unseen="missing")
     assert seen[0].filename == __file__
     np.testing.assert_array_equal(table.values[:, 0], [2, NAN, NAN])
+    with pytest.warns(UserWarning, match="are taken as missing"):
+        assert np.isnan(one(["red", "gren"], schema=schema).values[1, 0])
+    pooled = one(["red", "green", "other"]).schema
+    with pytest.warns(UserWarning, match="are taken as 'other'"):
+        assert one(["gren"], schema=pooled).column("x").tolist() == ["other"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         one(["red", None], schema=schema, unseen="missing")

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.tables.columns import Column, Floats
-from fedcircuits.tables.schema import DATE, KINDS, Kind, Scalar, Variable, shown, truth_of
+from fedcircuits.tables.schema import DATE, KINDS, OTHER, Kind, Scalar, Variable, shown, truth_of
 
-Unseen = Literal["error", "missing"]
+Unseen = Literal["pool", "error", "missing"]
 StatedKind = Kind | Literal["date"]
 
 LARGEST_COUNT = 1_000
@@ -93,6 +93,8 @@ def encode(column: Column, variable: Variable, unseen: Unseen = "error") -> Floa
     strange = np.flatnonzero(np.isnan(values) & (codes >= 0))
     if strange.size:
         _report_unseen(variable, [levels[c] for c in codes[strange]], int(strange[0]), unseen)
+        if unseen == "pool" and OTHER in variable.categories:
+            values[strange] = variable.categories.index(OTHER)
     return values
 
 
@@ -168,10 +170,11 @@ def _code(known: dict[tuple[bool, Scalar], int], value: Scalar) -> float:
 
 def _report_unseen(variable: Variable, found: list[Scalar], row: int, unseen: Unseen) -> None:
     distinct = list(dict.fromkeys(found))
-    if unseen == "missing":
+    pooled = unseen == "pool" and OTHER in variable.categories
+    if unseen == "missing" or (unseen == "pool" and variable.kind == "category"):
         warnings.warn(
             f"column {variable.name!r}: {len(found):,} values of unknown categories "
-            f"({_listed(distinct)}) are taken as missing",
+            f"({_listed(distinct)}) are taken as {repr(OTHER) if pooled else 'missing'}",
             UserWarning,
             stacklevel=5,
         )

@@ -104,7 +104,7 @@ class Table:
         dates: DateOrder = "auto",
         schema: Schema | None = None,
         partial: bool = False,
-        unseen: Unseen = "error",
+        unseen: Unseen = "pool",
     ) -> Table:
         """A table of a frame, an arrow table, an array, a dict of columns or another table.
 
@@ -119,12 +119,13 @@ class Table:
         ``decimal``     "." or ",": what parts whole numbers from fractions in text
         ``dates``       "dmy", "mdy" or "ymd": the order of day, month and year in text
         ``schema``      read the data for this model; ``partial`` allows columns to be absent
-        ``unseen``      a category the schema does not know: "error", or "missing" with a warning
+        ``unseen``      a category the schema does not know: "pool", with the rare ones if those
+                        were pooled and else as missing, or "missing", both with a warning; "error"
         """
         if schema is not None and (kinds or units or categories):
             raise TableError("kinds=, units= and categories= are for data without schema=")
-        if unseen not in ("error", "missing"):
-            raise TableError(f'unseen: expected "error" or "missing", got {unseen!r}')
+        if unseen not in ("pool", "error", "missing"):
+            raise TableError(f'unseen: expected "pool", "error" or "missing", got {unseen!r}')
         data = images.in_rows(data)
         plain = not (kinds or units or categories or names or row_id)
         if isinstance(data, np.ndarray) and schema is None and plain and images.is_image(data):
