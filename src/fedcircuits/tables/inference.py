@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.tables.columns import Column, Floats
-from fedcircuits.tables.schema import DATE, KINDS, OTHER, Kind, Scalar, Variable, shown, truth_of
+from fedcircuits.tables.schema import DATE, KINDS, OTHER, Kind, Scalar, Variable, shown
+from fedcircuits.tables.spelling import truth_of
 
 Unseen = Literal["pool", "error", "missing"]
 StatedKind = Kind | Literal["date"]

@@ -94,7 +94,7 @@ class Variable:
         for code, category in enumerate(self.categories):
             if text == str(category):
                 return float(code)
-        if self.kind == "boolean" and (truth := truth_of(text)) is not None:
+        if self.kind == "boolean" and (truth := _truth(text)) is not None:
             return float(truth)
         near = difflib.get_close_matches(text[:200], [str(c) for c in self.categories], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -128,7 +128,7 @@ class Variable:
         return number
 
     def _day(self, value: object) -> float:
-        from fedcircuits.tables.spelling import day_of  # which needs pandas
+        from fedcircuits.tables.spelling import day_of  # as above
 
         if (day := day_of(spelled(value))) is None:
             raise QueryError(
@@ -160,17 +160,10 @@ class Variable:
         return shown + (f", … ({self.size} in all)" if self.size > most else "")
 
 
-TRUTHS = (
-    ("no", "yes"), ("false", "true"), ("n", "y"), ("f", "t"), ("off", "on"), ("0", "1"),
-    ("nein", "ja"), ("n", "j"), ("non", "oui"), ("no", "sí"), ("no", "si"), ("não", "sim"),
-    ("nee", "ja"), ("nej", "ja"), ("negative", "positive"), ("absent", "present"),
-)  # fmt: skip
+def _truth(text: str) -> bool | None:
+    from fedcircuits.tables.spelling import truth_of  # which needs pandas
 
-
-def truth_of(text: str) -> bool | None:
-    """What a word for yes or no means, None for other words."""
-    word = text.strip().casefold()
-    return next((word == pair[1] for pair in TRUTHS if word in pair), None)
+    return truth_of(text)
 
 
 def spelled_day(days: float, timed: bool = False) -> str:

@@ -27,8 +27,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fedcircuits.tables.schema import TRUTHS
-
 Floats = NDArray[np.float64]
 Decimal = Literal["auto", ".", ","]
 DateOrder = Literal["auto", "dmy", "mdy", "ymd"]
@@ -212,6 +210,19 @@ def day_of(text: str) -> float | None:
 
 
 # ---------------------------------------------------------------------- truths
+
+
+TRUTHS = (
+    ("no", "yes"), ("false", "true"), ("n", "y"), ("f", "t"), ("off", "on"), ("0", "1"),
+    ("nein", "ja"), ("n", "j"), ("non", "oui"), ("no", "sí"), ("no", "si"), ("não", "sim"),
+    ("nee", "ja"), ("nej", "ja"), ("negative", "positive"), ("absent", "present"),
+)  # fmt: skip
+
+
+def truth_of(text: str) -> bool | None:
+    """What a word for yes or no means, None for other words."""
+    word = text.strip().casefold()
+    return next((word == pair[1] for pair in TRUTHS if word in pair), None)
 
 
 def truths(texts: Sequence[str]) -> tuple[str, str] | None:
