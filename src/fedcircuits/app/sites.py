@@ -11,17 +11,18 @@ from fedcircuits.app.report import TextTable
 from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit, read_toml
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.provision import provision as make_kits
-from fedcircuits.engines.sites.serving import RUNNING, ServedSite, party_of
+from fedcircuits.engines.sites.serving import RUNNING, ServedSite, lead_nvflare, party_of
 from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.federation import Party
+from fedcircuits.federation.federation import COORDINATOR, Party
 
 TEMPLATE = """\
 # A consortium: who takes part, and where their messages meet.
 
 name = "consortium"
-server = "tls://127.0.0.1:4222"   # the address of the NATS server, as every site reaches it
+server = "tls://127.0.0.1:4222"   # the address of the server, as every site reaches it
 sites = ["north", "south"]        # lower case letters, digits, - and _
+# engine = "nvflare"              # where members run NVFlare (docs/nvflare.md); else it is NATS
 """
 
 
@@ -38,7 +39,10 @@ def provision(path: Path, output: Path) -> None:
     consortium = read_toml(path, ConsortiumFile)
     made = make_kits(consortium, output)
     screen.say(f"made {', '.join(str(kit) for kit in made) or 'nothing new'}")
-    screen.say(f"the server:  nats-server -c {output / 'server' / 'nats.conf'}")
+    nvflare = consortium.engine == "nvflare"
+    start = "startup/start.sh" if nvflare else "nats.conf"
+    command = "bash" if nvflare else "nats-server -c"
+    screen.say(f"the server:  {command} {output / 'server' / start}")
     for site in consortium.sites:
         kit = output / site
         screen.say(f"{site}:  edit {kit / SITE}, then  fedcircuits site start {kit}")
@@ -65,6 +69,10 @@ def check(folder: Path, data: Path | None) -> None:
 
 def start(folder: Path, data: Path | None) -> None:
     """Serve until it is stopped."""
+    if (leading := Kit(folder)).name == COORDINATOR and leading.consortium.engine == "nvflare":
+        screen.say(f"keeps NVFlare's job of {leading.consortium.name} going")
+        lead_nvflare(leading)
+        return
     kit, party, policy, store = opened(folder, data)
     served = ServedSite(kit, policy, party, store)
     served.connect()
@@ -74,7 +82,8 @@ def start(folder: Path, data: Path | None) -> None:
 
 def stop(folder: Path) -> None:
     kit = Kit(folder)
-    path = kit.folder / kit.site_file().store / RUNNING
+    store = "store" if kit.name == COORDINATOR else kit.site_file().store
+    path = kit.folder / store / RUNNING
     try:
         os.kill(int(path.read_text()), signal.SIGTERM)
     except (FileNotFoundError, ProcessLookupError, ValueError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ class ConsortiumFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: SiteName
     server: Annotated[str, msgspec.Meta(pattern=r"^tls://[^/\s]+$")]
     sites: Annotated[tuple[SiteName, ...], msgspec.Meta(min_length=1)]
+    engine: Literal["sites", "nvflare"] = "sites"  # what carries their messages
     identities: dict[str, PublicKey] = {}  # added when kits are made
 
     def __post_init__(self) -> None:

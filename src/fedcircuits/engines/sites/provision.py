@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedcircuits.engines.nvflare.kits import NvflareProject, make_nvflare_kits
 from fedcircuits.engines.sites.files import CONSORTIUM, SITE, ConsortiumFile
 from fedcircuits.engines.sites.nats import SUBJECT
 from fedcircuits.engines.sites.store import write
@@ -161,6 +162,29 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 
 def provision(consortium: ConsortiumFile, folder: Path) -> list[Path]:
     """Kits for the server, the coordinator and every site that has none yet."""
+    if consortium.engine == "nvflare":
+        project = NvflareProject(consortium.name, consortium.server, consortium.members)
+        made = make_nvflare_kits(project, folder)
+    else:
+        made = _nats_kits(consortium, folder)
+    identities = {}
+    for name in consortium.members:
+        kit = folder / name
+        if not (kit / "identity").exists():
+            write(kit / "identity", Identity.fresh().private.hex().encode())
+            (kit / "identity").chmod(0o600)
+        key = Identity(bytes.fromhex((kit / "identity").read_text().strip()))
+        identities[name] = key.public.hex()
+    text = _consortium_text(consortium, identities)
+    for name in consortium.members:
+        write(folder / name / CONSORTIUM, text.encode())
+        if name != COORDINATOR and not (folder / name / SITE).exists():
+            write(folder / name / SITE, SITE_TEXT.encode())
+    return made
+
+
+def _nats_kits(consortium: ConsortiumFile, folder: Path) -> list[Path]:
+    """Certificates of the server and the members, and the server's file."""
     authority = _authority(consortium.name, folder / "authority")
     server = folder / "server"
     made = []
@@ -170,22 +194,11 @@ def provision(consortium: ConsortiumFile, folder: Path) -> list[Path]:
         made.append(server)
     conf = server_conf(consortium.name, consortium.server, server.resolve(), consortium.members)
     write(server / "nats.conf", conf.encode())
-    identities = {}
     for name in consortium.members:
         kit = folder / name
         if not kit.exists():
             authority.kit(kit, name)
-            identity = Identity.fresh()
-            write(kit / "identity", identity.private.hex().encode())
-            (kit / "identity").chmod(0o600)
             made.append(kit)
-        key = Identity(bytes.fromhex((kit / "identity").read_text().strip()))
-        identities[name] = key.public.hex()
-    text = _consortium_text(consortium, identities)
-    for name in consortium.members:
-        write(folder / name / CONSORTIUM, text.encode())
-        if name != COORDINATOR and not (folder / name / SITE).exists():
-            write(folder / name / SITE, SITE_TEXT.encode())
     return made
 
 
@@ -199,9 +212,10 @@ def _authority(name: str, folder: Path) -> Authority:
 
 def _consortium_text(consortium: ConsortiumFile, identities: Mapping[str, str]) -> str:
     names = ", ".join(f'"{site}"' for site in consortium.sites)
+    engine = f'engine = "{consortium.engine}"\n' if consortium.engine != "sites" else ""
     keys = "\n".join(f'{name} = "{key}"' for name, key in identities.items())
     return (
-        f'name = "{consortium.name}"\nserver = "{consortium.server}"\nsites = [{names}]\n\n'
+        f'name = "{consortium.name}"\nserver = "{consortium.server}"\nsites = [{names}]\n{engine}\n'
         f"[identities]  # public keys, by which members know each other\n{keys}\n"
     )
 

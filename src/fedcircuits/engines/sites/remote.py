@@ -161,7 +161,8 @@ class Remote(SiteInquiries):
         self, run: _Run, party: str, program: Program[Any], own: dict[str, object], again: bool
     ) -> None:
         if run.places[party] != CALLER:
-            run.recipes[party] = pack((_left_open(program), own if self.trial else {}))
+            given = (program, own) if self.trial else (_left_open(program), {})
+            run.recipes[party] = pack(given)
             self._begin(run, party, again)
             return
         store = self.station.store

@@ -9,22 +9,38 @@ from collections.abc import Collection
 from pathlib import Path
 from threading import Event
 
+from fedcircuits.engines.nvflare.kits import LEAD, WORKSPACE
+from fedcircuits.engines.nvflare.link import NvflareLink
+from fedcircuits.engines.nvflare.programs import JobKeeper, NvflareClient
 from fedcircuits.engines.sites.courier import Courier
 from fedcircuits.engines.sites.files import SITE, DataFile, Kit, SiteFile, coordinators_kit
-from fedcircuits.engines.sites.nats import NatsLink
+from fedcircuits.engines.sites.nats import NatsLink, Receive
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.remote import Remote
 from fedcircuits.engines.sites.station import Station
 from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.described import Whereabouts
-from fedcircuits.federation.federation import Party
+from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.sources import mapped, read_rows
 from fedcircuits.tables.table import Table
 
 LOG = logging.getLogger(__name__)
 RUNNING = "running"  # a file of the store with the process that serves
+PATIENCE = {"sites": 30.0, "nvflare": 120.0}  # seconds: NVFlare starts a broken job anew by then
+
+
+def link_of(kit: Kit, receive: Receive) -> NatsLink | NvflareLink:
+    """What carries this member's packets, as its consortium says."""
+    if kit.consortium.engine == "nvflare":
+        keeper = keeper_of(kit) if kit.name == COORDINATOR else None
+        return NvflareLink(kit.name, kit.folder / WORKSPACE, receive, keeper)
+    return NatsLink(kit.name, kit.access, receive)
+
+
+def keeper_of(kit: Kit) -> JobKeeper:
+    return JobKeeper(kit.folder / LEAD, kit.consortium.members)
 
 
 def party_of(kit: Kit, site: SiteFile) -> Party:
@@ -56,8 +72,7 @@ class ServedSite:
         known = kit.consortium.known
         self.courier = Courier(kit.name, kit.identity, known, self.station.hear)
         self.station.carrier = self.courier
-        self.link = NatsLink(kit.name, kit.access, self.courier.receive)
-        self._stopped = Event()
+        self.link = link_of(kit, self.courier.receive)
 
     def connect(self) -> None:
         self.link.connect()
@@ -65,13 +80,8 @@ class ServedSite:
         self.store.audit("started", site=self.kit.name)
 
     def serve(self) -> None:
-        path = self.store.folder / RUNNING
-        write(path, str(os.getpid()).encode())
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stopped.set())
-        self._stopped.wait()
+        wait_until_stopped(self.store)
         self.store.audit("stopped", site=self.kit.name)
-        path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
@@ -85,7 +95,7 @@ def connect(
     sites: Collection[str] | None = None,
     *,
     timeout: float = 3600.0,
-    patience: float = 30.0,
+    patience: float | None = None,
 ) -> Remote:
     """The engine of whoever trains and asks, from the coordinator's kit; ``sites``: some only."""
     kit = coordinators_kit(path)
@@ -101,11 +111,39 @@ def connect(
         where=Whereabouts(kit.consortium.name, str(kit.folder), kit.consortium.sites),
         store=Store(kit.folder / "store"),
         timeout=timeout,
-        patience=patience,
+        patience=PATIENCE[kit.consortium.engine] if patience is None else patience,
     )
+    attach(kit, remote)
+    return remote
+
+
+def attach(kit: Kit, remote: Remote) -> None:
+    """Give an engine its courier and link."""
     courier = Courier(kit.name, kit.identity, kit.consortium.known, remote.hear, remote.restarted)
-    link = NatsLink(kit.name, kit.access, courier.receive)
+    link = link_of(kit, courier.receive)
     link.connect()
     courier.start(link)
     remote.attach(courier, courier.close, link.close)
-    return remote
+
+
+def lead_nvflare(kit: Kit) -> None:
+    """Keep the coordinator's NVFlare client and the standing job going until this is stopped, so
+    that every program of the coordinator finds them there."""
+    programs = (NvflareClient(kit.folder / WORKSPACE), keeper_of(kit))
+    try:
+        for program in programs:
+            program.start(120.0)
+        wait_until_stopped(Store(kit.folder / "store"))
+    finally:
+        for program in reversed(programs):
+            program.stop()
+
+
+def wait_until_stopped(store: Store) -> None:
+    """By ``fedcircuits site stop``, or an interrupt."""
+    path, stopped = store.folder / RUNNING, Event()
+    write(path, str(os.getpid()).encode())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    stopped.wait()
+    path.unlink(missing_ok=True)

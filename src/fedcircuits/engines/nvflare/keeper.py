@@ -1,0 +1,161 @@
+"""Keeps the standing job going: ``python -m fedcircuits.engines.nvflare.keeper KIT MEMBER…``.
+
+NVFlare sends a job to the clients that are there when it starts, and ends it everywhere when one
+of its processes dies. So whoever leads looks again and again which members are there and which of
+them run the job. Where there is none it is submitted, as soon as all members are there or some have
+been missing for a while; where a member has been without it for a while it is aborted and submitted
+anew. Members' programs outlive that (link.py).
+
+KIT is the kit of an NVFlare administrator who does nothing else, as NVFlare has one session for
+each; MEMBER… are the names of its clients. The program ends with the one that has started it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from typing import Any, NoReturn
+
+JOB = "job"  # the folder of the job's files in the kit
+NAME = "fedcircuits"  # of the job and its application
+LOOK = 2.0  # seconds between two looks
+STUCK = 90  # seconds after which a look that does not end ends this program, which is started again
+LATE = 10.0  # seconds that a member may be missing, or be without the job
+SERVER_CLASS = "fedcircuits.engines.nvflare.job.StandingJob"
+MEMBER_CLASS = "fedcircuits.engines.nvflare.job.PacketCarrier"
+
+
+def job_files() -> dict[str, dict[str, Any]]:
+    """The job: three files that name two classes of this library."""
+    executor = {"tasks": ["none"], "executor": {"path": MEMBER_CLASS, "args": {}}}
+    workflow = {"id": "standing", "path": SERVER_CLASS, "args": {}}
+    return {
+        "meta.json": {
+            "name": NAME,
+            "resource_spec": {},
+            "min_clients": 1,
+            "deploy_map": {NAME: ["@ALL"]},
+        },
+        f"{NAME}/config/config_fed_server.json": {
+            "format_version": 2, "workflows": [workflow], "components": [],
+        },
+        f"{NAME}/config/config_fed_client.json": {
+            "format_version": 2, "executors": [executor], "components": [],
+        },
+    }  # fmt: skip
+
+
+@dataclass(slots=True)
+class JobWatch:
+    """What to do about the job, from what is seen at one moment."""
+
+    members: frozenset[str]  # all that there may be
+    since: dict[str, float] = field(default_factory=dict)  # when a member was first seen missing
+
+    def advise(
+        self, jobs: Collection[str], there: Mapping[str, Collection[str]], now: float
+    ) -> str:
+        """ "submit", "renew" or "".
+
+        jobs    that the server runs.
+        there   members that answer, with the jobs that they run.
+        """
+        if jobs:
+            without = {name for name, own in there.items() if not set(own) & set(jobs)}
+            missing = self.members & without
+        else:
+            missing = self.members - there.keys()
+        self.since = {name: self.since.get(name, now) for name in missing}
+        late = any(now - since > LATE for since in self.since.values())
+        if jobs:
+            return "renew" if late else ""
+        return "submit" if there and (late or not missing) else ""
+
+
+class _Keeper:
+    def __init__(self, kit: Path, members: Collection[str]) -> None:
+        self.kit, self.watch = kit, JobWatch(frozenset(members))
+        about = json.loads((kit / "startup" / "fed_admin.json").read_text())
+        self.user = str(about["admin"]["username"])
+        self.session: Any = None
+        self.submitted = ""  # a job that waits to be started
+
+    def look(self) -> None:
+        if self.session is None:
+            from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+            self.session = new_secure_session(self.user, str(self.kit))
+        info = self.session.get_system_info()
+        jobs = {job.job_id for job in info.job_info if job.app_name == NAME}
+        if self.submitted and not jobs and self._still_waits():
+            return
+        self.submitted = ""
+        there = self._running() if jobs else {client.name: set() for client in info.client_info}
+        self._do(self.watch.advise(jobs, there, time.monotonic()), jobs)
+
+    def _running(self) -> dict[str, set[str]]:
+        """The jobs of every client that answers."""
+        found: dict[str, set[str]] = {}
+        for state in self.session.get_client_job_status() or ():
+            match state:
+                case {"client_name": name, "job_id": job}:
+                    found.setdefault(name, set()).add(job)
+                case {"client_name": name, "status": "no_jobs"}:
+                    found.setdefault(name, set())
+        return found
+
+    def _still_waits(self) -> bool:
+        status = str(self.session.get_job_meta(self.submitted).get("status"))
+        return not status.startswith(("FINISHED", "FAILED", "ABORTED"))
+
+    def _do(self, what: str, jobs: Collection[str]) -> None:
+        if what:
+            say(what)
+            self.watch.since.clear()
+        if what == "renew":
+            for job in jobs:
+                self.session.abort_job(job)
+        elif what == "submit":
+            self.submitted = self.session.submit_job(str(self.kit / JOB))
+
+    def forget_session(self) -> None:
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
+
+
+def say(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def keep(kit: Path, members: Collection[str]) -> NoReturn:
+    """Until this program is ended; one at a time for a kit."""
+    with (kit / "keeper.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keeper = _Keeper(kit, members)
+        while True:
+            signal.alarm(STUCK)
+            try:
+                keeper.look()
+            except Exception as error:  # the server is away, or just coming
+                say(f"{type(error).__name__}: {error}")
+                try:
+                    keeper.forget_session()
+                except Exception as again:
+                    say(f"{type(again).__name__}: {again}")
+            time.sleep(LOOK)
+
+
+if __name__ == "__main__":
+    about = (Path(sys.argv[1]).resolve(), sys.argv[2:])
+    Thread(target=keep, args=about, daemon=True).start()
+    sys.stdin.buffer.read()  # until whoever has started this program ends
+    os._exit(0)  # NVFlare leaves threads that would go on

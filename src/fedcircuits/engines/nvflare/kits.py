@@ -1,0 +1,159 @@
+"""NVFlare's startup kits of a consortium, made by NVFlare's own tool and then narrowed.
+
+    authority/              project.yml, and the root's key in NVFlare's state; stays with the lead
+    server/                 NVFlare's kit of the server
+    <member>/nvflare/       NVFlare's kit of a client, one for every site and for the coordinator
+    coordinator/lead/       NVFlare's kit of the administrator who submits the standing job
+    admin/                  the same for people who want to look: nvflare system status
+
+What is narrowed stands in ``local/`` of every kit, in NVFlare's own files: jobs may name the two
+classes of job.py and no other, ship no code, and run no shell commands; logs are sent to nobody;
+the server keeps jobs in its kit.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fedcircuits.engines.nvflare.keeper import JOB, job_files
+from fedcircuits.engines.nvflare.programs import check_extra
+from fedcircuits.errors import FederationError
+
+WORKSPACE, LEAD, SERVER = "nvflare", "lead", "server"
+ALLOWED = "fedcircuits.engines.nvflare.job."
+RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
+SILENT = 60  # seconds after which the server takes a client for gone
+LOGGING = ("site_log_streamer", "log_receiver")  # components that carry logs to the server
+
+
+@dataclass(frozen=True, slots=True)
+class NvflareProject:
+    """Who takes part, ``members`` with the coordinator first, and the server's address."""
+
+    name: str
+    address: str
+    members: Sequence[str]
+
+    @property
+    def leader(self) -> str:
+        return f"lead@{self.name}.org"
+
+    @property
+    def admin(self) -> str:
+        return f"admin@{self.name}.org"
+
+    def described(self) -> dict[str, Any]:
+        """NVFlare's project.yml, of which JSON is a part."""
+        place = urlsplit(self.address)
+        host, port = place.hostname or "localhost", place.port or 8002
+        server = {
+            "name": SERVER, "type": "server", "org": _organisation(self.name),
+            "fed_learn_port": port, "admin_port": port, "default_host": host, "host_names": [host],
+        }  # fmt: skip
+        clients = [{"name": m, "type": "client", "org": _organisation(m)} for m in self.members]
+        admins = [
+            {
+                "name": name,
+                "type": "admin",
+                "org": _organisation(self.name),
+                "role": "project_admin",
+            }
+            for name in (self.leader, self.admin)
+        ]
+        builders = [
+            {"path": "nvflare.lighter.impl.workspace.WorkspaceBuilder"},
+            {
+                "path": "nvflare.lighter.impl.static_file.StaticFileBuilder",
+                "args": {"config_folder": "config", "scheme": "tcp"},
+            },
+            {"path": "nvflare.lighter.impl.cert.CertBuilder"},
+            {"path": "nvflare.lighter.impl.signature.SignatureBuilder"},
+        ]
+        return {
+            "api_version": 3,
+            "name": self.name,
+            "description": "fedcircuits",
+            "participants": [server, *clients, *admins],
+            "builders": builders,
+        }
+
+
+def make_nvflare_kits(project: NvflareProject, folder: Path) -> list[Path]:
+    """Kits for the server and all members that have none yet; what was made."""
+    places = {SERVER: folder / SERVER, project.admin: folder / "admin"}
+    places[project.leader] = folder / project.members[0] / LEAD
+    places |= {member: folder / member / WORKSPACE for member in project.members}
+    missing = {name: place for name, place in places.items() if not place.exists()}
+    if not missing:
+        return []
+    made = _provisioned(project, folder / "authority")
+    for name, place in missing.items():
+        shutil.copytree(made / name, place)
+        place.chmod(0o700)
+        if name == project.leader:
+            _write_job(place / JOB)
+        elif name != project.admin:
+            narrow(place)
+    shutil.rmtree(made)  # private keys lie in one place
+    return list(missing.values())
+
+
+def _provisioned(project: NvflareProject, authority: Path) -> Path:
+    """The folder of kits that NVFlare's tool has made last."""
+    check_extra()
+    authority.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (authority / "project.yml").write_text(json.dumps(project.described(), indent=2))
+    tool = (sys.executable, "-m", "nvflare.cli", "provision")
+    command = [*tool, "-p", "project.yml", "-w", ".", "--force"]
+    done = subprocess.run(command, cwd=authority, capture_output=True, text=True, check=False)
+    kits = sorted((authority / project.name).glob("prod_*"))
+    if done.returncode or not kits:
+        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        raise FederationError(f"NVFlare's provisioning failed: {' '.join(last)}")
+    return kits[-1]
+
+
+def _write_job(folder: Path) -> None:
+    for name, content in job_files().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=2))
+
+
+def narrow(kit: Path) -> None:
+    """Write NVFlare's own files of what this kit's owner allows."""
+    local = kit / "local"
+    resources = json.loads((local / "resources.json.default").read_text())
+    (local / "resources.json").write_text(
+        json.dumps(_resources(resources, kit.resolve()), indent=2)
+    )
+    rights = dict.fromkeys(RIGHTS, "any") | {"shell_commands": "none", "byoc": "none"}
+    allowed = {"format_version": "1.0", "permissions": {"project_admin": rights}}
+    (local / "authorization.json").write_text(json.dumps(allowed, indent=2))
+
+
+def _resources(given: Mapping[str, Any], kit: Path) -> dict[str, Any]:
+    made = dict(given) | {"class_list_enforcement_mode": "enforce", "class_allow_list": [ALLOWED]}
+    made["components"] = [c for c in given["components"] if c["id"] not in LOGGING]
+    if "servers" not in given:
+        return made | {"allow_log_streaming": False}
+    made["servers"] = [dict(s) | {"heart_beat_timeout": SILENT} for s in given["servers"]]
+    made["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(kit / "snapshots")
+    for component in made["components"]:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(kit / "jobs")
+        if component["id"] == "job_scheduler":
+            component["args"]["min_schedule_interval"] = 1.0
+    return made
+
+
+def _organisation(name: str) -> str:
+    return name.replace("-", "_")
