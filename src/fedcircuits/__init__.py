@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedcircuits.errors import FedcircuitsError
     from fedcircuits.estimators.alignment import aligned
     from fedcircuits.estimators.best_density import best_density
+    from fedcircuits.estimators.circuit_model import CircuitModel
     from fedcircuits.estimators.einsum import EinsumNetwork
     from fedcircuits.estimators.external import External
     from fedcircuits.estimators.feature_fusion import FeatureFusion
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fedcircuits.estimators.learn_spn import LearnSPN
     from fedcircuits.estimators.loading import load
     from fedcircuits.estimators.mixture import MixtureOfProducts
-    from fedcircuits.estimators.model import CircuitModel, Model
+    from fedcircuits.estimators.model import Model
     from fedcircuits.estimators.private_forest import PrivateForest
     from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
     from fedcircuits.estimators.vertical import VerticalKMeans
@@ -123,7 +124,8 @@ _NAMES = {
     "estimators.learn_spn": "LearnSPN",
     "estimators.mixture": "MixtureOfProducts",
     "estimators.loading": "load",
-    "estimators.model": "CircuitModel Model",
+    "estimators.circuit_model": "CircuitModel",
+    "estimators.model": "Model",
     "estimators.private_forest": "PrivateForest",
     "estimators.hidden_tree": "HiddenChowLiuTree",
     "estimators.trees": "ChowLiuTree MixtureOfChowLiuTrees",

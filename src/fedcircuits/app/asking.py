@@ -19,7 +19,7 @@ from fedcircuits.app.screen import one_line
 from fedcircuits.circuits.questions.events import Evidence, parse_evidence, parse_question
 from fedcircuits.circuits.questions.scanner import Scanner
 from fedcircuits.errors import QueryError
-from fedcircuits.estimators.model import CircuitModel
+from fedcircuits.estimators.circuit_model import CircuitModel
 from fedcircuits.tables.schema import Schema, Variable
 
 _OPENING = re.compile(r"\s*(E|Pr?)\s*\(", re.IGNORECASE)

@@ -291,7 +291,7 @@ def query(
 
         from fedcircuits.app import screen
         from fedcircuits.app.asking import answered
-        from fedcircuits.estimators.model import load_circuit as load
+        from fedcircuits.estimators.circuit_model import load_circuit as load
 
         loaded = load(model)
         answers = [answered(loaded, question) for question in questions]
@@ -314,7 +314,7 @@ def sample(
     """Draw rows from a model, as csv."""
     with clear():
         from fedcircuits.app import report
-        from fedcircuits.estimators.model import load_circuit as load
+        from fedcircuits.estimators.circuit_model import load_circuit as load
 
         rows = load(model).sample(number, given, random_state=seed).to_csv(index=False)
         if output is None:

@@ -25,12 +25,13 @@ from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FedcircuitsError, ParameterError, TableError
+from fedcircuits.estimators.circuit_model import CircuitModel
 from fedcircuits.estimators.einsum import EinsumNetwork
 from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
 from fedcircuits.estimators.learn_spn import LearnSPN, mixed
 from fedcircuits.estimators.learner import Learner
 from fedcircuits.estimators.mixture import MixtureOfProducts
-from fedcircuits.estimators.model import CircuitModel, Model, Rows
+from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
 from fedcircuits.learning.stopping import mean_of_rows
 from fedcircuits.tables.schema import Schema

@@ -14,8 +14,9 @@ from fedcircuits.circuits.questions.distribution import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError
+from fedcircuits.estimators.circuit_model import CircuitModel
 from fedcircuits.estimators.federated import FederatedEstimator, ask
-from fedcircuits.estimators.model import CircuitModel, Given, Model
+from fedcircuits.estimators.model import Given, Model
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger

@@ -13,11 +13,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fedcircuits.arguments import Choice, Declared, Real
-from fedcircuits.circuits.evaluation.gradient import Differentiable
-from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import AnyFamily, Array
@@ -31,10 +28,10 @@ from fedcircuits.circuits.graph.structures import (
 )
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.learner import BY_BATCHES, Learner, hold_back, progress
-from fedcircuits.learning.batches import InMemory, Source
-from fedcircuits.learning.em import EMSchedule, Fitted, mean_log_likelihood
+from fedcircuits.learning.batches import Source
+from fedcircuits.learning.descent import Descending, descend
+from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from, start_from_regions
-from fedcircuits.learning.stopping import EarlyStopping
 from fedcircuits.leaves import Gaussian, GaussianMass
 from fedcircuits.tables.schema import Schema
 
@@ -157,7 +154,9 @@ class EinsumNetwork(Learner):
         scale = None if self.image is None else _scale(x[:, :pixels])
         start = self._start(circuit, x, scale, rng)
         if self.training == "gradient":
-            self._keep_fitted(circuit, self._descend(circuit, start, kept, held, rng))
+            plan = Descending(self.epochs, self.batch_size, self.learning_rate, self.patience)
+            tell = progress(type(self).__name__, self.epochs)
+            self._keep_fitted(circuit, descend(circuit, start, kept, plan, rng, held, tell))
             return
         schedule = EMSchedule(
             self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
@@ -204,48 +203,6 @@ class EinsumNetwork(Learner):
             schema, depth=depth, repetitions=self.repetitions, units=self.units, rng=rng,
             leaf_family=self.leaf_family,
         )  # fmt: skip
-
-    def _descend(
-        self,
-        circuit: Circuit,
-        start: Parameters,
-        rows: Source,
-        held: InMemory | None,
-        rng: np.random.Generator,
-    ) -> Fitted:
-        """Adam on the mean weighted log-likelihood of batches."""
-        program = CircuitProgram(circuit, torch.float32)
-        model = Differentiable(program, start)
-        optimiser = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        tell = progress(type(self).__name__, self.epochs)
-        history: list[float] = []
-        scores: list[float] = []
-        best = model.packed()
-        for epoch in range(self.epochs):
-            total = 0.0
-            for x, weight in rows.batches(self.batch_size, rng):
-                optimiser.zero_grad()
-                loss = _loss(model(torch.from_numpy(x)), weight, rows.weight / len(rows))
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-                total -= float(loss.detach()) * len(x)
-            history.append(total / len(rows))
-            tell(epoch + 1, history[-1])
-            if held is not None:
-                scores.append(mean_log_likelihood(program, model.packed(), held))
-            if held is None or scores[-1] >= max(scores):
-                best = model.packed()
-            if EarlyStopping(self.patience).ends(scores):
-                break
-        learned = program.unpack(best)
-        return Fitted(learned, tuple(history), tuple(scores), len(history) < self.epochs)
-
-
-def _loss(values: Tensor, weight: Array | None, mean: float) -> Tensor:
-    """Weights are divided by their mean over all rows, so that a heavy batch counts more."""
-    if weight is None:
-        return -values.mean()
-    return -(values * torch.from_numpy(weight / mean).to(values.dtype)).mean()
 
 
 def _scale(pixels: Array) -> float:

@@ -11,8 +11,9 @@ from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import COLUMN, SEED, Declared
 from fedcircuits.circuits.questions.distribution import Distribution
+from fedcircuits.estimators.circuit_model import CircuitModel
 from fedcircuits.estimators.learner import Learner, in_memory
-from fedcircuits.estimators.model import CircuitModel, Given
+from fedcircuits.estimators.model import Given
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.external import DensityEstimator, Outside, learned, to_circuit
 from fedcircuits.tables.schema import Schema

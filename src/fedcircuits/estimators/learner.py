@@ -74,14 +74,7 @@ class Learner(Model):
         with Bar(type(self).__name__):
             check_arguments(self)
             rng = np.random.default_rng(self.random_state)
-            given = _opened(X)
-            if isinstance(given, ParquetRows):
-                _refuse_weights(sample_weight, given)
-                self._learn(given, given.schema, rng)
-                return self
-            if given.series:
-                refuse_series(given.series, type(self).__name__)
-            self._learn(_rows_of(given, sample_weight), given.schema, rng)
+            self._learn(*source_of(X, sample_weight, type(self).__name__), rng)
         return self
 
     def fit_part(self, part: Table, whole: Table) -> Self:
@@ -125,12 +118,27 @@ class Learner(Model):
         self.validation_history_ = fitted.validation
 
 
-def _opened(given: Training) -> Table | ParquetRows:
+def source_of(
+    X: Training, sample_weight: Weights, learner: str, schema: Schema | None = None
+) -> tuple[Source, Schema]:
+    """Rows to learn from and what their columns mean: as they say, or as ``schema`` does."""
+    given = _opened(X, schema)
+    if isinstance(given, ParquetRows):
+        _refuse_weights(sample_weight, given)
+        return given, given.schema
+    if given.series:
+        refuse_series(given.series, learner)
+    return _rows_of(given, sample_weight), given.schema
+
+
+def _opened(given: Training, schema: Schema | None) -> Table | ParquetRows:
     if isinstance(given, ParquetRows):
         return given
     if not isinstance(given, str | os.PathLike):
-        return Table.of(given)
-    return ParquetRows(given) if suffix_of(given) == ".parquet" else Table.read(given)
+        return Table.of(given, schema=schema)
+    if suffix_of(given) == ".parquet":
+        return ParquetRows(given, schema)
+    return Table.read(given, schema=schema)
 
 
 def _rows_of(table: Table, sample_weight: Weights) -> InMemory:

@@ -7,8 +7,8 @@ import os
 from fedcircuits.arguments import check_arguments
 from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.estimators import at_sites
+from fedcircuits.estimators.circuit_model import CircuitModel, load_circuit
 from fedcircuits.estimators.federated import FederatedEstimator
-from fedcircuits.estimators.model import CircuitModel, load_circuit
 from fedcircuits.federation.federation import Federation
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -259,40 +259,6 @@ def _warn_impossible(rows: npt.NDArray[np.bool_], instead: str) -> None:
         UserWarning,
         stacklevel=3,
     )
-
-
-class CircuitModel(Model):
-    """A model from a circuit and parameters that exist already: built by hand, or loaded.
-
-    Parameters
-    ----------
-    circuit : Circuit
-        The graph.
-    parameters : Parameters
-        The values of its nodes.
-    target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
-    """
-
-    def __init__(self, circuit: Circuit, parameters: Parameters, target: str | None = None) -> None:
-        self.circuit = circuit
-        self.parameters = parameters
-        self.target = target
-        parameters.check(circuit)
-        self.circuit_, self.parameters_ = circuit, parameters
-
-    def fit(self, X: object = None, y: object = None) -> Self:
-        """Learn nothing; here for compatibility with scikit-learn."""
-        return self
-
-
-def load_circuit(path: str | os.PathLike[str]) -> CircuitModel:
-    """The circuit in an .fc file, ready for questions; FileError for predictors."""
-    circuit, parameters, metadata = files.read(path)
-    if not circuit.is_density:
-        require_estimator(path, metadata, None)
-    target = metadata.get("target")
-    return CircuitModel(circuit, parameters, target if isinstance(target, str) else None)
 
 
 def require_estimator(path: object, metadata: files.Metadata, expected: str | None) -> None:

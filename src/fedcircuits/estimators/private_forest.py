@@ -14,9 +14,10 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.choice import SEAL, Seal
 from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.estimators.circuit_model import CircuitModel
 from fedcircuits.estimators.federated import FederatedEstimator, FederatedRun, TrainingState
 from fedcircuits.estimators.forest_holders import Holders
-from fedcircuits.estimators.model import CircuitModel, Given, Model
+from fedcircuits.estimators.model import Given, Model
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import Held, own

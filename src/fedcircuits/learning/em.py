@@ -78,7 +78,7 @@ def maximise_likelihood(
 ) -> Fitted:
     """EM from ``start``; with validation rows, the parameters that were best on them."""
     source = InMemory(rows, weight) if isinstance(rows, np.ndarray) else rows
-    _check(circuit, source)
+    check_learnable(circuit, source)
     plan = schedule or EMSchedule()
     program = CircuitProgram(circuit, dtype)
     packed = program.pack(start) if scale is None else _in_one_scale(program, start, scale)
@@ -91,7 +91,8 @@ def maximise_likelihood(
     return run.fitted()
 
 
-def _check(circuit: Circuit, source: Source) -> None:
+def check_learnable(circuit: Circuit, source: Source) -> None:
+    """Refuses a circuit of several roots, and rows that weigh nothing."""
     if circuit.units[circuit.root.name] != 1:
         raise StructureError(
             f"the root must have one unit to be learned, {circuit.root.name!r} has "

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcircuits.circuits.evaluation.direct import DirectStep
+from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.pairs import FamilyPart
@@ -25,6 +25,8 @@ from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Valu
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.graph.family import Array, Arrays, Domain
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.errors import QueryError
+from fedcircuits.tables.schema import Schema
 
 SMALLEST = 1e-12
 
@@ -48,7 +50,8 @@ def bound(value: Tensor, domain: Domain) -> Tensor:
 
 
 class Differentiable(nn.Module):
-    """log p(x) with a gradient by everything that is learned: ``model(x).mean().backward()``."""
+    """log p(x) with a gradient by everything that is learned, and by the real values of x:
+    ``model(x).mean().backward()``."""
 
     def __init__(self, program: CircuitProgram, parameters: Parameters) -> None:
         super().__init__()
@@ -104,9 +107,9 @@ class Differentiable(nn.Module):
                 yield step.log_values(values.parts, parts, inputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        inputs = self.program.read(x, self.start)
+        inputs = self.program.read(x.detach(), self.start)
         found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
-            self, inputs, *self._tensors(inputs)
+            self, inputs, x, *self._tensors(inputs)
         )
         return found
 
@@ -144,7 +147,7 @@ class Differentiable(nn.Module):
 
 class _LogLikelihood(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, model, inputs, *tensors):  # type: ignore[no-untyped-def]
+    def forward(ctx, model, inputs, x, *tensors):  # type: ignore[no-untyped-def]
         ctx.model, ctx.packed = model, _repacked(model, tensors)
         ctx.state = model.program.upward(inputs, ctx.packed)
         return ctx.state.values[model.program.root].clone()
@@ -163,7 +166,52 @@ class _LogLikelihood(torch.autograd.Function):
                 out += [derivative.sums, derivative.count]
             elif isinstance(step, DirectStep):
                 out.append(step.own(gradient).flatten(0, 1))
-        return (None, None, *out)
+        by_rows = None
+        if ctx.needs_input_grad[2]:
+            by_rows = _by_inputs(program, ctx.model.packed(), ctx.state.inputs.x, gradient)
+        return (None, None, by_rows, *out)
+
+
+def _by_inputs(program: CircuitProgram, packed: Packed, x: Tensor, gradient: Tensor) -> Tensor:
+    """d objective / d x (rows, variables): posteriors of leaf units times d log density / d x.
+
+    Of a value that is missing, and of categories, booleans and counts, it is zero.
+    """
+    total = torch.zeros_like(x)
+    for step, values in zip(program.steps, packed.values, strict=True):
+        if isinstance(step, JointStep):
+            raise QueryError(
+                f"leaf {step.name!r} ({step.rule.name}) gives no gradient by its inputs: detach x"
+            )
+        if isinstance(step, LinearStep | DirectStep) and isinstance(values, LeafValues):
+            posterior = step.own(gradient)
+            for part in values.parts:
+                _add_slopes(step, part, posterior, program.circuit.schema, x, total)
+    return total
+
+
+def _add_slopes(
+    step: LinearStep | DirectStep,
+    part: FamilyPart,
+    posterior: Tensor,
+    schema: Schema,
+    x: Tensor,
+    total: Tensor,
+) -> None:
+    variables = step.pairs.variable[part.pairs]
+    real = torch.tensor([not schema.variables[int(v)].discrete for v in variables])
+    if not bool(real.any()):
+        return
+    tensors = {n: torch.from_numpy(a).unsqueeze(2)[real] for n, a in part.arrays.items()}
+    at = variables[real]
+    rows = x.t()[at].double()
+    seen = ~torch.isnan(rows)
+    with torch.enable_grad():
+        value = torch.where(seen, rows, 0.0).requires_grad_()
+        logs = part.rule.log_density(value[:, None], tensors)  # (pairs, units, batch)
+        weight = posterior[step.pairs.slot[part.pairs[real]]].double() * seen[:, None]
+        [slope] = torch.autograd.grad((logs * weight).sum(), value)
+    total.index_add_(1, at, slope.t().to(total.dtype))
 
 
 def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
