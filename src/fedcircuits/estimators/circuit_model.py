@@ -89,19 +89,15 @@ class CircuitModel(Model):
         Parameters
         ----------
         X : DataFrame, Table, array, ParquetRows, str or path, or None
-            The rows, with the columns of the circuit's schema. None: nothing is learned, for
-            compatibility with scikit-learn.
-        y : None
-            Ignored.
+            The rows, with the columns of the circuit's schema. None: nothing is learned.
         sample_weight : array-like of shape (rows,) or None, default=None
-            The weights of rows in memory.
+            The weights of rows in memory; y is ignored.
         by : {"em", "gradient"}, default="em"
             Stepwise EM over batches, or Adam on the mean log-likelihood.
         epochs : int, default=30
             The largest number of passes over the rows.
         batch_size : int or None, default=256
-            The number of rows per update; None, for EM only: all of them, and the likelihood never
-            falls.
+            The number of rows per update; None, for EM: all of them, the likelihood never falls.
         step, last_step : float, default=0.3 and 0.01
             How far an update of EM goes in the first and in the last epoch.
         learning_rate : float, default=0.01
@@ -122,9 +118,8 @@ class CircuitModel(Model):
         }  # fmt: skip
         for name, value in given.items():
             LEARNING[name].check(name, value, ParameterError)
-        plan: EMSchedule | Descending = EMSchedule(
-            epochs, batch_size, step, last_step, patience=patience
-        )
+        plan: EMSchedule | Descending
+        plan = EMSchedule(epochs, batch_size, step, last_step, patience=patience)
         if by == "gradient":
             Whole(1).check("batch_size", batch_size, ParameterError)
             plan = Descending(epochs, batch_size or 1, learning_rate, patience)
