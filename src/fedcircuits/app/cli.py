@@ -252,12 +252,28 @@ def site_check(kit: KitFolder, data: DataFile = None) -> None:
 
 
 @site_app.command("start")
-def site_start(kit: KitFolder, data: DataFile = None) -> None:
+def site_start(
+    kit: KitFolder,
+    data: DataFile = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing before it serves.")] = False,
+) -> None:
     """Serve a site's rows to its consortium, until it is stopped."""
     with clear():
         from fedcircuits.app import sites
 
+        if not yes and sys.stdin.isatty():
+            sites.check(kit, data)
+            typer.confirm("Serve this?", abort=True)
         sites.start(kit, data)
+
+
+@site_app.command("status")
+def site_status(kit: KitFolder) -> None:
+    """Show whether a site runs on this machine, what it keeps, and what it was asked today."""
+    with clear():
+        from fedcircuits.app import sites
+
+        sites.status(kit)
 
 
 @site_app.command("stop")

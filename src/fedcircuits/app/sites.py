@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 from fedcircuits.app import screen
@@ -11,8 +12,10 @@ from fedcircuits.app.report import TextTable
 from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit, read_toml
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.provision import provision as make_kits
+from fedcircuits.engines.sites.provision import valid_until
+from fedcircuits.engines.sites.roles import ROLES
 from fedcircuits.engines.sites.serving import RUNNING, ServedSite, lead_nvflare, party_of
-from fedcircuits.engines.sites.store import write
+from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Party
 
@@ -63,6 +66,8 @@ def check(folder: Path, data: Path | None) -> None:
     screen.say(f"{kit.name} of {kit.consortium.name}: {len(party.table):,} rows")
     rows = [[v.name, v.described()] for v in party.table.schema]
     screen.show(TextTable(("column", "what others hear of it"), rows, texts=2))
+    roles = [[name, role.kind, role.tells] for name, role in ROLES.items() if policy.plays(name)]
+    screen.show(TextTable(("role that it plays", "to", "what leaves it"), roles, texts=3))
     lines = [[line, str(getattr(policy, line))] for line in Policy.__dataclass_fields__]
     screen.show(TextTable(("policy", "this site"), lines, texts=2))
 
@@ -82,10 +87,40 @@ def start(folder: Path, data: Path | None) -> None:
 
 def stop(folder: Path) -> None:
     kit = Kit(folder)
-    store = "store" if kit.name == COORDINATOR else kit.site_file().store
-    path = kit.folder / store / RUNNING
-    try:
-        os.kill(int(path.read_text()), signal.SIGTERM)
-    except (FileNotFoundError, ProcessLookupError, ValueError):
-        raise FederationError(f"{kit.name} does not run here") from None
+    if (process := process_of(_store_of(kit))) is None:
+        raise FederationError(f"{kit.name} does not run here")
+    os.kill(process, signal.SIGTERM)
     screen.say(f"{kit.name} stops")
+
+
+def status(folder: Path) -> None:
+    """Whether it runs, what it keeps, and what it was asked."""
+    kit = Kit(folder)
+    store = Store(_store_of(kit))
+    process = process_of(store.folder)
+    runs = sorted(path.name for path in (store.folder / "runs").glob("*"))
+    certificates = [path for path in [kit.folder / "site.crt"] if path.is_file()]
+    events = Counter(line["event"] for line in store.audited())
+    lines = [
+        ["runs", "no" if process is None else f"yes, process {process}"],
+        *[["certificate", f"until {valid_until(path):%Y-%m-%d}"] for path in certificates],
+        ["models", ", ".join(store.models()) or "none"],
+        ["runs that have not ended", ", ".join(runs) or "none"],
+        ["questions today", f"{store.questions():,}"],
+        ["audit", ", ".join(f"{count:,} {event}" for event, count in sorted(events.items()))],
+    ]
+    screen.show(TextTable((kit.name, ""), lines, texts=2))
+
+
+def _store_of(kit: Kit) -> Path:
+    return kit.folder / ("store" if kit.name == COORDINATOR else kit.site_file().store)
+
+
+def process_of(store: Path) -> int | None:
+    """The process that serves a site on this machine."""
+    try:
+        process = int((store / RUNNING).read_text())
+        os.kill(process, 0)
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        return None
+    return process

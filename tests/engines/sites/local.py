@@ -25,10 +25,11 @@ TRIAL = Policy(roles=("fedcircuits.testing.trials:*", "fedcircuits.*", "tests.*"
 class Watched:
     """A courier whose frames are told to a test when they have been sent."""
 
-    def __init__(self, me: str, courier: Courier, watch: Watch) -> None:
-        self.me, self.courier, self.watch = me, courier, watch
+    def __init__(self, me: str, courier: Courier, watch: Watch, bodies: list[bytes]) -> None:
+        self.me, self.courier, self.watch, self.bodies = me, courier, watch, bodies
 
     def send(self, site: str, head: Head, body: bytes | memoryview = b"") -> None:
+        self.bodies.append(bytes(body))
         self.courier.send(site, head, body)
         self.watch(self.me, head)
 
@@ -47,7 +48,7 @@ class LocalSites:
         watch: Watch = lambda site, head: None,
     ) -> None:
         self.sites, self.folder, self.policy = dict(sites), folder, policy
-        self.watch = watch
+        self.watch, self.bodies = watch, list[bytes]()
         self.relay = relay or Relay()
         self.identities = {name: Identity.fresh() for name in (*sites, CALLER)}
         self.known = {name: identity.public for name, identity in self.identities.items()}
@@ -62,7 +63,7 @@ class LocalSites:
         station = Station(name, self.policy, self.sites[name], store, self.sites)
         self.stations[name] = station
         courier = self._courier(name, station.hear)
-        carrier: Carrier = Watched(name, courier, lambda *frame: self.watch(*frame))
+        carrier: Carrier = Watched(name, courier, lambda *frame: self.watch(*frame), self.bodies)
         station.carrier = carrier
 
     def kill(self, name: str) -> None:

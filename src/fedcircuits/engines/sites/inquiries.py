@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from fedcircuits.engines.driving import Data
 from fedcircuits.engines.sites.station import Head
-from fedcircuits.errors import PartyLostError, ProtocolError
+from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
 from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.recipes import unpack
+from fedcircuits.version import __version__
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ class SiteInquiries:
     def __init__(self, sites: Sequence[str]) -> None:
         self.sites = tuple(sites)
         self.answers: dict[str, SimpleQueue[Any]] = {}
+        self._asked: dict[str, tuple[str, Head]] = {}
 
     def send(self, site: str, head: Head, body: Data = b"") -> None:
         raise NotImplementedError
@@ -35,6 +37,11 @@ class SiteInquiries:
         for site, facts in self.describe_there(asked, timeout).items():
             if isinstance(facts, PartyLostError):
                 raise facts
+            if (theirs := facts.get("version")) != __version__:
+                raise FederationError(
+                    f"{site} runs fedcircuits {theirs}, expected {__version__} as here: install "
+                    "the same version at all sites"
+                )
             found[site] = facts
         return found
 
@@ -76,7 +83,8 @@ class SiteInquiries:
     def _told(self, site: str, timeout: float, what: str, *about: object) -> dict[str, Any]:
         question = token_hex(8)
         answer = self.answers[question] = SimpleQueue()
-        self.send(site, [what, question, *about])
+        self._asked[question] = site, [what, question, *about]
+        self.send(*self._asked[question])
         try:
             facts = answer.get(timeout=timeout)
         except Empty:
@@ -84,10 +92,16 @@ class SiteInquiries:
                 site, f"{site} has not answered for {timeout:g} s: is it started, and connected?"
             ) from None
         finally:
-            del self.answers[question]
+            del self.answers[question], self._asked[question]
         if not isinstance(facts, dict):
             raise PartyLostError(site, f"{site} does not say what it holds")
         return facts
+
+    def ask_again(self, site: str) -> None:
+        """What a site was asked that has been started again since, and lost it."""
+        for asked, head in list(self._asked.values()):
+            if asked == site:
+                self.send(site, head)
 
 
 def _at_once(ask: Callable[[str], T], sites: Sequence[str]) -> dict[str, T]:

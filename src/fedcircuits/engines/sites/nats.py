@@ -52,15 +52,18 @@ class NatsLink:
         self.me, self.access, self.receive = me, access, receive
         self._loop = asyncio.new_event_loop()
         self._line: Any = None
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
 
     def connect(self, timeout: float = 30.0) -> None:
         done = asyncio.run_coroutine_threadsafe(self._connect(timeout), self._loop)
         try:
             done.result(timeout + 5)
         except FederationError:
+            self.close()
             raise
         except Exception as error:
+            self.close()
             raise FederationError(
                 f"{self.me} cannot connect to {self.access.server} "
                 f"({str(error) or type(error).__name__}): does the server run there, and does its "
@@ -98,7 +101,8 @@ class NatsLink:
         self.receive(message.subject.rpartition(".")[2], message.data)
 
     def send(self, site: str, packet: bytes) -> None:
-        self._loop.call_soon_threadsafe(self._publish, f"{SUBJECT}.{site}.{self.me}", packet)
+        with suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._publish, f"{SUBJECT}.{site}.{self.me}", packet)
 
     def _publish(self, subject: str, packet: bytes) -> None:
         self._loop.create_task(self._published(subject, packet))
@@ -108,9 +112,15 @@ class NatsLink:
             await self._line.publish(subject, packet)
 
     def close(self) -> None:
+        if self._loop.is_closed():
+            return
         if self._line is not None:
-            asyncio.run_coroutine_threadsafe(self._line.close(), self._loop).result(10)
+            with suppress(Exception):  # a connection that is broken is closed all the same
+                asyncio.run_coroutine_threadsafe(self._line.close(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 async def _quiet(error: Exception) -> None:

@@ -117,10 +117,14 @@ class Policy:
         inner = program.arguments.get("program")
         if name not in ROLES or isinstance(inner, Program):
             raise PolicyError("roles", f"{name} is no role that sites play")
-        known = (name, METHODS + name)
-        if not any(fnmatchcase(n, pattern) for n in known for pattern in self.roles):
+        if not self.plays(name):
             raise PolicyError("roles", f"this site does not play {name}")
         return ROLES[name]
+
+    def plays(self, name: str) -> bool:
+        """Whether it is among its roles, by its short or its whole name."""
+        known = (name, METHODS + name)
+        return any(fnmatchcase(n, pattern) for n in known for pattern in self.roles)
 
     def _check_part(self, name: str, value: object) -> None:
         if name in ALLOWED and value is True and not getattr(self, name):

@@ -202,6 +202,14 @@ def _nats_kits(consortium: ConsortiumFile, folder: Path) -> list[Path]:
     return made
 
 
+def valid_until(path: Path) -> datetime.datetime:
+    """The end of a certificate."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    except (OSError, ValueError) as error:
+        raise FederationError(f"{path} cannot be read as a certificate: {error}") from None
+
+
 def _authority(name: str, folder: Path) -> Authority:
     if folder.exists():
         return Authority.read(folder)

@@ -83,6 +83,7 @@ class Remote(SiteInquiries):
         self.station.carrier = self
         self._carrier: Carrier
         self._closing: list[Callable[[], None]] = []
+        self.users = 1
         self._runs: dict[str, _Run] = {}
         self._lock = Lock()
 
@@ -91,7 +92,11 @@ class Remote(SiteInquiries):
         self._carrier, self._closing = carrier, list(closing)
 
     def close(self) -> None:
-        """Runs that go on are broken off, and may be taken up again."""
+        """Runs that go on are broken off, and may be taken up again; not before the last of
+        those who share the connection closes it."""
+        self.users -= 1
+        if self.users > 0:
+            return
         self.station.close()
         for close in self._closing:
             close()
@@ -118,6 +123,7 @@ class Remote(SiteInquiries):
 
     def restarted(self, site: str) -> None:
         """Of a courier: that site has been started again; its parties go on from their inboxes."""
+        self.ask_again(site)
         for run in list(self._runs.values()):
             run.frames.put((site, ["restarted", run.name], b""))
 
@@ -212,7 +218,7 @@ class Remote(SiteInquiries):
         for site in {run.places[p] for p in run.open} - {CALLER}:
             silent = time.monotonic() - run.heard.get(site, 0.0)
             if silent > LOOK:
-                self.send(site, ["describe", run.name])
+                self.send(site, ["alive", run.name])
             if silent > self.patience:
                 for party in run.open_at(site):
                     why = f"{party} died while {run.at[party]}: {site} is silent for {silent:.0f} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from threading import Event
 
@@ -27,6 +27,7 @@ from fedcircuits.tables.sources import mapped, read_rows
 from fedcircuits.tables.table import Table
 
 LOG = logging.getLogger(__name__)
+CONNECTED: dict[Path, Remote] = {}  # connections of this process, by the coordinator's kit
 RUNNING = "running"  # a file of the store with the process that serves
 PATIENCE = {"sites": 30.0, "nvflare": 120.0}  # seconds: NVFlare starts a broken job anew by then
 
@@ -75,6 +76,7 @@ class ServedSite:
         self.link = link_of(kit, self.courier.receive)
 
     def connect(self) -> None:
+        self.store.hold(self.kit.name)
         self.link.connect()
         self.courier.start(self.link)
         self.store.audit("started", site=self.kit.name)
@@ -88,6 +90,7 @@ class ServedSite:
         self.station.close()
         self.courier.close()
         self.link.close()
+        self.store.release()
 
 
 def connect(
@@ -105,25 +108,37 @@ def connect(
             f"{', '.join(kit.consortium.sites)}"
         )
     reached = frozenset(kit.consortium.sites)
+    wanted = tuple(s for s in kit.consortium.sites if sites is None or s in sites)
+    there = CONNECTED.get(kit.folder)
+    if there is not None and there.users > 0 and there.sites == wanted:
+        there.users += 1
+        return there
+    store = Store(kit.folder / "store")
+    store.hold(kit.name)
     remote = Remote(
         lambda party: party if party in reached else None,
-        sites=[s for s in kit.consortium.sites if sites is None or s in sites],
+        sites=wanted,
         where=Whereabouts(kit.consortium.name, str(kit.folder), kit.consortium.sites),
-        store=Store(kit.folder / "store"),
+        store=store,
         timeout=timeout,
         patience=PATIENCE[kit.consortium.engine] if patience is None else patience,
     )
-    attach(kit, remote)
+    try:
+        attach(kit, remote, store.release)
+    except BaseException:
+        store.release()
+        raise
+    CONNECTED[kit.folder] = remote
     return remote
 
 
-def attach(kit: Kit, remote: Remote) -> None:
-    """Give an engine its courier and link."""
+def attach(kit: Kit, remote: Remote, *closing: Callable[[], None]) -> None:
+    """Give an engine its courier and link; ``closing``: what else ends with them."""
     courier = Courier(kit.name, kit.identity, kit.consortium.known, remote.hear, remote.restarted)
     link = link_of(kit, courier.receive)
     link.connect()
     courier.start(link)
-    remote.attach(courier, courier.close, link.close)
+    remote.attach(courier, courier.close, link.close, *closing)
 
 
 def lead_nvflare(kit: Kit) -> None:

@@ -6,13 +6,14 @@ A courier brings frames in order from sites that it has made sure of (courier.py
                       go run                                    all sites are ready
                       gone run, receiver, party, count, reason  after so many messages none follow
                       end run, well
+                      alive run                                 a sign of life
                       describe question                         what it holds, in public words
                       forget question, model                    to delete what it keeps of a model
     from any site     mail run, sender, receiver, number, tag   body: the message
                       have run, sender, receiver, number        it lacks the messages from there on
     to the caller     ready run, party, attempt · refused …, text · at …, step
                       result …, entries · failed …, blamed, text, entries
-                      described question, facts
+                      alive run · described question, facts
 
 ``places`` says at which site a party of the run lives; ``attempt`` tells what a party says in a run
 that goes on from what it said before the run was broken off. A party that is begun again goes on
@@ -43,6 +44,7 @@ from fedcircuits.version import __version__
 
 Head = list[object]
 Entry = tuple[str, str, int, str]  # receiver, tag, bytes, what it reveals
+DESCRIPTION = "names, kinds and categories of its columns; number of rows; names of models"
 LOG = logging.getLogger(__name__)
 
 
@@ -160,7 +162,10 @@ class Station:
                     seat.mail.end(party, count, reason)
             case ["end", str(run), bool(well)]:
                 self._end(run, well)
+            case ["alive", str(run)]:
+                self.carrier.send(CALLER, ["alive", run])
             case ["describe", str(question)]:
+                self.note("asked", what="describe", reveals=DESCRIPTION)
                 self.carrier.send(CALLER, ["described", question, self._description()])
             case ["forget", str(question), str(model)]:
                 self.carrier.send(CALLER, ["described", question, self._forgotten(model)])

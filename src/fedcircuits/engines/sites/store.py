@@ -19,6 +19,7 @@ a crash, is forgotten: senders send again what this site lacks.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -31,9 +32,10 @@ from hashlib import blake2b
 from pathlib import Path
 from secrets import token_bytes, token_hex
 from threading import Lock
+from typing import IO
 
 from fedcircuits.engines.driving import Data
-from fedcircuits.errors import ProtocolError, SiteError
+from fedcircuits.errors import FederationError, ProtocolError, SiteError
 from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.recipes import UsedOnce, pack, unpack, with_span
 
@@ -49,6 +51,25 @@ class Store:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = Lock()
         self._used: dict[tuple[str, str], UsedOnce] = {}  # of which rows are handed out
+        self._held: IO[bytes] | None = None
+
+    def hold(self, who: str) -> None:
+        """One program at a time: two would answer for one member, each with half of its mail."""
+        with _told(self.folder):
+            file = (self.folder / "lock").open("ab")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise FederationError(
+                f"{who} is connected already, by another program that uses {self.folder}: end it, "
+                "or close its federation, first"
+            ) from None
+        self._held = file
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
     def audit(self, event: str, **facts: object) -> None:
         """One line; facts are public words and sizes, never values."""
@@ -57,6 +78,16 @@ class Store:
         path = self.folder / "audit.jsonl"
         with self._lock, _told(path), path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
+
+    def audited(self) -> list[dict[str, object]]:
+        """What was written down; a torn last line is left out."""
+        path = self.folder / "audit.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        found = []
+        for line in lines:
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return found
 
     def run(self, run: str, party: str) -> RunFolder:
         return RunFolder(self._run(run) / checked_name(party))
