@@ -47,7 +47,8 @@ def test_engines_agree_and_tell(engine: str) -> None:
         fc.aligned(federation())["west"].table.row_ids.tolist()
     )
     said = ledger.revealed()["phase"]
-    assert (said == "psi").sum() == 6 and set(said) <= {"psi", "seal"}
+    assert (said == "psi").sum() == 6 and (said == "rows").sum() == 3
+    assert set(said) <= {"psi", "rows", "seal"}
 
 
 @pytest.mark.parametrize("private", [False, True])

@@ -87,11 +87,18 @@ def test_in_processes() -> None:
     assert_same(found, fc.ChowLiuTree().fit(rows))
 
 
+COLUMNS = "names, kinds and categories of the columns"
+
+
 @pytest.mark.parametrize(
     ("summation", "to_hub", "to_party"),
     [
-        (fc.Secret(), None, {"a share, which says nothing alone", "the sum of counts"}),
-        (fc.Hub(), {"counts of its rows", "how many counts there are"}, {"the sum of counts"}),
+        (
+            fc.Secret(),
+            {"the sum of counts of its rows", COLUMNS},
+            {"a share, which says nothing alone", "the sum of counts"},
+        ),
+        (fc.Hub(), {"counts of its rows", COLUMNS}, {"the sum of counts"}),
     ],
 )
 def test_what_is_revealed(summation: Any, to_hub: Any, to_party: Any) -> None:
@@ -102,7 +109,7 @@ def test_what_is_revealed(summation: Any, to_hub: Any, to_party: Any) -> None:
         what = set(told[told["to"] == party]["what"]) - {own}
         assert {w.split(" of its rows")[0] for w in what} == to_party
     hub = {w.split(" for every")[0] for w in told[told["to"] == "coordinator"]["what"]}
-    assert hub == (to_hub or set())
+    assert hub == to_hub
 
 
 @pytest.mark.parametrize(

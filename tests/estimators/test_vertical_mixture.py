@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.errors import FederationError, QueryError
+from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.sums.summations import Hub, Tree
 from tests.federation.cases import gaps, mixed_table
@@ -117,7 +117,6 @@ def test_it_says_when_it_has_not_settled() -> None:
             r"summation must be a way to add up, with brackets, such as Hub\(\)",
         ),
         ({"summation": Tree}, "with brackets"),
-        ({"n_components": 241}, "n_components=241 and 240 rows: take at most"),
         ({"n_components": "3"}, "n_components must be a whole number from 1, got '3'"),
         ({"random_state": np.random.default_rng(0)}, "random_state must be None or a whole number"),
         ({"random_state": -1}, "random_state must be None or a whole number from 0, got -1"),
@@ -136,6 +135,11 @@ def test_it_says_when_it_has_not_settled() -> None:
 def test_settings_that_cannot_be(settings: dict[str, Any], text: str) -> None:
     with pytest.raises(FederationError, match=text):
         VerticalGaussianMixture(**settings).fit(federation(X, BLOCKS))
+
+
+def test_there_are_as_many_rows_as_components() -> None:
+    with pytest.raises(PartyLostError, match="241 components and 240 rows: take at most"):
+        VerticalGaussianMixture(241).fit(federation(X, BLOCKS))
 
 
 def test_federations_that_cannot_be() -> None:
@@ -217,7 +221,7 @@ def test_weights_count_as_repetitions() -> None:
     np.testing.assert_allclose(same.means_, weighed.means_, atol=1e-10)
     with pytest.raises(FederationError, match="expected one for each of the 240 rows of north"):
         VerticalGaussianMixture().fit(parties, sample_weight=[1.0])
-    with pytest.raises(FederationError, match="has none for row"):
+    with pytest.raises(PartyLostError, match="has none for 239 of the rows of north"):
         VerticalGaussianMixture().fit(parties, sample_weight={"1000": 1.0})
     with pytest.raises(FederationError, match="must be numbers from 0"):
         VerticalGaussianMixture().fit(parties, sample_weight=-by_order)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -11,9 +11,11 @@ import fedcircuits as fc
 from fedcircuits.errors import ExtraMissingError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
-from fedcircuits.methods.meeting import intersection
+from fedcircuits.federation.tokens import RowRule
+from fedcircuits.methods.meeting import alignment, intersection
+from fedcircuits.methods.meeting.alignment import AlignmentPlan
 from fedcircuits.methods.trees import ensemble, training
-from fedcircuits.testing import check_protocol
+from fedcircuits.testing import check_messages, check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table
 from tests.methods.watched import Watched
 
@@ -86,17 +88,19 @@ def test_bagging(by: Any) -> None:
         check_protocol(programs)
 
 
-def test_intersection() -> None:
+@pytest.mark.parametrize("rows", get_args(RowRule))
+def test_alignment(rows: RowRule) -> None:
     try:
-        keys = [intersection.new_key() for _ in range(3)]
+        intersection.openmined()
     except ExtraMissingError as missing:
         pytest.skip(str(missing))
-    first, *others = federation("uneven")
-    names = [p.name for p in others]
+    parties = federation("uneven")
+    plan = AlignmentPlan(parties.names, rows)
     programs: dict[str, Program[Any]] = {
-        first.name: Program(intersection.first, {"party": first, "others": names, "key": keys[0]})
+        COORDINATOR: Program(alignment.coordinator, {"plan": plan})
     }
-    for party, key in zip(others, keys[1:], strict=True):
-        own = {"party": party, "first": first.name, "key": key}
-        programs[party.name] = Program(intersection.other, own)
+    for i, party in enumerate(parties):
+        own = {"party": party, "plan": plan, "secret": bytes([i]) * 32}
+        programs[party.name] = Program(alignment.member, own)
     check_protocol(programs)
+    assert check_messages(programs) > 10

@@ -1,23 +1,26 @@
-"""The rows that all parties of a federation hold, in the clear or privately."""
+"""The rows that all parties of a federation hold, by tokens or privately."""
 
 from __future__ import annotations
 
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.alignment import align, id_texts, restricted
-from fedcircuits.federation.federation import Federation
+from fedcircuits.estimators.federated import TrainingState, run_programs
+from fedcircuits.federation.alignment import restricted
+from fedcircuits.federation.federation import COORDINATOR, Federation, row_ids
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.methods.meeting import intersection
+from fedcircuits.methods.meeting import alignment
+from fedcircuits.methods.meeting.alignment import AlignmentPlan
+from fedcircuits.methods.meeting.intersection import openmined
 
 
 def aligned(
     federation: Federation,
     *,
     private: bool = False,
-    engine: str | Engine = "memory",
+    engine: str | Engine | None = None,
     ledger: Ledger | None = None,
 ) -> Federation:
     """The federation with the rows that all parties hold, in one order.
@@ -29,11 +32,12 @@ def aligned(
     private : bool, default=False
         Find the rows by private set intersection, which needs the extra ``psi``. Parties then learn
         the ids that all of them hold and how many rows the others have; the first party also
-        learns which rows it has in common with each. Otherwise all ids are compared in the clear.
-    engine : {"memory", "process", "ray"} or Engine, default="memory"
-        What runs the private intersection.
+        learns which rows it has in common with each. Otherwise rows are matched by hashes of their
+        ids under a key that the parties have and whoever matches them has not.
+    engine : {"memory", "process", "ray"} or Engine, optional
+        Where the parties run: in memory, unless the federation is connected to sites.
     ledger : Ledger, optional
-        The messages of the private intersection are added to it.
+        What crosses is added to it.
 
     Returns
     -------
@@ -51,26 +55,31 @@ def aligned(
     >>> both["laboratory"].table.row_ids.tolist(), both["laboratory"].table.column("glucose")
     (['a', 'c'], array([4.9, 5.2]))
     """
-    rows = _private(federation, engine, ledger) if private else align(federation)
-    return restricted(federation, rows)
-
-
-def _private(
-    federation: Federation, engine: str | Engine, ledger: Ledger | None
-) -> dict[str, Labels]:
-    first, *others = federation.names
     for party in federation:
-        id_texts(party)  # an error before anything crosses
-    programs: dict[str, Program[Labels]] = {}
-    for name in federation.names:
-        given = {"party": federation[name], "key": intersection.new_key()}
-        if name == first:
-            programs[name] = Program(intersection.first, {**given, "others": others})
-        else:
-            programs[name] = Program(intersection.other, {**given, "first": first})
-    outcome = engine_of(engine)(programs)
+        row_ids(party)  # an error before anything crosses
+    if private:
+        openmined()  # an error that says how to get it
+    state = TrainingState()
+    plan = AlignmentPlan(federation.names, "private" if private else "tokens")
+    where = engine_of(federation.engine if engine is None else engine)
+    outcome = run_programs(where, _programs(federation, plan, state), state)
     if ledger is not None:
         ledger.add(outcome.ledger)
     for error in outcome.lost.values():
         raise FederationError(f"rows could not be matched: {error}") from error
-    return {name: outcome.results[name] for name in federation.names}
+    count = outcome.results.pop(COORDINATOR)
+    assert isinstance(count, int)
+    return restricted(federation, outcome.results, count)
+
+
+def _programs(
+    federation: Federation, plan: AlignmentPlan, state: TrainingState
+) -> dict[str, Program[Labels | int]]:
+    secret = state.secrets_of(plan.members, plan.rows)
+    programs: dict[str, Program[Labels | int]] = {
+        COORDINATOR: Program(alignment.coordinator, {"plan": plan})
+    }
+    for party in federation:
+        own = {"party": party, "plan": plan, "secret": secret[party.name]}
+        programs[party.name] = Program(alignment.member, own)
+    return programs

@@ -29,13 +29,16 @@ from fedcircuits.estimators.federated import (
 )
 from fedcircuits.estimators.model import Rows
 from fedcircuits.estimators.requirements import check_one_each, refuse_to_collect
-from fedcircuits.estimators.task import Task, for_task, score_predictions
+from fedcircuits.estimators.task import Task, score_predictions, task_of_parties
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.messages import require
+from fedcircuits.federation.placement import Placement, leaves_at
+from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import RowRule
+from fedcircuits.methods.meeting.collecting import LearnedPart
 from fedcircuits.methods.trees import ensemble, noisy, training
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
 from fedcircuits.methods.trees.ensemble import TreeEnsemble, fused, party_vector
@@ -210,7 +213,7 @@ class FedTrees(FederatedEstimator[Result], Predictions):
     (('party 1/trees',), 50)
     """
 
-    views_: dict[str, TreeEnsemble]
+    views_: dict[str, TreeEnsemble | Held]  # what every role holds, or where it does
     placement_: Placement
 
     allowed: ClassVar[Declared] = {
@@ -267,7 +270,7 @@ class FedTrees(FederatedEstimator[Result], Predictions):
     # ------------------------------------------------------------------ training
 
     def _check_federation(self, federation: Federation) -> Federation:
-        federation = for_task(federation, self.target, self.task)
+        task_of_parties(federation.schema, self.target, self.task)  # an error if it cannot be
         if self.leaf is not None and self.grow == "together":
             raise FederationError("leaf grows bagged trees; with grow='together' leave it out")
         if self.summation is not None and not self.summation.exact:
@@ -296,8 +299,9 @@ class FedTrees(FederatedEstimator[Result], Predictions):
              "privacy needs grow='together'"),
             (federation.kind == "horizontal", "privacy is for parties with the same columns: what "
              "parties with different columns tell each other of a row has no noise"),
-            (federation.schema[target].size > 0, f"privacy is for classes, and {target!r} is a "
-             "number: trees that predict numbers are grown without noise"),
+            (federation.schema[target].size > 0 and self.task != "number", "privacy is for "
+             f"classes, and {target!r} is a number: trees that predict numbers are grown without "
+             "noise, and so are classes found in rows; declare them as categories"),
             (self.threshold != "macro-f1", "threshold='macro-f1' counts rows without noise: with "
              "privacy give a probability"),
             ({*self.privacy.ranges} <= {*federation.schema.names}, "privacy has ranges of columns "
@@ -315,6 +319,7 @@ class FedTrees(FederatedEstimator[Result], Predictions):
             state.seed, self.grow if self.leaf is None else "bagged", self.threshold == "macro-f1",
             summation, max(party.least_count for party in federation), noise,
             {} if self.privacy is None else self.privacy.ranges, self.rows,
+            task_of_parties(federation.schema, self.target, self.task),
         )  # fmt: skip
         secret = state.secrets_of(federation.names, self.rows)
         arguments: dict[str, object] = {"members": federation.names, "plan": plan}
@@ -340,24 +345,21 @@ class FedTrees(FederatedEstimator[Result], Predictions):
     def _keep(self, run: FederatedRun[Result]) -> None:
         trained = run.results[COORDINATOR]
         assert isinstance(trained, TrainedTrees)
-        clients = {n: v for n, v in run.results.items() if isinstance(v, TreeEnsemble)}
         view = trained.view
         if self.threshold != "macro-f1":
             view = replace(view, threshold=float(self.threshold))
+        clients = {n: v for n, v in run.results.items() if isinstance(v, TreeEnsemble | Held)}
         self.views_, self.threshold_ = {COORDINATOR: view, **clients}, view.threshold
         self.notes_, self.schema_ = trained.notes, trained.schema
         self.circuit_, self.placement_ = view.circuit, view.placement
         if self.privacy is not None:
-            trees = [t for v in clients.values() for t in v.predictors.values()]
-            ranges = self.privacy.ranges
-            self._spend(noisy.shares_of(len(trees), view.circuit.schema, ranges))
-            if all(isinstance(t, DecisionTreeLeaf) and len(t.tree_.children) == 1 for t in trees):
-                self.notes_ = (*self.notes_, noisy.DROWNED)
+            trees, ranges = len(list(view.circuit.leaves())), self.privacy.ranges
+            self._spend(noisy.shares_of(trees, view.circuit.schema, ranges))
 
     # ------------------------------------------------------------------ questions
 
     def _answers(self, x: Array) -> Array:
-        view = self.views_[COORDINATOR]
+        view = self._joined
         programs: dict[str, Program[object]] = {
             COORDINATOR: Program(ensemble.ask, {"view": view, "x": x})
         }
@@ -365,12 +367,26 @@ class FedTrees(FederatedEstimator[Result], Predictions):
             programs[party] = Program(ensemble.respond, {"view": self.views_[party]})
         return self._ask(programs)[COORDINATOR]  # type: ignore[return-value]
 
+    @property
+    def _joined(self) -> TreeEnsemble:
+        """What the coordinator holds: the graph and no trees."""
+        view = self.views_[COORDINATOR]
+        assert isinstance(view, TreeEnsemble)
+        return view
+
     def collect(self) -> CollectedTrees:
         """All trees in one place, if every party has allowed it."""
         self._check_collect()
-        values = {n: a for v in self.views_.values() for n, a in v.parameters.values.items()}
-        trees = {n: t for v in self.views_.values() for n, t in v.predictors.items()}
-        view = replace(self.views_[COORDINATOR], parameters=Parameters(values), predictors=trees)
+        joined = self._joined
+        parts = {n: v for n, v in self.views_.items() if n != COORDINATOR}
+        values, trees = dict(joined.parameters.values), dict[str, Predictor]()
+        for party, view in self._handed_over(parts, TreeEnsemble).items():
+            own = {leaf.name for leaf in leaves_at(joined.circuit, joined.placement, party)}
+            fits = view.predictors.keys() == own
+            require(fits, party, LearnedPart, "part", "expected its own trees of this model")
+            values |= view.parameters.values
+            trees |= view.predictors
+        view = replace(joined, parameters=Parameters(values), predictors=trees)
         return CollectedTrees(view, self.schema_)
 
     @staticmethod

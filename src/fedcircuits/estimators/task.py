@@ -17,12 +17,12 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.federation import Federation
-from fedcircuits.tables.schema import Variable
+from fedcircuits.methods.meeting.task import FEW, TargetTask
+from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
 Task: TypeAlias = Literal["auto", "classes", "number"]
 TASK = Choice(*get_args(Task))
-FEW = 20  # different whole numbers
 
 
 def for_task(federation: Federation, name: str | None, task: Task) -> Federation:
@@ -43,6 +43,18 @@ def for_task(federation: Federation, name: str | None, task: Task) -> Federation
     return _retyped(federation, name, {"kinds": {name: "category"}, "categories": {name: classes}})
 
 
+def task_of_parties(schema: Schema, name: str | None, task: Task) -> TargetTask:
+    """What parties find out about the target when they meet (methods/meeting/task.py)."""
+    TASK.check("task", task, FederationError)
+    if not isinstance(name, str) or name not in schema:
+        return "given"  # it is refused later
+    variable = schema[name]
+    if task == "number":
+        _refuse_text(variable)
+        return "number" if variable.size else "given"
+    return "given" if variable.size else task
+
+
 def _values(federation: Federation, name: str) -> Array:
     """The distinct numbers of all parties."""
     tables = [in_agreed(p.table, federation.schema) for p in federation]
@@ -52,11 +64,15 @@ def _values(federation: Federation, name: str) -> Array:
 
 
 def _as_number(federation: Federation, variable: Variable) -> Federation:
+    _refuse_text(variable)
+    return _retyped(federation, variable.name, {"kinds": {variable.name: "real"}})
+
+
+def _refuse_text(variable: Variable) -> None:
     if any(isinstance(c, str) for c in variable.categories):
         raise FederationError(
             f"task='number': {variable.name!r} is {variable.described()}, and text is no number"
         )
-    return _retyped(federation, variable.name, {"kinds": {variable.name: "real"}})
 
 
 def _retyped(federation: Federation, name: str, options: dict[str, object]) -> Federation:

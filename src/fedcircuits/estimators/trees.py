@@ -8,8 +8,6 @@ from typing import ClassVar, Self
 import numpy as np
 
 from fedcircuits.arguments import COLUMN, ROWS_HELD_BACK, SEED, Declared, Real, Whole
-from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, StructureError
 from fedcircuits.estimators.federated import (
@@ -35,16 +33,16 @@ from fedcircuits.learning.chow_liu.tree_mixtures import learn_mixture, mixture_c
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
 from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.methods.chow_liu import training as summed_counts
+from fedcircuits.methods.chow_liu.training import LearnedTree
 from fedcircuits.methods.meeting.hello import same_variables
 from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
 TWO = "of two parties each works out the other's counts: it takes its own off the sum"
-Learned = tuple[Circuit, Parameters]
 
 
-class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
+class ChowLiuTree(Learner, FederatedEstimator[LearnedTree]):
     """The best tree-shaped Bayesian network over categories and booleans.
 
     It is deterministic, so that its most probable explanations are exact. It is learned from one
@@ -133,27 +131,21 @@ class ChowLiuTree(Learner, FederatedEstimator[Learned | None]):
 
     def _programs(
         self, federation: Federation, state: TrainingState
-    ) -> dict[str, Program[Learned | None]]:
+    ) -> dict[str, Program[LearnedTree]]:
         names, summation = federation.names, self.summation
         noise = None if self.privacy is None else self.privacy.noise(summation, names)
-        programs: dict[str, Program[Learned | None]] = {}
-        if COORDINATOR in summation.members(names):
-            arguments: dict[str, object] = {
-                "members": names, "summation": summation, "noisy": noise is not None,
-            }  # fmt: skip
-            programs[COORDINATOR] = Program(summed_counts.server, arguments)
+        same: dict[str, object] = {"members": names, "smoothing": self.smoothing}
+        asks = {**same, "summation": summation, "noisy": noise is not None}
+        programs: dict[str, Program[LearnedTree]] = {
+            COORDINATOR: Program(summed_counts.coordinator, asks)
+        }
         for party in federation:
-            arguments = {
-                "members": names, "party": party, "summation": summation.for_party(),
-                "smoothing": self.smoothing, "noise": noise and noise.for_party(),
-            }  # fmt: skip
-            programs[party.name] = Program(summed_counts.member, arguments)
+            own = {"summation": summation.for_party(), "noise": noise and noise.for_party()}
+            programs[party.name] = Program(summed_counts.member, {**same, "party": party, **own})
         return programs
 
-    def _keep(self, run: FederatedRun[Learned | None]) -> None:
-        learned = run.results[run.federation.names[0]]
-        assert learned is not None, "a party has learned the tree"
-        self.circuit_, self.parameters_ = learned
+    def _keep(self, run: FederatedRun[LearnedTree]) -> None:
+        self.circuit_, self.parameters_ = run.results[COORDINATOR]
         self._spend([1.0])
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:

@@ -24,39 +24,53 @@ from fedcircuits.estimators.federated import (
     TrainingState,
 )
 from fedcircuits.estimators.model import Rows
-from fedcircuits.federation.federation import COORDINATOR, Federation, Party
+from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.federation.messages import blaming, require_shape
+from fedcircuits.federation.recipes import Held, part_of
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.sums.topology import Neighbourhood, hubs
 from fedcircuits.federation.tokens import Labels, RowRule
-from fedcircuits.methods.meeting.hello import Hello, check_rows, leader_of
-from fedcircuits.methods.meeting.rows import check_matchable
+from fedcircuits.methods.meeting.collecting import LearnedPart
+from fedcircuits.methods.meeting.hello import Hello, check_rows
+from fedcircuits.methods.meeting.rows import SampleWeights, check_matchable
 from fedcircuits.methods.vertical import answers, kmeans
-from fedcircuits.methods.vertical.answers import LearnedTerms
-from fedcircuits.methods.vertical.kmeans import KMeansPlan, KMeansResult, PartyCentres
+from fedcircuits.methods.vertical.answers import AnswersPlan, Learned
+from fedcircuits.methods.vertical.kmeans import (
+    KMeansPlan,
+    KMeansResult,
+    PartyCentres,
+    feature_names,
+)
+from fedcircuits.methods.vertical.reports import TrainedMeans
 from fedcircuits.methods.vertical.rows import check_holders
+from fedcircuits.methods.vertical.training import EMResult
 from fedcircuits.privacy.differential.noise import no_privacy
 from fedcircuits.tables.schema import Schema
-from fedcircuits.tables.table import Table
 
 HUB = Hub()
 R = TypeVar("R")
 T = TypeVar("T")
+U = TypeVar("U")
+Clusters = KMeansResult | TrainedMeans
 Weights: TypeAlias = npt.ArrayLike | Mapping[str, float] | None  # or a pandas Series by row id
 
 
 class VerticalEstimator(FederatedEstimator[R]):
     """Learns from parties that hold different columns of rows that can be matched."""
 
-    groups: ClassVar[str]  # the argument that needs at least as many rows
     summation: Summation
     hops: int
     rows: RowRule
     schema_: Schema
-    labels_: dict[str, Labels]  # by party: the component or cluster of each of its rows
+    labels_: dict[str, Labels | Held]  # by party: the component or cluster of each of its rows
     _parties: tuple[str, ...]  # who took part when training began
-    _learned: Mapping[str, LearnedTerms]  # by party with columns
+    _components: int  # or clusters
+    _columns: Mapping[str, Schema]  # by party that has learned some
+    _kept: Mapping[str, EMResult | KMeansResult | Held]  # by party: all that it has learned
+    _learned: Mapping[str, Learned | Held]  # by party with columns: what gives terms of rows
+    _at_sites: bool  # whether parties live elsewhere
 
     # ------------------------------------------------------------------ training
 
@@ -91,7 +105,7 @@ class VerticalEstimator(FederatedEstimator[R]):
         return self._train(federation, programs, engine, resume, name)
 
     def _programs_for(
-        self, federation: Federation, weights: Mapping[str, Array]
+        self, federation: Federation, weights: Mapping[str, SampleWeights]
     ) -> MakePrograms[R]:
         """How to make programs of those who still take part; ``weights``: of rows, by party."""
         raise NotImplementedError
@@ -102,39 +116,33 @@ class VerticalEstimator(FederatedEstimator[R]):
             check_rows(name, hello.rows)
         check_holders({name: hello.schema for name, hello in hellos.items()})
         check_matchable(hellos)
-        name, number = self.groups, getattr(self, self.groups)
-        if number > max(len(p.table) for p in federation):
-            rows = len({i for p in federation for i in row_ids(p)})
-            if number > rows:
-                raise FederationError(
-                    f"{name}={number} and {rows:,} rows: take at most as many as there are rows"
-                )
         return federation
 
     def _members(
         self,
-        role: Callable[..., Flow[T]],
+        member: Callable[..., Flow[T]],
+        coordinator: Callable[..., Flow[U]],
         federation: Federation,
         state: TrainingState,
-        arguments: Mapping[str, object],
-        of_members: Mapping[str, Mapping[str, object]],
-    ) -> dict[str, Program[T]]:
-        """One program per member of the summation. Some arguments are the same for all, others a
-        member's own."""
+        plan: object,
+        own: Mapping[str, Mapping[str, object]],
+        server: Mapping[str, object] = {},
+    ) -> dict[str, Program[T | U]]:
+        """One program per party and one of whoever asks, who adds up if the summation says so.
+        ``own``: arguments of one party, by name and party; ``server``: of the coordinator."""
         secret = state.secrets_of(federation.names, self.rows)
         names, summation = federation.names, self._summation(federation.names)
-        programs = {}
-        for name in summation.members(names):
-            given: dict[str, object] = {
-                "me": name,
-                "parties": names,
-                "party": federation.parties.get(name),
-                "summation": summation.for_party(),
-                "secret": secret.get(name, b""),
-                "rule": self.rows,
-            }
-            given |= {argument: of.get(name) for argument, of in of_members.items()}
-            programs[name] = Program(role, {**arguments, **given})
+        summation.members(names)  # an error where they cannot add up so
+        same: dict[str, object] = {"parties": names, "plan": plan}
+        programs: dict[str, Program[T | U]] = {
+            COORDINATOR: Program(coordinator, {**same, "summation": summation, **server})
+        }
+        for party in federation:
+            given = {argument: of.get(party.name) for argument, of in own.items()}
+            given |= {"party": party, "secret": secret[party.name]}
+            programs[party.name] = Program(
+                member, {**same, "summation": summation.for_party(), **given}
+            )
         return programs
 
     def _summation(self, parties: Sequence[str]) -> Summation:
@@ -154,17 +162,25 @@ class VerticalEstimator(FederatedEstimator[R]):
 
     # ------------------------------------------------------------------ questions
 
+    def _set_kept(
+        self, run: FederatedRun[R], columns: Mapping[str, Schema], components: int, terms: str
+    ) -> None:
+        """What parties keep: here, or where they are; ``terms``: the part that gives those."""
+        self._columns, self._components = columns, components
+        self._kept = {n: run.results[n] for n in run.federation.names}  # type: ignore[misc]
+        self.labels_ = {n: part_of(kept, "labels") for n, kept in self._kept.items()}
+        self._learned = {n: part_of(self._kept[n], terms) for n in columns}
+        self._at_sites = run.federation.engine is not None
+
     def _table_terms(self, X: Rows) -> Array:
         """Terms (components, rows) of rows of a table, as the parties tell them."""
         self._check_fitted()
-        learned, index = self._learned, self.schema_.index
-        x = questions.values_of(X, self.schema_)
-        evidence = {p: x[:, [index(n) for n in t.schema.names]] for p, t in learned.items()}
-        number = next(iter(learned.values())).components
-        question: dict[str, object] = {"evidence": evidence, "components": number}
+        index, x = self.schema_.index, questions.values_of(X, self.schema_)
+        evidence = {p: x[:, [index(n) for n in s.names]] for p, s in self._columns.items()}
+        question: dict[str, object] = {"evidence": evidence, "components": self._components}
         programs: dict[str, Program[Array | None]] = {COORDINATOR: Program(answers.asker, question)}
-        for party, terms_of in learned.items():
-            programs[party] = Program(answers.answerer, {"learned": terms_of})
+        for party, learned in self._learned.items():
+            programs[party] = Program(answers.answerer, {"learned": learned})
         terms = self._ask(programs)[COORDINATOR]
         assert terms is not None
         return terms
@@ -173,75 +189,72 @@ class VerticalEstimator(FederatedEstimator[R]):
         """What parties find out of every row (…, rows): in the order of the first party's rows,
         then rows that it does not hold."""
         self._check_fitted()
-        learned, moved = self._learned, self._hubs(X.names)
-        known = _readable(X, self.schema_, learned, moved)
-        number = next(iter(learned.values())).components
-        same = {"components": number, "log_weights": log_weights, "hubs": moved}
-        each, state = {"learned": learned}, TrainingState()
-        results = self._ask(self._members(answers.member, known, state, same, each))
-        parts = [pd.DataFrame(results[p.name].T, index=row_ids(p)) for p in known]
-        rows = pd.concat(parts)
-        return np.ascontiguousarray(rows[~rows.index.duplicated()].to_numpy().T)
+        if (X.engine is not None) != self._at_sites:
+            where = "at sites" if self._at_sites else "in this process"
+            raise QueryError(
+                f"the model has learned from parties {where}, and is asked about rows of others: "
+                "ask about the federation it has learned from, or about rows of a table"
+            )
+        moved = self._hubs(X.names)
+        _check_readable(X, self.schema_, self._columns, moved)
+        plan = AnswersPlan(self._components, self.schema_, log_weights, moved, self.rows)
+        roles, own = (answers.member, answers.coordinator), {"learned": self._learned}
+        results = self._ask(self._members(*roles, X, TrainingState(), plan, own))
+        found = results[COORDINATOR]
+        assert found is not None
+        return found
+
+    def _parts(self, name: str, kind: type[T]) -> dict[str, T]:
+        """By party with columns a part of what it has learned, if all allow it."""
+        self._check_collect()
+        return self._handed_over({p: part_of(self._kept[p], name) for p in self._columns}, kind)
 
 
-def _readable(
+def _check_readable(
     federation: Federation,
     schema: Schema,
-    learned: Mapping[str, LearnedTerms],
+    columns: Mapping[str, Schema],
     moved: Sequence[Neighbourhood],
-) -> Federation:
-    """The parties' columns that the model knows, in its codes; each with the party that has it."""
+) -> None:
+    """QueryError unless every party has columns that it had in training, or that nobody had."""
     root = {m: hub.root for hub in moved for m in hub.members}
-    tables = {}
     for party in federation:
-        home = learned.get(root.get(party.name, party.name))
-        names = [n for n in party.table.names if n in schema]
-        for name in names:
-            if home is None or name not in home.schema:
-                holder = next((p for p, t in learned.items() if name in t.schema), "another")
+        home = columns.get(root.get(party.name, party.name), Schema(()))
+        for name in party.table.names:
+            if name in schema and name not in home:
+                holder = next((p for p, own in columns.items() if name in own), "another")
                 raise QueryError(
                     f"{party.name} has {name!r}, which the model has learned at {holder}: parties "
                     "need the columns they had in training; or ask with a table"
                 )
-        table = Table.of(party.table.select(names), schema=schema.select(names))
-        tables[party.name] = Table(table.schema, table.values, party.table.row_ids)
-    return federation.with_tables(tables)
 
 
-def party_weights(given: Weights, federation: Federation) -> dict[str, Array]:
-    """Weights of every party's rows, from weights by row id, or in the order of the first party's
-    rows; empty if none are given."""
+def party_weights(given: Weights, federation: Federation) -> dict[str, SampleWeights]:
+    """By party what it is told of weights: by row id, or in the order of the first party's rows;
+    empty if none are given."""
     if given is None:
         return {}
-    first, ids = next(iter(federation)), {p.name: row_ids(p) for p in federation}
+    first, *others = federation
     if isinstance(given, Mapping | pd.Series):
-        keys = [str(key) for key, _ in given.items()]
         values = numbers("sample_weight", [weight for _, weight in given.items()])
+        by_id = SampleWeights(values, tuple(str(key) for key, _ in given.items()))
+        told = {p.name: by_id for p in federation}
     else:
-        keys, values = ids[first.name], numbers("sample_weight", given)
+        values = numbers("sample_weight", given)
         if values.shape != (len(first.table),):
             raise FederationError(
                 f"sample_weight: expected one for each of the {len(first.table):,} rows of "
                 f"{first.name}, got the shape {values.shape}; weights by row id are a Series"
             )
+        same = SampleWeights(values)  # of others too, where rows are in one order at all
+        matched = first.table.row_ids is not None
+        told = {p.name: SampleWeights(np.zeros(0)) if matched else same for p in others}
+        told[first.name] = same
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise FederationError("sample_weight must be numbers from 0, some are not")
-    known = dict(zip(keys, values, strict=True))
-    for name, rows in ids.items():
-        if absent := [i for i in rows if i not in known]:
-            raise FederationError(
-                f"sample_weight has none for row {absent[0]!r} of {name}: give a Series or "
-                "mapping of row ids to weights that has all"
-            )
-    weights = {name: np.array([known[i] for i in rows]) for name, rows in ids.items()}
-    if not any(w.sum() > 0 for w in weights.values()):
+    if not values.any():
         raise FederationError("sample_weight must be above 0 for some row, all are 0")
-    return weights
-
-
-def row_ids(party: Party) -> list[str]:
-    ids = party.table.row_ids
-    return [str(i) for i in (np.arange(len(party.table)) if ids is None else ids).tolist()]
+    return told
 
 
 def numbers(name: str, given: object) -> Array:
@@ -252,7 +265,7 @@ def numbers(name: str, given: object) -> Array:
         raise FederationError(f"{name}: expected numbers, got {str(given)[:60]}") from None
 
 
-class VerticalKMeans(VerticalEstimator[KMeansResult]):
+class VerticalKMeans(VerticalEstimator[Clusters]):
     """k-means over columns of different parties: the clusters of their columns together.
 
     Parameters
@@ -280,7 +293,6 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
     True
     """
 
-    groups: ClassVar[str] = "n_clusters"
     allowed: ClassVar[Declared] = {
         "n_clusters": Whole(1),
         "n_init": Whole(1),
@@ -296,7 +308,6 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
 
     inertia_: float  # sum of squared distances from the centres
     n_iter_: int
-    _learned: dict[str, PartyCentres]
 
     def __init__(
         self,
@@ -324,25 +335,25 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
         self.privacy = privacy
 
     def _programs_for(
-        self, federation: Federation, weights: Mapping[str, Array]
-    ) -> MakePrograms[KMeansResult]:
-        def programs(left: Federation, state: TrainingState) -> dict[str, Program[KMeansResult]]:
+        self, federation: Federation, weights: Mapping[str, SampleWeights]
+    ) -> MakePrograms[Clusters]:
+        def programs(left: Federation, state: TrainingState) -> dict[str, Program[Clusters]]:
             plan = KMeansPlan(
                 int(self.n_clusters), int(self.max_iter), float(self.tol), int(self.n_init),
-                bool(self.standardise), self._hubs(left.names), state.seed,
+                bool(self.standardise), self._hubs(left.names), state.seed, self.rows,
             )  # fmt: skip
-            same, each = {"plan": plan}, {"weight": weights}
-            return self._members(kmeans.member, left, state, same, each)
+            roles, own = (kmeans.member, kmeans.coordinator), {"weight": weights}
+            return self._members(*roles, left, state, plan, own)
 
         return programs
 
-    def _keep(self, run: FederatedRun[KMeansResult]) -> None:
-        leader = run.results[leader_of(self.summation.members(run.federation.names))]
-        parties = {n: run.results[n] for n in run.federation.names}
+    def _keep(self, run: FederatedRun[Clusters]) -> None:
+        trained = run.results[COORDINATOR]
+        assert isinstance(trained, TrainedMeans)
+        self._set_kept(run, trained.columns, int(self.n_clusters), "centres")
         self.schema_ = run.federation.schema
-        self.labels_ = {n: result.labels for n, result in parties.items()}
-        self._learned = {n: r.centres for n, r in parties.items() if r.centres.schema.names}
-        self.inertia_, self.n_iter_, self.notes_ = leader.inertia, leader.rounds, leader.notes
+        self.inertia_, self.n_iter_ = trained.outcome.inertia, trained.outcome.rounds
+        self.notes_ = trained.notes
 
     def predict(self, X: Rows | Federation) -> Labels:
         """The nearest centre of every row; rows of a federation come in the order of its first
@@ -359,10 +370,16 @@ class VerticalKMeans(VerticalEstimator[KMeansResult]):
     def feature_names_(self) -> tuple[str, ...]:
         """Of the columns of ``cluster_centers_``: numbers, and "column=category"."""
         self._check_fitted()
-        return tuple(n for centres in self._learned.values() for n in centres.space.names)
+        return tuple(n for schema in self._columns.values() for n in feature_names(schema))
 
     @property
     def cluster_centers_(self) -> Array:
         """(clusters, features) in the units of the data, if all parties allow it."""
-        self._check_collect()
-        return np.hstack([c.space.in_user_units(c.centres) for c in self._learned.values()])
+        every = []
+        for party, centres in self._parts("centres", PartyCentres).items():
+            with blaming(party, LearnedPart, "part"):
+                own = centres.space.in_user_units(centres.centres)
+            shape = self._components, len(feature_names(self._columns[party]))
+            require_shape(own, shape, party, LearnedPart, "part")
+            every.append(own)
+        return np.hstack(every)

@@ -26,19 +26,27 @@ from fedcircuits.estimators.federated import (
 )
 from fedcircuits.estimators.model import Rows
 from fedcircuits.estimators.vertical import HUB, VerticalEstimator, numbers
-from fedcircuits.federation.federation import Federation
+from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
+from fedcircuits.federation.messages import blaming, require_shape
+from fedcircuits.federation.recipes import Held, part_of
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
+from fedcircuits.methods.meeting.collecting import LearnedPart
+from fedcircuits.methods.meeting.rows import SampleWeights
 from fedcircuits.methods.vertical import training
-from fedcircuits.methods.vertical.answers import PartyDensities, posterior
-from fedcircuits.methods.vertical.block import UserValues, check_leaves
+from fedcircuits.methods.vertical.answers import posterior
+from fedcircuits.methods.vertical.block import check_leaves
+from fedcircuits.methods.vertical.em import EMPlan, EMProgress, Init, logarithms
+from fedcircuits.methods.vertical.reports import TrainedMixture
 from fedcircuits.methods.vertical.rows import holders
-from fedcircuits.methods.vertical.training import EMPlan, EMProgress, EMResult, Init
+from fedcircuits.methods.vertical.training import EMResult
 from fedcircuits.privacy.differential.noise import no_privacy
 
+Mixture = EMResult | TrainedMixture
 
-class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMResult]):
+
+class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixture]):
     """A mixture over columns of different parties: one Gaussian block per party and component.
 
     Real columns of a party share a covariance in every component; counts, categories and booleans
@@ -93,7 +101,6 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     (True, (300, 2))
     """
 
-    groups: ClassVar[str] = "n_components"
     allowed: ClassVar[Declared] = {
         "n_components": Whole(1),
         "tol": Real(least=0),
@@ -116,7 +123,6 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     n_iter_: int
     lower_bound_: float  # log-likelihood per row of what was learned
     lower_bounds_: list[float]  # the same before every iteration
-    _blocks: dict[str, UserValues]  # what every party has learned, by columns
     _n_parameters: int
 
     def __init__(
@@ -168,25 +174,31 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
         return federation
 
     def _programs_for(
-        self, federation: Federation, weights: Mapping[str, Array]
-    ) -> MakePrograms[EMResult]:
-        given = self._start(federation)
+        self, federation: Federation, weights: Mapping[str, SampleWeights]
+    ) -> MakePrograms[Mixture]:
+        given, before = self._start(federation)
 
-        def programs(left: Federation, state: TrainingState) -> dict[str, Program[EMResult]]:
+        def programs(left: Federation, state: TrainingState) -> dict[str, Program[Mixture]]:
             plan = EMPlan(
                 int(self.n_components), float(self.tol), float(self.reg_covar), int(self.max_iter),
                 1 if given else int(self.n_init), self.init_params, self.batch_size,
                 tuple(sorted((self.leaves or {}).items())), self._hubs(left.names), state.seed,
+                self.rows,
             )  # fmt: skip
             members = self._summation(left.names).members(left.names)
             state.kept, latest = _latest(state.kept, members, plan)
-            same, each = {"plan": plan}, {"weight": weights, "start": latest or given}
-            return self._members(training.member, left, state, same, each)
+            start = latest or given
+            own = {"weight": weights, "start": start, "before": {} if latest else before}
+            roles, server = (training.member, training.coordinator), start.get(COORDINATOR)
+            return self._members(*roles, left, state, plan, own, {"start": server})
 
         return programs
 
-    def _start(self, federation: Federation) -> dict[str, EMProgress]:
-        """By member what EM begins with; empty if it makes a start of its own."""
+    def _start(
+        self, federation: Federation
+    ) -> tuple[dict[str, EMProgress], dict[str, EMProgress | Held]]:
+        """By member what EM begins with, and by party what it has learned before; both empty if
+        EM makes a start of its own."""
         members = self.summation.members(federation.names)
         if self.warm_start and hasattr(self, "converged_"):
             if len(self.weights_) != self.n_components:
@@ -194,12 +206,13 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
                     f"warm_start goes on with {len(self.weights_)} components, n_components is "
                     f"{self.n_components}"
                 )
-            return {m: EMProgress(self._blocks.get(m, ()), self.weights_) for m in members}
+            before = {n: part_of(kept, "progress") for n, kept in self._kept.items()}
+            return {m: EMProgress(weights=self.weights_) for m in members}, before
         if self.means_init is not None:
-            return self._given_start(federation, members)
+            return self._given_start(federation, members), {}
         if self.weights_init is not None or self.precisions_init is not None:
             raise FederationError("weights_init and precisions_init need means_init beside them")
-        return {}
+        return {}, {}
 
     def _given_start(self, federation: Federation, members: Sequence[str]) -> dict[str, EMProgress]:
         real = [v.name for v in federation.schema if v.kind == "real"]
@@ -221,23 +234,18 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
             start[party] = EMProgress(((names, values),), weights)
         return start
 
-    def _keep(self, run: FederatedRun[EMResult]) -> None:
-        leader = next(m for m in run.results.values() if m.joint is not None)
-        assert leader.joint is not None
-        self.joint_, self.weights_ = leader.joint, np.array(leader.progress.weights)
-        self.circuit_, self.placement_ = leader.joint.circuit, leader.joint.placement
-        parties = {n: run.results[n] for n in run.federation.names}
-        views = {n: m.view for n, m in parties.items() if m.view is not None}
-        self.views_ = dict(views)
-        self._learned = {n: PartyDensities(v) for n, v in views.items() if v.leaves}
-        self.labels_ = {n: m.labels for n, m in parties.items()}
-        self._blocks = {n: m.progress.values for n, m in parties.items()}
-        size = sum(m.n_parameters for m in parties.values())
-        self._n_parameters = len(self.weights_) * (size + 1) - 1
-        self.lower_bounds_ = list(leader.progress.bounds)
-        self.n_iter_, self.lower_bound_ = len(self.lower_bounds_), leader.bound
-        self.converged_ = leader.converged
-        self.notes_ = tuple(dict.fromkeys(n for m in (leader, *parties.values()) for n in m.notes))
+    def _keep(self, run: FederatedRun[Mixture]) -> None:
+        trained = run.results[COORDINATOR]
+        assert isinstance(trained, TrainedMixture)
+        outcome, self.joint_ = trained.outcome, trained.joint
+        self.circuit_, self.placement_ = self.joint_.circuit, self.joint_.placement
+        self.weights_ = np.array(outcome.weights, np.float64)
+        self._set_kept(run, trained.columns, len(self.weights_), "view")
+        self.views_ = {n: part_of(kept, "view") for n, kept in self._kept.items()}
+        self._n_parameters = len(self.weights_) * (trained.numbers + 1) - 1
+        self.lower_bounds_ = outcome.bounds.tolist()
+        self.n_iter_, self.lower_bound_ = len(self.lower_bounds_), outcome.bound
+        self.converged_, self.notes_ = outcome.settled, trained.notes
         if not self.converged_:
             change = abs(float(np.diff(self.lower_bounds_[-2:]).sum()))
             warnings.warn(
@@ -284,7 +292,7 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     def _answers(self, X: Rows | Federation) -> Array:
         """(rows, components + 1): responsibilities and the log-likelihood."""
         self._check_fitted()
-        log_weights = training.logarithms(self.weights_)
+        log_weights = logarithms(self.weights_)
         if isinstance(X, Federation):
             result = self._party_answers(X, log_weights)
         else:
@@ -298,8 +306,9 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
     @property
     def means_(self) -> Array:
         """(components, real columns in the order of ``schema_``), if all parties allow it."""
-        gaussians = self._gaussians().values()
-        means = {n: m for names, v in gaussians for n, m in zip(names, v["mean"].T, strict=True)}
+        means: dict[str, Array] = {}
+        for names, values in self._gaussians().values():
+            means.update(zip(names, values["mean"].T, strict=True))
         return np.stack([means[n] for n in self.schema_.names if n in means], axis=1)
 
     @property
@@ -309,9 +318,18 @@ class VerticalGaussianMixture(VerticalEstimator[EMResult], FederatedCircuit[EMRe
 
     def _gaussians(self) -> dict[str, tuple[tuple[str, ...], Arrays]]:
         """By party the columns and parameters of its Gaussian, if it has one."""
-        self._check_collect()
-        blocks = self._blocks.items()
-        return {p: part for p, block in blocks for part in block if "covariance" in part[1]}
+        found = {}
+        for party, progress in self._parts("progress", EMProgress).items():
+            with blaming(party, LearnedPart, "part"):
+                for names, values in progress.values:
+                    if "covariance" in values:
+                        found[party] = self._columns[party].select(names).names, values
+        for party, (names, values) in found.items():
+            shape = self._components, len(names)
+            require_shape(values["mean"], shape, party, LearnedPart, "part")
+            square = (*shape, len(names))
+            require_shape(values["covariance"], square, party, LearnedPart, "part")
+        return found
 
 
 def _latest(kept: Kept, members: Sequence[str], plan: EMPlan) -> tuple[Kept, dict[str, EMProgress]]:

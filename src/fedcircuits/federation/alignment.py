@@ -2,8 +2,7 @@
 
 Ids are compared as texts, so that 17 and "17" are the same row. The common order is that of the
 ids, short ones before long ones (so numbers are in their order); it says nothing about the order in
-which a party keeps its rows. ``align`` sees all ids in the clear: it is for trying out, and for
-parties with one owner. methods/meeting/intersection.py finds the same rows without showing others.
+which a party keeps its rows. methods/meeting/alignment.py has how parties find them.
 """
 
 from __future__ import annotations
@@ -13,16 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from fedcircuits.errors import FederationError
+from fedcircuits.federation.described import chosen_rows
 from fedcircuits.federation.federation import Federation, Party, row_ids
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.tables.table import Table
-
-
-def align(federation: Federation) -> dict[str, Labels]:
-    """By party: where the rows are that all parties hold, in the common order."""
-    held = {party.name: id_texts(party) for party in federation}
-    shared = common(held.values())
-    return {name: positions(ids, shared) for name, ids in held.items()}
 
 
 def id_texts(party: Party) -> list[str]:
@@ -45,13 +37,13 @@ def positions(ids: Sequence[str], wanted: Sequence[str]) -> Labels:
     return np.array([at[text] for text in wanted], dtype=np.int64)
 
 
-def restricted(federation: Federation, rows: Mapping[str, Labels]) -> Federation:
-    """The federation with these rows of every party."""
-    empty = [name for name, where in rows.items() if not len(where)]
-    if empty:
+def restricted(federation: Federation, rows: Mapping[str, object], count: int) -> Federation:
+    """The federation with so many rows of every party: these, or those that the party keeps."""
+    if not count:
         sizes = ", ".join(f"{p.name} {len(p.table):,}" for p in federation)
         raise FederationError(
             f"no row id is held by all parties (rows: {sizes}): do they write ids in the same way?"
         )
-    tables: dict[str, Table] = {n: federation[n].table.rows(where) for n, where in rows.items()}
-    return federation.with_tables(tables)
+    return federation.with_tables(
+        {p.name: chosen_rows(p.table, rows[p.name], count) for p in federation}
+    )

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from fedcircuits.errors import FederationError
+from fedcircuits.federation.recipes import Held
 from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
@@ -22,15 +23,24 @@ class DescribedTable(Table):
     """Columns, number of rows and whether they have ids; asking it for values is an error.
 
     ``series``: of every series its steps and channels; there it is an array without rows.
+
+    ``chosen``: names of runs in which its site found out which of its rows to take, one after the
+    other.
     """
 
-    __slots__ = ("rows_there",)
+    __slots__ = ("chosen", "rows_there")
     rows_there: int
+    chosen: tuple[str, ...]
 
     def __init__(
-        self, schema: Schema, rows: int, ids: bool, series: Mapping[str, Sequence[int]] = NONE
+        self,
+        schema: Schema,
+        rows: int,
+        ids: bool,
+        series: Mapping[str, Sequence[int]] = NONE,
+        chosen: tuple[str, ...] = (),
     ) -> None:
-        facts: dict[str, object] = {"schema": schema, "rows_there": rows}
+        facts: dict[str, object] = {"schema": schema, "rows_there": rows, "chosen": chosen}
         facts["series"] = {n: np.zeros((0, *shape), np.float32) for n, shape in series.items()}
         facts["row_ids"] = np.zeros(0, np.int64) if ids else None
         for name, value in facts.items():
@@ -68,3 +78,12 @@ def checked_name(name: object) -> str:
             "spaces, _, - and single dots, with a letter or digit first"
         )
     return name
+
+
+def chosen_rows(table: Table, where: object, count: int) -> Table:
+    """So many rows of a table: at these places, or at those that its site keeps."""
+    if isinstance(table, DescribedTable) and isinstance(where, Held):
+        shapes = {name: array.shape[1:] for name, array in table.series.items()}
+        about = (table.schema, count, table.row_ids is not None, shapes)
+        return DescribedTable(*about, chosen=(*table.chosen, where.model))
+    return table.rows(where)  # type: ignore[arg-type]

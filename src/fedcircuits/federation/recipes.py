@@ -5,9 +5,9 @@ this library's classes by their fields. Nothing else is packed, and opening a re
 else: whoever opens it accepts classes of this library and functions of its methods only, and calls
 none of them but the classes. What only a site has is left open, and filled in there:
 
-    Here("party")          its party, with the table
+    Here("party")          its party, with the table, or with rows of it that it has chosen before
     Here("collect")        whether its owner lets what it has learned leave it
-    Held(model, party)     what it has learned and keeps under the model's name
+    Held(model, party)     what it has learned and keeps under the model's name, or a part of it
     Own("secret")          bytes that it draws itself, the same when the run is resumed
     Once(held, 0, 8)       rows of what it keeps that no other run ever gets, such as masks
 
@@ -41,17 +41,20 @@ DEEPEST = 200  # parts within parts
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What a site has from the beginning: its ``party``, or whether it lets others ``collect``."""
+    """What a site has from the beginning: its ``party``, or whether it lets others ``collect``.
+    ``rows``: names of runs in which it found out which rows of its table to take, and of these."""
 
     what: str
+    rows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a party has learned and keeps, by the name of the model."""
+    """What a party has learned and keeps, by the name of the model, or a field of it."""
 
     model: str
     party: str
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,13 @@ class Once:
 def own(what: str) -> bytes:
     """An open place for bytes, typed as what it is when a flow begins."""
     return Own(what)  # type: ignore[return-value]
+
+
+def part_of(result: object, name: str) -> Any:
+    """A field of what a party has learned: itself, or the place where the party keeps it."""
+    if isinstance(result, Held):
+        return dataclasses.replace(result, part=name)
+    return getattr(result, name)
 
 
 Open: TypeAlias = Here | Held | Own | Once

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
+import numpy as np
 import pytest
 
+import fedcircuits as fc
 from fedcircuits.engines.sites.courier import Courier
 from fedcircuits.engines.sites.nats import Access, NatsLink
+from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.provision import Authority
 from fedcircuits.errors import FederationError
 from fedcircuits.privacy.channels.identity import Identity
@@ -27,6 +33,47 @@ def test_every_law_of_engines_holds(tmp_path: Path) -> None:
         relay = NatsRelay(server)
         sites = LocalSites(dict.fromkeys("xyz"), tmp_path, relay=relay)  # type: ignore[arg-type]
         check_engine(sites.remote)
+
+
+@contextmanager
+def connected(local: fc.Federation, folder: Path) -> Iterator[fc.Federation]:
+    """The same parties at sites that meet at a server."""
+    with nats_server(folder / "server", [*local.names, "coordinator"]) as server:
+        relay: Any = NatsRelay(server)
+        parties = {p.name: p for p in local}
+        yield LocalSites(parties, folder, policy=Policy(), relay=relay).federation()
+        for link in relay.links:
+            link.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_columns_of_owners(tmp_path: Path) -> None:
+    """Rows are matched privately, before a mixture and for it."""
+    rng = np.random.default_rng(0)
+    table = fc.Table.of(rng.normal(size=(40, 3)) + 4 * rng.integers(2, size=(40, 1)))
+    local = fc.split(table, ["x", "y", "z"], by="columns")
+    with connected(local, tmp_path) as sites:
+        there = fc.aligned(sites, private=True)
+        here = fc.aligned(local, private=True)
+        models = [
+            fc.VerticalGaussianMixture(2, rows="private", random_state=0).fit(parties)
+            for parties in (here, there)
+        ]
+        np.testing.assert_allclose(*[m.score_samples(table) for m in models], atol=1e-9)
+        answers = [models[0].predict_proba(here), models[1].predict_proba(there)]
+        np.testing.assert_allclose(*answers, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rows_of_owners(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    flags = fc.Table.of({name: rng.random(60) < 0.4 for name in "abc"})
+    local = fc.split(flags, ["x", "y", "z"])
+    with connected(local, tmp_path) as there:
+        trees = [fc.FedTrees(target="a", trees=2, random_state=0).fit(f) for f in (local, there)]
+        assert np.array_equal(*[model.predict_proba(flags) for model in trees])
+        counted = [fc.ChowLiuTree(summation=fc.Secret()).fit(f) for f in (local, there)]
+        assert np.array_equal(*[model.score_samples(flags) for model in counted])
 
 
 def test_a_site_publishes_as_itself_and_reads_what_is_for_it(tmp_path: Path) -> None:

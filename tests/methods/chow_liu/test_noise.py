@@ -64,7 +64,9 @@ def programs(rows: fc.Table, noise: Noise | None) -> dict[str, Program[Any]]:
         "noise": noise and drawn(noise.for_party()),
     }
     return {
-        COORDINATOR: Program(training.server, {**arguments, "noisy": noise is not None}),
+        COORDINATOR: Program(
+            training.coordinator, {**arguments, "smoothing": 0.1, "noisy": noise is not None}
+        ),
         "north": Program(training.member, {**arguments, **own}),
     }
 

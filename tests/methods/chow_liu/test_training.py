@@ -28,11 +28,8 @@ from tests.privacy.parties import key, messages, names
 def programs(count: int = 3, summation: Any = None, tables: Any = None) -> dict[str, Program[Any]]:
     members = names(count)
     parts = tables or {m: table(30 + 7 * i, seed=i) for i, m in enumerate(members)}
-    made: dict[str, Program[Any]] = {}
-    if summation is not None and COORDINATOR in summation.members(members):
-        made[COORDINATOR] = Program(
-            summed_counts.server, {"members": members, "summation": summation}
-        )
+    asks = {"members": members, "summation": summation or Secret(), "smoothing": 0.1}
+    made: dict[str, Program[Any]] = {COORDINATOR: Program(summed_counts.coordinator, asks)}
     for me in members:
         own = {"party": Party(me, parts[me]), "members": members, "smoothing": 0.1}
         made[me] = Program(
@@ -59,8 +56,11 @@ def test_opened_is_the_sum_and_nothing_else(count: int) -> None:
     expected = sum(counts(table(30 + 7 * i, seed=i)) for i in range(count))
     np.testing.assert_array_equal(FixedPoint(40, 64, FIELD).decode(found), expected)
     tags = {e.tag for e in outcome.ledger}
-    assert tags == {"agree/plan", "count/pairs/shares", "count/pairs/total"}
-    assert COORDINATOR not in {e.receiver for e in outcome.ledger}
+    assert tags == {
+        "agree/plan", "count/columns", "count/pairs/shares", "count/pairs/total", "count/total",
+    }  # fmt: skip
+    told = [(e.sender, e.tag) for e in outcome.ledger if e.receiver == COORDINATOR]
+    assert told == [("party0", "count/columns"), ("party0", "count/total")]
 
 
 def test_own_counts_never_cross() -> None:

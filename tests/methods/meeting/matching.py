@@ -12,7 +12,7 @@ from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.tokens import Labels, RowRule, derived
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
-from fedcircuits.methods.meeting.rows import MatchedRows, match_rows
+from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights, match_rows
 from fedcircuits.methods.meeting.tokens import (
     TokenKey,
     hidden_rows,
@@ -51,7 +51,8 @@ def member(
     rule: RowRule,
 ) -> Flow[MatchedRows]:
     hellos = yield from meet(me, names, leader, party, METHOD)
-    return (yield from match_rows(me, names, leader, party, weight, secret, hellos, rule))
+    given = None if weight is None else SampleWeights(weight)
+    return (yield from match_rows(me, names, leader, party, given, secret, hellos, rule))
 
 
 def matching(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from secrets import token_bytes
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,13 @@ from hypothesis import strategies as st
 
 from fedcircuits.engines import memory
 from fedcircuits.errors import ExtraMissingError
-from fedcircuits.federation.alignment import align
-from fedcircuits.federation.federation import Federation, Party
+from fedcircuits.federation.alignment import common, id_texts, positions
+from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.flow import Flow, Program, send
 from fedcircuits.federation.messages import Message
 from fedcircuits.federation.replay import Record, recording, replay
 from fedcircuits.methods.meeting import intersection
-from fedcircuits.methods.meeting.intersection import SealedIds, SealedTwice, SharedIds
+from fedcircuits.methods.meeting.intersection import SealedIds, SealedTwice, SharedIds, shared_rows
 from fedcircuits.testing import check_messages
 from tests.methods.watched import read
 
@@ -36,13 +38,15 @@ def federation(ids: list[list[str]]) -> Federation:
 
 
 def programs(parties: Federation) -> dict[str, Program[Any]]:
-    first, *others = parties
-    asked = {"party": first, "others": [p.name for p in others], "key": intersection.new_key()}
-    found: dict[str, Program[Any]] = {first.name: Program(intersection.first, asked)}
-    for party in others:
-        own = {"party": party, "first": first.name, "key": intersection.new_key()}
-        found[party.name] = Program(intersection.other, own)
-    return found
+    return {p.name: Program(shared_rows, role(p.name, id_texts(p), parties.names)) for p in parties}
+
+
+def role(me: str, ids: Sequence[str], parties: Sequence[str] = ("p0", "p1")) -> dict[str, object]:
+    return {"me": me, "ids": ids, "parties": parties, "key": new_key()}
+
+
+def new_key() -> bytes:
+    return intersection.key_from(token_bytes(32))
 
 
 def records(parties: Federation) -> tuple[dict[str, Program[Any]], dict[str, Record]]:
@@ -57,12 +61,14 @@ IDS = st.lists(st.text("abcé1", max_size=4), min_size=1, max_size=8, unique=Tru
 
 @settings(max_examples=15)
 @given(st.lists(IDS, min_size=2, max_size=3))
-def test_finds_what_the_clear_way_finds(ids: list[list[str]]) -> None:
+def test_finds_the_rows_of_all(ids: list[list[str]]) -> None:
     parties = federation(ids)
     outcome = memory.run(programs(parties))
     assert not outcome.lost
-    for name, rows in align(parties).items():
-        assert np.array_equal(outcome.results[name], rows)
+    held = {party.name: id_texts(party) for party in parties}
+    shared = common(held.values())
+    for name, own in held.items():
+        assert np.array_equal(outcome.results[name], positions(own, shared))
 
 
 def test_what_crosses() -> None:
@@ -90,7 +96,7 @@ def test_what_crosses() -> None:
 
 def test_points_depend_on_the_key_and_not_on_rows_order() -> None:
     ids = [f"id {i}" for i in range(20)]
-    key, other = intersection.new_key(), intersection.new_key()
+    key, other = new_key(), new_key()
     assert len(key) == 32 and key != other
     setup = intersection._setup(ids, key)
     assert setup == intersection._setup(ids[::-1], key)  # points are sorted
@@ -134,47 +140,42 @@ NONE = "that does not fit, field {!r}: it is no message of private set intersect
 
 @pytest.mark.parametrize("points", [bytes(range(9)), b""])
 def test_a_request_that_is_none(points: bytes) -> None:
-    own = {"party": party(["a"]), "first": "p0", "key": intersection.new_key()}
+    own = role("p1", ["a"])
     asks = {"to": "p1", "messages": [SealedIds(points)]}
-    outcome = memory.run({"p0": Program(speak, asks), "p1": Program(intersection.other, own)})
+    outcome = memory.run({"p0": Program(speak, asks), "p1": Program(shared_rows, own)})
     assert f"p0 sent 'psi/request' {NONE.format('points')}" in str(outcome.lost["p1"])
 
 
 @pytest.mark.parametrize("field", ["setup", "response"])
 def test_an_answer_that_is_none(field: str) -> None:
-    own = {"party": party(["a"]), "others": ["p1"], "key": intersection.new_key()}
-    key = intersection.new_key()
+    own = role("p0", ["a"])
+    key = new_key()
     request, setup = intersection._request(["a"], key), intersection._setup(["a"], key)
     sound = {"setup": setup, "response": intersection._response(key, SealedIds(request), "p0")}
     says = {"to": "p0", "messages": [SealedTwice(**sound | {field: bytes(range(9))})]}
-    flows = {"p0": Program(intersection.first, own), "p1": Program(speak, says)}
+    flows = {"p0": Program(shared_rows, own), "p1": Program(speak, says)}
     assert f"p1 sent 'psi/answer' {NONE.format(field)}" in str(memory.run(flows).lost["p0"])
 
 
 @pytest.mark.parametrize("ids", [["a", "b"], []])
 def test_an_answer_with_points_that_nobody_sent(ids: list[str]) -> None:
     """One too many, or none where one was sent."""
-    key, other = intersection.new_key(), intersection.new_key()
+    key, other = new_key(), new_key()
     request = SealedIds(intersection._request(ids, key))
     setup = intersection._setup(["a", "b"], other)
     answer = SealedTwice(setup, intersection._response(other, request, "p0"))
-    own = {"party": party(["a"]), "others": ["p1"], "key": key}
+    own = {**role("p0", ["a"]), "key": key}
     says = {"to": "p0", "messages": [answer]}
-    outcome = memory.run({"p0": Program(intersection.first, own), "p1": Program(speak, says)})
+    outcome = memory.run({"p0": Program(shared_rows, own), "p1": Program(speak, says)})
     lost = outcome.lost["p0"]
     assert lost.party == "p1" and "'psi/answer' that does not fit, field 'response'" in str(lost)
 
 
 @pytest.mark.parametrize("ids", [["b"], ["a", "a"]])
 def test_a_first_party_that_invents_ids(ids: list[str]) -> None:
-    own = {"party": party(["a"]), "first": "p0", "key": intersection.new_key()}
-    request = SealedIds(intersection._request(["a"], intersection.new_key()))
+    own = role("p1", ["a"])
+    request = SealedIds(intersection._request(["a"], new_key()))
     asks = {"to": "p1", "messages": [request, SharedIds(ids)]}
-    outcome = memory.run({"p0": Program(speak, asks), "p1": Program(intersection.other, own)})
+    outcome = memory.run({"p0": Program(speak, asks), "p1": Program(shared_rows, own)})
     text = "p0 sent 'psi/shared' that does not fit, field 'ids': expected different ids"
     assert text in str(outcome.lost["p1"])
-
-
-def party(ids: list[str]) -> Party:
-    (found,) = Federation({"p1": {"id": ids, "x": range(len(ids))}}, row_id="id")
-    return found

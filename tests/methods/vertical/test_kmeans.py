@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.estimators.vertical import VerticalKMeans
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
 from tests.federation.cases import mixed_table
@@ -95,7 +95,7 @@ def test_arguments_and_hubs() -> None:
         VerticalKMeans(2).predict(X)
     with pytest.raises(FederationError, match="n_clusters must be a whole number from 1"):
         VerticalKMeans(0).fit(PARTIES)
-    with pytest.raises(FederationError, match=r"n_clusters=999 and \d+ rows: take at most"):
+    with pytest.raises(PartyLostError, match=r"999 clusters and \d+ rows: take at most"):
         VerticalKMeans(999).fit(PARTIES)
     with pytest.raises(FederationError, match=r"tol must be a number from 0, got -1\.0"):
         VerticalKMeans(2, tol=-1.0).fit(PARTIES)

@@ -64,7 +64,7 @@ def test_columns_that_move_into_hubs() -> None:
     )
     recorder = Recorder()
     model.fit(parties, engine=recorder, sample_weight=np.arange(1.0, 31.0))
-    assert {e.phase for e in model.ledger_} == {"agree", "hub", "em"}
+    assert {e.phase for e in model.ledger_} == {"agree", "hub", "em", "result"}
     assert any(e.tag.startswith("em/worst") for e in model.ledger_)
     assert check_messages(recorder.programs, most=200) == 200
 
@@ -89,4 +89,4 @@ def test_only_the_first_party_has_the_secret_that_hides_row_ids() -> None:
     model = fc.VerticalGaussianMixture(3, max_iter=2, random_state=0)
     for asked in (None, PARTIES):
         each = programs(model, rows=asked)
-        assert [n for n, p in each.items() if p.arguments["secret"]] == ["north"]
+        assert [n for n, p in each.items() if p.arguments.get("secret")] == ["north"]

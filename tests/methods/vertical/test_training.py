@@ -151,7 +151,7 @@ def test_traffic_of_an_iteration(dtype: Any, width: int, components: int) -> Non
         assert sizes(model, f"em/terms/0/{t}", COORDINATOR) == {header + width * numbers}
         assert sizes(model, f"em/agreed/0/{t}", COORDINATOR) == {agreed}
     phases = {e.phase for e in model.ledger_}
-    assert phases == {"agree", "key", "rows", "em"}
+    assert phases == {"agree", "key", "rows", "em", "result"}
     assert sum(e.phase == "em" for e in model.ledger_) == 4 * (2 * 3 + 3) + 2 * 3
 
 
@@ -256,7 +256,10 @@ def test_rows_missing_in_a_hub_are_summed_out() -> None:
 def test_peers_match_rows_among_themselves() -> None:
     parties = federation(X, blocks_of(7, 3), some_held(3))
     model = fitted(parties, 5, summation=Tree("complete"))
-    assert all(COORDINATOR not in (e.sender, e.receiver) for e in model.ledger_)
+    told = [e for e in model.ledger_ if COORDINATOR in (e.sender, e.receiver)]
+    assert {e.receiver for e in told} == {COORDINATOR}
+    assert [e.tag for e in told if e.sender == "north"] == ["result/mixture", "result/block"]
+    assert {e.tag for e in told if e.sender != "north"} == {"result/block"}
     first = model.ledger_.revealed("north")
     assert "sealed tokens of its rows" in set(first["what"])
     np.testing.assert_allclose(model.means_, fitted(parties, 5).means_, atol=1e-10)

@@ -8,9 +8,11 @@ what it has learned as its owner allows today; it runs roles that sites play and
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableMapping
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.store import RunFolder, Store
@@ -74,12 +76,12 @@ class Admission:
 
         def fill(place: Open) -> object:
             match place:
-                case Here("party") if self.party is not None:
-                    return self.party
+                case Here("party", runs) if self.party is not None:
+                    return self._with_rows(self.party, runs)
                 case Here("collect"):
                     return self.policy.collect
-                case Held(model, holder) if self.store is not None and holder == party:
-                    return self._under_policy(model, holder)
+                case Held(model, holder, part) if self.store is not None and holder == party:
+                    return self._under_policy(model, holder, part)
                 case Own(what) if folder is not None:
                     return folder.own(what)
                 case Once(Held(model, holder), start, stop) if holder == party:
@@ -96,19 +98,30 @@ class Admission:
 
     def _check(self, program: Program[Any], own: Collection[object], known: bool) -> None:
         """``own``: what was filled in here; ``known``: of a run that goes on."""
-        rows = None if self.party is None else len(self.party.table)
+        taking = [value for value in (*own, self.party) if isinstance(value, Party)]
+        rows = min((len(party.table) for party in taking), default=None)
         role = self.policy.check_program(program, own, rows)
         if role.kind == "ask" and self.store is not None and not known:
             asker = str(program.arguments.get("asker", CALLER))
             self.policy.check_question(role, asker, self.store.questions())
             self.store.count_question()
 
-    def _under_policy(self, model: str, holder: str) -> object:
-        """What is kept under that name, with what its owner allows today."""
+    def _with_rows(self, party: Party, runs: tuple[str, ...]) -> Party:
+        """With all its rows, or with those that runs of these names have found in turn."""
+        for run in runs:
+            where = self._model(run, party.name)
+            if not isinstance(where, np.ndarray) or where.dtype != np.int64 or where.ndim != 1:
+                raise SiteError(f"{run!r} has not left rows of {party.name} to take")
+            party = replace(party, table=party.table.rows(where))
+        return party
+
+    def _under_policy(self, model: str, holder: str, part: str) -> object:
+        """What is kept under that name, or a part of it, with what its owner allows today."""
         assert self.store is not None
-        value = self._model(model, holder)
-        if isinstance(value, UsedOnce):
+        kept = self._model(model, holder)
+        if isinstance(kept, UsedOnce):
             raise SiteError("what is used once is handed out by rows, not as a whole")
+        value = _part(kept, part)
         if isinstance(value, View) and self.party is not None and not self.policy.results:
             budget, rules = value.budget, self.policy
             budget.most, budget.least = rules.most_questions, rules.least_rows_behind
@@ -125,3 +138,12 @@ class Admission:
             view.budget.answered = max(view.budget.answered, result)
             if self.store is not None and view.budget.model:
                 self.store.answered(view.budget.model, party, result)
+
+
+def _part(kept: object, name: str) -> object:
+    """What is kept, or one of its fields."""
+    if not name:
+        return kept
+    if not is_dataclass(kept) or name not in {f.name for f in fields(kept)}:
+        raise SiteError(f"what is kept has no part {name!r}")
+    return getattr(kept, name)

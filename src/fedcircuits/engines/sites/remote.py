@@ -26,7 +26,7 @@ from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.station import Carrier, Head, Station
 from fedcircuits.engines.sites.store import RunFolder, Store
 from fedcircuits.errors import FederationError, PartyLostError
-from fedcircuits.federation.described import Whereabouts, checked_name
+from fedcircuits.federation.described import DescribedTable, Whereabouts, checked_name
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Entry
@@ -292,7 +292,7 @@ class Remote(SiteInquiries):
 def _left_open(program: Program[Any]) -> Program[Any]:
     """Parties that were described stand for those that sites have."""
     arguments = {
-        name: Here("party") if isinstance(value, Party) else value
+        name: _there(value) if isinstance(value, Party) else value
         for name, value in program.arguments.items()
     }
     return Program(program.function, arguments)
@@ -303,6 +303,11 @@ def _drawn_here(folder: RunFolder | None, place: Open) -> object:
     if not isinstance(place, Own):
         return place
     return token_bytes(32) if folder is None else folder.own(place.what)
+
+
+def _there(party: Party) -> Here:
+    chosen = party.table.chosen if isinstance(party.table, DescribedTable) else ()
+    return Here("party", chosen)
 
 
 class _Keeping(dict[str, object]):

@@ -66,8 +66,9 @@ ROLES = {
     "meeting.collecting:hand_over": SiteRole(
         "collect", "everything that it has learned of a model", "collect"
     ),
-    "meeting.intersection:first": SiteRole("learn", "which of the others' rows it holds"),
-    "meeting.intersection:other": SiteRole("learn", "number of rows, and which it shares"),
+    "meeting.alignment:member": SiteRole(
+        "learn", "tokens of rows; or number of rows and which it shares, by private intersection"
+    ),
 }
 
 

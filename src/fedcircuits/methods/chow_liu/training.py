@@ -2,14 +2,16 @@
 and everybody makes the same tree from the sum.
 
     agree/plan    party → party: versions, settings, names, kinds and categories of its columns
-    count/size    first party → coordinator, where it takes part in sums: how many counts there are
+    count/columns first party → coordinator: the columns that all have agreed on
     count/pairs   party → sum: for every pair of columns and values the number of its rows that have
                   both, and of every value the number of rows that have it
+    count/total   first party → coordinator, where it does not add up: the sum of all counts
 
-All parties learn the sum of counts, so also how many rows there are of every pair of values, and
-the tree, which follows from it. The summation decides who learns the counts of one party: a hub
-learns those of every party, in a tree parents learn sums of branches, on secret shares nobody
-learns any. N − 1 parties together can always take their own off the sum, and so can either of two.
+All parties and the coordinator, for whom the tree is learned, learn the sum of counts, so also how
+many rows there are of every pair of values, and the tree, which follows from it. The summation
+decides who learns the counts of one party: a hub learns those of every party, in a tree parents
+learn sums of branches, on secret shares nobody learns any. N − 1 parties together can always take
+their own off the sum, and so can either of two.
 
 With differential privacy every party adds noise to its counts before they leave it (noise.py). A
 row has at most one value in each of d columns, so that it changes d counts of values and d(d − 1)/2
@@ -22,11 +24,11 @@ pair.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import sqrt
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from msgspec import Meta
 
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
@@ -34,27 +36,45 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import ProtocolError, TableError
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, receive, send
-from fedcircuits.federation.messages import Message
+from fedcircuits.federation.messages import (
+    FiniteVector,
+    Message,
+    blaming,
+    require,
+    require_shape,
+)
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
 from fedcircuits.learning.independence import Flags, Index, OneHot, pair_tables
-from fedcircuits.methods.meeting.hello import Method, agreed_table
+from fedcircuits.methods.meeting.hello import Method, agreed_table, same_variables
 from fedcircuits.privacy.differential.noise import Noise
+from fedcircuits.tables.schema import Schema, Variable
 
-METHOD = Method("chow_liu", 1)
+METHOD = Method("chow_liu", 2)
 COUNTS = "counts of its rows for every pair of columns and their values"
 NOISY = f"noisy {COUNTS}"
 MOST = 2.0**53  # whole numbers are exact below
+MOST_COUNTS = 2**32
 TREE = "Chow–Liu tree"  # in the words of errors
+LearnedTree = tuple[Circuit, Parameters]
 
 
-class TableSize(Message, frozen=True):
-    """For a coordinator that adds up, and does not know the columns."""
+class TreeColumns(Message, frozen=True):
+    """For the coordinator, which takes no part in the agreement."""
 
-    tag: ClassVar[str] = "count/size"
-    reveals: ClassVar[str] = "how many counts there are"
+    tag: ClassVar[str] = "count/columns"
+    reveals: ClassVar[str] = "names, kinds and categories of the columns"
 
-    size: Annotated[int, Meta(ge=1, le=2**32)]
+    variables: tuple[Variable, ...]
+
+
+class TotalCounts(Message, frozen=True):
+    """For a coordinator that does not add up."""
+
+    tag: ClassVar[str] = "count/total"
+    reveals: ClassVar[str] = f"the sum of {COUNTS}"
+
+    counts: FiniteVector
 
 
 def member(
@@ -63,7 +83,7 @@ def member(
     summation: Summation,
     smoothing: float,
     noise: Noise | None = None,
-) -> Flow[tuple[Circuit, Parameters]]:
+) -> Flow[LearnedTree]:
     """One party: the tree of all rows, and its parameters."""
     taking = summation.members(members)
     settings: dict[str, object] = {"smoothing": smoothing}
@@ -72,15 +92,47 @@ def member(
     table = yield from agreed_table(party, members, METHOD, settings, TREE)
     hot = OneHot.of(table.values, table.schema.variables)
     counts = yield from compute("counting pairs of values", lambda: _above(pair_tables(hot.matrix)))
-    if party.name == members[0] and COORDINATOR in taking:
-        yield from send(COORDINATOR, TableSize(len(counts)))
+    first = party.name == members[0]
+    if first:
+        yield from send(COORDINATOR, TreeColumns(table.schema.variables))
     collective = summation.at(party.name, taking)
     about = COUNTS
     if noise is not None:
         counts, about = noise.added("pairs", counts, sensitivity(len(table.schema))), NOISY
-    total = np.rint((yield from collective.sum("count/pairs", counts, about)))
-    if noise is not None:
-        total = np.where(_possible(hot.starts), np.maximum(total, 0.0), 0.0)
+    total = yield from collective.sum("count/pairs", counts, about)
+    if first and COORDINATOR not in taking:
+        yield from send(COORDINATOR, TotalCounts(total), reveals=f"the sum of {about}")
+    return tree_of(total, table.schema, smoothing, noise is not None, taking)
+
+
+def coordinator(
+    members: tuple[str, ...], summation: Summation, smoothing: float, noisy: bool = False
+) -> Flow[LearnedTree]:
+    """Whoever asked for the tree: it adds up, or hears from the first party what came of it."""
+    first, taking = members[0], summation.members(members)
+    columns = (yield from receive(first, TreeColumns)).variables
+    with blaming(first, TreeColumns, "variables"):
+        schema = same_variables({first: Schema(columns)}, TREE)
+    values = sum(v.size for v in schema)
+    size = values * (values + 1) // 2
+    require(0 < size <= MOST_COUNTS, first, TreeColumns, "variables", "there are too many values")
+    if COORDINATOR in taking:
+        collective = summation.at(COORDINATOR, taking)
+        about = NOISY if noisy else COUNTS
+        total = yield from collective.sum("count/pairs", np.zeros(size), about)
+    else:
+        total = (yield from receive(first, TotalCounts)).counts
+        require_shape(total, (size,), first, TotalCounts, "counts")
+    return tree_of(total, schema, smoothing, noisy, taking)
+
+
+def tree_of(
+    sums: Array, schema: Schema, smoothing: float, noisy: bool, taking: Sequence[str]
+) -> LearnedTree:
+    """The tree that follows from the sum of all counts, the same for everybody."""
+    starts, total = OneHot.of(np.zeros((0, len(schema))), schema.variables).starts, np.rint(sums)
+    if noisy:
+        total = np.where(_possible(starts), np.maximum(total, 0.0), 0.0)
     if not ((total >= 0) & (total < MOST)).all():
         raise ProtocolError(
             f"sums under 'count/pairs' are no counts: one of {', '.join(taking)} has sent wrong "
@@ -88,14 +140,7 @@ def member(
         )
     if not total.any():
         raise TableError("every value of all parties is missing: there is nothing to learn from")
-    return chow_liu_circuit(table.schema, _both(total, hot.starts), hot.starts, smoothing)
-
-
-def server(members: tuple[str, ...], summation: Summation, noisy: bool = False) -> Flow[None]:
-    """The coordinator of a hub, which holds no rows and adds nothing."""
-    size = (yield from receive(members[0], TableSize)).size
-    collective = summation.at(COORDINATOR, summation.members(members))
-    yield from collective.sum("count/pairs", np.zeros(size), NOISY if noisy else COUNTS)
+    return chow_liu_circuit(schema, _both(total, starts), starts, smoothing)
 
 
 def sensitivity(columns: int) -> float:

@@ -55,7 +55,7 @@ from sklearn.base import clone
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, row_ids, subspaces
 from fedcircuits.federation.flow import Flow, compute, digest, gather, receive, send
@@ -140,6 +140,7 @@ def client(
     assignment, table = yield from introduce(party, *run)
     _check_work(assignment)
     _check_scale(table)
+    _check_given(given, len(table))
     table = rare_mixed(table, party.least_count)
     members, work, order = plan.members, assignment.work, None
     if assignment.tokens:
@@ -200,6 +201,15 @@ def _check_work(assignment: FedPCAssignment) -> None:
     fits = (assignment.work is None) == assignment.tokens
     problem = "it is told at once, or with tokens when rows are matched"
     require(fits, COORDINATOR, FedPCAssignment, "work", problem)
+
+
+def _check_given(labels: Labels | None, rows: int) -> None:
+    """SiteError unless there is a cluster for each of its rows, where clusters are given."""
+    if labels is not None and len(labels) != rows:
+        raise SiteError(
+            f"clusters must have a label for each of {rows:,} rows, got {len(labels):,}: fit the "
+            "mixture on the same federation"
+        )
 
 
 def _check_scale(table: Table) -> None:

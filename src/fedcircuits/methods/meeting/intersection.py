@@ -26,8 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from fedcircuits.errors import ExtraMissingError, MessageError
-from fedcircuits.federation.alignment import common, id_texts, positions
-from fedcircuits.federation.federation import Party
+from fedcircuits.federation.alignment import common, positions
 from fedcircuits.federation.flow import Flow, broadcast, compute, digest, receive, send
 from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.tokens import Labels, derived
@@ -78,13 +77,9 @@ def openmined() -> ModuleType:
     return module
 
 
-def new_key() -> bytes:
-    """A party's secret power; whoever has it can try out ids."""
-    return bytes(openmined().client.CreateWithNewKey(True).GetPrivateKeyBytes())
-
-
 def key_from(secret: bytes) -> bytes:
-    """The same from a secret of the party, so that a run that is repeated sends the same."""
+    """A party's secret power, from its secret, so that a run that is repeated sends the same;
+    whoever has it can try out ids."""
     first, *others = derived(secret, "power of its row ids")
     return bytes([first & 0x7F, *others])  # below the order of the curve
 
@@ -98,11 +93,6 @@ def shared_rows(me: str, ids: Sequence[str], parties: Sequence[str], key: bytes)
 
 
 # ---------------------------------------------------------------------- the first party
-
-
-def first(party: Party, others: Sequence[str], key: bytes) -> Flow[Labels]:
-    """Where its rows are that all parties hold, in the common order."""
-    return (yield from _first(id_texts(party), others, key))
 
 
 def _first(ids: Sequence[str], others: Sequence[str], key: bytes) -> Flow[Labels]:
@@ -139,11 +129,6 @@ def _intersection(key: bytes, answer: SealedTwice, other: str, rows: int) -> lis
 
 
 # ---------------------------------------------------------------------- every other one
-
-
-def other(party: Party, first: str, key: bytes) -> Flow[Labels]:
-    """Where its rows are that all parties hold, in the common order."""
-    return (yield from _other(party.name, id_texts(party), first, key))
 
 
 def _other(me: str, ids: Sequence[str], first: str, key: bytes) -> Flow[Labels]:

@@ -4,7 +4,8 @@ After ``hello.meet``, under a leader: the coordinator, or the first party where 
 
     agree/plan      leader → party: whether rows are matched by ids
     key/tokens      first party → other parties: a key for row tokens (tokens.py). With ids only
-    rows/tokens     party → leader: tokens of its rows; weights of rows if there are any
+    rows/tokens     party → leader: tokens of its rows; weights of rows if there are any, none of
+                    them where it knows none
     rows/places     leader → party: how many rows all parties hold together, where its own are among
                     them, all rows' weights if there are any
     rows/weights    first party → coordinator, where rows have no ids: weights of rows, if any
@@ -27,7 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.federation import Party, row_ids
 from fedcircuits.federation.flow import Flow, broadcast, gather, receive, send
 from fedcircuits.federation.messages import (
@@ -76,6 +77,33 @@ class RowWeights(Message, frozen=True):
     weights: FiniteVector | None  # (rows,)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleWeights:
+    """Weights of rows as whoever asks has them: by row id, or in the order of a party's rows."""
+
+    values: Array = field(repr=False)  # (weights,); none if others know them
+    ids: tuple[str, ...] | None = field(default=None, repr=False)
+
+    def of(self, party: Party) -> Array:
+        """Those of a party's own rows (rows,), in the order of its table."""
+        if self.ids is None:
+            return self.values
+        known = dict(zip(self.ids, self.values, strict=True))
+        ids = row_texts(party)
+        if absent := sum(i not in known for i in ids):
+            raise SiteError(
+                f"sample_weight has none for {absent:,} of the rows of {party.name}: give a Series "
+                "or mapping of row ids to weights that has all"
+            )
+        return np.array([known[i] for i in ids])
+
+
+def row_texts(party: Party) -> list[str]:
+    """Row ids of a party, or the numbers of its rows, as texts."""
+    ids = party.table.row_ids
+    return [str(i) for i in (np.arange(len(party.table)) if ids is None else ids).tolist()]
+
+
 class MatchByIds(Message, frozen=True):
     """The leader's decision."""
 
@@ -118,15 +146,16 @@ def match_rows(
     parties: Sequence[str],
     leader: str,
     party: Party | None,
-    weight: Array | None,
+    given: SampleWeights | None,
     secret: bytes,
     hellos: Mapping[str, Hello],
     rule: RowRule = "tokens",
 ) -> Flow[MatchedRows]:
     """All parties' rows in one order, after ``hello.meet``; the leader may be a party.
 
-    ``weight``: of the party's own rows; None at all parties or at none. ``rule`` is for ids.
+    ``given``: weights of rows; None at all parties or at none. ``rule`` is for ids.
     """
+    weight = None if given is None or party is None else given.of(party)
     ids = yield from _matched_by_ids(me, parties, leader, hellos)
     if not ids:
         rows = yield from _by_position(me, parties, leader, party, weight, hellos)
@@ -245,9 +274,18 @@ def _merged_weights(listed: Mapping[str, RowTokens], where: Labels) -> Array | N
         same = (message.weights is not None) == given
         problem = "rows have weights at all parties or at none"
         require(same, party, RowTokens, "weights", problem)
-        found = _checked_weights(message.weights, len(message.tokens), party, RowTokens)
-        weights += [] if found is None else [found]
-    return agreed_values(where, weights, tuple(listed), "weight") if given else None
+        if message.weights is not None:
+            rows = len(message.tokens) if len(message.weights) else 0  # or it knows none of them
+            found = _checked_weights(message.weights, rows, party, RowTokens)
+            weights += [] if found is None else [found]
+    if not given:
+        return None
+    merged = agreed_values(where, weights, tuple(listed), "weight")
+    for i, party in enumerate(listed):  # who knows none of its weights may have other rows
+        absent = int(np.isnan(merged[where[:, i] >= 0]).sum())
+        problem = f"nobody knows the weights of {absent:,} rows: give sample_weight by row id"
+        require(not absent, party, RowTokens, "weights", problem)
+    return merged
 
 
 def _checked_weights(

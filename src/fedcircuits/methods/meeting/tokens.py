@@ -202,7 +202,7 @@ def match_tokens(rows: Mapping[str, int], holders: Sequence[str] | None = None) 
 def listed_rows(hidden: HiddenRows, weight: Array | None) -> tuple[RowTokens, Labels]:
     """A party's list of rows, and its rows in that order."""
     rising, order = hidden.rising()
-    weights = None if weight is None else weight[order]
+    weights = weight if weight is None or not len(weight) else weight[order]
     return RowTokens(rising, weights), order  # type: ignore[arg-type]
 
 

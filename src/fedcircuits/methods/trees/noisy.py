@@ -20,7 +20,7 @@ the noise's deviation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import sqrt
@@ -30,7 +30,12 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow
-from fedcircuits.methods.trees.decision_tree import FlatTree, Integers
+from fedcircuits.methods.trees.decision_tree import (
+    DecisionTreeLeaf,
+    FlatTree,
+    Integers,
+    Predictor,
+)
 from fedcircuits.methods.trees.edges import edges_of
 from fedcircuits.methods.trees.gradient_trees import Cells, GrowingTree, gradients, outputs_of
 from fedcircuits.methods.trees.growing import LabelledRows
@@ -49,6 +54,11 @@ DROWNED = (
     "DifferentialPrivacy(…, ranges={'age': (0, 120)}), fewer columns, more rows or a larger epsilon"
 )
 LEAVES = "noisy sums of gradients in the leaves of a tree with random questions"
+
+
+def are_empty(trees: Iterable[Predictor]) -> bool:
+    """Whether none of these trees asks anything."""
+    return all(isinstance(t, DecisionTreeLeaf) and len(t.tree_.children) == 1 for t in trees)
 
 
 def shares_of(trees: int, schema: Schema, ranges: Ranges) -> list[float]:

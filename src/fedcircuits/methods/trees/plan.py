@@ -10,6 +10,7 @@ from fedcircuits.federation.federation import LEAST_COUNT
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import RowRule
+from fedcircuits.methods.meeting.task import TargetTask
 from fedcircuits.privacy.differential.noise import Noise
 from fedcircuits.tables.schema import Variable
 
@@ -37,6 +38,7 @@ class TreesPlan:
     noise: Noise | None = None  # of trees grown together with differential privacy
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # public, of numbers
     rows: RowRule = "tokens"  # how they are matched
+    task: TargetTask = "given"  # what the target is
 
     def boosts(self, group: Sequence[str], target: Variable) -> bool:
         """Whether these parties, which hold the same columns, have boosted trees."""

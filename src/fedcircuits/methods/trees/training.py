@@ -4,7 +4,9 @@ rows, by columns, or both.
 Roles: clients hold tables, a coordinator holds none.
 
     agree    client → coordinator: names, kinds, categories and units of its columns, its number of
-             rows. coordinator → client: agreed kinds of its columns, who takes part.
+             rows. coordinator → client: agreed kinds of its columns, who takes part. Before it,
+             where kinds do not say whether the target is of classes, its different numbers
+             (methods/meeting/task.py).
     key      first client → other clients, not the coordinator: a key for row tokens. Only if all
              have row ids, with share_target or for a threshold from different columns.
     labels   only with share_target: holders of the target tell clients without it its values in
@@ -42,7 +44,7 @@ import numpy as np
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
 from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
@@ -56,6 +58,7 @@ from fedcircuits.federation.messages import (
     require_shape,
 )
 from fedcircuits.methods.meeting import hello
+from fedcircuits.methods.meeting.task import agree_on_task, with_task
 from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
 from fedcircuits.methods.trees import growing, noisy, threshold
 from fedcircuits.methods.trees.decision_tree import Predictor, are_probabilities
@@ -66,7 +69,7 @@ from fedcircuits.methods.trees.sums import MOST_ROWS, counts_problem
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
-METHOD = hello.Method("trees", 1)
+METHOD = hello.Method("trees", 2)
 NOBODY = (
     "nobody can learn to predict {!r}: no party has it beside other columns; share_target=True "
     "lets its holders tell the others the values of shared rows"
@@ -120,6 +123,7 @@ class TreeScopes(Message, frozen=True):
     reveals: ClassVar[str] = "the columns of its trees"
 
     scopes: list[list[str]]
+    drowned: bool = False  # with noise: whether none of its trees asks anything
 
 
 class TreesGraph(Message, frozen=True):
@@ -134,6 +138,9 @@ class TreesGraph(Message, frozen=True):
 
 
 def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flow[TreeEnsemble]:
+    if plan.noise is not None and plan.task != "given":
+        raise SiteError("classes that are found in rows have no noise: privacy needs declared ones")
+    party = yield from with_task(party, plan.target, plan.task)
     told = plan.target if plan.share_target else None
     task, table = yield from hello.introduce(party, METHOD, TreesAssignment, told)
     _check_assignment(party, plan, task)
@@ -157,7 +164,8 @@ def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flo
     grown = yield from _grow(party, task, plan, leaf, rows)
     keeps = party.name == task.growers(party.name, plan)[0]
     kept = grown if keeps else replace(grown, trees={}, scopes=[])
-    yield from send(COORDINATOR, TreeScopes(kept.scopes))
+    drowned = plan.noise is not None and noisy.are_empty(kept.trees.values())
+    yield from send(COORDINATOR, TreeScopes(kept.scopes, drowned))
     view = _view(rows, kept, task.members, (yield from receive(COORDINATOR, TreesGraph)))
     if plan.threshold:
         work = partial(threshold.RatedRows.of, rows, grown)
@@ -224,6 +232,7 @@ def _check_assignment(party: Party, plan: TreesPlan, task: TreesAssignment) -> N
     for name, holds, problem in (
         ("target", task.target.name == plan.target, f"expected {plan.target!r}"),
         ("target", task.holds == (plan.target in names), "expected what 'variables' say"),
+        ("target", plan.noise is None or task.target.size > 0, "noise is for classes"),
         ("target", not plan.threshold or task.target.size == 2, "expected two classes"),
         ("groups", known, "expected a number below that of members for each of them"),
         ("groups", known and (task.learns or len(task.group(me)) == 1), f"{me} cannot learn"),
@@ -257,6 +266,7 @@ class TrainedTrees:
 
 
 def coordinator(members: Sequence[str], plan: TreesPlan) -> Flow[TrainedTrees]:
+    yield from agree_on_task(members, plan.task)
     hellos = yield from hello.hellos_of(members, METHOD)
     schema, tasks = _assignments(hellos, plan)
     target, first = schema[plan.target], tasks[members[0]]
@@ -282,7 +292,8 @@ def coordinator(members: Sequence[str], plan: TreesPlan) -> Flow[TrainedTrees]:
                 yield from noisy.boost_noisily(rows, group, plan, plan.noise)
                 continue
             yield from growing.boost_together(rows, plan.number(True), group, plan.summation)
-    trees = _party_trees(tasks, plan, (yield from gather(members, TreeScopes)), tallies)
+    scopes = yield from gather(members, TreeScopes)
+    trees = _party_trees(tasks, plan, scopes, tallies)
     if not trees:
         raise FederationError(NOBODY.format(plan.target))
     graph = graph_of(trees, schema, target, average=plan.fuse == "mean")
@@ -294,7 +305,9 @@ def coordinator(members: Sequence[str], plan: TreesPlan) -> Flow[TrainedTrees]:
         view = replace(view, threshold=(yield from finding))
     busy = {p for t in trees for p in tasks[t.party].growers(t.party, plan)}
     idle = [p for p, task in tasks.items() if p not in busy and task.features]
-    return TrainedTrees(view, schema, (_note(idle, plan, bool(first.holders)),) if idle else ())
+    notes = [_note(idle, plan, bool(first.holders))] if idle else []
+    notes += [noisy.DROWNED] if all(scopes[t.party].drowned for t in trees) else []
+    return TrainedTrees(view, schema, tuple(notes))
 
 
 def _assignments(

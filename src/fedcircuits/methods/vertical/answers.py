@@ -4,6 +4,9 @@ For rows that parties hold (a federation): as an E-step, with one sum of K terms
 
     answer/terms     party → sum: log-densities, or negative squared distances (K × rows).
                      result: K − 1 responsibilities and the log-density of each row, or its cluster.
+    answer/order     party → coordinator: where its rows are in the common order, in the order of
+                     its table.
+    answer/rows      first party → coordinator, where no server adds up: the result for all rows.
 
 For rows that somebody asks about (a table): the asker sends each party its own columns of them.
 
@@ -14,7 +17,7 @@ For rows that somebody asks about (a table): the asker sends each party its own 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, TypeAlias
 
@@ -23,13 +26,21 @@ import numpy as np
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Flow, compute, gather, receive, send
-from fedcircuits.federation.messages import Message, RealMatrix, blaming, require, require_shape
+from fedcircuits.federation.messages import (
+    Count,
+    IntegerVector,
+    Message,
+    RealMatrix,
+    blaming,
+    require,
+    require_shape,
+)
 from fedcircuits.federation.placement import View
-from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.sums.collectives import Check, Summation, Then
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
-from fedcircuits.methods.meeting.rows import match_rows
+from fedcircuits.methods.meeting.rows import MatchedRows, match_rows
 from fedcircuits.methods.vertical.kmeans import PartyCentres
 from fedcircuits.methods.vertical.rows import (
     FINITE,
@@ -43,7 +54,7 @@ from fedcircuits.methods.vertical.rows import (
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
-METHOD = Method("vertical answers", 1)
+METHOD = Method("vertical answers", 2)
 TERMS = "how likely or near each component finds rows, in its columns"
 
 
@@ -57,16 +68,16 @@ class PartyDensities:
     def schema(self) -> Schema:
         return self.view.schema
 
-    @property
-    def components(self) -> int:
-        return len(self.view.leaves)
-
     def terms(self, values: Array) -> Array:
         leaves = [self.view.leaf(leaf.name) for leaf in self.view.leaves]
         return np.stack([leaf.log_values_within(values, {}) for leaf in leaves])
 
 
-LearnedTerms: TypeAlias = PartyDensities | PartyCentres  # terms of rows in a party's columns
+Learned: TypeAlias = View | PartyCentres  # what a party has for terms of rows in its columns
+
+
+def _terms_of(learned: Learned) -> PartyDensities | PartyCentres:
+    return PartyDensities(learned) if isinstance(learned, View) else learned
 
 
 def posterior(log_weights: Array, terms: Array) -> Array:
@@ -86,43 +97,129 @@ def nearest_cluster(terms: Array) -> Array:
 # ---------------------------------------------------------------------- rows that parties hold
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class AnswersPlan:
+    """A question about rows that parties hold."""
+
+    components: int
+    schema: Schema  # that the model knows, of all parties
+    log_weights: Array | None = None  # of components; without them the nearest cluster is asked for
+    hubs: tuple[Neighbourhood, ...] = ()
+    rows: RowRule = "tokens"
+
+    def answer(self) -> Then:
+        """From summed terms (components, rows)."""
+        weights = self.log_weights
+        return nearest_cluster if weights is None else partial(posterior, weights)
+
+    def check(self, total: int) -> Check:
+        """Of answers for so many rows."""
+        number = self.components
+        if self.log_weights is None:
+            return expected((1, total), Span(total, 0, number - 1, whole=True))
+        shares = Span((number - 1) * total, 0, 1)
+        return expected((number, total), shares, Span(total, -np.inf, FINITE))
+
+
+class RowOrder(Message, frozen=True):
+    """Where a party's rows are in the common order."""
+
+    tag: ClassVar[str] = "answer/order"
+    reveals: ClassVar[str] = "in which order it keeps its rows, which the reader cannot name"
+
+    at: IntegerVector  # (rows of the party,), in the order of its table
+
+
+class RowAnswers(Message, frozen=True):
+    """What was asked of all rows, in the common order."""
+
+    tag: ClassVar[str] = "answer/rows"
+    reveals: ClassVar[str] = (
+        "the component of every row, or its cluster; how many rows parties have"
+    )
+
+    values: RealMatrix  # (…, rows)
+    rows: dict[str, Count]  # by party
+
+
 def member(
+    party: Party,
+    parties: Sequence[str],
+    learned: Learned | None,
+    plan: AnswersPlan,
+    summation: Summation,
+    secret: bytes,
+) -> Flow[None]:
+    """A party's side; ``learned``: what it keeps of the model, if it has columns of it."""
+    me, members = party.name, summation.members(parties)
+    party = replace(party, table=_readable(party.table, plan.schema))
+    about = (learned, plan, summation, secret)
+    rows, answers = yield from _answered(me, parties, party, *about)
+    if me == leader_of(members):
+        yield from send(COORDINATOR, answers)
+    place = np.empty(len(rows.at), np.int64)
+    place[rows.order] = rows.at
+    yield from send(COORDINATOR, RowOrder(place))
+
+
+def coordinator(parties: Sequence[str], plan: AnswersPlan, summation: Summation) -> Flow[Array]:
+    """Answers (…, rows): in the order of the first party's rows, then rows that it lacks."""
+    leader = leader_of(summation.members(parties))
+    if leader == COORDINATOR:
+        about = (None, None, plan, summation, b"")
+        _, answers = yield from _answered(COORDINATOR, parties, *about)
+    else:
+        answers = yield from receive(leader, RowAnswers)
+        problem = plan.check(answers.values.shape[1])(answers.values)
+        require(not problem, leader, RowAnswers, "values", problem)
+        known = answers.rows.keys() == set(parties)
+        require(known, leader, RowAnswers, "rows", f"expected those of {', '.join(parties)}")
+    total = answers.values.shape[1]
+    every = []
+    for party, told in (yield from gather(parties, RowOrder)).items():
+        require_shape(told.at, (answers.rows[party],), party, RowOrder, "at")
+        at = np.asarray(told.at, np.int64)
+        fits = bool((at >= 0).all() and (at < total).all()) and len(np.unique(at)) == len(at)
+        require(fits, party, RowOrder, "at", f"expected different places below {total}")
+        every.append(at)
+    _, first = np.unique(np.concatenate(every), return_index=True)
+    return np.ascontiguousarray(answers.values[:, np.concatenate(every)[np.sort(first)]])
+
+
+def _readable(table: Table, schema: Schema) -> Table:
+    """The columns that the model knows, in its codes."""
+    names = [n for n in table.names if n in schema]
+    read = Table.of(table.select(names), schema=schema.select(names))
+    return Table(read.schema, read.values, table.row_ids)
+
+
+def _answered(
     me: str,
     parties: Sequence[str],
     party: Party | None,
-    learned: LearnedTerms | None,
-    components: int,
-    log_weights: Array | None,
+    learned: Learned | None,
+    plan: AnswersPlan,
     summation: Summation,
     secret: bytes,
-    hubs: Sequence[Neighbourhood] = (),
-    rule: RowRule = "tokens",
-) -> Flow[Array]:
-    """What follows for the member's own rows (…, own rows), in the order of its table: the
-    posterior of components with these weights, or without weights the nearest cluster."""
+) -> Flow[tuple[MatchedRows, RowAnswers]]:
+    """One member's side: its rows, and what follows for all rows in the common order."""
     members = summation.members(parties)
     leader = leader_of(members)
     hellos = yield from meet(me, parties, leader, party, METHOD)
     check_holders({p: hello.schema for p, hello in hellos.items()})
-    rows = yield from match_rows(me, parties, leader, party, None, secret, hellos, rule)
-    table, joined = yield from columns_at(me, party, rows, hubs)
-    terms = np.zeros((components, len(joined.at)))
+    rows = yield from match_rows(me, parties, leader, party, None, secret, hellos, plan.rows)
+    table, joined = yield from columns_at(me, party, rows, plan.hubs)
+    terms = np.zeros((plan.components, len(joined.at)))
     if learned is not None and table.names:
-        values = Table.of(table, schema=learned.schema, partial=True).values
-        model = learned
+        model = _terms_of(learned)
+        values = Table.of(table, schema=model.schema, partial=True).values
         terms = yield from compute("evaluating its rows", lambda: model.terms(values))
     draw = RowDraw(me, parties[0], members, rows)
-    sums = RowSums(summation.at(me, members), joined, components, draw)
-    total, then = rows.total, nearest_cluster
-    check = expected((1, total), Span(total, 0, components - 1, whole=True))
-    if log_weights is not None:
-        then, shares = partial(posterior, log_weights), Span((components - 1) * total, 0, 1)
-        check = expected((components, total), shares, Span(total, -np.inf, FINITE))
+    sums = RowSums(summation.at(me, members), joined, plan.components, draw)
     value = sums.every(lambda part: terms[:, part])
-    result = yield from sums.collective.sum("answer/terms", value, TERMS, then, check)
-    answer = np.zeros((len(result), len(rows.order)))
-    answer[:, rows.order] = result[:, rows.at]
-    return answer
+    check = plan.check(rows.total)
+    result = yield from sums.collective.sum("answer/terms", value, TERMS, plan.answer(), check)
+    return rows, RowAnswers(result, {p: hello.rows for p, hello in hellos.items()})
 
 
 # ---------------------------------------------------------------------- rows of a table
@@ -160,12 +257,13 @@ def asker(evidence: Mapping[str, Array], components: int) -> Flow[Array]:
     return total
 
 
-def answerer(learned: LearnedTerms) -> Flow[None]:
+def answerer(learned: Learned) -> Flow[None]:
+    model = _terms_of(learned)
     evidence = yield from receive(COORDINATOR, RowEvidence)
-    columns = len(learned.schema)
+    columns = len(model.schema)
     require_shape(evidence.values, (None, columns), COORDINATOR, RowEvidence, "values")
     values = np.array(evidence.values, np.float64)
     with blaming(COORDINATOR, RowEvidence, "values"):
-        Table(learned.schema, values)
-    terms = yield from compute("evaluating rows", lambda: learned.terms(values))
+        Table(model.schema, values)
+    terms = yield from compute("evaluating rows", lambda: model.terms(values))
     yield from send(COORDINATOR, RowTerms(terms))

@@ -17,6 +17,7 @@ all columns together. K clusters:
     means/agreed       leader → members: that sum, how many rows changed, a centre without rows.
     means/worst        only if a centre has lost all rows: distances from all centres (K × rows); it
                        moves to the row that is farthest from all.
+    result             what whoever asked hears of it (reports.py); parties keep what they learned
 
 Every member learns every row's cluster, and which row of the common order each centre began at. A
 hub learns every party's distances for rows that it cannot name, from which the party's columns can
@@ -38,14 +39,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Flow
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Flow, send
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
-from fedcircuits.methods.meeting.rows import match_rows
+from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights, match_rows
 from fedcircuits.methods.vertical.gaussian import CHUNK, column_scales
+from fedcircuits.methods.vertical.reports import (
+    MeansOutcome,
+    TrainedMeans,
+    means_told,
+    schemas_of,
+    two_parties,
+)
 from fedcircuits.methods.vertical.rows import (
     ALIKE,
     FINITE,
@@ -53,17 +61,18 @@ from fedcircuits.methods.vertical.rows import (
     RowSums,
     Span,
     Terms,
+    check_enough,
     check_holders,
     columns_at,
     drawn,
     expected,
-    notes_on,
+    holders,
 )
 from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
-METHOD = Method("vertical k-means", 1)
+METHOD = Method("vertical k-means", 2)
 FROM_ROW = "squared distances of rows from a row, in its columns"
 NEARER = "how much nearer rows are to each centre than to the last, in its columns"
 FROM_CENTRES = "squared distances of rows from all centres, in its columns"
@@ -80,35 +89,63 @@ class KMeansPlan:
     standardise: bool = False
     hubs: tuple[Neighbourhood, ...] = ()
     seed: int = 0
+    rows: RowRule = "tokens"  # how they are matched
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KMeansResult:
-    """What a member has at the end."""
+    """What a party has at the end, and keeps."""
 
     labels: Labels  # (own rows,) in the order of its own table
     centres: PartyCentres
-    inertia: float
-    rounds: int
-    notes: tuple[str, ...] = ()
 
 
 def member(
+    party: Party,
+    parties: Sequence[str],
+    plan: KMeansPlan,
+    summation: Summation,
+    secret: bytes,
+    weight: SampleWeights | None = None,
+) -> Flow[KMeansResult]:
+    """A party's side; ``weight``: of rows."""
+    me, members = party.name, summation.members(parties)
+    end = yield from _learned(me, parties, party, plan, summation, secret, weight)
+    if me == leader_of(members):
+        yield from send(COORDINATOR, end.outcome())
+    return KMeansResult(end.labels(), PartyCentres(end.space, end.best.centres))
+
+
+def coordinator(
+    parties: Sequence[str], plan: KMeansPlan, summation: Summation
+) -> Flow[TrainedMeans]:
+    """Whoever asked: it adds up, or hears from the first party what came of it."""
+    leader = leader_of(summation.members(parties))
+    if leader == COORDINATOR:
+        about = (None, plan, summation, b"", None)
+        outcome = (yield from _learned(COORDINATOR, parties, *about)).outcome()
+    else:
+        outcome = yield from means_told(leader, plan.max_iter)
+    held = holders(schemas_of(outcome, parties, leader), plan.hubs)
+    return TrainedMeans(outcome, held, (*outcome.notes, *two_parties(held)))
+
+
+def _learned(
     me: str,
     parties: Sequence[str],
     party: Party | None,
     plan: KMeansPlan,
     summation: Summation,
     secret: bytes,
-    weight: Array | None = None,
-    rule: RowRule = "tokens",
-) -> Flow[KMeansResult]:
-    """One member's side, whether it holds columns or not; ``weight``: of its own rows."""
+    weight: SampleWeights | None,
+) -> Flow[MeansEnd]:
+    """One member's side, whether it holds columns or not."""
     members = summation.members(parties)
     leader = leader_of(members)
     hellos = yield from meet(me, parties, leader, party, METHOD)
     check_holders({p: hello.schema for p, hello in hellos.items()})
-    rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos, rule)
+    rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos, plan.rows)
+    check_enough(rows, plan.clusters, "clusters")
     table, joined = yield from columns_at(me, party, rows, plan.hubs)
     space = PointSpace.of(table, joined.weight[joined.at], plan.standardise)
     points = space.points(table.values)
@@ -120,12 +157,27 @@ def member(
         seeds = yield from seeded(sums, points, f"{run}", rng)
         results.append((yield from lloyd(sums, points, seeds, f"{run}", plan.max_iter, plan.tol)))
         results = [min(results, key=lambda result: result.inertia)]
-    best = results[0]
-    labels = np.zeros(len(rows.order), np.int64)
-    labels[rows.order] = best.labels[rows.at]
-    notes = notes_on(rows, plan.hubs) if me == leader else ()
-    centres = PartyCentres(space, best.centres)
-    return KMeansResult(labels, centres, best.inertia, best.rounds, notes)
+    return MeansEnd(rows, space, results[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeansEnd:
+    """Where a member is when Lloyd's rule has ended."""
+
+    rows: MatchedRows
+    space: PointSpace
+    best: LloydResult
+
+    def labels(self) -> Labels:
+        """(own rows,) in the order of the member's table."""
+        labels = np.zeros(len(self.rows.order), np.int64)
+        labels[self.rows.order] = self.best.labels[self.rows.at]
+        return labels
+
+    def outcome(self) -> MeansOutcome:
+        """At the leader: how it has ended."""
+        columns = {p: schema.variables for p, schema in self.rows.schemas.items()}
+        return MeansOutcome(self.best.inertia, self.best.rounds, columns, self.rows.notes)
 
 
 # ---------------------------------------------------------------------- starts
@@ -242,8 +294,7 @@ class PointSpace:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of features: the column of a number, or "column=category"."""
-        return FeatureLayout.of(self.schema).names(self.schema)
+        return feature_names(self.schema)
 
     def points(self, values: Array) -> PointSet:
         """Rows (rows, columns) as points."""
@@ -309,6 +360,11 @@ class PartyCentres:
     def terms(self, values: Array) -> Array:
         """(clusters, rows): negative squared distances of rows (rows, columns)."""
         return -self.space.points(values).distances(self.centres, slice(0, len(values)))
+
+
+def feature_names(schema: Schema) -> tuple[str, ...]:
+    """Of the features of columns: that of a number, or "column=category"."""
+    return FeatureLayout.of(schema).names(schema)
 
 
 def _indicators(schema: Schema) -> npt.NDArray[np.bool_]:

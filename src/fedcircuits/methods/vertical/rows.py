@@ -34,7 +34,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, broadcast, receive, send
 from fedcircuits.federation.messages import (
@@ -55,10 +55,6 @@ from fedcircuits.tables.table import Table
 LARGE = 1 << 20
 ALIKE = 1e-9  # of the largest: numbers that differ by less are taken to be equal
 FINITE = float(np.finfo(np.float64).max)
-TWO_PARTIES = (
-    "there are two parties with columns: each can work out the other's terms of every row from the "
-    "result, and nearly its values where these are few columns"
-)
 Terms = Callable[[slice], Array]  # (components, rows) of a range of the member's own rows
 
 
@@ -346,7 +342,11 @@ def check_holders(schemas: Mapping[str, Schema]) -> None:
             holder[name] = party
 
 
-def notes_on(rows: MatchedRows, hubs: Sequence[Neighbourhood]) -> tuple[str, ...]:
-    """At the leader: what users should know about these parties and rows."""
-    two = len(holders(rows.schemas, hubs)) == 2
-    return (*rows.notes, TWO_PARTIES) if two else rows.notes
+def check_enough(rows: MatchedRows, number: int, groups: str) -> None:
+    """SiteError if there are fewer rows than components or clusters, or none that counts."""
+    if not rows.weight.any():
+        raise SiteError("sample_weight must be above 0 for some row, all are 0")
+    if number > rows.total:
+        raise SiteError(
+            f"{number:,} {groups} and {rows.total:,} rows: take at most as many as there are rows"
+        )
