@@ -206,15 +206,25 @@ def test_parties_without_row_ids_are_taken_to_be_independent() -> None:
     plain = {n: fc.Table(t.schema, t.values) for n, t in parts.items()}
     plain["a"] = parts["a"]  # one has ids, the other none
     text = (
-        "parties are taken to be independent beyond their clusters' sizes, because not all of "
-        "them have row ids: give row ids that they share, Federation(…, row_id='…')"
+        "columns of different parties are taken to be independent, because not all of them have "
+        "row ids: give row ids that they share, Federation(…, row_id='…')"
     )
     with pytest.warns(UserWarning) as told:
         model, engine = trained(fc.Federation(plain))
     assert [str(w.message) for w in told] == [text] and model.notes_ == (text,)
     assert "key/tokens" not in {m.tag for _, m in engine.messages}
-    sizes, _ = trained(fc.Federation(plain), weights="sizes")  # asked for: nothing to be told
-    assert np.array_equal(sizes.score_samples(ROWS), model.score_samples(ROWS))
+    both = sum(model.score_samples(ROWS.select(c)) for c in (["age", "risk"], ["visits"]))
+    np.testing.assert_allclose(model.score_samples(ROWS), both)
+
+
+def test_the_published_rule_says_that_it_makes_up_dependence() -> None:
+    whole = mixed_table()
+    parts = {n: whole.select(c) for n, c in (("a", ["age", "risk"]), ("b", ["visits"]))}
+    plain = fc.Federation({n: fc.Table(t.schema, t.values) for n, t in parts.items()})
+    with pytest.warns(UserWarning, match="weights='sizes', the paper's rule, pairs clusters"):
+        model, _ = trained(plain, weights="sizes")
+    both = sum(model.score_samples(ROWS.select(c)) for c in (["age", "risk"], ["visits"]))
+    assert not np.allclose(model.score_samples(ROWS), both)
 
 
 def test_no_row_with_all_variables() -> None:

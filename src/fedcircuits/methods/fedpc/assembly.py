@@ -17,8 +17,10 @@ about the chance that the combination of the next row is new (Good and Turing).
 Several circuits over the same division are weighted by how much their clusters say about each
 other, their total correlation: what they capture of how the parties' columns depend on each other.
 
-Without matched rows the paper's rule remains: every cluster is in at least one product, drawn at
-random, and a product is weighted by the rows that its leaves have together.
+Where no row joins the parties nothing is known of how their columns depend on each other, and one
+product of independent groups is all there is. The paper's rule, weights="sizes", pairs clusters
+there: every cluster is in at least one product, drawn at random, and a product is weighted by the
+rows that its leaves have together. It makes up dependence that no row has shown.
 """
 
 from __future__ import annotations
@@ -166,7 +168,7 @@ def children_of(
     plan: FedPCPlan,
     rng: np.random.Generator,
 ) -> tuple[Assembly, RootChildren]:
-    """Products of one division: by counts, or by sizes where nothing was counted."""
+    """Products of one division: by counts, independent where nothing was counted, or by sizes."""
     assembly = Assembly(division.spaces, sizes, division.first, plan.shared == "pooled")
     if len(division.parties) == 1:
         return assembly, by_rows(assembly, division.parties[0])
@@ -175,7 +177,10 @@ def children_of(
         children = by_cooccurrence(assembly, division.parties, *counts, most)
         if children is not None:
             return assembly, children
-    return assembly, by_sizes(assembly, plan.products, rng)
+    if plan.weights == "sizes":
+        return assembly, by_sizes(assembly, plan.products, rng)
+    rows = sum(map(sum, sizes.values()))
+    return assembly, RootChildren([assembly.independent()], np.array([rows], dtype=np.float64))
 
 
 def by_rows(assembly: Assembly, party: str) -> RootChildren:

@@ -38,8 +38,12 @@ Flags = npt.NDArray[np.bool_]
 SMALL = 2_000  # rows: circuits are quickly learned from fewer, and mixing them gains more
 MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
 INDEPENDENT = (
-    "parties are taken to be independent beyond their clusters' sizes, because {}: give row ids "
-    "that they share, Federation(…, row_id='…')"
+    "columns of different parties are taken to be independent, because {}: give row ids that they "
+    "share, Federation(…, row_id='…')"
+)
+MADE_UP = (
+    "weights='sizes', the paper's rule, pairs clusters of different parties at random: the model "
+    "has dependence between their columns that no row has shown"
 )
 NOT_ALLOWED = (
     "EM over rows needs learned circuits to leave their parties, allow_collect=True: it was left "

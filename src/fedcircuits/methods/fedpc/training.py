@@ -33,7 +33,8 @@ They learn nothing else of others' columns or rows. A coordinator that gets the 
 could try out row ids; with rows="private" there is nothing to try. Weights of the root:
 
     cooccurrence   how often clusters of different parties meet in a row (assembly.py)
-    sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids
+    sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids,
+                   and makes up dependence between parties that no row has shown
     em             co-occurrence, then EM on them by the likelihoods of shared rows
 
 A lost party ends the run; what others have computed is kept. Where the others hold all variables,
@@ -68,6 +69,7 @@ from fedcircuits.methods.fedpc.assembly import POOLED, children_of, joined, leaf
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
 from fedcircuits.methods.fedpc.planning import (
     INDEPENDENT,
+    MADE_UP,
     NOT_ALLOWED,
     ClientWork,
     Division,
@@ -338,6 +340,8 @@ def _split(hellos: Mapping[str, Hello], plan: FedPCPlan) -> VariableSplit:
     tokens = ids and not horizontal and (plan.weights != "sizes" or plan.refine > 0)
     unmatched = not tokens and not horizontal and plan.weights != "sizes"
     notes = (INDEPENDENT.format("not all of them have row ids"),) if unmatched else ()
+    if plan.weights == "sizes" and not horizontal:
+        notes = (MADE_UP,)
     return VariableSplit(schema, spaces, horizontal, tokens, notes)
 
 
