@@ -36,11 +36,11 @@ test: lint
 
 # The engines of the extras, with the libraries that they run on.
 .venv/engines: $(READY)
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray]'
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray,nvflare]'
 	@touch $@
 
 test-engines: .venv/engines
-	$(BIN)/python -m pytest -q -rs tests/engines/ray
+	$(BIN)/python -m pytest -q -rs tests/engines/ray tests/engines/nvflare
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.run

@@ -121,8 +121,10 @@ class Deployment:
         placed: dict[str, str] = {}
 
         def place(party: str) -> str | None:
-            if party in (*self.sites, COORDINATOR):
-                return party if party in self.sites else None
+            if party in self.sites:
+                return party
+            if not party.startswith("party ") and len(party) > 1:
+                return None  # a coordinator, an asker
             return placed.setdefault(party, self.sites[len(placed) % len(self.sites)])
 
         remote = Remote(place, sites=self.sites, trial=True, timeout=timeout, patience=120.0)

@@ -37,7 +37,9 @@ def test_members_have_nvflares_kit_beside_their_own_files(kits: Path) -> None:
         assert Kit(kits / name).name == name
         client = kits / name / "nvflare" / "startup"
         assert json.loads((client / "fed_client.json").read_text())["client"]["fqsn"] == name
-        assert stat.S_IMODE((kits / name / "identity").stat().st_mode) == 0o600
+        for private in (kits / name / "identity", client / "client.key"):
+            assert stat.S_IMODE(private.stat().st_mode) == 0o600
+        assert stat.S_IMODE((kits / name).stat().st_mode) == 0o700
     assert (kits / "coordinator" / "lead" / "startup" / "fed_admin.json").is_file()
     assert (kits / "north" / "site.toml").is_file()
     assert 'engine = "nvflare"' in (kits / "north" / "consortium.toml").read_text()

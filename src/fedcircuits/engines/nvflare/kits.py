@@ -96,8 +96,10 @@ def make_nvflare_kits(project: NvflareProject, folder: Path) -> list[Path]:
         return []
     made = _provisioned(project, folder / "authority")
     for name, place in missing.items():
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.copytree(made / name, place)
-        place.chmod(0o700)
+        for private in (place, *place.glob("startup/*.key")):
+            private.chmod(0o700 if private is place else 0o600)
         if name == project.leader:
             _write_job(place / JOB)
         elif name != project.admin:

@@ -47,7 +47,7 @@ class NvflareLink:
         self._line: SocketLine | None = None
         self._changed, self._closed = Condition(), False
 
-    def connect(self, timeout: float = 120.0) -> None:
+    def connect(self, timeout: float = 300.0) -> None:
         """Returns when NVFlare has let this member in, and for who leads, when the job is here."""
         check_extra()
         try:

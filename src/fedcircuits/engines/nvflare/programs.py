@@ -68,11 +68,14 @@ class NvflareProgram:
     def _watch(self) -> None:
         wait = AGAIN
         while not self._over.wait(AGAIN):
-            if self._process is not None and self._process.poll() is not None:
+            if self._ended():
                 LOG.warning("%s has ended and is started again", self.command()[1])
                 self._over.wait(wait)
                 wait = min(2 * wait, RAREST)
                 self._launch()
+
+    def _ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def stop(self) -> None:
         with self._lock:
@@ -100,6 +103,7 @@ class NvflareClient(NvflareProgram):
 
     def __init__(self, workspace: Path) -> None:
         super().__init__(workspace, "start.log")
+        self._left = 0  # one that was left by a program that was killed
         if not (workspace / "startup" / "fed_client.json").is_file():
             raise FederationError(
                 f"{workspace} is no startup kit of an NVFlare client: it has no "
@@ -116,7 +120,10 @@ class NvflareClient(NvflareProgram):
         if _lives(client, b"nvflare"):
             if _lives(_number(self.folder / self.OWNER), b"python"):
                 return
-            _end(client)  # whoever has started it was killed
+            self._left = client
+            (self.folder / self.OWNER).write_text(str(os.getpid()))
+            Thread(target=self._watch, daemon=True).start()
+            return
         super().start(timeout)
         until = time.monotonic() + timeout
         while REGISTERED not in self.log.read_bytes()[self._begun :]:
@@ -129,7 +136,11 @@ class NvflareClient(NvflareProgram):
                 )
             time.sleep(0.1)
 
+    def _ended(self) -> bool:
+        return not _lives(self._left) if self._left else super()._ended()
+
     def _launch(self) -> None:
+        self._left = 0
         super()._launch()
         if self._process is not None:
             (self.folder / self.PROCESS).write_text(str(self._process.pid))
@@ -137,7 +148,9 @@ class NvflareClient(NvflareProgram):
 
     def stop(self) -> None:
         super().stop()
-        if self._process is not None:
+        if self._left:
+            _end(self._left)
+        if self._left or self._process is not None:
             (self.folder / self.PROCESS).unlink(missing_ok=True)
 
 
@@ -168,13 +181,14 @@ def _number(path: Path) -> int:
 def _lives(number: int, words: bytes = b"") -> bool:
     """Whether there is such a process, and its command has these words."""
     try:
-        return number > 0 and words in Path(f"/proc/{number}/cmdline").read_bytes()
+        command = Path(f"/proc/{number}/cmdline").read_bytes()
     except OSError:
         return False
+    return number > 0 and bool(command) and words in command  # one that has ended has none
 
 
 def _end(number: int) -> None:
-    """End a client that is nobody's any more, with its job processes."""
+    """End a client that was not started here, with its job processes."""
     with suppress(OSError):
         os.killpg(number, signal.SIGTERM)
         until = time.monotonic() + 10

@@ -147,7 +147,7 @@ def lead_nvflare(kit: Kit) -> None:
     programs = (NvflareClient(kit.folder / WORKSPACE), keeper_of(kit))
     try:
         for program in programs:
-            program.start(120.0)
+            program.start(300.0)
         wait_until_stopped(Store(kit.folder / "store"))
     finally:
         for program in reversed(programs):
