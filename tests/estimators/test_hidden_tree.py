@@ -11,6 +11,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsError
 from fedcircuits.estimators.hidden_tree import column_marginals
+from fedcircuits.tables.images import ycocg, ycocg_schema
 from fedcircuits.tables.schema import Schema, Variable
 
 
@@ -88,6 +89,18 @@ def test_a_file_gives_what_memory_gives_and_models_survive_files(tmp_path: Path)
     (tmp_path / "m.fc").write_bytes(bytes(damaged))
     with pytest.raises(FedcircuitsError):
         fc.load(tmp_path / "m.fc")
+
+
+def test_the_colours_of_a_pixel_share_a_state() -> None:
+    grey = images(300).reshape(300, -1, 1)
+    colours = np.concatenate([grey, 255 - grey, grey // 2], axis=2)
+    model = fc.HiddenChowLiuTree(units=6, epochs=6, channels=3, random_state=0)
+    model.fit(fc.Table(ycocg_schema(25), ycocg(colours).reshape(300, -1).astype(float)))
+    scopes = {leaf.scope for leaf in model.circuit_.leaves()}
+    assert ("x0",) in scopes and ("x1", "x2") in scopes  # 256 levels, and twice 511
+    assert sum(isinstance(n, fc.Sum) for n in model.circuit_.nodes) == 25
+    with pytest.raises(FedcircuitsError, match="channels must divide"):
+        fc.HiddenChowLiuTree(channels=7).fit(colours)
 
 
 def test_of_several_starts_the_best_is_kept() -> None:

@@ -22,6 +22,7 @@ from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, latent_tree
+from fedcircuits.errors import StructureError
 from fedcircuits.estimators.learner import BY_BATCHES, Learner, hold_back
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.chow_liu.trees import learn_tree
@@ -62,6 +63,8 @@ class HiddenChowLiuTree(Learner):
         The least gain per row and epoch that counts.
     patience : int, default=5
         Learning stops after so many epochs without a gain on the rows held back.
+    channels : int, default=1
+        So many neighbouring columns share a hidden state, as the colours of a pixel do.
     leaf_family : str or callable, default=by_kind
         The family of the leaves, or what gives it for a variable.
     random_state : int or None, default=None
@@ -77,7 +80,7 @@ class HiddenChowLiuTree(Learner):
 
     allowed: ClassVar[Declared] = {
         "units": Whole(1, 4096), "smoothing": Real(least=0), "weight_smoothing": Real(least=0),
-        "restarts": Whole(1), **BY_BATCHES,
+        "restarts": Whole(1), "channels": Whole(1), **BY_BATCHES,
     }  # fmt: skip
 
     def __init__(
@@ -95,6 +98,7 @@ class HiddenChowLiuTree(Learner):
         validation: float = 0.1,
         tol: float = 1e-4,
         patience: int = 5,
+        channels: int = 1,
         leaf_family: LeafFamily = by_kind,
         random_state: int | None = None,
     ) -> None:
@@ -110,14 +114,14 @@ class HiddenChowLiuTree(Learner):
         self.validation = validation
         self.tol = tol
         self.patience = patience
+        self.channels = channels
         self.leaf_family = leaf_family
         self.random_state = random_state
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         kept, held = hold_back(rows, self.validation, rng)
         x = kept.some(MOST_ROWS, rng)
-        tree = learn_tree(x[:TREE_ROWS], schema)
-        circuit = latent_tree(schema, tree, self.units, leaf_family=self.leaf_family)
+        circuit = self._structure(x[:TREE_ROWS], schema)
         prior = {n: self.smoothing * m for n, m in column_marginals(x, schema).items()}
         rules = {"categorical": Categorical(prior=prior)}
         plan = EMSchedule(
@@ -126,6 +130,16 @@ class HiddenChowLiuTree(Learner):
         )  # fmt: skip
         start = self._start(circuit, x, kept, held, replace(plan, epochs=1), rules, rng)
         self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32, rules=rules)
+
+    def _structure(self, x: Array, schema: Schema) -> Circuit:
+        if len(schema) % self.channels:
+            raise StructureError(
+                f"channels must divide the number of columns, got {self.channels} for {len(schema)}"
+            )
+        tree = learn_tree(x, schema, channels=self.channels)
+        firsts = range(0, len(schema), self.channels)
+        groups = {schema.names[i]: schema.names[i : i + self.channels] for i in firsts}
+        return latent_tree(schema, tree, self.units, leaf_family=self.leaf_family, groups=groups)
 
     def _start(
         self,

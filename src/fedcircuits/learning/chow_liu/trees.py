@@ -51,9 +51,16 @@ def best_tree(schema: Schema, information: Array) -> nx.Graph:
     return tree
 
 
-def learn_tree(values: Array, schema: Schema, weight: Array | None = None) -> nx.Graph:
+def learn_tree(
+    values: Array, schema: Schema, weight: Array | None = None, channels: int = 1
+) -> nx.Graph:
+    """The best tree of coarse columns; with channels, of every so many columns, named after the
+    first of them, that share the information of all their pairs."""
     codes, sizes = coarsened(values, schema, levels_for(len(schema)))
-    return best_tree(schema, information(codes, sizes, weight))
+    found = information(codes, sizes, weight)
+    groups = len(schema) // channels
+    together = found.reshape(groups, channels, groups, channels).sum(axis=(1, 3))
+    return best_tree(Schema(schema.variables[::channels]), together)
 
 
 def chow_liu_circuit(
