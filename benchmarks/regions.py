@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import fedcircuits as fc
+
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
@@ -66,6 +68,42 @@ def poon_domingos(
     blocks = [pixels[top, :, left].ravel() for top, _, left, _ in rectangles[: down * across]]
     rng = np.random.default_rng(seed)
     return _write(path, rng, np.array(blocks), np.array(inner), np.array(root_part), units, rows)
+
+
+def quad_graph(path: Path, *, side: int, levels: int, units: int, rows: int, seed: int) -> Path:
+    """Write the quad graph of an image of grey levels: categorical leaves (L, K, levels), and
+    elementwise products, mapped by K x K matrices of weights."""
+    schema = fc.Table.of(np.full((1, side, side), 9, np.uint8)).schema
+    circuit = fc.structures.quad_graph(schema, height=side, width=side, units=units)
+    leaves = sorted(circuit.leaves(), key=lambda leaf: schema.index(leaf.scope[0]))
+    number = {leaf.name: i for i, leaf in enumerate(leaves)}
+    part, root_part = [], []
+    for node in (n for n in circuit.nodes if isinstance(n, fc.Sum)):
+        pairs = [tuple(number[c] for c in circuit[p].children) for p in node.children]
+        if node.name == circuit.root.name:
+            root_part = pairs
+            break
+        number[node.name] = len(number)
+        part += [(number[node.name], *pair) for pair in pairs]
+    rng = np.random.default_rng(seed)
+    region = np.array(part)[:, 0]
+    values = {
+        "x": rng.integers(0, levels, (rows, side * side)),
+        "probability": rng.dirichlet(np.ones(levels), (len(leaves), units)),
+        "weight": rng.dirichlet(np.ones(units), (len(part), units)),
+        "mix": _per_region(rng.gamma(1.0, size=(len(part), units)) + 0.1, region),
+        "root_weight": rng.dirichlet(np.ones(units), len(root_part)),
+        "root_mix": rng.dirichlet(np.ones(len(root_part))),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(
+        path,
+        leaf_scope=np.arange(side * side)[:, None],
+        part=np.array(part),
+        root_part=np.array(root_part),
+        **{name: value.astype(np.float32) for name, value in values.items()},  # type: ignore[arg-type]
+    )
+    return path
 
 
 def _write(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import evaluation, growth, images, learners, mixed, pages
 from benchmarks.attacks import section as attacks
+from benchmarks.densities import section as densities
 from benchmarks.federated import images as federated_images
 from benchmarks.federated import peers as federated_peers
 from benchmarks.federated import scale as federated_scale
@@ -21,6 +22,7 @@ from benchmarks.vertical import trajectories
 
 SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "attacks": lambda: attacks.run(),
+    "densities": densities.run,
     "evaluation": evaluation.run,
     "federated": federated.run,
     "federated_images": federated_images.run,

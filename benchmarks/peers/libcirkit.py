@@ -1,4 +1,4 @@
-"""libcirkit 0.3.1 (GPL, comparison only): Tucker layers on any region graph.
+"""libcirkit 0.3.1 (GPL, comparison only): Tucker or transposed CP layers on any region graph.
 
 Parameters are given to the compiler as constant initialisers, in the order in which
 ``RegionGraph.build_circuit`` asks for them: regions in topological order, per region one dense
@@ -12,7 +12,7 @@ from collections import defaultdict
 import numpy as np
 from cirkit.pipeline import PipelineContext
 from cirkit.symbolic.initializers import ConstantTensorInitializer
-from cirkit.symbolic.layers import GaussianLayer
+from cirkit.symbolic.layers import CategoricalLayer, GaussianLayer
 from cirkit.symbolic.parameters import (
     Parameter,
     ScaledSigmoidParameter,
@@ -30,14 +30,16 @@ LOWEST = 1e-5
 
 def build(data, units):
     """The compiled circuit with the structure and the parameters of the npz."""
+    grey = "probability" in data
     graph, leaf_of, weights_of = _region_graph(data)
     asked = iter(_in_order(graph, weights_of))
     factory = lambda shape: _weights(shape, next(asked))  # noqa: E731
     symbolic = graph.build_circuit(
         input_factory={
-            scope: functools.partial(_gaussian, data, leaf) for scope, leaf in leaf_of.items()
+            scope: functools.partial(_categorical if grey else _gaussian, data, leaf)
+            for scope, leaf in leaf_of.items()
         },
-        sum_product="tucker",
+        sum_product="cp-t" if grey else "tucker",
         sum_weight_factory=factory,
         nary_sum_weight_factory=functools.partial(mixing_weight_factory, param_factory=factory),
         num_input_units=units,
@@ -102,6 +104,12 @@ def _gaussian(data, leaf, scope, units):
         mean=Parameter.from_input(_constant(data["mean"][leaf, :, place])),
         stddev=Parameter.from_unary(ScaledSigmoidParameter((units,), vmin=LOWEST, vmax=1.0), raw),
     )
+
+
+def _categorical(data, leaf, scope, units):
+    probability = data["probability"][leaf]
+    weights = _weights(probability.shape, np.maximum(probability, 1e-30))
+    return CategoricalLayer(scope, units, num_categories=probability.shape[1], probs=weights)
 
 
 if __name__ == "__main__":

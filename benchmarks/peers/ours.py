@@ -15,26 +15,37 @@ TYPES = {"float32": torch.float32, "float64": torch.float64}
 
 def region_circuit(data, units):
     """The region graph of the npz; partitions of a region share one sum."""
+    grey = "probability" in data
     schema = fc.Schema.real(data["x"].shape[1])
+    if grey:
+        schema = fc.Schema(tuple(fc.Variable(n, "count", most=255) for n in schema.names))
     leaves = len(data["leaf_scope"])
     nodes, values = [], {}
     for i, scope in enumerate(data["leaf_scope"]):
-        nodes.append(fc.Leaf(f"{i}", "gaussian", tuple(f"x{v}" for v in scope), units))
-        values[f"{i}"] = {n: data[n][i].astype(np.float64) for n in ("mean", "variance")}
+        rule = "categorical" if grey else "gaussian"
+        nodes.append(fc.Leaf(f"{i}", rule, tuple(f"x{v}" for v in scope), units))
+        values[f"{i}"] = _leaf_values(data, i, grey)
     for region in dict.fromkeys(data["part"][:, 0].tolist()):
         members = np.flatnonzero(data["part"][:, 0] == region)
         weights = data["weight"][members].astype(np.float64) * data["mix"][members][:, :, None]
-        _add_sum(nodes, values, f"{region}", data["part"][members, 1:], weights, units)
+        _add_sum(nodes, values, f"{region}", data["part"][members, 1:], weights, units, not grey)
     weights = (data["root_weight"] * data["root_mix"][:, None]).astype(np.float64)[:, None]
-    _add_sum(nodes, values, "root", data["root_part"], weights, 1)
+    _add_sum(nodes, values, "root", data["root_part"], weights, 1, not grey)
     assert leaves == sum(isinstance(n, fc.Leaf) for n in nodes)
     return fc.Circuit(tuple(nodes), schema), fc.Parameters(values)
 
 
-def _add_sum(nodes, values, name, pairs, weights, units):
+def _leaf_values(data, i, grey):
+    if not grey:
+        return {n: data[n][i].astype(np.float64) for n in ("mean", "variance")}
+    table = data["probability"][i].astype(np.float64)[:, None]
+    return {"probability": table / table.sum(axis=2, keepdims=True)}
+
+
+def _add_sum(nodes, values, name, pairs, weights, units, outer):
     parts = tuple(f"{name}/{i}" for i in range(len(pairs)))
     nodes.extend(
-        fc.Product(part, (f"{left}", f"{right}"), outer=True)
+        fc.Product(part, (f"{left}", f"{right}"), outer=outer)
         for part, (left, right) in zip(parts, pairs, strict=True)
     )
     nodes.append(fc.Sum(name, parts, units))

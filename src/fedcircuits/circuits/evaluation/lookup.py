@@ -152,16 +152,22 @@ class LookupStep(LeafStep[LookupValues]):
         rule = rules.get(self.rule.name, self.rule)
         assert isinstance(rule, TabledFamily)
         pseudo = np.stack([rule.pseudo_counts(name, self.levels) for name in self.names])
-        table = counts.sums + torch.from_numpy(pseudo).to(counts.sums)[:, :, None]
-        total = table.sum(1, keepdim=True)
-        if not bool((total > 0).all()):
-            old = torch.exp(p.table) if p.logarithmic else p.table
-            table = torch.where(total > 0, table, old)
-            total = torch.where(total > 0, total, 1.0)
-        table /= total
-        if float(table.min()) < 0:
-            raise ParameterError(
-                f"parameters of {p.leaves[0][0]!r}: probability must not be negative; are the "
-                "counts it comes from?"
-            )
+        added = torch.from_numpy(pseudo).to(counts.sums)[:, :, None]
+        table = torch.empty_like(counts.sums)
+        for a, b in chunks(len(table), self.levels * self.units):
+            table[a:b] = _frequencies(counts.sums[a:b] + added[a:b], p, a, b)
         return LookupValues(table, False, p.rule, p.leaves)
+
+
+def _frequencies(counts: Tensor, p: LookupValues, a: int, b: int) -> Tensor:
+    """Of some pairs (pairs, levels, units); what it was where nothing was counted."""
+    if float(counts.min()) < 0:
+        raise ParameterError(
+            f"parameters of {p.leaves[0][0]!r}: probability must not be negative; are the counts "
+            "it comes from?"
+        )
+    total = counts.sum(1, keepdim=True)
+    if not bool((total > 0).all()):
+        old = torch.exp(p.table[a:b]) if p.logarithmic else p.table[a:b]
+        return torch.where(total > 0, counts / total, old)
+    return counts.div_(total)

@@ -1,0 +1,84 @@
+"""An EM step of a hidden Chow–Liu tree of 784 grey levels, as a share of the machine's rate.
+
+"of limit" counts the matrix products of a step alone, three for every edge of the tree (upward,
+expected counts, downward), against the machine's own rate of one large product. A step is an E-step
+and an M-step of all weights and leaves. Times are CPU seconds with one thread, wall time with two.
+"""
+
+import time
+from collections.abc import Callable
+
+import networkx as nx
+import numpy as np
+import torch
+
+import fedcircuits as fc
+from benchmarks import machine
+from benchmarks.runner import Cell, Json, print_table
+from fedcircuits.circuits.evaluation.program import CircuitProgram
+from fedcircuits.circuits.graph.parameters import WEIGHT
+
+SIDE, LEVELS, ROWS, IMAGES = 28, 256, 256, 60_000
+
+
+def run(units: tuple[int, ...] = (32, 64, 128), repeats: int = 5) -> list[Json]:
+    limit = machine.limit(1).product
+    rows = [_measured(k, limit, repeats) for k in units]
+    print(f"\nHidden tree, 784 × 256 levels, batch {ROWS}; matrix products {limit:.0f} GFLOP/s")
+    print_table(rows)
+    return [{"part": "speed", "limit": limit, **row} for row in rows]
+
+
+def _measured(k: int, limit: float, repeats: int) -> dict[str, Cell]:
+    program, parameters = _tree(k)
+    x = torch.from_numpy(np.random.default_rng(1).integers(0, LEVELS, (ROWS, SIDE**2)) * 1.0)
+    packed = program.pack(parameters)
+
+    def step() -> object:
+        return program.maximise(program.counts(x, packed), packed)
+
+    torch.set_num_threads(1)
+    forward = _least(lambda: program.log_values(x, packed), repeats, time.process_time)
+    seconds = _least(step, repeats, time.process_time)
+    alone = _least(step, repeats, time.perf_counter)
+    torch.set_num_threads(2)
+    both = _least(step, repeats, time.perf_counter)
+    torch.set_num_threads(1)
+    products = 3 * 2 * (SIDE**2 - 1) * k * k * ROWS / 1e9
+    return {
+        "K": k, "forward ms": 1e3 * forward, "EM step ms": 1e3 * seconds,
+        "of limit": products / seconds / limit, "s an epoch of 60,000": IMAGES / ROWS * seconds,
+        "two threads, times faster": alone / both,
+    }  # fmt: skip
+
+
+def _least(action: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
+    action()
+    found = []
+    for _ in range(repeats):
+        begin = clock()
+        action()
+        found.append(clock() - begin)
+    return min(found)
+
+
+def _tree(units: int) -> tuple[CircuitProgram, fc.Parameters]:
+    """A tree over the pixels as deep as one of digits: rows of an image, joined by a column."""
+    rng = np.random.default_rng(0)
+    schema = fc.Table.of(np.full((1, SIDE, SIDE), 9, np.uint8)).schema
+    tree = nx.Graph()
+    for i, name in enumerate(schema.names):
+        if i % SIDE != SIDE // 2:
+            tree.add_edge(name, schema.names[i + (1 if i % SIDE < SIDE // 2 else -1)])
+        elif i >= SIDE:
+            tree.add_edge(name, schema.names[i - SIDE])
+    circuit = fc.structures.latent_tree(schema, tree, units)
+    values = {}
+    for node in circuit.nodes:
+        if isinstance(node, fc.Leaf):
+            drawn = rng.random((units, 1, LEVELS)) + 0.01
+            values[node.name] = {"probability": drawn / drawn.sum(axis=2, keepdims=True)}
+        elif isinstance(node, fc.Sum):
+            drawn = rng.random((node.units, circuit.inputs(node))) + 0.01
+            values[node.name] = {WEIGHT: drawn / drawn.sum(axis=1, keepdims=True)}
+    return CircuitProgram(circuit, torch.float32), fc.Parameters(values)
