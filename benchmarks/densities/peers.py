@@ -35,7 +35,7 @@ def run(units: tuple[int, ...] = (16, 32), repeats: int = 3) -> list[Json]:
 
 def _one(peer: str, what: str, path: Path, units: int, repeats: int) -> dict[str, Cell]:
     job: dict[str, Json] = {
-        "kind": "tensorised", "path": str(path), "units": units, "pass": what, "repeats": repeats,
+        "kind": "quad", "path": str(path), "units": units, "pass": what, "repeats": repeats,
     }  # fmt: skip
     found = run_peer(peer, job)
     if "error" in found:

@@ -197,6 +197,7 @@ if __name__ == "__main__":
     kinds_of_work = {
         "rat": tensorised,
         "pd": tensorised,
+        "quad": tensorised,
         "tree": evaluate_tree,
         "synthetic": synthetic_tree,
     }
