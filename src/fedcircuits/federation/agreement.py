@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from fedcircuits.errors import FederationError
 from fedcircuits.tables.schema import Kind, Scalar, Schema, Variable
+from fedcircuits.tables.stored import StoredTable
 from fedcircuits.tables.table import Table
 
 WIDTH: dict[Kind, int] = {"boolean": 0, "category": 1, "count": 2, "real": 3}
@@ -40,7 +41,7 @@ def in_agreed(table: Table, agreed: Schema) -> Table:
     """
     schema = agreed.select(table.names)
     if schema == table.schema:
-        return table
+        return table.loaded() if isinstance(table, StoredTable) else table
     for own, wide in zip(table.schema, schema, strict=True):
         if _united("all", wide, "one", own) != wide:
             raise FederationError(

@@ -29,6 +29,7 @@ from fedcircuits.federation.described import DescribedTable
 from fedcircuits.tables.declared import DeclaredTable, read_table
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.schema import OTHER, Schema
+from fedcircuits.tables.stored import StoredTable
 from fedcircuits.tables.table import Table
 
 COORDINATOR = "coordinator"  # the role that plans and joins; it holds no rows
@@ -307,7 +308,7 @@ def _table(name: str, data: object, row_id: str | None, declared: DeclaredTable)
     try:
         if isinstance(data, str | os.PathLike):
             table = read_table(Path(data), declared, row_id)
-        elif isinstance(data, DescribedTable):
+        elif isinstance(data, DescribedTable | StoredTable):
             return data
         elif isinstance(data, Table) and data.row_ids is not None:
             table = data

@@ -31,6 +31,7 @@ import torch
 
 from fedcircuits.errors import ProtocolError, SiteError
 from fedcircuits.federation.messages import decode_plain, encode_plain
+from fedcircuits.tables.table import Table
 
 T = TypeVar("T")
 LIBRARY = "fedcircuits."
@@ -120,6 +121,8 @@ def filled(value: T, fill: Fill) -> T:
         return type(value)({k: filled(v, fill) for k, v in value.items()})  # type: ignore[call-arg]
     if isinstance(value, list | tuple):
         return type(value)(filled(v, fill) for v in value)
+    if isinstance(value, Table):
+        return value  # rows have no open places, and may lie in a file
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {}
         for each in dataclasses.fields(value):

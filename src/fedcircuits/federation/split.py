@@ -8,10 +8,15 @@ Skew of rows: none; "label", every party prefers other classes of the target; "c
 gets clusters of similar rows; dirichlet(β), shares of every class are drawn, smaller β more uneven.
 ``overlap`` is a share: of rows that a second party holds as well (by rows), of columns that all
 parties hold (by columns and by both; with both at least one). Every row keeps its id.
+
+A parquet file is split by its row groups, and not loaded: each party has some of them, which are
+read where the party runs (tables/stored.py). So a table larger than the memory of one machine is
+learned by parts.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -21,8 +26,10 @@ import numpy.typing as npt
 from fedcircuits.arguments import Choice, Real
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import LEAST_COUNT, Federation
+from fedcircuits.learning.batches import ParquetRows
 from fedcircuits.learning.independence import Floats
 from fedcircuits.learning.spn.clustering import Features, split_rows
+from fedcircuits.tables.stored import StoredTable
 from fedcircuits.tables.table import Table
 
 HELD = 0.6  # of the rows, by every party of a split by both
@@ -56,15 +63,19 @@ def split(
     allow_collect: bool = True,
     least_count: int = LEAST_COUNT,
 ) -> Federation:
-    """A federation made of one table.
+    """A federation made of one table, or of the row groups of a parquet file (by rows).
 
     >>> import fedcircuits as fc
     >>> table = fc.Table.of(np.random.default_rng(0).normal(size=(60, 4)))
     >>> fc.split(table, 3, by="columns").kind
     'vertical'
     """
-    whole = _with_ids(Table.of(table))
     names = [f"party {i + 1}" for i in range(parties)] if isinstance(parties, int) else parties
+    if isinstance(table, str | os.PathLike | ParquetRows):
+        _check_groups(names, by, skew, overlap)
+        groups = _by_groups(ParquetRows.of(table), names, np.random.default_rng(seed))
+        return Federation(groups, allow_collect=allow_collect, least_count=least_count)
+    whole = _with_ids(Table.of(table))
     _check(whole, names, by, skew, overlap, target)
     rng = np.random.default_rng(seed)
     if by == "rows":
@@ -115,6 +126,43 @@ def _check(
         )
     if by == "rows" and len(names) * LEAST > len(table):
         raise FederationError(f"{len(table)} rows cannot be split over {len(names)} parties")
+
+
+# ---------------------------------------------------------------------- row groups
+
+
+def _check_groups(names: list[str], by: str, skew: Skew, overlap: float) -> None:
+    if not names or len(set(names)) != len(names):
+        raise FederationError(f"parties must be a number from 1, or different names, got {names!r}")
+    given = {"by": by != "rows", "skew": skew is not None, "overlap": bool(overlap)}
+    if odd := [name for name, other in given.items() if other]:
+        raise FederationError(
+            f"a file is split by its row groups, without {odd[0]}=: to split it otherwise, load it "
+            "with Table.read(path)"
+        )
+
+
+def _by_groups(rows: ParquetRows, names: list[str], rng: np.random.Generator) -> dict[str, Table]:
+    """Row groups in random order, each to the party that has the fewest rows."""
+    about = rows.file.metadata
+    sizes = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)])
+    if len(sizes) < len(names):
+        raise FederationError(
+            f"{rows.path} has {len(sizes)} row groups, which cannot be split over {len(names)} "
+            f"parties: write it with row_group_size={max(1, len(rows) // len(names) // 4):,} or so"
+        )
+    before, load = np.cumsum(sizes) - sizes, np.zeros(len(names), np.int64)
+    held: list[list[int]] = [[] for _ in names]
+    for group in rng.permutation(len(sizes)):
+        owner = int(load.argmin())
+        held[owner].append(int(group))
+        load[owner] += sizes[group]
+    return {
+        name: StoredTable(
+            rows.path, rows.schema, int(sizes[own].sum()), [(g, int(before[g])) for g in own]
+        )
+        for name, own in zip(names, map(sorted, held), strict=True)
+    }
 
 
 # ---------------------------------------------------------------------- rows

@@ -126,6 +126,11 @@ class ParquetRows:
             raise TableError(f"expected a table with rows: {self.path} has none")
         self.schema = schema or self._inferred(kinds or {}, categories or {}, row_id)
 
+    @classmethod
+    def of(cls, given: ParquetRows | str | os.PathLike[str]) -> ParquetRows:
+        """Of a path, or what it is."""
+        return given if isinstance(given, ParquetRows) else cls(given)
+
     @property
     def weight(self) -> float:
         return float(len(self))

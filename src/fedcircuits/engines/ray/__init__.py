@@ -16,9 +16,10 @@ the next run starts another. Local, a round of messages through a hub takes abou
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from secrets import token_hex
@@ -29,11 +30,12 @@ from fedcircuits.engines.ray import cluster
 from fedcircuits.engines.ray.cluster import Needs
 from fedcircuits.engines.ray.worker import ROOMS
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
-from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Federation, Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Entry
 from fedcircuits.federation.messages import decode_plain, encode_plain
 from fedcircuits.federation.recipes import pack, unpack
+from fedcircuits.tables.stored import StoredTable
 
 T = TypeVar("T")
 SMALL = 1 << 14  # bytes up to which an argument travels within its recipe
@@ -100,6 +102,36 @@ class RayEngine:
         outcome.results = {name: done[name] for name in programs if name in done}
         return outcome
 
+    def federation(
+        self,
+        paths: Mapping[str, str | os.PathLike[str]],
+        row_id: str | None = None,
+        *,
+        allow_collect: bool = False,
+        least_count: int = LEAST_COUNT,
+    ) -> Federation:
+        """A federation whose tables lie on the cluster: files that the worker of each party reads.
+
+        Arguments are those of ``Federation``; paths are those of the machine where a party runs.
+        What is fitted to it runs in this engine.
+        """
+        ray = cluster.connect(self.address)
+        homes = self._homes(paths)
+        found = cluster.workers(
+            {home: self._needs(home) for home in dict.fromkeys(homes.values())}, self.patience
+        )
+        asked = {
+            party: found[homes[party]].describe.remote(os.fspath(path), row_id, least_count)
+            for party, path in paths.items()
+        }
+        parties = {}
+        for party, ref in asked.items():
+            table = unpack(ray.get(ref), rooms=ROOMS)
+            if not isinstance(table, StoredTable):
+                raise FederationError(f"party {party!r}, where its worker is: {table}")
+            parties[party] = Party(party, table, allow_collect, least_count)
+        return Federation.of_sites(parties, self)
+
     def stop(self) -> None:
         """End all workers, and the cluster if it was started here."""
         cluster.stop()
@@ -107,14 +139,14 @@ class RayEngine:
     def _needs(self, home: str) -> Needs:
         return self.needs if isinstance(self.needs, Needs) else self.needs.get(home, Needs())
 
-    def _homes(self, programs: Mapping[str, Program[T]]) -> dict[str, str]:
+    def _homes(self, parties: Iterable[str]) -> dict[str, str]:
         """By party the name of its worker: the same in every run, so that it finds its table."""
         if self.workers is None:
-            return {party: party for party in programs}
+            return {party: party for party in parties}
         known = HOMES.setdefault((cluster.session(), self.workers), {COORDINATOR: 0})
-        for party in programs:
+        for party in parties:
             known.setdefault(party, (len(known) - 1) % self.workers)
-        return {party: f"worker {known[party] + 1}" for party in programs}
+        return {party: f"worker {known[party] + 1}" for party in parties}
 
 
 @dataclass(slots=True)

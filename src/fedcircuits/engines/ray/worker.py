@@ -2,6 +2,7 @@
 
 What crosses between the caller and a worker is bytes and plain words:
 
+    describe path                 what a file holds that lies where the worker is
     begin run, party, recipe      a party takes a seat; which large arguments are not here yet
     place run, party, mark, data  a large argument, kept here under its mark for later runs
     run run, party                a stream of reports: steps, kept work, entries of the ledger, and
@@ -34,10 +35,11 @@ import torch
 
 from fedcircuits.engines.driving import Data, Driver, NumberedMail
 from fedcircuits.engines.outcome import failure
-from fedcircuits.errors import FedcircuitsError, PartyLostError, ProtocolError
+from fedcircuits.errors import FedcircuitsError, PartyLostError, ProtocolError, TableError
 from fedcircuits.federation.flow import Program, Recv, Send
 from fedcircuits.federation.messages import decode_plain, encode_plain
 from fedcircuits.federation.recipes import pack, unpack
+from fedcircuits.tables.stored import StoredTable
 
 PRELOAD = "fedcircuits.engines.process.preload"
 ROOMS = ("circuits", "estimators", "leaves", "testing")  # whose functions a recipe may name, too
@@ -140,6 +142,16 @@ class Worker:
             fcntl.flock(lock, fcntl.LOCK_EX)
             import_module(PRELOAD)
         return os.getpid()
+
+    def describe(self, path: str, row_id: str | None, least: int) -> bytes:
+        """A table that lies in a file here: what it holds, or why it cannot be read."""
+        try:
+            table = StoredTable.of_file(path, row_id, least)
+            if (ids := table.row_ids) is not None and len(set(map(str, ids))) < len(table):
+                raise TableError(f"{path}: two rows have one id: ids must differ")
+        except FedcircuitsError as error:
+            return pack(str(error))
+        return pack(table)
 
     def begin(self, run: str, party: str, recipe: bytes, peers: list[Any]) -> list[str]:
         """Marks of the arguments that must be placed before it can run."""

@@ -158,31 +158,45 @@ def client(
     about, least = (table, plan.clusters, classes, plan.target), party.least_count
     clustering = RowClustering(*about, seed, stamp, least)
     labels = yield from clustering.labels(work.tasks, order, given)
-    learned: dict[str, LearnedLeaf] = {}
-    for name, rows, columns in _leaves(party.name, work, labels, len(table)):
-        drawn = int(np.random.default_rng([*seed, len(learned)]).integers(2**31))
-        step, mark = (
-            f"learning {name.rpartition('/')[0]}",
-            digest(stamp, f"{drawn} {columns}", rows),
-        )
-        learning = partial(_learned_leaf, learner, table.select(columns), rows, drawn, least)
-        learned[name] = yield from compute(step, learning, key=mark)
+    learned = yield from _learn(party, table, work, labels, learner, seed, stamp)
     sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
     yield from send(COORDINATOR, ClusterSizes(sizes, bool(plan.refine) and party.allow_collect))
     if order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)
         yield from counts.contribute({d: label[order] for d, label in labels.items()})
+    way, schema = plan.way_of_em(horizontal=order is None), table.schema
+    rows = None if way is None else table
+    del table, about, clustering  # others may learn for long, and rows take memory
     graph = yield from receive(COORDINATOR, UsedLeaves)
-    way = plan.way_of_em(horizontal=order is None)
     _check_used(graph, learned, way)
     leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph.used)
     parameters = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
     budget = QuestionBudget(party.most_questions)
     allowed = party.allow_collect, budget, plan.answers
-    view = View(party.name, table.schema, leaves, parameters, *allowed)
-    if way is None or not graph.refine:
+    view = View(party.name, schema, leaves, parameters, *allowed)
+    if way is None or rows is None or not graph.refine:
         return view
-    return (yield from refinement.client(way, view, table, order, members, plan.em, stamp))
+    return (yield from refinement.client(way, view, rows, order, members, plan.em, stamp))
+
+
+def _learn(
+    party: Party,
+    table: Table,
+    work: ClientWork,
+    labels: Mapping[int, Labels],
+    learner: LeafLearner,
+    seed: tuple[int, int],
+    stamp: str,
+) -> Flow[dict[str, LearnedLeaf]]:
+    """Every leaf of this client, from the rows of its cluster."""
+    learned: dict[str, LearnedLeaf] = {}
+    for name, rows, columns in _leaves(party.name, work, labels, len(table)):
+        drawn = int(np.random.default_rng([*seed, len(learned)]).integers(2**31))
+        step = f"learning {name.rpartition('/')[0]}"
+        mark = digest(stamp, f"{drawn} {columns}", rows)
+        about = (learner, table.select(columns), rows, drawn, party.least_count)
+        learned[name] = yield from compute(step, partial(_learned_leaf, *about), key=mark)
+    return learned
 
 
 def _classes(
