@@ -11,6 +11,7 @@ from benchmarks import evaluation, growth, images, learners, mixed, pages
 from benchmarks.attacks import section as attacks
 from benchmarks.densities import section as densities
 from benchmarks.federated import images as federated_images
+from benchmarks.federated import on_ray
 from benchmarks.federated import peers as federated_peers
 from benchmarks.federated import scale as federated_scale
 from benchmarks.federated import table as federated
@@ -34,6 +35,7 @@ SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "learners": learners.run,
     "mixed": mixed.run,
     "private": private.run,
+    "ray": on_ray.run,
     "vertical": vertical.run,
     "vertical_trajectories": trajectories.run,
 }
