@@ -55,7 +55,7 @@ class StoredTable(Table):
     ) -> None:
         facts = {"path": path, "schema": schema, "rows_there": rows, "row_id": row_id}
         facts |= {"groups": tuple((int(g), int(n)) for g, n in groups), "least": least}
-        for name, value in {**facts, "series": {}}.items():
+        for name, value in {**facts, "series": {}, "readings": ()}.items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -127,7 +127,8 @@ class StoredTable(Table):
         numbers = [group for group, _ in self.groups]
         names = list(self.schema.names)
         for batch in self._file().iter_batches(PIECE, row_groups=numbers, columns=names):
-            yield Table.from_arrow(pa.Table.from_batches([batch]), schema=self.schema).values
+            part = pa.Table.from_batches([batch])
+            yield Table.from_arrow(part, schema=self.schema, unseen="error").values
 
     def _counts(self) -> list[int]:
         about = self._file().metadata
