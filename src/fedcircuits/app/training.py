@@ -26,7 +26,7 @@ from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.split import Skew, dirichlet
-from fedcircuits.methods.fedpc.training import LeafLearner
+from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.tables.readers import SUFFIXES, existing
 from fedcircuits.tables.table import Table
 

@@ -33,8 +33,9 @@ from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.fedpc import training
+from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.methods.fedpc.planning import HUB, FedPCPlan, Rule, Shared
-from fedcircuits.methods.fedpc.training import LeafLearner, TrainedCircuit
+from fedcircuits.methods.fedpc.training import TrainedCircuit
 from fedcircuits.privacy.differential.noise import no_privacy
 from fedcircuits.privacy.sharing.shares import threshold
 

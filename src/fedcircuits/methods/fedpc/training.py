@@ -45,28 +45,27 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
-from sklearn.base import clone
 
-from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Leaf
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, row_ids, subspaces
-from fedcircuits.federation.flow import Flow, compute, digest, gather, receive, send
+from fedcircuits.federation.flow import Flow, digest, gather, receive, send
 from fedcircuits.federation.messages import Count, Message, require
 from fedcircuits.federation.placement import QuestionBudget, View, leaves_at
 from fedcircuits.federation.sums.counting import CombinationCounts
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.least_counts import rare_mixed
-from fedcircuits.methods.fedpc.assembly import POOLED, children_of, joined, leaf_name
+from fedcircuits.methods.fedpc.assembly import children_of, joined
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
+from fedcircuits.methods.fedpc.leaves import LeafLearner, LearnedLeaf, learn_leaves
 from fedcircuits.methods.fedpc.planning import (
     INDEPENDENT,
     MADE_UP,
@@ -89,17 +88,6 @@ from fedcircuits.methods.refinement.training import Refined, Way
 from fedcircuits.tables.table import Table
 
 METHOD = Method("fedpc", 1)
-LearnedLeaf = tuple[Circuit, Parameters]
-
-
-class LeafLearner(Protocol):
-    """What learns a leaf: any estimator of this library, or one with the same API. It may have
-    ``fit_part(part, whole)``, for a cluster in the context of all rows."""
-
-    circuit_: Circuit
-    parameters_: Parameters
-
-    def fit(self, X: Table) -> object: ...
 
 
 class ClusterSizes(Message, frozen=True):
@@ -158,7 +146,7 @@ def client(
     about, least = (table, plan.clusters, classes, plan.target), party.least_count
     clustering = RowClustering(*about, seed, stamp, least)
     labels = yield from clustering.labels(work.tasks, order, given)
-    learned = yield from _learn(party, table, work, labels, learner, seed, stamp)
+    learned = yield from learn_leaves(party, table, work, labels, learner, seed, stamp)
     sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
     yield from send(COORDINATOR, ClusterSizes(sizes, bool(plan.refine) and party.allow_collect))
     if order is not None and plan.weights != "sizes":
@@ -177,26 +165,6 @@ def client(
     if way is None or rows is None or not graph.refine:
         return view
     return (yield from refinement.client(way, view, rows, order, members, plan.em, stamp))
-
-
-def _learn(
-    party: Party,
-    table: Table,
-    work: ClientWork,
-    labels: Mapping[int, Labels],
-    learner: LeafLearner,
-    seed: tuple[int, int],
-    stamp: str,
-) -> Flow[dict[str, LearnedLeaf]]:
-    """Every leaf of this client, from the rows of its cluster."""
-    learned: dict[str, LearnedLeaf] = {}
-    for name, rows, columns in _leaves(party.name, work, labels, len(table)):
-        drawn = int(np.random.default_rng([*seed, len(learned)]).integers(2**31))
-        step = f"learning {name.rpartition('/')[0]}"
-        mark = digest(stamp, f"{drawn} {columns}", rows)
-        about = (learner, table.select(columns), rows, drawn, party.least_count)
-        learned[name] = yield from compute(step, partial(_learned_leaf, *about), key=mark)
-    return learned
 
 
 def _classes(
@@ -245,41 +213,6 @@ def _stamp(table: Table, plan: FedPCPlan, learner: LeafLearner, classes: Array |
     """Of all that a client's work depends on: it is kept for the same rows and plan only."""
     about = json.dumps([table.schema.to_json(), f"{plan} {learner}"])
     return digest(about, table.values, "" if classes is None else classes)
-
-
-def _leaves(
-    me: str, work: ClientWork, labels: Mapping[int, Labels], rows: int
-) -> Iterator[tuple[str, Labels, tuple[str, ...]]]:
-    """Name, rows and columns of every leaf of this client."""
-    for group in work.groups:
-        if group.pooled:
-            yield leaf_name(me, POOLED, group.number), np.arange(rows), group.variables
-            continue
-        label = labels[group.division]
-        for cluster in range(int(label.max()) + 1):
-            name = leaf_name(me, cluster, group.number)
-            yield name, np.flatnonzero(label == cluster), group.variables
-
-
-def _learned_leaf(
-    learner: LeafLearner, table: Table, rows: Labels, seed: int, least: int
-) -> LearnedLeaf:
-    """A leaf from a cluster of the party's rows, in the context of all of them. ``least``: rows
-    that a count of a learner stands for, if it knows of it."""
-    fresh = clone(learner)
-    own = fresh.get_params()
-    if "random_state" in own:
-        fresh.set_params(random_state=seed)
-    if "least_count" in own:
-        fresh.set_params(least_count=max(least, own["least_count"]))
-    part = table.rows(rows)
-    if np.isnan(part.values).all():
-        part = table  # a cluster without any value says nothing of these columns
-    if hasattr(fresh, "fit_part") and len(part) < len(table):
-        fresh.fit_part(part, table)
-    else:
-        fresh.fit(part)
-    return fresh.circuit_, fresh.parameters_
 
 
 def _check_used(graph: UsedLeaves, learned: Mapping[str, LearnedLeaf], way: Way | None) -> None:
