@@ -137,7 +137,7 @@ def test_labels_of_one_party() -> None:
         assert np.allclose(view.encoder.weights_, other.weights_, atol=1e-5)  # type: ignore[attr-defined]
     with pytest.raises(fc.FedcircuitsError, match="owner 1 has no values of 'event'"):
         model(head="vote").fit(parties, target="event")
-    with pytest.raises(QueryError, match="owner 1 learned without labels"):
+    with pytest.raises(FederationError, match="owner 1 learned without labels"):
         alone.opinions(owners(slice(120, None), 3))
 
 

@@ -24,9 +24,10 @@ from fedcircuits.estimators.federated import (
 from fedcircuits.estimators.fusion_model import FusionModel, FusionResult
 from fedcircuits.estimators.progress import tell
 from fedcircuits.estimators.requirements import check_one_each
-from fedcircuits.estimators.task import Task, for_task
+from fedcircuits.estimators.task import Task, task_of_parties
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
+from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.apart import reporting_to
@@ -44,6 +45,7 @@ from fedcircuits.methods.fusion.heads import (
 )
 from fedcircuits.methods.fusion.query import OwnerView
 from fedcircuits.methods.fusion.training import FusionPlan, TrainedFusion
+from fedcircuits.methods.meeting.task import TargetTask
 from fedcircuits.privacy.differential.accounting import accountant_library
 from fedcircuits.privacy.differential.noise import spent_on_representations
 
@@ -128,6 +130,7 @@ class FeatureFusion(FusionModel):
     """
 
     _predicts: str | None = None  # the target of the present call of fit
+    _found_out: TargetTask = "given"  # what parties find out about it when they meet
 
     reads_series = True
     allowed: ClassVar[Declared] = {
@@ -237,19 +240,14 @@ class FeatureFusion(FusionModel):
             return self._train(self._checked(X), self._programs, engine, resume, name)
 
     def _check_federation(self, federation: Federation) -> Federation:
-        name = self._predicts
-        federation = for_task(federation, name, self.task)
+        name, schema = self._predicts, federation.schema
+        self._found_out = task_of_parties(schema, name, self.task)
         if not isinstance(name, str):
             raise FederationError("name the column to predict: fit(federation, target='…')")
         self._check_arguments_together()
         _check_owners(federation, name)
-        variable = federation.schema[name]
-        if self.head == "threshold" and variable.size != 2:
-            kind = f"one of {variable.size} classes" if variable.size else "a number"
-            raise FederationError(
-                f"head='threshold' is for a target of two classes, {name!r} is {kind}: use "
-                "head='vote'"
-            )
+        if self._found_out == "given":  # else the parties say it
+            training.check_vote(self._vote, schema[name])
         self._check_encoders(federation, name)
         self._given(federation, name, federation.names)
         return federation
@@ -290,24 +288,27 @@ class FeatureFusion(FusionModel):
         owners = [p.name for p in federation if not nothing_to_read(p.table, target)]
         return given_graph(self.graph, federation.names, owners, began)
 
+    @property
+    def _vote(self) -> Vote | None:
+        return self.head if self.head in VOTES else None
+
     def _plan(
         self, target: str, seed: int, members: tuple[str, ...] = (), given: Array | None = None
     ) -> FusionPlan:
         """What parties do alike."""
-        vote = self.head if self.head in VOTES else None
         graph = cast(GraphName, self.graph if isinstance(self.graph, str | None) else "given")
         settings = FusionSettings(
             self.align,
             graph if self.summation is None else None,  # of sums the mean is there already
-            "gcn" if vote else cast(Head, self.head),
+            "gcn" if self._vote else cast(Head, self.head),
             self.reference,
             float(self.temperature), int(self.graph_draws), float(self.owner_dropout),
             int(self.hidden), int(self.epochs), int(self.patience), float(self.learning_rate),
             int(self.batch),
         )  # fmt: skip
         return FusionPlan(
-            members, target, settings, vote, bool(self.share_target), float(self.validation), given,
-            seed, self._showing, self.rows,
+            members, target, settings, self._vote, bool(self.share_target), float(self.validation),
+            given, seed, self._showing, self.rows, self._found_out,
         )  # fmt: skip
 
     def _programs(
@@ -335,7 +336,7 @@ class FeatureFusion(FusionModel):
     def _keep(self, run: FederatedRun[FusionResult]) -> None:
         trained = run.results[COORDINATOR]
         assert isinstance(trained, TrainedFusion)
-        views = {n: v for n, v in run.results.items() if isinstance(v, OwnerView)}
+        views = {n: v for n, v in run.results.items() if isinstance(v, OwnerView | Held)}
         self._set_learned(views, trained.view, trained.notes, run.seed)
         if self.noise:
             self.ledger_.privacy = spent_on_representations(float(self.noise))
@@ -346,7 +347,8 @@ class FeatureFusion(FusionModel):
     def _save_collected(self, path: str | os.PathLike[str]) -> None:
         """Encoders and fusion, if every party has allowed it."""
         self._check_collect()
-        fusion_file.write(self, path)
+        views = {n: v for n, v in self.views_.items() if isinstance(v, OwnerView)}
+        fusion_file.write(self, views, path)
 
     @classmethod
     def load(

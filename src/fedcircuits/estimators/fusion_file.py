@@ -146,12 +146,14 @@ class StoredContent:
 # ---------------------------------------------------------------------- to a file
 
 
-def write(model: FeatureFusion, path: str | os.PathLike[str]) -> None:
-    """For a model whose owners have allowed what they have learned to leave them."""
+def write(
+    model: FeatureFusion, views: Mapping[str, OwnerView], path: str | os.PathLike[str]
+) -> None:
+    """For a model whose owners have allowed what they have learned, ``views``, to leave them."""
     try:
-        content = _content(model)
+        content = _content(model, views)
         encoders = content.about.encoders
-        given = {n: _inner(model.views_[n].encoder) for n, s in encoders.items() if s.needs}
+        given = {n: _inner(views[n].encoder) for n, s in encoders.items() if s.needs}
         _loaded(content, given)
     except FedcircuitsError as error:
         raise FileError(f"cannot write {path}: {error}") from error
@@ -165,11 +167,11 @@ def _inner(encoder: object) -> object:
     return encoder.model_ if isinstance(encoder, ForeignEncoder) else encoder
 
 
-def _content(model: FeatureFusion) -> StoredContent:
+def _content(model: FeatureFusion, views: Mapping[str, OwnerView]) -> StoredContent:
     """Through JSON, as a reader will find it."""
     view, owners = model.fusion_, []
     arrays: dict[str, Mapping[str, AnyArray]] = {}
-    for name, own in model.views_.items():
+    for name, own in views.items():
         encoder, arrays[f"{name}/encoder"] = stored(own.encoder)
         owners.append(StoredOwner(name, encoder))
     fusion, learned = _stored_fusion(view.fusion)

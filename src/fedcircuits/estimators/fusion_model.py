@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +18,13 @@ from fedcircuits.estimators.task import score_predictions
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Placement
+from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.fusion import query
 from fedcircuits.methods.fusion.fitting import Fusion
-from fedcircuits.methods.fusion.gathering import JoinedRows, Showing, Traffic
-from fedcircuits.methods.fusion.query import FusionView, OwnerView
+from fedcircuits.methods.fusion.gathering import Showing, Traffic
+from fedcircuits.methods.fusion.query import FusionView, OwnerView, Predictions
 from fedcircuits.methods.fusion.training import TrainedFusion
 from fedcircuits.pictures import fusion as fusion_pictures
 from fedcircuits.tables.inference import values_of
@@ -33,7 +33,7 @@ from fedcircuits.tables.schema import Scalar, Schema
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FusionResult: TypeAlias = OwnerView | TrainedFusion
+FusionResult: TypeAlias = OwnerView | Held | TrainedFusion
 
 
 class FusionModel(FederatedEstimator[FusionResult]):
@@ -45,7 +45,7 @@ class FusionModel(FederatedEstimator[FusionResult]):
     summation: Summation | None
     rows: RowRule
 
-    views_: dict[str, OwnerView]
+    views_: dict[str, OwnerView | Held]  # what every party holds, or where it does
     fusion_: FusionView
     circuit_: Circuit
     placement_: Placement
@@ -58,9 +58,14 @@ class FusionModel(FederatedEstimator[FusionResult]):
         return Showing(self.traffic, clip, float(self.noise), self.summation)
 
     def _set_learned(
-        self, views: dict[str, OwnerView], view: FusionView, notes: tuple[str, ...], seed: int
+        self,
+        views: Mapping[str, OwnerView | Held],
+        view: FusionView,
+        notes: tuple[str, ...],
+        seed: int,
     ) -> None:
-        self.views_, self.fusion_, self.notes_, self._seed = views, view, notes, seed
+        self.views_, self.fusion_ = dict(views), view
+        self.notes_, self._seed = notes, seed
         self.circuit_, self.placement_ = view.circuit, view.placement
         self.target_ = view.target.name
 
@@ -115,12 +120,12 @@ class FusionModel(FederatedEstimator[FusionResult]):
         be missing from the federation, and rows from owners.
         """
         self.classes()
-        return self._answers(X)[1]
+        return self._answers(X).values
 
     def predict(self, X: Federation) -> npt.NDArray[np.generic]:
         """The most probable class of every row, or a number."""
         self._check_fitted()
-        answers, variable = self._answers(X)[1], self.fusion_.target
+        answers, variable = self._answers(X).values, self.fusion_.target
         if not variable.size:
             return answers[:, 0]
         return values_of(variable, np.asarray(answers.argmax(axis=1), np.float64))
@@ -128,13 +133,16 @@ class FusionModel(FederatedEstimator[FusionResult]):
     def score(self, X: Federation, y: npt.ArrayLike | None = None) -> float:
         """The share of rows with the right class, or R² of a number.
 
-        ``y`` is the truth in the order of predictions, or else what parties hold of the target.
+        ``y`` is the truth in the order of predictions, or else what parties hold of the target,
+        which they then tell.
         """
         self._check_fitted()
-        ids, answers = self._answers(X)
-        variable = self.fusion_.target
-        truth = query.truth_of(X, ids, variable, y)
-        predicted = answers.argmax(axis=1) if variable.size else answers[:, 0]
+        answers, variable = self._answers(X, truth=y is None), self.fusion_.target
+        values, truth = answers.values, answers.truth
+        if y is not None:
+            truth = query.given_truth(variable, y, len(values))
+        assert truth is not None, "it is given, or told"
+        predicted = values.argmax(axis=1) if variable.size else values[:, 0]
         return score_predictions(variable, predicted, truth)
 
     def opinions(self, X: Federation) -> npt.NDArray[np.float64]:
@@ -144,51 +152,45 @@ class FusionModel(FederatedEstimator[FusionResult]):
         """
         self._check_fitted()
         federation = query.require_owners(X, self.fusion_.owners, self.target_)
-        views = {n: replace(self.views_[n], votes=True) for n in federation.names}
-        unlabelled = [n for n, v in views.items() if getattr(v.encoder, "target_", None) is None]
-        if unlabelled:
-            raise QueryError(f"{unlabelled[0]} learned without labels: alone it predicts nothing")
         width = self.fusion_.target.size or 1
         coordinator = {"members": federation.names, "width": width, "showing": self._showing}
-        programs = self._responses(federation, views, ())
+        programs = self._responses(federation, alone=True)
         programs[COORDINATOR] = Program(query.opinions, coordinator)
-        results = dict(self._ask(programs))
-        every = cast(JoinedRows, results.pop(COORDINATOR))
-        return query.in_order(federation, every, cast(dict[str, Labels], results))
+        return self._predicted(programs).values
 
     def conflict(self, X: Federation) -> Array:
         """(rows,): entropy, in bits, of the classes that owners alone predict for a row."""
         self.classes()
         return fusion_pictures.entropies(self.opinions(X))
 
-    def _answers(self, X: Federation) -> tuple[list[str], Array]:
-        """Ids, and (rows, outputs)."""
-        federation = query.require_owners(X, self.fusion_.owners, self.target_)
-        ids, askers = query.cover(federation)
-        programs = self._responses(federation, self.views_, tuple(askers))
+    def _answers(self, X: Federation, truth: bool = False) -> Predictions:
+        """(rows, outputs); ``truth``: with what parties know of the target."""
+        federation = query.require_owners(X, self.fusion_.owners, self.target_, truth)
         coordinator = {
-            "view": self.fusion_, "members": federation.names, "askers": tuple(askers),
-            "showing": self._showing,
+            "view": self.fusion_, "members": federation.names, "showing": self._showing,
+            "truth": truth,
         }  # fmt: skip
+        programs = self._responses(federation, tells=truth)
         programs[COORDINATOR] = Program(query.ask, coordinator)
-        results = self._ask(programs)
-        answers: dict[str, Array] = {}
-        for party, own in askers.items():
-            answers |= dict(zip(own, cast(Array, results[party]), strict=True))
-        return ids, np.stack([answers[i] for i in ids])
+        return self._predicted(programs)
+
+    def _predicted(self, programs: Mapping[str, Program[Predictions | None]]) -> Predictions:
+        found = self._ask(programs)[COORDINATOR]
+        assert found is not None, "the coordinator predicts"
+        return found
 
     def _responses(
-        self, federation: Federation, views: Mapping[str, OwnerView], askers: tuple[str, ...]
-    ) -> dict[str, Program[object]]:
+        self, federation: Federation, alone: bool = False, tells: bool = False
+    ) -> dict[str, Program[Predictions | None]]:
         """The owners' programs; a fresh key, so that rows of two questions are not seen to be the
         same."""
         secret = TrainingState().secrets_of(federation.names, self.rows)
-        programs: dict[str, Program[object]] = {}
+        programs: dict[str, Program[Predictions | None]] = {}
         for party in federation:
             arguments: dict[str, object] = {
-                "view": views[party.name], "party": party, "members": federation.names,
-                "showing": self._showing.for_owner(), "secret": secret[party.name],
-                "asks": party.name in askers, "rows": self.rows,
+                "view": self.views_.get(party.name), "party": party, "members": federation.names,
+                "target": self.fusion_.target, "showing": self._showing.for_owner(),
+                "secret": secret[party.name], "rows": self.rows, "alone": alone, "tells": tells,
             }  # fmt: skip
             programs[party.name] = Program(query.respond, arguments)
         return programs

@@ -13,6 +13,8 @@ from msgspec import structs
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, MessageError
+from fedcircuits.estimators.federated import TrainingState
+from fedcircuits.federation.recipes import filled
 from fedcircuits.methods.fusion import gathering
 from fedcircuits.methods.fusion.fitting import OwnerRows
 from fedcircuits.methods.fusion.gathering import Representations
@@ -121,6 +123,6 @@ def test_representations_cannot_be_told_apart_better_than_the_guarantee_says() -
 
 
 def test_owners_have_keys_of_their_own() -> None:
-    showing = gathering.Showing(clip=1.0, noise=0.1)
-    one, two = showing.for_owner(), showing.for_owner()
-    assert one.key != two.key and "key" not in repr(one)
+    showing = gathering.Showing(clip=1.0, noise=0.1).for_owner()
+    one, two = (filled(showing, TrainingState().fill(name)) for name in ("north", "south"))
+    assert len(one.key) == len(two.key) == 32 and one.key != two.key and "key" not in repr(one)

@@ -22,7 +22,9 @@ def test_one_gather() -> None:
     assert what.startswith("representations of single rows, 3 numbers each, their values of event")
     model.predict(owners())
     counts = model.queries_.summary()["messages"].groupby("phase").sum().to_dict()
-    assert counts == {"key": 2, "query": 4}  # one owner asks: it has all rows
+    assert counts == {"key": 2, "query": 7}  # rows of each, who is asked, one order: it has all
+    order = [(e.sender, e.receiver) for e in model.queries_ if e.tag == "query/order"]
+    assert order == [("owner 0", "coordinator")]
 
 
 @pytest.mark.parametrize(("traffic", "width"), [("float32", 4), ("float16", 2), ("int8", 1)])
@@ -60,8 +62,11 @@ def test_laws_where_one_party_holds_labels_alone(summation: Any) -> None:
     tables["office"] = fc.Table.of({"row": ids, "event": EVENT}, row_id="row")
     options = {"align": None, "graph": "complete", "summation": summation, "share_target": True}
     model, engine = fitted(fc.Federation(tables), **options)
-    assert model.score(fc.Federation(tables)) > 0.4
+    model.predict(fc.Federation(tables))
     assert [e.receiver for e in model.queries_ if "office" in (e.sender, e.receiver)] == []
+    assert model.score(fc.Federation(tables)) > 0.4
+    told = {e.reveals for e in model.queries_ if e.sender == "office" and e.tag == "query/truth"}
+    assert told == {"values of event of its rows"}
     for programs in engine.programs:
         check_protocol(programs, without=["processes"])
 

@@ -51,13 +51,14 @@ from fedcircuits.federation.messages import (
     require,
     require_shape,
 )
+from fedcircuits.federation.recipes import own as own_bytes
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels, Tokens
 from fedcircuits.methods.fusion.fitting import OwnerRows
 from fedcircuits.methods.meeting.hello import Hello, RowCount
 from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages
 from fedcircuits.privacy.differential.discrete_gaussian import draws_of
-from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
+from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.tables.schema import Variable
 
 Traffic: TypeAlias = Literal["float32", "float16", "int8"]
@@ -81,7 +82,7 @@ class Showing:
     def for_owner(self) -> Showing:
         """With keys of its own, for noise and where shares are dealt."""
         summation = None if self.summation is None else self.summation.for_party()
-        return replace(self, summation=summation, key=fresh_key())
+        return replace(self, summation=summation, key=own_bytes("noise"))
 
 
 class RowFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

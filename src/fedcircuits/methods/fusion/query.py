@@ -8,20 +8,24 @@
 Columns carry their owner's name: columns of one name at two owners are two things here, two
 sensors' speeds.
 
-In a question, owners send what they know of new rows, and those who ask hear predictions:
+In a question, owners send what they know of new rows, and the coordinator predicts them:
 
     key             first owner → other owners: a key for row tokens, another one in every question
     query/rows      owner → coordinator: tokens and representations of its rows (where only sums are
                     shown: the sums of gathering.py)
-    query/answers   coordinator → owner that asks: predictions of its rows
+    query/truth     party → coordinator, if predictions are to be compared with what parties know:
+                    values of the target of its rows
+    query/asked     coordinator → party: whether the order of its rows is needed
+    query/order     owner → coordinator: where its rows are in its table
 
-Owners may be missing, and rows at owners. A few owners ask, who together hold all rows: answers are
-in the order of the rows of the first, then of those that only later ones hold.
+Owners may be missing, and rows at owners. Answers are in the order of the rows of the first owner,
+then of those that only later ones hold. The coordinator learns representations, predictions, and in
+which order owners keep these rows, not which rows they are; owners learn nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,13 +34,18 @@ import numpy.typing as npt
 
 from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.federation.alignment import id_texts
+from fedcircuits.errors import FederationError, QueryError, SiteError
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Flow, compute, digest, gather, receive, send
-from fedcircuits.federation.messages import FiniteMatrix, Message, require, require_shape
+from fedcircuits.federation.messages import (
+    IntegerVector,
+    Message,
+    RealVector,
+    require,
+    require_shape,
+)
 from fedcircuits.federation.placement import Placement
-from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.encoders import nothing_to_read
 from fedcircuits.learning.encoders.foreign import Encoder, LabelsOnly
 from fedcircuits.methods.fusion.fitting import Fusion, OwnerRows, Votes
@@ -69,10 +78,6 @@ class OwnerView:
     target: Variable
     encoder: Encoder
     votes: bool  # whether it sends predictions instead of representations
-
-    def vectors(self, table: Table) -> Array:
-        """What it sends of rows (rows, width), NaN where it knows nothing."""
-        return vectors_of(self.encoder, table, self.me, self.target, self.votes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,87 +135,167 @@ def graph_of(
 # ---------------------------------------------------------------------- roles of a question
 
 
-class FusionAnswers(Message, frozen=True):
-    """Predictions of the rows of an owner that asks, in the order of their tokens."""
+class RowTruth(Message, frozen=True):
+    """What a party knows of the target, in the order of its tokens."""
 
-    tag: ClassVar[str] = "query/answers"
+    tag: ClassVar[str] = "query/truth"
 
-    values: FiniteMatrix  # (rows, outputs): probabilities of classes, or numbers
+    values: RealVector  # (rows,): codes or numbers, NaN where missing
+
+
+class OrderAsked(Message, frozen=True):
+    tag: ClassVar[str] = "query/asked"
+    reveals: ClassVar[str] = "whether it holds rows that owners before it lack"
+
+    asked: bool
+
+
+class RowOrder(Message, frozen=True):
+    tag: ClassVar[str] = "query/order"
+    reveals: ClassVar[str] = "the order of its rows"
+
+    rows: IntegerVector  # (rows,): where each stands in its table, in the order of tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Of all rows that owners hold: in the order of the first, then of those that it lacks."""
+
+    values: Array  # (rows, outputs), or (owners, rows, outputs)
+    truth: Array | None = None  # (rows,), if parties have told it
 
 
 def respond(
-    view: OwnerView,
+    view: OwnerView | None,
     party: Party,
     members: Sequence[str],
+    target: Variable,
     showing: Showing,
     secret: bytes,
-    asks: bool,
     rows: RowRule = "tokens",
-) -> Flow[Array | Labels]:
-    """An owner sends what it knows of new rows; where it asks, it hears predictions of them.
+    alone: bool = False,
+    tells: bool = False,
+) -> Flow[None]:
+    """An owner sends what it knows of new rows, and in which order they are if that is needed.
 
-    Else it ends with the order of its rows in what it has sent.
+    alone   whether it sends what it alone predicts
+    tells   whether it tells what it knows of the target; a party without a view knows no more
     """
-    hidden = yield from hidden_rows(party.name, ids_of(party), members, secret, rows)
+    me, votes = party.name, alone or (view is not None and view.votes)
+    hidden = yield from hidden_rows(me, ids_of(party), members, secret, rows)
     tokens, order = hidden.rising()
-    vectors = yield from compute("encoding its rows", lambda: view.vectors(party.table))
+    vectors = yield from compute("encoding its rows", lambda: _vectors(view, party.table, votes))
     shown = masked(vectors, showing)
-    if showing.summation is not None and not view.votes:
-        yield from add_rows(party.name, members, showing.summation, tokens, shown[order], None)
+    if showing.summation is not None and not votes:
+        yield from add_rows(me, members, showing.summation, tokens, shown[order], None)
     else:
         message = packed(Representations, tokens, shown[order], showing.traffic)
-        what = "predictions" if view.votes else "representations"
+        what = "predictions" if votes else "representations"
         what = f"noisy {what}" if showing.noise else what
         reveals = f"{what} of single rows, {vectors.shape[1]} numbers each"
         yield from send(COORDINATOR, message, reveals=reveals)
-    if not asks:
-        return order
-    answers = (yield from receive(COORDINATOR, FusionAnswers)).values
-    require_shape(
-        answers, (len(order), view.target.size or 1), COORDINATOR, FusionAnswers, "values"
-    )
-    fits = not view.target.size or bool(((answers >= 0) & (answers <= 1 + 1e-9)).all())
-    require(fits, COORDINATOR, FusionAnswers, "values", "expected probabilities")
-    predictions = np.empty_like(answers)
-    predictions[order] = answers
-    return np.asarray(predictions, np.float64)
+    if tells:
+        known = RowTruth(_truth(party.table, target)[order])
+        yield from send(COORDINATOR, known, reveals=f"values of {target.name} of its rows")
+    if (yield from receive(COORDINATOR, OrderAsked)).asked:
+        yield from send(COORDINATOR, RowOrder(order))
+
+
+def _vectors(view: OwnerView | None, table: Table, votes: bool) -> Array:
+    if view is None:
+        return np.zeros((len(table), 0))
+    if votes and not view.votes and getattr(view.encoder, "target_", None) is None:
+        raise SiteError(f"{view.me} learned without labels: alone it predicts nothing")
+    return vectors_of(view.encoder, table, view.me, view.target, votes)
+
+
+def _truth(table: Table, target: Variable) -> Array:
+    """(rows,): codes or numbers of the target, NaN where they are not known."""
+    if target.name not in table.schema:
+        return np.full(len(table), np.nan)
+    return Table.of(table.select([target.name]), schema=Schema((target,))).values[:, 0]
 
 
 def ask(
-    view: FusionView, members: Sequence[str], askers: Sequence[str], showing: Showing
-) -> Flow[None]:
-    """The coordinator predicts rows that owners have sent, and tells those who ask."""
-    if showing.summation is not None:
+    view: FusionView, members: Sequence[str], showing: Showing, truth: bool = False
+) -> Flow[Predictions]:
+    """The coordinator predicts rows that owners have sent."""
+    if showing.summation is not None and isinstance(view.fusion, Fusion):
         listed = yield from gather(members, ListedRows)
         for party, message in listed.items():
-            fits = message.width == view.width and message.facts is None
-            require(fits, party, ListedRows, "width", f"expected {view.width}, and no facts")
+            width = view.width if party in view.owners else 0
+            fits = message.width == width and message.facts is None
+            require(fits, party, ListedRows, "width", f"expected {width}, and no facts")
         every = yield from gather_sums(listed, showing.summation)
     else:
         messages = yield from gather(members, Representations)
         widths = {p: view.circuit.units[f"{p}/encoder"] for p in view.owners}
         every = joined(messages, widths, showing.traffic)
+    known = (yield from _truths(every, members, view.target)) if truth else None
     key = digest(every.rows.h)
     answers = yield from compute("predicting", lambda: view.answer(every.rows), key=key)
-    for party in askers:
-        places = every.where[:, members.index(party)]
-        values = np.empty((int((places >= 0).sum()), answers.shape[1]))
-        values[places[places >= 0]] = answers[places >= 0]
-        reveals = f"predictions of {view.target.name} of its rows"
-        yield from send(party, FusionAnswers(values), reveals=reveals)
+    at = yield from _ordered(every, members, view.owners)
+    return Predictions(answers[at], None if known is None else known[at])
 
 
-def opinions(members: Sequence[str], width: int, showing: Showing) -> Flow[JoinedRows]:
-    """The coordinator puts what owners predict of their rows side by side, in their own order."""
+def opinions(members: Sequence[str], width: int, showing: Showing) -> Flow[Predictions]:
+    """The coordinator puts what owners predict of their rows side by side, NaN where they do not
+    know a row."""
     messages = yield from gather(members, Representations)
-    return joined(messages, dict.fromkeys(members, width), showing.traffic)
+    every = joined(messages, dict.fromkeys(members, width), showing.traffic)
+    at = yield from _ordered(every, members, members)
+    rows = every.rows
+    return Predictions(np.where(rows.there.T[..., None], rows.h, np.nan)[:, at].astype(np.float64))
+
+
+def _truths(every: JoinedRows, members: Sequence[str], target: Variable) -> Flow[Array]:
+    """(rows,): what the first party knows that knows it."""
+    found = np.full(len(every.where), np.nan)
+    for i, (party, told) in enumerate((yield from gather(members, RowTruth)).items()):
+        places, values = every.where[:, i], np.asarray(told.values, np.float64)
+        require_shape(values, (int((places >= 0).sum()),), party, RowTruth, "values")
+        codes = values[~np.isnan(values)]
+        fits = np.isfinite(codes) & (
+            (codes >= 0) & (codes < target.size) & (codes % 1 == 0) if target.size else True
+        )
+        require(bool(np.all(fits)), party, RowTruth, "values", f"expected {target.described()}")
+        missing = np.isnan(found) & (places >= 0)
+        found[missing] = values[places[missing]]
+    return found
+
+
+def _ordered(
+    every: JoinedRows, members: Sequence[str], owners: Collection[str]
+) -> Flow[npt.NDArray[np.int64]]:
+    """Places of rows in the order of the first owner's table, then of those it lacks, and so on.
+    Whoever holds none that owners before it lack is not asked."""
+    left = {p: every.where[:, i] >= 0 for i, p in enumerate(members)}
+    seen = np.zeros(len(every.where), np.bool_)
+    for party, own in left.items():
+        own &= ~seen if party in owners else False
+        seen |= own
+        yield from send(party, OrderAsked(bool(own.any())))
+    found = [np.zeros(0, np.int64)]
+    for i, (party, own) in enumerate(left.items()):
+        if own.any():
+            order = (yield from receive(party, RowOrder)).rows
+            size = int((every.where[:, i] >= 0).sum())
+            require_shape(order, (size,), party, RowOrder, "rows")
+            fits = bool((np.sort(order) == np.arange(size)).all())
+            require(fits, party, RowOrder, "rows", f"expected every number below {size} once")
+            rows = np.flatnonzero(own)
+            found.append(rows[np.argsort(np.asarray(order)[every.where[rows, i]])])
+    return np.concatenate(found)
 
 
 # ---------------------------------------------------------------------- rows of a question
 
 
-def require_owners(given: object, owners: Sequence[str], target: str) -> Federation:
-    """QueryError unless these are rows of a fusion's owners; without those with labels only."""
+def require_owners(
+    given: object, owners: Sequence[str], target: str, labels: bool = False
+) -> Federation:
+    """QueryError unless these are rows of a fusion's owners; ``labels``: with those, too, that hold
+    the target alone."""
     if not isinstance(given, Federation):
         raise QueryError(
             f"a fusion is asked with a Federation of new rows, got {type(given).__name__}: "
@@ -231,7 +316,7 @@ def require_owners(given: object, owners: Sequence[str], target: str) -> Federat
         )
     if not any(len(p.table) for p in asked):
         raise QueryError("there are no rows to predict: expected at least one of some owner")
-    return given.select([p.name for p in asked]) if len(asked) < len(given) else given
+    return given if labels or len(asked) == len(given) else given.select([p.name for p in asked])
 
 
 def _has_labels_only(table: Table, target: str) -> bool:
@@ -239,55 +324,11 @@ def _has_labels_only(table: Table, target: str) -> bool:
     return target in table.schema and nothing_to_read(table, target)
 
 
-def cover(federation: Federation) -> tuple[list[str], dict[str, list[str]]]:
-    """All ids in their first order; and parties that together hold all rows, with their ids."""
-    seen: dict[str, None] = {}
-    askers: dict[str, list[str]] = {}
-    for party in federation:
-        ids = _ids(party)
-        if any(i not in seen for i in ids):
-            seen |= dict.fromkeys(ids)
-            askers[party.name] = ids
-    return list(seen), askers
-
-
-def _ids(party: Party) -> list[str]:
-    if party.table.row_ids is None:
-        return [str(i) for i in range(len(party.table))]
-    return id_texts(party)
-
-
-def in_order(federation: Federation, every: JoinedRows, orders: Mapping[str, Labels]) -> Array:
-    """(owners, rows, width): what owners have sent, rows in the order of ``cover``, else NaN."""
-    ids, _ = cover(federation)
-    place = {text: i for i, text in enumerate(ids)}
-    at = np.full(len(every.where), -1)
-    for i, party in enumerate(federation):
-        own = np.array([place[text] for text in _ids(party)])[orders[party.name]]
-        has = every.where[:, i] >= 0
-        at[has] = own[every.where[has, i]]
-    values = np.full((len(federation), len(ids), every.rows.h.shape[2]), np.nan)
-    values[:, at] = np.where(every.rows.there.T[..., None], every.rows.h, np.nan)
-    return values
-
-
-def truth_of(
-    federation: Federation, ids: list[str], target: Variable, given: npt.ArrayLike | None
-) -> Array:
-    """(rows,) codes or numbers: those given, or what parties hold; NaN where nobody knows."""
-    if given is not None:
-        values = np.asarray(given)
-        if values.shape != (len(ids),):
-            raise QueryError(
-                f"y must have a value for each of {len(ids)} rows, got an array of the shape "
-                f"{values.shape}"
-            )
-        return Table.of({target.name: values}, schema=Schema((target,))).values[:, 0]
-    codes: dict[str, float] = {}
-    for party in federation:
-        if target.name in party.table.schema:
-            column = party.table.column(target.name)
-            for i, value in zip(_ids(party), column.tolist(), strict=True):
-                if i not in codes or np.isnan(codes[i]):
-                    codes[i] = target.encode(value)
-    return np.array([codes.get(i, np.nan) for i in ids])
+def given_truth(target: Variable, given: npt.ArrayLike, rows: int) -> Array:
+    """(rows,) codes or numbers of what the user says; QueryError unless there is one per row."""
+    values = np.asarray(given)
+    if values.shape != (rows,):
+        raise QueryError(
+            f"y must have a value for each of {rows} rows, got an array of the shape {values.shape}"
+        )
+    return Table.of({target.name: values}, schema=Schema((target,))).values[:, 0]

@@ -3,8 +3,10 @@
 Roles: owners hold columns, series and perhaps labels of rows, or labels only; a coordinator holds
 none of them.
 
-    agree    owner → coordinator: versions; names, kinds and categories of its columns, its number
-             of rows. coordinator → owner: agreed kinds of its columns, the target, who takes part.
+    agree    owner → coordinator: the different numbers of its target, where they may be classes
+             (methods/meeting/task.py); versions; names, kinds and categories of its columns, its
+             number of rows. coordinator → owner: agreed kinds of its columns, the target, who takes
+             part.
     key      first owner → other owners, not the coordinator: a key for row tokens.
     labels   owner → coordinator: row tokens. coordinator → holders of the target and owners
              without it: which of its rows the other holds. holder → owner: labels of these rows
@@ -21,7 +23,7 @@ Representations of single rows leave their owner: not the rows, but what its enc
 from which a reader who knows the encoder, or many rows, can infer things about them. They may be
 clipped and noise added (``clip``, ``noise``). The coordinator learns representations, labels, and
 which rows of different owners belong together, not which rows they are; owners learn who takes
-part, the graph, and where they ask, predictions. Encoders stay with their owners.
+part and the graph. Encoders stay with their owners.
 
 Owners may lack rows, in training and in questions: an owner is absent from rows that it lacks, or
 of which all its values are missing. Which rows are held back, to stop by, follows from ids and seed
@@ -64,6 +66,7 @@ from fedcircuits.methods.fusion.heads import FusionSettings
 from fedcircuits.methods.fusion.query import FusionView, OwnerView, graph_of, vectors_of
 from fedcircuits.methods.meeting import hello
 from fedcircuits.methods.meeting.hello import Assignment, Hello, Method
+from fedcircuits.methods.meeting.task import TargetTask, agree_on_task, with_task
 from fedcircuits.methods.meeting.tokens import (
     agreed_values,
     hidden_rows,
@@ -91,6 +94,7 @@ class FusionPlan:
     seed: int = 0
     showing: Showing = field(default_factory=Showing)
     rows: RowRule = "tokens"  # how they are matched
+    task: TargetTask = "given"
 
     @property
     def operation(self) -> str:
@@ -120,6 +124,7 @@ class FusionGraph(Message, frozen=True):
 
 
 def owner(party: Party, plan: FusionPlan, encoder: Encoder, secret: bytes) -> Flow[OwnerView]:
+    party = yield from with_task(party, plan.target, plan.task)
     told = plan.target if plan.share_target else None
     run = (METHOD, FusionAssignment, told, plan.members)
     assignment, table = yield from hello.introduce(party, *run)
@@ -234,6 +239,7 @@ class TrainedFusion:
 
 
 def coordinator(plan: FusionPlan) -> Flow[TrainedFusion]:
+    yield from agree_on_task(plan.members, plan.task)
     hellos = yield from hello.hellos_of(plan.members, METHOD)
     target, holders = yield from _assign(hellos, plan)
     if plan.share_target:
@@ -269,6 +275,7 @@ def _assign(
     if plan.target not in schema:
         raise FederationError(f"none of {', '.join(hellos)} has a column {plan.target!r}")
     target = schema[plan.target]
+    check_vote(plan.vote, target)
     holders = tuple(p for p, own in schemas.items() if plan.target in own)
     for party in hellos:
         variables = schema.select(schemas[party].names).variables
@@ -276,6 +283,15 @@ def _assign(
         assignment = FusionAssignment(plan.members, variables, ids, told, target)
         yield from send(party, assignment)
     return target, holders
+
+
+def check_vote(vote: Vote | None, target: Variable) -> None:
+    if vote == "threshold" and target.size != 2:
+        kind = f"one of {target.size} classes" if target.size else "a number"
+        raise FederationError(
+            f"head='threshold' is for a target of two classes, {target.name!r} is {kind}: use "
+            "head='vote'"
+        )
 
 
 def _gathered(
