@@ -15,32 +15,11 @@ import numpy.typing as npt
 from fedcircuits.arguments import Choice
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError, QueryError
-from fedcircuits.federation.agreement import in_agreed
-from fedcircuits.federation.federation import Federation
-from fedcircuits.methods.meeting.task import FEW, TargetTask
+from fedcircuits.methods.meeting.task import TargetTask
 from fedcircuits.tables.schema import Schema, Variable
-from fedcircuits.tables.table import Table
 
 Task: TypeAlias = Literal["auto", "classes", "number"]
 TASK = Choice(*get_args(Task))
-
-
-def for_task(federation: Federation, name: str | None, task: Task) -> Federation:
-    """The federation with its target as classes or as a number, as the task says."""
-    TASK.check("task", task, FederationError)
-    if not isinstance(name, str) or name not in federation.schema:
-        return federation  # it is refused later
-    variable = federation.schema[name]
-    if variable.size:
-        return federation if task != "number" else _as_number(federation, variable)
-    if task == "number":
-        return federation
-    values = _values(federation, name)
-    few = len(values) <= FEW and bool((values % 1 == 0).all())
-    if not len(values) or (task == "auto" and not few):
-        return federation
-    classes = [int(v) if v % 1 == 0 else float(v) for v in values.tolist()]
-    return _retyped(federation, name, {"kinds": {name: "category"}, "categories": {name: classes}})
 
 
 def task_of_parties(schema: Schema, name: str | None, task: Task) -> TargetTask:
@@ -55,32 +34,11 @@ def task_of_parties(schema: Schema, name: str | None, task: Task) -> TargetTask:
     return "given" if variable.size else task
 
 
-def _values(federation: Federation, name: str) -> Array:
-    """The distinct numbers of all parties."""
-    tables = [in_agreed(p.table, federation.schema) for p in federation]
-    columns = [t.values[:, t.schema.index(name)] for t in tables if name in t.schema]
-    distinct = np.unique(np.concatenate(columns))
-    return distinct[np.isfinite(distinct)]
-
-
-def _as_number(federation: Federation, variable: Variable) -> Federation:
-    _refuse_text(variable)
-    return _retyped(federation, variable.name, {"kinds": {variable.name: "real"}})
-
-
 def _refuse_text(variable: Variable) -> None:
     if any(isinstance(c, str) for c in variable.categories):
         raise FederationError(
             f"task='number': {variable.name!r} is {variable.described()}, and text is no number"
         )
-
-
-def _retyped(federation: Federation, name: str, options: dict[str, object]) -> Federation:
-    tables = {
-        p.name: Table.of(p.table, **options) if name in p.table.schema else p.table  # type: ignore[arg-type]
-        for p in federation
-    }
-    return federation.with_tables(tables)
 
 
 def score_predictions(

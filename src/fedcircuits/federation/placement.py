@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -57,6 +57,8 @@ class QuestionBudget:
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """What a party holds: its leaves, each a circuit over some of its columns."""
+
+    whole: ClassVar[bool] = True  # leaves are asked with the budget that its owner gives
 
     me: str
     schema: Schema  # of its own columns, as agreed

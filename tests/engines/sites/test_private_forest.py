@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import Held, Once, own
 from fedcircuits.methods.private_forest import query
-from fedcircuits.methods.private_forest.masks import MaskBatch, MaskStore
+from fedcircuits.methods.private_forest.masks import MaskBatch, MaskStore, prepare
 from fedcircuits.methods.private_forest.model import ForestView, ModelShares
 from tests.engines.sites.local import LocalSites
 from tests.engines.sites.relays import NatsRelay, nats_server, needs_server
@@ -204,6 +205,19 @@ def test_a_caller_cannot_have_masks_twice(tmp_path: Path) -> None:
         masks = wrong(handles["party 1"])
         with pytest.raises(FederationError, match=said):
             model._holders.run({"party 1": Program(query.respond, {**asked, "masks": masks})})
+
+
+def test_shares_are_used_with_the_graph_that_was_agreed_on(tmp_path: Path) -> None:
+    """Not with one of the caller's, which would allow marginals, or that they are opened."""
+    sites = LocalSites(parties(3, allow=False), tmp_path, policy=Policy())
+    model = learner().fit(sites.federation())
+    shares = {me: Held(model.name_, me, "shares") for me in model.views_}
+    bent = replace(model.forest_, marginals=True)
+    for me, own_shares in shares.items():
+        view = ForestView(bent, own_shares, True)  # type: ignore[arg-type]
+        program = Program(prepare, {"view": view, "rows": 2, "key": own("shares")})
+        with pytest.raises(FederationError, match="as a whole, without 'shares' alone"):
+            model._holders.run({me: program})
 
 
 @needs_server

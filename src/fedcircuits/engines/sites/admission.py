@@ -141,9 +141,11 @@ class Admission:
 
 
 def _part(kept: object, name: str) -> object:
-    """What is kept, or one of its fields."""
+    """What is kept, or one of its fields; not of what says itself how it may be used."""
     if not name:
         return kept
+    if getattr(kept, "whole", False):
+        raise SiteError(f"what is kept is handed to roles as a whole, without {name!r} alone")
     if not is_dataclass(kept) or name not in {f.name for f in fields(kept)}:
         raise SiteError(f"what is kept has no part {name!r}")
     return getattr(kept, name)

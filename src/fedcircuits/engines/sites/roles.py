@@ -62,7 +62,9 @@ ROLES = {
     "fusion.training:owner": SiteRole(
         "learn", f"{COLUMNS}; tokens of rows; representations of rows, masked or added up if asked"
     ),
-    "fusion.query:respond": SiteRole("ask", "representations of rows asked about"),
+    "fusion.query:respond": SiteRole(
+        "ask", "representations of rows asked about and their order; the target's values if asked"
+    ),
     "meeting.collecting:hand_over": SiteRole(
         "collect", "everything that it has learned of a model", "collect"
     ),

@@ -72,6 +72,8 @@ from fedcircuits.tables.table import Table
 class OwnerView:
     """What an owner holds: its encoder, and the graph."""
 
+    whole: ClassVar[bool] = True
+
     me: str
     circuit: Circuit
     placement: Placement

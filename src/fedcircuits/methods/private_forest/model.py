@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil, log2
+from typing import ClassVar
 
 import numpy as np
 
@@ -164,6 +165,8 @@ class ModelShares:
 @dataclass(frozen=True, slots=True, eq=False)
 class ForestView:
     """What a party keeps: the public graph and its shares, and whether they may be opened."""
+
+    whole: ClassVar[bool] = True  # shares are used with the graph that was agreed on alone
 
     forest: Forest
     shares: ModelShares
