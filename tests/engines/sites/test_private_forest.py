@@ -204,7 +204,7 @@ def test_a_caller_cannot_have_masks_twice(tmp_path: Path) -> None:
         asked = {"view": model.views_["party 1"], "asker": "spy", "key": own("shares")}
         masks = wrong(handles["party 1"])
         with pytest.raises(FederationError, match=said):
-            model._holders.run({"party 1": Program(query.respond, {**asked, "masks": masks})})
+            model._reached().run({"party 1": Program(query.respond, {**asked, "masks": masks})})
 
 
 def test_shares_are_used_with_the_graph_that_was_agreed_on(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_shares_are_used_with_the_graph_that_was_agreed_on(tmp_path: Path) -> No
         view = ForestView(bent, own_shares, True)  # type: ignore[arg-type]
         program = Program(prepare, {"view": view, "rows": 2, "key": own("shares")})
         with pytest.raises(FederationError, match="as a whole, without 'shares' alone"):
-            model._holders.run({me: program})
+            model._reached().run({me: program})
 
 
 @needs_server

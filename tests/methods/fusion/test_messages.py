@@ -25,9 +25,11 @@ def test_training_and_questions(options: dict[str, Any]) -> None:
     few = owners((1,)) if options.get("share_target") else owners()
     model, engine = fitted(few, **options)
     model.predict(few)
-    training, question = engine.programs
+    model.score(few)
+    training, question, comparison = engine.programs
     assert check_messages(training, most=1000) > 100
     assert check_messages(question, most=1000) > 50
+    assert check_messages(comparison, most=1000) > 60
 
 
 def test_a_number_is_predicted() -> None:
