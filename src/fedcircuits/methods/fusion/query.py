@@ -257,10 +257,8 @@ def _truths(every: JoinedRows, members: Sequence[str], target: Variable) -> Flow
         places, values = every.where[:, i], np.asarray(told.values, np.float64)
         require_shape(values, (int((places >= 0).sum()),), party, RowTruth, "values")
         codes = values[~np.isnan(values)]
-        fits = np.isfinite(codes) & (
-            (codes >= 0) & (codes < target.size) & (codes % 1 == 0) if target.size else True
-        )
-        require(bool(np.all(fits)), party, RowTruth, "values", f"expected {target.described()}")
+        fits = np.isin(codes, np.arange(target.size)) if target.size else np.isfinite(codes)
+        require(bool(fits.all()), party, RowTruth, "values", f"expected {target.described()}")
         missing = np.isnan(found) & (places >= 0)
         found[missing] = values[places[missing]]
     return found
