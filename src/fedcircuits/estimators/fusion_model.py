@@ -24,7 +24,7 @@ from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.fusion import query
 from fedcircuits.methods.fusion.fitting import Fusion
 from fedcircuits.methods.fusion.gathering import Showing, Traffic
-from fedcircuits.methods.fusion.query import FusionView, OwnerView, Predictions
+from fedcircuits.methods.fusion.query import FusionPredictions, FusionView, OwnerView
 from fedcircuits.methods.fusion.training import TrainedFusion
 from fedcircuits.pictures import fusion as fusion_pictures
 from fedcircuits.tables.inference import values_of
@@ -163,7 +163,7 @@ class FusionModel(FederatedEstimator[FusionResult]):
         self.classes()
         return fusion_pictures.entropies(self.opinions(X))
 
-    def _answers(self, X: Federation, truth: bool = False) -> Predictions:
+    def _answers(self, X: Federation, truth: bool = False) -> FusionPredictions:
         """(rows, outputs); ``truth``: with what parties know of the target."""
         federation = query.require_owners(X, self.fusion_.owners, self.target_, truth)
         coordinator = {
@@ -174,18 +174,20 @@ class FusionModel(FederatedEstimator[FusionResult]):
         programs[COORDINATOR] = Program(query.ask, coordinator)
         return self._predicted(programs)
 
-    def _predicted(self, programs: Mapping[str, Program[Predictions | None]]) -> Predictions:
+    def _predicted(
+        self, programs: Mapping[str, Program[FusionPredictions | None]]
+    ) -> FusionPredictions:
         found = self._ask(programs)[COORDINATOR]
         assert found is not None, "the coordinator predicts"
         return found
 
     def _responses(
         self, federation: Federation, alone: bool = False, tells: bool = False
-    ) -> dict[str, Program[Predictions | None]]:
+    ) -> dict[str, Program[FusionPredictions | None]]:
         """The owners' programs; a fresh key, so that rows of two questions are not seen to be the
         same."""
         secret = TrainingState().secrets_of(federation.names, self.rows)
-        programs: dict[str, Program[Predictions | None]] = {}
+        programs: dict[str, Program[FusionPredictions | None]] = {}
         for party in federation:
             arguments: dict[str, object] = {
                 "view": self.views_.get(party.name), "party": party, "members": federation.names,

@@ -152,7 +152,7 @@ class OrderAsked(Message, frozen=True):
     asked: bool
 
 
-class RowOrder(Message, frozen=True):
+class OwnerOrder(Message, frozen=True):
     tag: ClassVar[str] = "query/order"
     reveals: ClassVar[str] = "the order of its rows"
 
@@ -160,7 +160,7 @@ class RowOrder(Message, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Predictions:
+class FusionPredictions:
     """Of all rows that owners hold: in the order of the first, then of those that it lacks."""
 
     values: Array  # (rows, outputs), or (owners, rows, outputs)
@@ -200,7 +200,7 @@ def respond(
         known = RowTruth(_truth(party.table, target)[order])
         yield from send(COORDINATOR, known, reveals=f"values of {target.name} of its rows")
     if (yield from receive(COORDINATOR, OrderAsked)).asked:
-        yield from send(COORDINATOR, RowOrder(order))
+        yield from send(COORDINATOR, OwnerOrder(order))
 
 
 def _vectors(view: OwnerView | None, table: Table, votes: bool) -> Array:
@@ -220,7 +220,7 @@ def _truth(table: Table, target: Variable) -> Array:
 
 def ask(
     view: FusionView, members: Sequence[str], showing: Showing, truth: bool = False
-) -> Flow[Predictions]:
+) -> Flow[FusionPredictions]:
     """The coordinator predicts rows that owners have sent."""
     if showing.summation is not None and isinstance(view.fusion, Fusion):
         listed = yield from gather(members, ListedRows)
@@ -237,17 +237,19 @@ def ask(
     key = digest(every.rows.h)
     answers = yield from compute("predicting", lambda: view.answer(every.rows), key=key)
     at = yield from _ordered(every, members, view.owners)
-    return Predictions(answers[at], None if known is None else known[at])
+    return FusionPredictions(answers[at], None if known is None else known[at])
 
 
-def opinions(members: Sequence[str], width: int, showing: Showing) -> Flow[Predictions]:
+def opinions(members: Sequence[str], width: int, showing: Showing) -> Flow[FusionPredictions]:
     """The coordinator puts what owners predict of their rows side by side, NaN where they do not
     know a row."""
     messages = yield from gather(members, Representations)
     every = joined(messages, dict.fromkeys(members, width), showing.traffic)
     at = yield from _ordered(every, members, members)
     rows = every.rows
-    return Predictions(np.where(rows.there.T[..., None], rows.h, np.nan)[:, at].astype(np.float64))
+    return FusionPredictions(
+        np.where(rows.there.T[..., None], rows.h, np.nan)[:, at].astype(np.float64)
+    )
 
 
 def _truths(every: JoinedRows, members: Sequence[str], target: Variable) -> Flow[Array]:
@@ -278,11 +280,11 @@ def _ordered(
     found = [np.zeros(0, np.int64)]
     for i, (party, own) in enumerate(left.items()):
         if own.any():
-            order = (yield from receive(party, RowOrder)).rows
+            order = (yield from receive(party, OwnerOrder)).rows
             size = int((every.where[:, i] >= 0).sum())
-            require_shape(order, (size,), party, RowOrder, "rows")
+            require_shape(order, (size,), party, OwnerOrder, "rows")
             fits = bool((np.sort(order) == np.arange(size)).all())
-            require(fits, party, RowOrder, "rows", f"expected every number below {size} once")
+            require(fits, party, OwnerOrder, "rows", f"expected every number below {size} once")
             rows = np.flatnonzero(own)
             found.append(rows[np.argsort(np.asarray(order)[every.where[rows, i]])])
     return np.concatenate(found)
