@@ -13,7 +13,9 @@ from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn, prune
+from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
+from fedcircuits.learning.spn.notes import notes_of
+from fedcircuits.learning.spn.pruning import prune
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
@@ -34,15 +36,18 @@ class LearnSPN(Learner):
         200.
     clusters : int, default=3
         The number of clusters that rows are divided into.
-    test : {"auto", "g", "rdc"}, default="auto"
-        The test of independence: the G test, the randomised dependence coefficient, or the first
-        between discrete columns and the second otherwise.
+    test : {"evidence", "g", "rdc"}, default="evidence"
+        The test of independence: p-values, by which weaker dependence is found with more rows; or
+        a fixed threshold on the G test of discrete columns, or on the randomised dependence
+        coefficient, which call weak dependence none however many rows there are.
     threshold : float or None, default=None
-        Columns whose test gives more than this are dependent. None: a default for each test.
+        With "evidence" the level of significance (0.05), corrected for the number of pairs; else
+        columns whose test gives more than this are dependent (5.0 for "g", 0.3 for "rdc").
     trees : bool, default=True
-        Whether parts of discrete columns that are not split further become Chow–Liu trees.
+        Whether columns that depend on each other in a part that is not split further become
+        Chow–Liu trees (discrete ones) and multivariate normals (reals), or stay side by side.
     smoothing : float, default=0.5
-        The number of pseudo-rows added to each category.
+        The number of pseudo-rows in each table of a Chow–Liu tree.
     least_count : int, default=1
         Counts of categories, bins and clusters with fewer rows are not shown by the circuit, but
         pooled; ``refine`` does not go by it. ``FedPC`` sets it to that of the party.
@@ -53,7 +58,8 @@ class LearnSPN(Learner):
     validation : float, default=0.1
         The share of rows held back that EM stops by, if there is any.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
+        The column that ``predict`` predicts unless told otherwise. If it has classes and any column
+        depends on it, rows are split by class first, so that all that depends on it helps.
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 
@@ -63,6 +69,8 @@ class LearnSPN(Learner):
     >>> LearnSPN(random_state=0).fit(rows).score_samples(rows).shape
     (300,)
     """
+
+    notes_: tuple[str, ...]  # columns that were found independent, and by what evidence
 
     allowed: ClassVar[Declared] = {
         **SPNSettings.allowed, "ensemble": Whole(1), "refine": Whole(0),
@@ -74,7 +82,7 @@ class LearnSPN(Learner):
         *,
         min_rows: int | None = None,
         clusters: int = 3,
-        test: Literal["auto", "g", "rdc"] = "auto",
+        test: Literal["evidence", "g", "rdc"] = "evidence",
         threshold: float | None = None,
         trees: bool = True,
         smoothing: float = 0.5,
@@ -116,12 +124,17 @@ class LearnSPN(Learner):
             self.least_count,
         )  # fmt: skip
         context = self.__dict__.get("_context")
+        target = None if self.target is None else schema.index(self.target)
+        told: list[Array] = []
         members = [
-            learn_spn(kept.values, schema, settings, rng, kept.weights, context)
+            learn_spn(
+                kept.values, schema, settings, rng, kept.weights, context, target, told.append
+            )
             for _ in range(self.ensemble)
         ]
         circuit, parameters = prune(*(members[0] if len(members) == 1 else mixed(schema, members)))
         self.circuit_, self.parameters_ = circuit, parameters
+        self.notes_ = notes_of(told[0], schema, target, settings.level) if told else ()
         if self.refine:
             schedule = EMSchedule(epochs=self.refine, patience=2)
             self._em(circuit, parameters, kept, schedule, rng, validation=held)

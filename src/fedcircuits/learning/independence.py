@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import xlogy
+from scipy.special import chdtrc, xlogy
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.tables.features import FeatureLayout, features_of
@@ -86,6 +86,17 @@ class BinaryPairs:
     def dependent(self, threshold: float) -> Flags:
         return np.asarray(2 * self.total * self.information() > 2 * threshold + 1e-3)
 
+    def chance(self) -> Array:
+        """The p-value of the G-test of every pair; 1 on the diagonal."""
+        found = np.asarray(chdtrc(1.0, 2 * self.total * self.information()))
+        np.fill_diagonal(found, 1.0)
+        return found
+
+    def own_score(self) -> float:
+        """Log-likelihood that as many new rows are likely to have, columns one by one."""
+        own = xlogy(self.ones, self.ones) + xlogy(self.total - self.ones, self.total - self.ones)
+        return float((own - xlogy(self.total, self.total) - 1).sum())
+
     def gain(self) -> Array:
         """Log-likelihood that a table of the pair wins, less its price (``_price``)."""
         return np.asarray(self.total * self.information() - _price(self.total, len(self.ones)))
@@ -106,6 +117,11 @@ class PairTables:
 
     def dependent(self, threshold: float) -> Flags:
         return dependent_by_g(self.counts, self.starts, threshold)
+
+    def own_score(self) -> float:
+        counts = np.diagonal(self.counts)
+        total = np.add.reduceat(counts, self.starts[:-1])
+        return float(xlogy(counts, counts).sum() - xlogy(total, total).sum() - (counts > 0).sum())
 
     def gain(self) -> Array:
         g, degrees = g_statistics(self.counts, self.starts)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import fedcircuits as fc
 from fedcircuits import Circuit, CircuitModel, Parameters, Schema, Table, Variable
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.spn.marginals import HEAVY, PULL, Grid, Marginals
+from fedcircuits.learning.spn.grids import HEAVY, Grid
+from fedcircuits.learning.spn.marginals import PULLS, Marginals, drawn
 
 REAL = Schema.real(["x"])
 LETTERS = np.array([["a"], ["b"], ["c"]])
@@ -19,7 +20,7 @@ ABC = Schema((Variable("c", "category", ("a", "b", "c")),))
 
 def leaf(values: Array, schema: Schema, context: Array | None) -> CircuitModel:
     weight = np.ones(len(values))
-    made = Marginals(values, schema, weight, 0.5, np.random.default_rng(0), context)
+    made = Marginals(values, schema, weight, np.random.default_rng(0), context)
     nodes, arrays = made.nodes("m", np.arange(len(values)), np.arange(len(schema)))
     return CircuitModel(Circuit(tuple(nodes), schema), Parameters(arrays))
 
@@ -29,9 +30,25 @@ def test_categories_are_drawn_towards_the_whole() -> None:
     part = whole[:50]
     found = np.exp(leaf(part, ABC, whole).score_samples(LETTERS))
     share = (np.array([50, 30, 20]) + 0.5) / 101.5
-    np.testing.assert_allclose(found, (np.array([50, 0, 0]) + PULL * share) / (50 + PULL))
+    least = PULLS[0]  # of rows all alike
+    np.testing.assert_allclose(found, (np.array([50, 0, 0]) + least * share) / (50 + least))
     alone = np.exp(leaf(part, ABC, None).score_samples(LETTERS[1:]))
     assert alone[0] == alone[1]  # without context unseen ones are alike
+
+
+def test_counts_are_drawn_as_far_as_suits_them() -> None:
+    """Many categories of few rows come near the whole table's; clear ones keep their own."""
+    rng = np.random.default_rng(0)
+    share = rng.dirichlet(np.ones(500))
+    few = rng.multinomial(300, share).astype(float)
+    found = drawn(few, share)
+    off = np.abs(found / found.sum() - share).sum()
+    assert off < 0.3 * np.abs(few / few.sum() - share).sum()
+    clear = np.array([900.0, 100.0])
+    found = drawn(clear, np.array([0.1, 0.9]))
+    np.testing.assert_allclose(found / found.sum(), clear / 1000, atol=2e-3)
+    both = drawn(np.stack([clear, clear[::-1]]), np.array([0.5, 0.5]))
+    np.testing.assert_allclose(both[0], drawn(clear, np.array([0.5, 0.5])))
 
 
 def test_bins_and_their_ends_come_from_the_whole() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.learning.spn.marginals import PULL
+from fedcircuits.learning.spn.marginals import PULLS
 from tests.methods.watched import Watched, read
 
 ROWS = 240
@@ -62,16 +62,18 @@ def test_a_patient_with_a_rare_category_is_not_told_apart() -> None:
 
 
 def test_no_count_below_the_least_is_read_back() -> None:
-    """From one question, by the sizes of clusters that the coordinator has: single rows with a
-    least count of one, none of 1 to 4 otherwise."""
+    """From one question, by the sizes of clusters that the coordinator has and for every weight
+    that the whole table may have: single rows with a least count of one, none of 1 to 4
+    otherwise."""
     for least, exposed in ((1, True), (5, False)):
         one_part = fc.LearnSPN(min_rows=10**6)
         model, sizes = fitted(least, "plague", clusters=2, learner=one_part)
-        counts = answers(model) * (sizes[:, None] + PULL) - PULL * _prior(least)
+        pulls = PULLS[:, None, None]
+        counts = answers(model) * (sizes[:, None] + pulls) - pulls * _prior(least)
         whole, few = np.abs(counts - np.round(counts)) < 1e-6, (counts > 0.5) & (counts < 4.5)
         assert bool((whole & few).any()) == exposed, least
         truth = (laboratory("plague")["diagnosis"] == "gout").sum()
-        assert counts[:, KINDS.index("gout")].sum() == pytest.approx(truth, rel=0.1)
+        assert counts[0, :, KINDS.index("gout")].sum() == pytest.approx(truth, rel=0.1)
 
 
 def _prior(least: int) -> np.ndarray:

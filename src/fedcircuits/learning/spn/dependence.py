@@ -1,8 +1,10 @@
-"""The test of a table's columns: what ``Settings.test`` stands for, on any part of the table.
+"""The test of a table's columns: what ``SPNSettings.test`` stands for, on any part of the table.
 
-auto    G-test between two discrete columns (categories and booleans), RDC for every other pair
-g       the same, but all columns must be discrete
-rdc     RDC for every pair
+evidence   columns of any kinds depend where chance would hardly make as much (evidence.py); the
+           threshold is the level of significance, corrected for the number of pairs
+g          G-test of categories and booleans: G per degree of freedom above twice the threshold
+rdc        the randomised dependence coefficient of every pair above the threshold, however many
+           rows there are
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError
+from fedcircuits.learning.evidence import ScoredTable, dependent, p_values
 from fedcircuits.learning.independence import (
     BinaryPairs,
     Flags,
@@ -24,7 +27,7 @@ from fedcircuits.learning.independence import (
 from fedcircuits.learning.spn.clustering import Features
 from fedcircuits.tables.schema import Schema
 
-THRESHOLD = {"g": 5.0, "rdc": 0.3}
+THRESHOLD = {"evidence": 0.05, "g": 5.0, "rdc": 0.3}
 
 
 class Dependence:
@@ -41,18 +44,19 @@ class Dependence:
         self.values, self.schema, self.weight, self.rng = values, schema, weight, rng
         self.test, self.features = test, features
         self.discrete = np.array([v.size > 0 for v in schema])
+        self.threshold = THRESHOLD[test] if threshold is None else threshold
         if test == "g" and not self.discrete.all():
             odd = schema.variables[int((~self.discrete).argmax())]
             raise ParameterError(
                 f"test 'g': expected categories and booleans, but {odd.name!r} is a {odd.kind}; "
-                "use 'auto' or 'rdc'"
+                "use 'evidence' or 'rdc'"
             )
-        only_g = bool(self.discrete.all()) and test != "rdc"
-        self.by_g = threshold if only_g and threshold is not None else THRESHOLD["g"]
-        self.by_rdc = THRESHOLD["rdc"] if threshold is None or only_g else threshold
         self.binary = bool(self.discrete.all()) and features.binary
         self.places = np.cumsum(self.discrete) - 1  # of a column among the discrete ones
         self.hot = None if self.binary else self._one_hot()
+        scored = test == "evidence" and not self.binary
+        self.first: Array | None = None  # p-values of the first part, the whole table
+        self.scored = ScoredTable.of(values, schema) if scored else None
 
     def _one_hot(self) -> OneHot:
         chosen = tuple(v for v in self.schema if v.size)
@@ -60,18 +64,23 @@ class Dependence:
 
     def of(self, rows: Index, columns: Index, features: Features, weight: Floats) -> Flags:
         """Which pairs of a part's columns depend on each other (columns, columns)."""
-        discrete = self.discrete[columns]
-        if self.test != "rdc" and self.binary:
-            return BinaryPairs.of(features.matrix, weight).dependent(self.by_g)
-        if self.test != "rdc" and discrete.all():
-            return self.pairs(rows, columns, weight).dependent(self.by_g)
+        if self.test == "evidence":
+            chance = self.chance(rows, columns, features, weight)
+            self.first = chance if self.first is None else self.first
+            return dependent(chance, self.threshold)
+        if self.test == "g":
+            if self.binary:
+                return BinaryPairs.of(features.matrix, weight).dependent(self.threshold)
+            return self.pairs(rows, columns, weight).dependent(self.threshold)
         variables = tuple(self.schema.variables[c] for c in columns)
         part = self.values[rows[:, None], columns]
-        found = np.asarray(rdc(part, variables, self.rng, self.weight[rows]) > self.by_rdc)
-        if self.test != "rdc" and discrete.sum() > 1:
-            pairs = self.pairs(rows, columns[discrete], weight)
-            found[np.ix_(discrete, discrete)] = pairs.dependent(self.by_g)
-        return found
+        return np.asarray(rdc(part, variables, self.rng, self.weight[rows]) > self.threshold)
+
+    def chance(self, rows: Index, columns: Index, features: Features, weight: Floats) -> Array:
+        """The p-value of every pair (columns, columns)."""
+        if self.scored is None:
+            return BinaryPairs.of(features.matrix, weight).chance()
+        return p_values(self.scored.part(rows, columns), weight)
 
     def pairs(self, rows: Index, columns: Index, weight: Floats) -> BinaryPairs | PairTables:
         """Counts of every pair of discrete columns."""

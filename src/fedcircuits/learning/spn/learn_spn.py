@@ -14,25 +14,28 @@ from once, with their number as weight.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from fedcircuits.arguments import FLAG, Choice, Declared, Real, Whole, check_arguments
-from fedcircuits.circuits.graph.circuit import Circuit, Node, Product, Sum, reachable
+from fedcircuits.circuits.graph.circuit import Circuit, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.errors import TableError
 from fedcircuits.learning.chow_liu.trees import forest_nodes, spanning_tree
 from fedcircuits.learning.independence import Floats, Index, groups
 from fedcircuits.learning.spn.clustering import Features, split_rows
-from fedcircuits.learning.spn.dependence import Dependence
-from fedcircuits.learning.spn.marginals import Marginals
+from fedcircuits.learning.spn.dependence import THRESHOLD, Dependence
+from fedcircuits.learning.spn.marginals import FEW, Marginals
+from fedcircuits.learning.spn.normals import NormalGroup, Normals
 from fedcircuits.tables.schema import Schema
 
-Test = Literal["auto", "g", "rdc"]
+SMALL = 5  # times the fewest rows: of a part whose clusters are judged
+Test = Literal["evidence", "g", "rdc"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,10 @@ class SPNSettings:
 
     min_rows: int | None = None  # parts with fewer rows are not split; by default ``fewest``
     clusters: int = 3
-    test: Test = "auto"  # g between discrete columns, rdc between others
-    threshold: float | None = None  # of the test, by default ``THRESHOLD``; with auto only of rdc
+    test: Test = "evidence"
+    threshold: float | None = None  # of the test, by default ``THRESHOLD``
     trees: bool = True  # Chow–Liu trees instead of independent leaves, where columns are discrete
-    smoothing: float = 0.5  # pseudo-rows of every category
+    smoothing: float = 0.5  # pseudo-rows in a table of a Chow–Liu tree
     least_count: int = 1  # rows that whatever is counted stands for
 
     allowed: ClassVar[Declared] = {
@@ -59,6 +62,11 @@ class SPNSettings:
 
     def __post_init__(self) -> None:
         check_arguments(self)
+
+    @property
+    def level(self) -> float:
+        """The threshold, or the test's own."""
+        return THRESHOLD[self.test] if self.threshold is None else self.threshold
 
     def fewest(self, rows: float) -> float:
         """``min_rows``, or a twelfth of a small table's rows, at least 30 and at most 200."""
@@ -100,16 +108,24 @@ def learn_spn(
     rng: np.random.Generator,
     weight: Array | None = None,
     context: Array | None = None,
+    target: int | None = None,
+    report: Callable[[Array], None] | None = None,
 ) -> tuple[Circuit, Parameters]:
     """A circuit and its parameters for values (rows, columns), NaN missing, and row weights.
 
-    ``context`` is a larger table that the rows are a part of (marginals.py)."""
+    ``context`` is a larger table that the rows are a part of (marginals.py); ``target`` a column
+    to predict: rows are split by its classes first, if it has any. ``report`` is told the p-values
+    of all pairs of columns on all rows, if the test is by evidence."""
     weight = np.ones(len(values)) if weight is None else np.asarray(weight, dtype=np.float64)
     _check(values, schema, weight)
     values, weight = values[weight > 0], weight[weight > 0]
     if all(v.size for v in schema):
         values, weight = _distinct(values, weight)
-    return _Growth(values, schema, settings, rng, weight, context).circuit()
+    growth = _Growth(values, schema, settings, rng, weight, context, target)
+    learned = growth.circuit()
+    if report is not None and growth.dependence.first is not None:
+        report(growth.dependence.first)
+    return learned
 
 
 def _check(values: Array, schema: Schema, weight: Array) -> None:
@@ -145,18 +161,20 @@ class _Growth:
         rng: np.random.Generator,
         weight: Array,
         context: Array | None,
+        target: int | None,
     ) -> None:
         self.schema, self.settings, self.rng = schema, settings, rng
+        self.target = target
+        self.by_class = target if target is not None and schema.variables[target].size else None
         self.weight = weight.astype(np.float32)
         self.fewest = settings.fewest(float(weight.sum()))
-        self.shape = values.shape
+        self.shape, self.values = values.shape, values
         self.features = Features.of(values, schema)
         self.dependence = Dependence(
             values, schema, weight, settings.test, settings.threshold, self.features, rng
         )
-        self.marginals = Marginals(
-            values, schema, weight, settings.smoothing, rng, context, settings.least_count
-        )
+        self.marginals = Marginals(values, schema, weight, rng, context, settings.least_count)
+        self.normals = Normals(self.marginals, settings.least_count)
         self.records: list[NodeDraft] = []
 
     # ------------------------------------------------------------------ growing
@@ -179,14 +197,80 @@ class _Growth:
             dependent = self.dependence.of(rows, columns, features, weight)
             if len(found := groups(dependent)) > 1:
                 return self._product(record, rows, columns, found)
+        if self.by_class in columns and len(classes := self._classes(rows)) > 1:
+            return self._by_class(record, classes, columns)
         label = split_rows(features, self.settings.clusters, self.rng, weight)
         label = _enough(label, weight, self.settings.least_count)
         parts = [rows[label == k] for k in range(int(label.max()) + 1)]
-        if len(parts) == 1:
+        if len(parts) == 1 or self._stays(rows, columns, parts):
             record.part = (rows, columns)
             return []
         record.weights = np.bincount(label, weight).astype(np.float64)
         return [OpenPart(self._child(record), p, columns, False) for p in parts]
+
+    def _normals(self, rows: Index, columns: Index) -> list[NormalGroup]:
+        return self.normals.of(rows, columns) if self.settings.trees else []
+
+    def _stays(self, rows: Index, columns: Index, parts: list[Index]) -> bool:
+        """Whether clusters describe no more than leaves of one part do, by rows held back: of
+        columns in normals, and of all where a part is small and clusters are smaller still."""
+        normals = self._normals(rows, columns)
+        if normals and not self._pays(rows, parts, partial(self._worth, normals)):
+            return True
+        small = self.weight[rows].sum(dtype=np.float64) < SMALL * self.fewest
+        judged = small and bool(self.marginals.numbers) and self.settings.trees
+        return judged and not self._pays(rows, parts, partial(self._score, columns))
+
+    def _pays(self, rows: Index, parts: list[Index], score: Callable[[Index], float]) -> bool:
+        shares = [float(self.weight[p].sum(dtype=np.float64)) for p in parts]
+        total = sum(shares)
+        each = (
+            s / total * (np.log(s / total) + score(p)) for s, p in zip(shares, parts, strict=True)
+        )
+        return bool(sum(each) > score(rows))
+
+    def _worth(self, normals: list[NormalGroup], rows: Index) -> float:
+        """Mean log-likelihood of the normals' columns or, if a target is among them, of that given
+        the others."""
+        columns = [n.columns for n in normals]
+        if self.target is None or not any(self.target in c for c in columns):
+            return sum(self.normals.score(rows, c) for c in columns)
+        own = next(c for c in columns if self.target in c)
+        others = own[own != self.target]
+        return self.normals.score(rows, own) - self.normals.score(rows, others)
+
+    def _score(self, columns: Index, rows: Index) -> float:
+        """Mean log-likelihood that new rows are likely to have under leaves of a part."""
+        discrete = np.array([self.schema.variables[c].size > 0 for c in columns])
+        found = self.normals.score(rows, columns[~discrete])
+        if not discrete.any():
+            return found
+        pairs = self.dependence.pairs(rows, columns[discrete], self.weight[rows])
+        gain = pairs.gain()
+        linked = sum(float(gain[e]) for e in spanning_tree(gain, 0.0) if e[1] >= 0)
+        return found + (pairs.own_score() + linked) / float(self.weight[rows].sum(dtype=np.float64))
+
+    def _classes(self, rows: Index) -> list[Index]:
+        """Rows by their class; those of classes with too few of them, or none, together."""
+        assert self.by_class is not None
+        code = np.nan_to_num(self.values[rows, self.by_class], nan=-1).astype(np.int64) + 1
+        least = max(self.settings.least_count, FEW)
+        enough = np.bincount(code, self.weight[rows]) >= least
+        enough[0] = False
+        return [p for k in (-1, *np.flatnonzero(enough))
+                if len(p := rows[np.where(enough[code], code, -1) == k])]  # fmt: skip
+
+    def _by_class(self, record: NodeDraft, classes: list[Index], columns: Index) -> list[OpenPart]:
+        """A sum over the classes of the target, each with the other columns as they are in it."""
+        sizes = [self.weight[rows].sum(dtype=np.float64) for rows in classes]
+        record.weights = np.array(sizes)
+        others, found = columns[columns != self.by_class], []
+        for rows in classes:
+            product = self.records[self._child(record)]
+            own = self.records[self._child(product)]
+            own.part, own.independent = (rows, np.array([self.by_class])), True
+            found.append(OpenPart(self._child(product), rows, others, False))
+        return found
 
     def _product(
         self, record: NodeDraft, rows: Index, columns: Index, found: list[Index]
@@ -217,7 +301,7 @@ class _Growth:
             record, name = self.records[i], f"n{i}"
             children = tuple(f"n{c}" for c in record.children)
             if record.part is not None:
-                more, learned = self._leaves(name, *record.part, record.independent)
+                more, learned = self._leaves(name, record)
                 nodes += more
                 values |= learned
             elif record.weights is not None:
@@ -227,29 +311,50 @@ class _Growth:
                 nodes.append(Product(name, children))
         return Circuit(tuple(nodes), self.schema), Parameters(values)
 
-    def _leaves(
-        self, name: str, rows: Index, columns: Index, independent: bool
-    ) -> tuple[list[Node], dict[str, Arrays]]:
-        """Leaves side by side, beside trees of the discrete columns that still depend."""
+    def _leaves(self, name: str, record: NodeDraft) -> tuple[list[Node], dict[str, Arrays]]:
+        """Normals and trees of columns that depend on each other, other leaves side by side."""
+        assert record.part is not None
+        rows, rest = record.part
+        if record.independent or not self.settings.trees:
+            return self.marginals.nodes(name, rows, rest)
+        normals = self._normals(rows, rest)
+        nodes: list[Node] = []
+        values: dict[str, Arrays] = {}
+        tops: list[str] = []
+        for i, normal in enumerate(normals):
+            more, learned = self.normals.nodes(f"{name}.normal{i}", rows, normal)
+            nodes, values, tops = [*nodes, *more], values | learned, [*tops, more[-1].name]
+            rest = rest[~np.isin(rest, normal.columns)]
+        more, learned, roots, linked = self._forest(name, rows, rest)
+        nodes, values, tops = [*nodes, *more], values | learned, [*tops, *roots]
+        rest = rest[~np.isin(rest, linked)]
+        if not tops:
+            return self.marginals.nodes(name, rows, rest)
+        if len(rest):
+            more, learned = self.marginals.nodes(f"{name}.rest", rows, rest)
+            nodes, values, tops = [*nodes, *more], values | learned, [*tops, f"{name}.rest"]
+        return [*nodes, Product(name, tuple(tops))], values
+
+    def _forest(
+        self, name: str, rows: Index, columns: Index
+    ) -> tuple[list[Node], dict[str, Arrays], list[str], Index]:
+        """Chow–Liu trees of discrete columns that depend on each other: nodes, values, roots and
+        the columns."""
         discrete = columns[[self.schema.variables[c].size > 0 for c in columns]]
-        if not self.settings.trees or independent or len(discrete) < 2:
-            return self.marginals.nodes(name, rows, columns)
+        if len(discrete) < 2:
+            return [], {}, [], discrete[:0]
         variables = [self.schema.variables[c] for c in discrete]
         pairs = self.dependence.pairs(rows, discrete, self.weight[rows])
         edges = spanning_tree(pairs.gain(), 0.0)
         linked = {i for edge in edges if edge[1] >= 0 for i in edge}
         if not linked:
-            return self.marginals.nodes(name, rows, columns)
+            return [], {}, [], discrete[:0]
         edges = [edge for edge in edges if edge[0] in linked]
         nodes, values, tops = forest_nodes(
             name, variables, edges, *pairs.tables(), self.settings.smoothing,
             self.settings.least_count,
         )  # fmt: skip
-        rest = columns[~np.isin(columns, discrete[sorted(linked)])]
-        if len(rest):
-            more, learned = self.marginals.nodes(f"{name}.rest", rows, rest)
-            nodes, values, tops = [*nodes, *more], values | learned, [*tops, f"{name}.rest"]
-        return [*nodes, Product(name, tuple(tops))], values
+        return nodes, values, tops, discrete[sorted(linked)]
 
 
 def _enough(label: Index, weight: Floats, least: int) -> Index:
@@ -259,96 +364,3 @@ def _enough(label: Index, weight: Floats, least: int) -> Index:
         return label
     joined = np.where(sizes[label] >= least, label, sizes.argmax())
     return np.unique(joined, return_inverse=True)[1].reshape(-1)
-
-
-# ---------------------------------------------------------------------- pruning
-#
-# A smaller circuit of the same distribution.
-#
-# product of products     one product (elementwise ones)
-# sum of sums             one sum, its weights multiplied out, where that makes no more numbers
-# child of weight 0       gone
-# one child, weight 1     the child itself, as for a product of one child
-
-
-def prune(circuit: Circuit, parameters: Parameters) -> tuple[Circuit, Parameters]:
-    """Nodes keep their names and leaves their values; what is left out is found by its name."""
-    return _Pruning(circuit, parameters).result()
-
-
-class _Pruning:
-    def __init__(self, circuit: Circuit, parameters: Parameters) -> None:
-        self.circuit, self.parameters = circuit, parameters
-        self.parents = Counter(c for n in circuit.nodes for c in n.children)
-        self.nodes: dict[str, Node] = {}
-        self.weights: dict[str, Array] = {}
-        self.stands_for: dict[str, str] = {}  # a node that is gone: the node in its place
-
-    def result(self) -> tuple[Circuit, Parameters]:
-        for node in self.circuit.nodes:
-            if isinstance(node, Sum):
-                self._sum(node)
-            elif isinstance(node, Product):
-                self._product(node)
-            else:
-                self.nodes[node.name] = node
-        root = self._now(self.circuit.root.name)
-        left = Circuit(reachable(self.nodes.values(), root), self.circuit.schema)
-        return left, self._values(left)
-
-    def _values(self, left: Circuit) -> Parameters:
-        values: dict[str, Arrays] = {}
-        for node in left.nodes:
-            if node.name in self.weights:
-                values[node.name] = {WEIGHT: self.weights[node.name]}
-            elif node.name in self.parameters:
-                values[node.name] = self.parameters[node.name]
-        inner = {n: c for n, c in self.parameters.circuits.items() if n in left.by_name}
-        return Parameters(values, inner)
-
-    def _now(self, name: str) -> str:
-        return self.stands_for.get(name, name)
-
-    def _replace(self, name: str, by: str) -> None:
-        self.stands_for[name] = by
-        self.parents[by] += self.parents[name] - 1
-
-    def _product(self, node: Product) -> None:
-        children: list[str] = []
-        for child in map(self._now, node.children):
-            below = self.nodes[child]
-            joined = isinstance(below, Product) and not below.outer and not node.outer
-            children += below.children if joined else (child,)
-        if len(children) == 1:
-            self._replace(node.name, children[0])
-        else:
-            self.nodes[node.name] = Product(node.name, tuple(children), node.outer)
-
-    def _sum(self, node: Sum) -> None:
-        columns: dict[str, Array] = {}  # the weights (units, inputs) of every child
-        whole, start = self.parameters[node.name][WEIGHT], 0
-        for child in map(self._now, node.children):
-            inputs = self.circuit.units[child]
-            part = whole[:, start : start + inputs]
-            start += inputs
-            for name, weight in self._below(child, part):
-                columns[name] = columns[name] + weight if name in columns else weight
-        kept = {n: w for n, w in columns.items() if w.any()}
-        weight = np.concatenate(list(kept.values()), axis=1)
-        if weight.shape == (1, 1):
-            self._replace(node.name, next(iter(kept)))
-            return
-        self.nodes[node.name] = Sum(node.name, tuple(kept), node.units)
-        self.weights[node.name] = np.asarray(weight)
-
-    def _below(self, child: str, part: Array) -> list[tuple[str, Array]]:
-        """The child with its weights (units, inputs), or what it mixes."""
-        below = self.nodes[child]
-        if not isinstance(below, Sum) or self.parents[child] > 1:
-            return [(child, part)]
-        inner = self.weights[child]  # (inputs, their inputs)
-        if part.shape[0] * inner.shape[1] > part.size + inner.size:
-            return [(child, part)]
-        sizes = [self.circuit.units[c] for c in below.children]
-        blocks = np.split(part @ inner, np.cumsum(sizes)[:-1], axis=1)
-        return list(zip(below.children, blocks, strict=True))

@@ -1,7 +1,8 @@
 """Leaves for a part of the table, column by column.
 
-Discrete columns take smoothed frequencies. A column of numbers takes the family of highest
-likelihood on rows held back, in ``FOLDS`` folds.
+Discrete columns take frequencies that are drawn towards the whole table's by as many rows as suits
+them, histograms too: what few rows say of many categories does not drown the rest. A column of
+numbers takes the family of highest likelihood on rows held back, in ``FOLDS`` folds.
 
     real    gaussian, student_t; in parts of ``MANY`` rows also histogram and, where the whole
             column is positive, gamma and exponential; in parts of fewer than ``FEW`` gaussian;
@@ -19,9 +20,9 @@ leaf goes by fewer rows (learning/least_counts.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import xlogy
 
 from fedcircuits.circuits.graph.circuit import Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays
@@ -29,136 +30,15 @@ from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.learning.independence import Index
 from fedcircuits.learning.least_counts import pooled, without_few
 from fedcircuits.learning.spn.fits import Scale, fitted, log_density
+from fedcircuits.learning.spn.grids import HEAVY, Grid
 from fedcircuits.tables.schema import Schema
-
-# ---------------------------------------------------------------------- grids
-#
-# Bins of a column of numbers, chosen once for the whole table: what its histograms share.
-#
-# A bin holds about the same weight everywhere; a value that is heavy on its own gets a bin of its
-# own. Cuts lie half-way between values that occur (for counts: between whole numbers), so a bin is
-# never narrower than the data can tell; the outer bins reach a little beyond the values. With
-# codes for all rows, the histogram of a part is one count of codes.
-
-
-BINS = 32
-HEAVY = 0.2  # share of a value that makes a column lumpy
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    edges: Array  # (bins + 1,)
-    codes: Index  # (rows,): the bin of every row; −1 where the value is missing
-    share: Array  # (bins,): smoothed frequency over the whole table
-
-    @classmethod
-    def of(
-        cls, column: Array, weight: Array, count: bool, bins: int = BINS, least: int = 1
-    ) -> Grid:
-        seen = ~np.isnan(column)
-        edges = _edges(column[seen], weight[seen], count, bins, least)
-        codes = _codes(edges, column)
-        rows = np.bincount(codes[seen], weight[seen], len(edges) - 1).astype(np.float64)
-        counts = pooled(rows, least)
-        even = np.diff(edges) / (edges[-1] - edges[0])
-        return cls(edges, codes, (counts + 0.5 * even) / (counts.sum() + 0.5))
-
-    def of_part(self, column: Array) -> Grid:
-        """The same bins for other rows of the column."""
-        return Grid(self.edges, _codes(self.edges, column), self.share)
-
-    @property
-    def lumpy(self) -> bool:
-        """Whether single values are so heavy that no smooth family describes the column."""
-        return bool(len(self.share) > 2 and self.share.max() > HEAVY)
-
-    def counted(self, rows: Index, weight: Array) -> Array:
-        """Weight in every bin (bins,), for rows and their weights."""
-        codes = self.codes[rows]
-        seen = codes >= 0
-        return np.bincount(codes[seen], weight[seen], len(self.share)).astype(np.float64)
-
-
-def _codes(edges: Array, column: Array) -> Index:
-    codes = np.full(len(column), -1)
-    seen = ~np.isnan(column)
-    codes[seen] = np.searchsorted(edges[1:-1], column[seen], side="right")
-    return codes
-
-
-def _edges(x: Array, weight: Array, count: bool, bins: int, least: int = 1) -> Array:
-    values, place = np.unique(x, return_inverse=True)
-    if not len(values):
-        return np.array([-0.5, 0.5, 1.5]) if count else np.array([0.0, 0.5, 1.0])
-    held = np.bincount(place, weight).astype(np.float64)
-    if least > 1:
-        return _coarse_edges(values, held, count, bins, least)
-    bin_of = np.floor((np.cumsum(held) - held / 2) / max(held.sum(), 1e-300) * bins)
-    cut = np.flatnonzero(np.diff(bin_of)) if len(values) > bins else np.arange(len(values) - 1)
-    middle = values[cut] / 2 + values[cut + 1] / 2
-    if count:
-        low, high = values[0] - 0.5, values[-1] + 0.5
-        tail = [-0.5] if low > 0 else []
-        return np.array([*tail, low, *(np.floor(middle) + 0.5), high, 2 * high + 9.5])
-    if not len(middle):  # one value, or one bin
-        reach = max(float(values[-1] - values[0]) / 4, 1e-3 * max(abs(float(values[0])), 1.0))
-        return np.array([values[0] - reach, values[0] / 2 + values[-1] / 2, values[-1] + reach])
-    middle = _around_heavy(values, held, middle)
-    below = (middle[0] - values[0]) / (1 if cut[0] == 0 else 4)
-    above = (values[-1] - middle[-1]) / (1 if cut[-1] == len(values) - 2 else 4)
-    return np.array([values[0] - below, *middle, values[-1] + above])
-
-
-def _coarse_edges(values: Array, held: Array, count: bool, bins: int, least: int) -> Array:
-    """Edges that do not go by single rows: cuts with about ``least`` rows or more between them, at
-    the mean of as many values; ends on a grid of eight to sixteen steps. A heavy value is no
-    single row's, and has a bin as otherwise."""
-    total = float(held.sum())
-    few = max(1, min(bins, int(total // least)))
-    bin_of = np.floor((np.cumsum(held) - held / 2) / max(total, 1e-300) * few)
-    around = (least + 1) // 2
-    cut = np.flatnonzero(np.diff(bin_of))
-    windows = (values[max(c + 1 - around, 0) : c + 1 + around] for c in cut)
-    middle = np.unique([window.mean() for window in windows])
-    reach = float(values[-1] - values[0]) or max(abs(float(values[0])), 1.0) * 2e-3
-    step = 2.0 ** np.floor(np.log2(reach)) / 8
-    if count:
-        step = max(step, 1.0)
-        low = max(np.floor(values[0] / step) * step, 0.0) - 0.5
-        high = np.ceil(values[-1] / step) * step + 0.5
-        inner = np.unique(np.floor(middle) + 0.5)
-        tail = [-0.5] if low > 0 else []
-        inner = inner[(inner > low) & (inner < high)]
-        return np.array([*tail, low, *inner, high, 2 * high + 9.5])
-    low, high = (np.floor(values[0] / step) - 1) * step, (np.ceil(values[-1] / step) + 1) * step
-    if len(middle):
-        middle = _around_heavy(values, held, middle)
-    else:
-        middle = np.array([low / 2 + high / 2])
-    return np.array([low, *middle[(middle > low) & (middle < high)], high])
-
-
-def _around_heavy(values: Array, held: Array, middle: Array) -> Array:
-    """Cuts close around values that are heavy on their own: as close as values lie anywhere, but
-    not closer than a thousandth of the column's deviation."""
-    heavy = values[held > HEAVY * held.sum()]
-    if not len(heavy):
-        return middle
-    mean = float(np.average(values, weights=held))
-    deviation = float(np.sqrt(np.average(np.square(values - mean), weights=held)))
-    reach = max(float(np.diff(values).min()), 1e-3 * deviation) / 2
-    close = np.concatenate([heavy - reach, heavy + reach])
-    inside = (close > values[0]) & (close < values[-1])
-    far = np.abs(middle[:, None] - heavy).min(axis=1) > reach
-    return np.unique(np.concatenate([middle[far], close[inside]]))
-
 
 FEW = 20
 MANY = 30  # rows from which on real columns may take histograms and positive families
 FOLDS = 3
 MOST_ROWS = 3000  # that a choice looks at
 GAIN = 0.01  # nats a row by which a family must beat the simplest
-PULL = 2.0  # rows by which a histogram is drawn towards the whole table's
+PULLS = 0.5 * 4.0 ** np.arange(7)  # rows by which counts may be drawn towards the whole table's
 DEFAULT = {"real": "gaussian", "count": "poisson"}
 OTHERS = {"real": ("student_t", "histogram"), "count": ("count_histogram",)}
 POSITIVE = ("gamma", "exponential")
@@ -175,14 +55,14 @@ class Marginals:
         values: Array,
         schema: Schema,
         weight: Array,
-        smoothing: float,
         rng: np.random.Generator,
         context: Array | None = None,
         least: int = 1,
     ) -> None:
         self.values, self.schema, self.least = values, schema, least
-        self.weight, self.smoothing, self.rng = weight.astype(np.float64), smoothing, rng
+        self.weight, self.rng = weight.astype(np.float64), rng
         self.numbers = [i for i, v in enumerate(schema) if not v.size]
+        self.judged: dict[int, tuple[Index, dict[int, dict[str, float]]]] = {}
         self.place = {c: i for i, c in enumerate(self.numbers)}
         known = values if context is None else context  # what scales, bins and priors come from
         known = without_few(known, least)
@@ -196,7 +76,7 @@ class Marginals:
         self.grids = {c: grid.of_part(values[:, c]) for c, grid in grids.items()}
         enough = float(counted.sum()) >= FEW / HEAVY
         self.lumpy = {c for c, grid in grids.items() if enough and grid.lumpy}
-        self.prior = None if context is None else _shares(known, schema, least)
+        self.prior = _shares(known, counted, schema, least)
         self.positive = {c: bool((w[:, i] == 0).all() or x[w[:, i] > 0, i].min() > 0)
                          for c, i in self.place.items()}  # fmt: skip
         counts = [c for c in self.numbers if schema.variables[c].kind == "count"]
@@ -229,17 +109,14 @@ class Marginals:
         if rule in (*HISTOGRAM, *POSITIVE):
             return self._mixed(name, rule, members[0], rows)
         x, w = self._numbers(rows, members)
-        return [leaf], {name: _one_unit(fitted(rule, x, w, self._scale(members)))}
+        return [leaf], {name: _one_unit(fitted(rule, x, w, self.scale_of(members)))}
 
     def _frequencies(self, members: list[int], rows: Index, rule: str) -> Arrays:
         part, w = self.values[rows[:, None], members], self.weight[rows]
         size = self.schema.variables[members[0]].size
         counts = np.stack([w @ (part == code) for code in range(size)], axis=-1)  # (members, size)
-        if self.prior is None:
-            counts = pooled(counts, self.least) + max(self.smoothing, 1e-9)
-        else:
-            prior = np.stack([self.prior[c] for c in members])
-            counts = pooled(counts, self.least, prior) + PULL * prior
+        prior = np.stack([self.prior[c] for c in members])
+        counts = drawn(pooled(counts, self.least, prior), prior)
         share = counts / counts.sum(axis=1, keepdims=True)
         return {"probability": (share[:, 1] if rule == "bernoulli" else share)[None]}
 
@@ -255,14 +132,14 @@ class Marginals:
         ]
         values: dict[str, Arrays] = {
             f"{name}:in": _one_unit(self._bounded(rule, column, rows, x, w)),
-            f"{name}:out": _one_unit(_wide(kind, self._scale([column]))),
+            f"{name}:out": _one_unit(_wide(kind, self.scale_of([column]))),
             name: {WEIGHT: np.array([[1 - trace, trace]])},
         }
         return nodes, values
 
     def _bounded(self, rule: str, column: int, rows: Index, x: Array, w: Array) -> Arrays:
         if rule in POSITIVE:
-            return fitted(rule, x, w, self._scale([column]))
+            return fitted(rule, x, w, self.scale_of([column]))
         grid, counts = self.grids[column], self._in_bins(column, rows)
         return {"edges": grid.edges[None], "probability": (counts / counts.sum())[None]}
 
@@ -280,10 +157,23 @@ class Marginals:
 
     def _chosen(self, rows: Index, columns: list[int]) -> list[str]:
         """The best family for every column of numbers, by rows held back."""
-        return [_best(score) for score in self._scores(rows, columns)]
+        return [_best(score) for score in self.scores(rows, columns)]
 
-    def _scores(self, rows: Index, columns: list[int]) -> list[dict[str, float]]:
-        """Mean held-back log-likelihood by family, the simplest first, for every column."""
+    def scores(self, rows: Index, columns: list[int]) -> list[dict[str, float]]:
+        """Mean held-back log-likelihood by family, the simplest first, for every column. They are
+        kept: a part is judged before it is built."""
+        kept, known = self.judged.setdefault(id(rows), (rows, {}))
+        assert kept is rows
+        new = [c for c in columns if c not in known]
+        if new:
+            known.update(zip(new, self._judged(rows, new), strict=True))
+        return [known[c] for c in columns]
+
+    def forget(self, rows: Index) -> None:
+        """No part of these rows is left to judge."""
+        self.judged.pop(id(rows), None)
+
+    def _judged(self, rows: Index, columns: list[int]) -> list[dict[str, float]]:
         if len(rows) > MOST_ROWS:
             rows = self.rng.choice(rows, MOST_ROWS, replace=False)
         fold = self.rng.permutation(len(rows)) % FOLDS
@@ -317,11 +207,11 @@ class Marginals:
         if rule in HISTOGRAM:
             log = np.stack([self._binned(c, rows, held) for c in columns], axis=1)
         else:
-            p = fitted(rule, x[~held], w[~held], self._scale(columns))
+            p = fitted(rule, x[~held], w[~held], self.scale_of(columns))
             log = log_density(rule, x[held], p)
         if rule in (*HISTOGRAM, *POSITIVE):
             kind, trace = self.schema.variables[columns[0]].kind, _trace(w[~held])
-            wide = log_density(OPEN[kind], x[held], _wide(kind, self._scale(columns)))
+            wide = log_density(OPEN[kind], x[held], _wide(kind, self.scale_of(columns)))
             log = np.logaddexp(np.log1p(-trace) + log, np.log(trace) + wide)
         return np.asarray((np.maximum(log, IMPOSSIBLE) * w[held]).sum(axis=0))
 
@@ -333,7 +223,7 @@ class Marginals:
     def _in_bins(self, column: int, rows: Index) -> Array:
         grid = self.grids[column]
         counts = grid.counted(rows, self.weight[rows])
-        return np.asarray(pooled(counts, self.least, grid.share) + PULL * grid.share)
+        return drawn(pooled(counts, self.least, grid.share), grid.share)
 
     # ------------------------------------------------------------------ the table
 
@@ -343,8 +233,20 @@ class Marginals:
         x, w = _filled(self.values[rows[:, None], columns], self.weight[rows])
         return x, np.where(w.sum(axis=0) < self.least, 0.0, w) if self.least > 1 else w
 
-    def _scale(self, columns: list[int]) -> Scale:
+    def scale_of(self, columns: list[int]) -> Scale:
         return self.scale.part([self.place[c] for c in columns])
+
+
+def drawn(counts: Array, share: Array) -> Array:
+    """Counts (…, cells) drawn towards the whole table's shares, by as many rows as make every row
+    likeliest given the others of its part (leaving one out)."""
+    counts, share = np.broadcast_arrays(counts, share)
+    total = counts.sum(axis=-1)
+    base = np.maximum(share, 1e-300) * PULLS.reshape(-1, *[1] * counts.ndim)  # (pulls, …, cells)
+    left = xlogy(counts, np.maximum(counts - 1, 0.0) + base).sum(axis=-1)
+    score = left - xlogy(total, np.maximum(total - 1, 0.0) + PULLS.reshape(-1, *[1] * total.ndim))
+    pull = PULLS[score.argmax(axis=0)]
+    return np.asarray(counts + pull[..., None] * share)
 
 
 def _filled(part: Array, weight: Array) -> tuple[Array, Array]:
@@ -352,16 +254,16 @@ def _filled(part: Array, weight: Array) -> tuple[Array, Array]:
     return np.where(seen, part, 1.0), np.where(seen, weight[:, None], 0.0)
 
 
-def _shares(context: Array, schema: Schema, least: int) -> dict[int, Array]:
+def _shares(context: Array, weight: Array, schema: Schema, least: int) -> dict[int, Array]:
     """Smoothed frequencies of every discrete column over a whole table."""
     found = {}
     for c, variable in enumerate(schema):
         if variable.size:
             column = context[:, c]
-            counts = np.bincount(
-                column[~np.isnan(column)].astype(np.int64), minlength=variable.size
-            )
-            shown = pooled(counts.astype(np.float64), least)
+            seen = ~np.isnan(column)
+            codes = column[seen].astype(np.int64)
+            counts = np.bincount(codes, weight[seen], variable.size).astype(np.float64)
+            shown = pooled(counts, least)
             found[c] = (shown + 0.5) / (counts.sum() + 0.5 * variable.size)
     return found
 

@@ -1,0 +1,41 @@
+"""What a user should know of columns that a circuit keeps apart, with the evidence of the test."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.evidence import dependent
+from fedcircuits.learning.independence import Index, groups
+from fedcircuits.tables.schema import Schema
+
+SHOWN = 8  # columns in a note
+
+
+def notes_of(chance: Array, schema: Schema, target: int | None, level: float) -> tuple[str, ...]:
+    """``chance``: the p-value of every pair of columns on all rows."""
+    if len(schema) < 2:
+        return ()
+    found = groups(dependent(chance, level))
+    notes = []
+    if target is not None:
+        own = next(g for g in found if target in g)
+        apart = np.setdiff1d(np.arange(len(schema)), own)
+        if len(apart):
+            listed = _listed(apart, chance[target, apart], schema)
+            name = schema.names[target]
+            notes.append(f"independent of the target {name!r} at level {level:g}: {listed}")
+    alone = np.array([g[0] for g in found if len(g) == 1 and g[0] != target], dtype=np.int64)
+    if len(alone) and (target is None or len(alone) < len(schema) - 1):
+        least = chance[alone].min(axis=1)
+        listed = _listed(alone, least, schema)
+        notes.append(f"independent of every other column at level {level:g}: {listed}")
+    return tuple(notes)
+
+
+def _listed(columns: Index, p: Array, schema: Schema) -> str:
+    """The surest of them first to doubt."""
+    order = np.argsort(p, kind="stable")
+    shown = [f"{schema.names[columns[i]]!r} (p = {p[i]:.2g})" for i in order[:SHOWN]]
+    more = len(columns) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
