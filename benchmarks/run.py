@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import evaluation, growth, images, learners, mixed, pages
+from benchmarks import evaluation, growth, images, learners, mixed, pages, sites
 from benchmarks.attacks import section as attacks
 from benchmarks.densities import section as densities
 from benchmarks.federated import images as federated_images
@@ -36,6 +36,7 @@ SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "mixed": mixed.run,
     "private": private.run,
     "ray": on_ray.run,
+    "sites": sites.run,
     "vertical": vertical.run,
     "vertical_trajectories": trajectories.run,
 }

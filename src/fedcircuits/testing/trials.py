@@ -55,6 +55,11 @@ def take(sender: str, tags: Sequence[str]) -> Flow[list[Any]]:
     return found
 
 
+def weigh(sender: str, tag: str) -> Flow[int]:
+    """How many bytes an array has, which stays where it is."""
+    return int((yield from hear(sender, tag)).nbytes)
+
+
 def swap(other: str, payload: Any, rounds: int = 1) -> Flow[list[Any]]:
     """Everybody sends before anybody reads, under one tag in all rounds."""
     found = []
