@@ -234,12 +234,19 @@ def consortium_init(
 def provision(
     consortium: Annotated[Path, typer.Argument(metavar="CONSORTIUM.toml")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of kits.")] = Path("kits"),
+    renew: Annotated[
+        list[str] | None, typer.Option(help="A member that gets new keys; its old ones end.")
+    ] = None,
 ) -> None:
-    """Make keys, certificates and a kit for every member of a consortium."""
+    """Make keys, certificates and a kit for every member of a consortium.
+
+    Kits that are there stay. A member that is taken off the file is refused from then on: hand the
+    new consortium.toml to the others, and start the server again.
+    """
     with clear():
         from fedcircuits.app import sites
 
-        sites.provision(consortium, output)
+        sites.provision(consortium, output, renew or ())
 
 
 @site_app.command("check")

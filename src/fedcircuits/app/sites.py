@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from fedcircuits.app import screen
@@ -37,10 +38,10 @@ def init(path: Path) -> None:
     screen.say(f"wrote {path}: edit it, then run  fedcircuits provision {path}")
 
 
-def provision(path: Path, output: Path) -> None:
-    """Make the kits of a consortium; those that are there stay."""
+def provision(path: Path, output: Path, renew: Sequence[str] = ()) -> None:
+    """Make the kits of a consortium; those that are there stay, unless they are renewed."""
     consortium = read_toml(path, ConsortiumFile)
-    made = make_kits(consortium, output)
+    made = make_kits(consortium, output, renew)
     screen.say(f"made {', '.join(str(kit) for kit in made) or 'nothing new'}")
     nvflare = consortium.engine == "nvflare"
     start = "startup/start.sh" if nvflare else "nats.conf"

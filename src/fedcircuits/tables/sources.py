@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,7 +32,7 @@ def queried(database: str, query: str) -> pd.DataFrame:
         if not path.is_file():
             raise TableError(f"{path}: there is no such database")
         try:
-            with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as line:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as line:
                 return _rows(line.execute(query))
         except sqlite3.Error as error:
             raise TableError(f"{path}: the query failed: {error}") from None

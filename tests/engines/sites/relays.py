@@ -35,7 +35,8 @@ class NatsServer:
         self.authority.kit(folder / "server", "server", ["127.0.0.1"])
         for site in sites:
             self.authority.kit(folder / site, site)
-        text = server_conf("tests", self.address, folder / "server", sites)
+        kits = {site: folder / site for site in sites}
+        text = server_conf("tests", self.address, folder / "server", kits)
         (folder / "server" / "nats.conf").write_text(text)
         self.process: subprocess.Popen[bytes] | None = None
 

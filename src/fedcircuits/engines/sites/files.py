@@ -5,8 +5,10 @@ What is wrong in one is told with the file, the line and the key.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -81,7 +83,10 @@ def read_toml(path: Path, kind: type[F]) -> F:
     except (OSError, UnicodeDecodeError) as error:
         raise FederationError(f"{path}: cannot be read ({error})") from None
     try:
-        return msgspec.convert(tomllib.loads(text), kind)
+        values = tomllib.loads(text)
+        made = msgspec.convert(values, kind)
+        _check_known(values, made)
+        return made
     except tomllib.TOMLDecodeError as error:
         raise FederationError(f"{path}: this is no TOML: {error}") from None
     except (msgspec.ValidationError, ValueError) as error:
@@ -93,6 +98,17 @@ def read_toml(path: Path, kind: type[F]) -> F:
         raise FederationError(
             f"{path}{f', line {where}' if where else ''}{f', {name}' if name else ''}: {what}"
         ) from None
+
+
+def _check_known(values: Mapping[str, object], made: object) -> None:
+    """A line of a dataclass that is misspelt is no line, and must not be passed over."""
+    for name, value in values.items():
+        part = getattr(made, name)
+        if not dataclasses.is_dataclass(part) or not isinstance(value, Mapping):
+            continue
+        known = {field.name for field in dataclasses.fields(part)}
+        if odd := [key for key in value if key not in known]:
+            raise msgspec.ValidationError(f"Object contains unknown field `{odd[0]}`")
 
 
 def _line(text: str, key: str) -> int:

@@ -9,6 +9,7 @@ packets are sealed (courier.py). What is lost while a connection is broken, cour
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import threading
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from fedcircuits.errors import ExtraMissingError, FederationError
 
 SUBJECT = "fedcircuits"
 PENDING = 1 << 26  # bytes that wait for the connection; more are dropped, and sent again
+logging.getLogger("asyncio").addFilter(  # it is said of every connection over TLS that ends
+    lambda record: "eof_received" not in record.getMessage()
+)
 Receive = Callable[[str, bytes], None]
 
 

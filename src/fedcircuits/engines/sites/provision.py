@@ -7,15 +7,20 @@
 
 ``identity`` signs for a site towards the others, end to end; its public half stands in everybody's
 consortium.toml. A kit holds private keys: it is handed over on a safe way, and only once.
+
+The server knows a member by the name in its certificate, which has a part that is drawn with every
+certificate. So an older one is refused as soon as the server reads its new nats.conf, and a member
+that was taken off consortium.toml is refused by the server and by the other members.
 """
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -50,7 +55,7 @@ authorization {{
 }}
 """
 USER = """\
-    {{user: "{site}", permissions: {{
+    {{user: "{user}", permissions: {{
       publish: {{allow: ["{subject}.*.{site}"]}}
       subscribe: {{allow: ["{subject}.{site}.*", "_INBOX_{site}.>"]}}
     }}}}"""
@@ -102,10 +107,11 @@ class Authority:
     ) -> None:
         """A key and a signed certificate for a site, or with ``hosts`` for the server."""
         key = ec.generate_private_key(ec.SECP256R1())
+        known_as = hosts or [f"{name}.{token_hex(8)}"]
         usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
         made = (
             _builder(name, self.name, key.public_key(), lifetime)
-            .add_extension(x509.SubjectAlternativeName(_hosts(hosts or [name])), critical=False)
+            .add_extension(x509.SubjectAlternativeName(_hosts(known_as)), critical=False)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), False
@@ -118,13 +124,29 @@ class Authority:
         write(folder / "ca.crt", self.pem)
 
 
-def server_conf(name: str, address: str, folder: Path, sites: Iterable[str]) -> str:
-    """The file of the NATS server: who may publish and read what."""
+def server_conf(name: str, address: str, folder: Path, kits: Mapping[str, Path]) -> str:
+    """The file of the NATS server: who may publish and read what, by the members' kits."""
     port = urlsplit(address).port or 4222
-    users = ",\n".join(USER.format(site=site, subject=SUBJECT) for site in sites)
+    users = ",\n".join(
+        USER.format(site=site, user=_user(kit / "site.crt"), subject=SUBJECT)
+        for site, kit in kits.items()
+    )
     host = urlsplit(address).hostname or ""
     listen = f"{host}:{port}" if host in ("127.0.0.1", "localhost") else f"0.0.0.0:{port}"
     return CONF.format(name=name, listen=listen, folder=folder, users=users)
+
+
+def _user(path: Path) -> str:
+    """The name by which the server knows the owner of a certificate."""
+    names = _certificate(path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return str(names.value.get_values_for_type(x509.DNSName)[0])
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FederationError(f"{path} cannot be read as a certificate: {error}") from None
 
 
 def _builder(
@@ -160,17 +182,25 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     path.chmod(0o600)
 
 
-def provision(consortium: ConsortiumFile, folder: Path) -> list[Path]:
-    """Kits for the server, the coordinator and every site that has none yet."""
+def provision(consortium: ConsortiumFile, folder: Path, renew: Collection[str] = ()) -> list[Path]:
+    """Kits for the server, the coordinator and every site that has none yet; members to ``renew``
+    get new keys, and the old ones are refused."""
+    if unknown := set(renew) - set(consortium.members):
+        raise FederationError(
+            f"{consortium.name} has no member {min(unknown)!r}: there are "
+            f"{', '.join(consortium.members)}"
+        )
     if consortium.engine == "nvflare":
+        if renew:
+            raise FederationError("kits of NVFlare are renewed by its own provisioning")
         project = NvflareProject(consortium.name, consortium.server, consortium.members)
         made = make_nvflare_kits(project, folder)
     else:
-        made = _nats_kits(consortium, folder)
+        made = _nats_kits(consortium, folder, renew)
     identities = {}
     for name in consortium.members:
         kit = folder / name
-        if not (kit / "identity").exists():
+        if not (kit / "identity").exists() or name in renew:
             write(kit / "identity", Identity.fresh().private.hex().encode())
             (kit / "identity").chmod(0o600)
         key = Identity(bytes.fromhex((kit / "identity").read_text().strip()))
@@ -183,7 +213,7 @@ def provision(consortium: ConsortiumFile, folder: Path) -> list[Path]:
     return made
 
 
-def _nats_kits(consortium: ConsortiumFile, folder: Path) -> list[Path]:
+def _nats_kits(consortium: ConsortiumFile, folder: Path, renew: Collection[str]) -> list[Path]:
     """Certificates of the server and the members, and the server's file."""
     authority = _authority(consortium.name, folder / "authority")
     server = folder / "server"
@@ -192,22 +222,19 @@ def _nats_kits(consortium: ConsortiumFile, folder: Path) -> list[Path]:
         hosts = [urlsplit(consortium.server).hostname or "localhost"]
         authority.kit(server, "server", hosts)
         made.append(server)
-    conf = server_conf(consortium.name, consortium.server, server.resolve(), consortium.members)
-    write(server / "nats.conf", conf.encode())
-    for name in consortium.members:
-        kit = folder / name
-        if not kit.exists():
+    kits = {name: folder / name for name in consortium.members}
+    for name, kit in kits.items():
+        if not kit.exists() or name in renew:
             authority.kit(kit, name)
             made.append(kit)
+    conf = server_conf(consortium.name, consortium.server, server.resolve(), kits)
+    write(server / "nats.conf", conf.encode())
     return made
 
 
 def valid_until(path: Path) -> datetime.datetime:
     """The end of a certificate."""
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
-    except (OSError, ValueError) as error:
-        raise FederationError(f"{path} cannot be read as a certificate: {error}") from None
+    return _certificate(path).not_valid_after_utc
 
 
 def _authority(name: str, folder: Path) -> Authority:
@@ -246,12 +273,17 @@ path = "data.csv"            # a csv or parquet file; or instead of it
 # weight = 0.45359237
 
 [policy]
-# roles = ["fedcircuits.methods.*"]   # which roles of which methods this site plays
+# roles = ["fedpc.*"]        # which roles it plays; fedcircuits site check lists them
 least_rows = 50              # it takes part only with at least so many rows
 least_count = 5              # nothing counted of its rows stands for fewer of them
 never = []                   # columns that are never used
 collect = false              # whether what it has learned may leave it
 share_target = false         # whether classes of shared rows are told to other sites
 share_clusters = false       # whether other sites are told which shared rows lie together
+share_columns = false        # whether whole columns may move to another site
 private_rows = false         # whether rows are matched by private set intersection only
+# askers = ["coordinator"]   # who may ask what it has learned
+# questions_per_day = 100    # how many questions it answers a day
+# most_questions = 10000     # how many rows of questions it answers about one model
+# least_rows_behind = 10     # it answers only what at least so many of its rows are about
 """

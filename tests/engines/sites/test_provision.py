@@ -1,0 +1,125 @@
+"""Kits: who can read them, keys that are renewed, members that are taken off, mistakes in files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fedcircuits.engines.sites.files import ConsortiumFile, Kit, SiteFile, read_toml
+from fedcircuits.engines.sites.nats import NatsLink
+from fedcircuits.engines.sites.provision import provision, valid_until
+from fedcircuits.errors import FederationError
+from tests.engines.sites.relays import SERVER, free_port, needs_server
+
+
+def consortium(*sites: str, port: int = 4222) -> ConsortiumFile:
+    return ConsortiumFile("clinics", f"tls://127.0.0.1:{port}", sites)
+
+
+def test_private_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    provision(consortium("north", "south"), tmp_path)
+    keys = [*tmp_path.rglob("*.key"), *tmp_path.rglob("identity")]
+    assert len(keys) == 5 + 3  # authority, server and three members; identities of members
+    assert not [path for path in keys if path.stat().st_mode & 0o777 != 0o600]
+    assert valid_until(tmp_path / "north" / "site.crt").year > time.gmtime().tm_year
+
+
+def test_kits_that_are_there_stay_and_renewed_ones_do_not(tmp_path: Path) -> None:
+    members = consortium("north", "south")
+    provision(members, tmp_path)
+    files = {name: (tmp_path / name / "identity").read_bytes() for name in members.members}
+    assert provision(members, tmp_path) == []
+    assert provision(members, tmp_path, ["north"]) == [tmp_path / "north"]
+    changed = {n for n, old in files.items() if (tmp_path / n / "identity").read_bytes() != old}
+    assert changed == {"north"}
+    assert (
+        Kit(tmp_path / "south").consortium.known["north"] == Kit(tmp_path / "north").identity.public
+    )
+    with pytest.raises(FederationError, match="clinics has no member 'east'"):
+        provision(members, tmp_path, ["east"])
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[None]:
+    assert SERVER is not None
+    conf = str(folder / "server" / "nats.conf")
+    program = subprocess.Popen([SERVER, "-c", conf], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        program.kill()
+        program.wait()
+
+
+def lets_in(kit: Path) -> bool:
+    """Whether the server does."""
+    link = NatsLink("north", Kit(kit).access, lambda *packet: None)
+    try:
+        link.connect(8)
+    except FederationError as error:
+        assert "cannot connect" in str(error)
+        return False
+    link.close()
+    return True
+
+
+@needs_server
+def test_old_keys_and_former_members_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("nats", reason="needs the extra sites")
+    port, kits, old = free_port(), tmp_path / "kits", tmp_path / "old"
+    provision(consortium("north", "south", port=port), kits)
+    shutil.copytree(kits / "north", old)
+    with served(kits):
+        assert lets_in(old) and lets_in(kits / "south")
+    provision(consortium("north", "south", port=port), kits, ["north"])
+    with served(kits):
+        assert lets_in(kits / "north")
+        assert not lets_in(old)
+    provision(consortium("north", port=port), kits)
+    with served(kits):
+        assert lets_in(kits / "north")
+        assert not lets_in(kits / "south")
+    assert "south" not in Kit(kits / "north").consortium.known
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('name = "a"\nserver = "x"\nsites = ["b"]\n', r"line 2, server: "),
+        ('name = "a"\nserver = "tls://h:1"\nsites = ["B"]\n', r"line 3, sites: "),
+        ('name = "a"\nserver = "tls://h:1"\nsites = ["b", "b"]\n', "sites must differ"),
+        ('name = "a"\nserver = "tls://h:1"\nsites = ["b"]\ncolour = 1\n', r"line 4, colour: "),
+        ('name = "a"\nserver = \n', r"this is no TOML: .* line 2"),
+        ('server = "tls://h:1"\nsites = ["b"]\n', r"name: "),
+    ],
+)
+def test_mistakes_in_a_consortium_are_named(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "consortium.toml"
+    path.write_text(text)
+    with pytest.raises(FederationError, match=rf"consortium\.toml.*{told}"):
+        read_toml(path, ConsortiumFile)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            '[data]\npath = "d.csv"\n[policy]\nleast_rows = "many"\n',
+            r"line 4, policy\.least_rows: ",
+        ),
+        ('[data]\npath = "d.csv"\n[policy]\ncolect = true\n', r"line 4, .*colect: "),
+        ("[data]\nscale = 3\n", r"line 2, data\.scale: "),
+        ("[policy]\nleast_rows = 1\n", "data: "),
+    ],
+)
+def test_mistakes_in_a_site_are_named(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    with pytest.raises(FederationError, match=rf"site\.toml.*{told}"):
+        read_toml(path, SiteFile)
