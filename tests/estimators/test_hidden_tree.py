@@ -47,7 +47,7 @@ def test_grey_levels_have_leaves_of_full_resolution() -> None:
     assert np.isfinite(model.score_samples(bright)).all()
 
 
-@pytest.mark.parametrize("name", ["binomial", "poisson", "categorical"])
+@pytest.mark.parametrize("name", ["binomial", "poisson", "categorical", "discretised_logistic"])
 def test_families_by_name(name: str) -> None:
     model = fc.HiddenChowLiuTree(units=4, epochs=2, leaf_family=name, random_state=0)
     model.fit(images(200))

@@ -53,7 +53,7 @@ class HiddenChowLiuTree(Learner):
     smoothing : float, default=2.0
         The number of pseudo-rows that every unit of a leaf with many levels is given, which look as
         the whole column does.
-    weight_smoothing : float, default=0.5
+    weight_smoothing : float, default=0.05
         The number of pseudo-rows of every pair of a state and one that it leads to.
     restarts : int, default=1
         The number of starts, of which the one that is best after an epoch is learned to the end.
@@ -93,7 +93,7 @@ class HiddenChowLiuTree(Learner):
         step: float = 0.3,
         last_step: float = 0.01,
         smoothing: float = 2.0,
-        weight_smoothing: float = 0.5,
+        weight_smoothing: float = 0.05,
         restarts: int = 1,
         validation: float = 0.1,
         tol: float = 1e-4,

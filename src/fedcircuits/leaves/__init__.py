@@ -8,6 +8,7 @@ from fedcircuits.circuits.graph.family import register
 from fedcircuits.leaves.bernoulli import Bernoulli
 from fedcircuits.leaves.binomial import Binomial
 from fedcircuits.leaves.categorical import Categorical
+from fedcircuits.leaves.discretised_logistic import DiscretisedLogistic
 from fedcircuits.leaves.exponential import Exponential
 from fedcircuits.leaves.gamma import Gamma
 from fedcircuits.leaves.gaussian import Gaussian
@@ -23,6 +24,7 @@ __all__ = [
     "Binomial",
     "Categorical",
     "CountHistogram",
+    "DiscretisedLogistic",
     "Exponential",
     "Gamma",
     "Gaussian",
@@ -43,6 +45,7 @@ register(Histogram())
 register(CountHistogram())
 register(Poisson())
 register(Binomial())
+register(DiscretisedLogistic())
 register(Gamma())
 register(Exponential())
 register(StudentT())
