@@ -19,7 +19,7 @@ from fedcircuits.app.screen import one_line
 from fedcircuits.circuits.questions.events import Evidence, parse_evidence, parse_question
 from fedcircuits.circuits.questions.scanner import Scanner
 from fedcircuits.errors import QueryError
-from fedcircuits.estimators.circuit_model import CircuitModel
+from fedcircuits.estimators.model import Model
 from fedcircuits.tables.schema import Schema, Variable
 
 _OPENING = re.compile(r"\s*(E|Pr?)\s*\(", re.IGNORECASE)
@@ -52,7 +52,7 @@ class Answer:
         return {"question": self.question, **values}
 
 
-def answered(model: CircuitModel, question: str) -> Answer:
+def answered(model: Model, question: str) -> Answer:
     """The answer, or a QueryError in one line that starts with the question."""
     text = question.strip()
     try:
@@ -61,7 +61,7 @@ def answered(model: CircuitModel, question: str) -> Answer:
         raise QueryError(f"{text or 'an empty question'}: {one_line(str(error))}") from error
 
 
-def _found(model: CircuitModel, text: str) -> tuple[Form, Values]:
+def _found(model: Model, text: str) -> tuple[Form, Values]:
     column = _column(text, model.schema_)
     if column is None:
         probability = model.probability(*parse_question(text, model.schema_))

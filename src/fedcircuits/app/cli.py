@@ -1,35 +1,21 @@
 """The command ``fedcircuits``: train, query, sample, inspect, split, demo, and those of sites.
 
-Exit codes: 0 success; 1 an error, described in one line on the error stream; 2 wrong usage; 130
-stopped by the user. There is a traceback only with --debug. What a command needs is imported when
-it runs, so that --help need not wait for it.
+What a command needs is imported when it runs, so that --help need not wait for it. How commands end
+is in ending.py.
 """
 
 from __future__ import annotations
 
 import sys
-import traceback
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from fedcircuits import __version__
-from fedcircuits.errors import FedcircuitsError
-
-Learner = Literal[
-    "learn-spn", "mixture", "chow-liu", "chow-liu-mixture", "hidden-chow-liu", "einsum"
-]
-EngineName = Annotated[
-    Literal["memory", "process", "ray"],
-    typer.Option(help="One process, one per party, or one per party in a cluster of Ray."),
-]
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.fc", help="A model, as train writes it.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
+from fedcircuits.app import options
+from fedcircuits.app.ending import DEBUG, clear, fail
+from fedcircuits.app.options import AsJson, DataFile, KitFolder, ModelFile, Place, Seed, Timeout
 
 app = typer.Typer(
     name="fedcircuits",
@@ -39,7 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-_DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
 
 
 def main() -> None:
@@ -60,41 +45,7 @@ def settings(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
-    _DEBUG.set(debug)
-
-
-@contextmanager
-def clear() -> Iterator[None]:
-    """Whatever goes wrong inside ends the command with one line; warnings are notes."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", UserWarning)
-            warnings.showwarning = _note  # type: ignore[assignment]
-            yield
-    except BrokenPipeError:  # the reader has seen enough: typer ends quietly
-        raise
-    except KeyboardInterrupt:
-        _fail("stopped", 130)
-    except (FedcircuitsError, OSError) as error:
-        _fail(str(error), 1)
-    except Exception as error:
-        again = "fedcircuits --debug … shows where"
-        _fail(f"unexpected {type(error).__name__}: {error}; {again}", 1)
-
-
-def _note(message: Warning | str, *_: object) -> None:
-    from fedcircuits.app.screen import warn
-
-    warn(str(message))
-
-
-def _fail(message: str, code: int) -> None:
-    from fedcircuits.app.screen import one_line, plain
-
-    if _DEBUG.get():
-        traceback.print_exc()
-    print(f"fedcircuits: {plain(one_line(message))}", file=sys.stderr)
-    raise typer.Exit(code)
+    DEBUG.set(debug)
 
 
 # ---------------------------------------------------------------------- learning
@@ -102,63 +53,47 @@ def _fail(message: str, code: int) -> None:
 
 @app.command()
 def train(
-    tables: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE",
-            help="Tables (csv, parquet, npz), one per party, named by the file or NAME=FILE.",
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="File of the model; an older one is replaced."),
-    ],
-    row_id: Annotated[
-        str | None, typer.Option(help="The column that says which rows belong together.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="The column to predict.")] = None,
-    learner: Annotated[Learner, typer.Option(help="How a party learns.")] = "learn-spn",
-    clusters: Annotated[
-        int | None, typer.Option(min=1, help="Clusters of each party's rows; default: by size.")
-    ] = None,
-    weights: Annotated[
-        Literal["cooccurrence", "sizes", "em"],
-        typer.Option(help="How combinations of clusters are weighted."),
-    ] = "cooccurrence",
-    share_target: Annotated[
-        bool, typer.Option("--share-target", help="Tell all parties the target of shared rows.")
-    ] = False,
-    least_count: Annotated[
-        int, typer.Option(min=1, help="Categories that fewer rows of a party have are pooled.")
-    ] = 5,
-    engine: EngineName = "memory",
+    tables: options.Tables,
+    output: options.ModelOutput,
+    method: options.MethodName = None,
+    row_id: options.RowId = None,
+    target: options.Target = None,
+    learner: options.LearnerName = None,
+    clusters: options.Clusters = None,
+    weights: options.WeightRule = None,
+    share_target: options.ShareTarget = False,
+    settings: options.Settings = None,
+    least_count: options.LeastCount = 5,
+    engine: options.EngineName = "memory",
+    name: options.ModelName = None,
+    resume: options.Resumed = None,
     seed: Seed = 0,
 ) -> None:
-    """Learn one circuit from several tables.
+    """Learn one model from several tables, or from the sites of a consortium.
 
-    The columns tell how the data are split. All files are assumed to be yours: the parts of the
-    circuit are learned separately and collected into one model. Between owners who may not do
-    that, use the Python library, where the parts stay with their parties.
+    The columns tell how the data are split. Files are assumed to be yours: the parts of the model
+    are learned separately and collected into one file. At sites they stay where they are, and the
+    file has the coordinator's part.
+
+    `fedcircuits train north.csv south.csv --row-id patient --target risk -o model.fc`
+
+    `fedcircuits train kits/coordinator --method mixture --clusters 3 --name risk -o model.fc`
     """
     with clear():
-        from fedcircuits.app import screen, training
-        from fedcircuits.estimators.fedpc import FedPC
-        from fedcircuits.federation.federation import Federation
+        from fedcircuits.app import analyst, training
+        from fedcircuits.app.methods import MethodWords
+        from fedcircuits.errors import FederationError
 
-        training.check_output(output)
-        parties = training.parties_of(tables)
-        screen.tell("reading")
-        federation = Federation(parties, row_id, allow_collect=True, least_count=least_count)
-        training.describe(federation)
-        model = FedPC(
-            training.learner_of(learner), clusters=clusters or "auto", weights=weights,
-            target=target, share_target=share_target, random_state=seed,
+        chosen = settings or ()
+        words = MethodWords(
+            method, target, learner, clusters, weights, share_target, chosen, seed
         )  # fmt: skip
-        training.fit(model, federation, engine)
-        training.show_ledger(model)
-        chosen = {"learner": learner, "weights": weights, "engine": engine, "seed": seed}
-        training.save(output, model, federation, chosen)
-        screen.say(f"\nwrote {output}")
+        if analyst.is_consortium(tables):
+            analyst.train(tables[0], output, words, name, resume)
+        elif name or resume:
+            raise FederationError("--name and --resume are for sites, and these are files")
+        else:
+            training.train(tables, output, words, row_id, least_count, engine)
 
 
 @app.command()
@@ -213,10 +148,6 @@ consortium_app = typer.Typer(help="Who takes part in a federation between owners
 site_app = typer.Typer(help="One owner's end of a federation between owners.")
 app.add_typer(consortium_app, name="consortium", no_args_is_help=True)
 app.add_typer(site_app, name="site", no_args_is_help=True)
-KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A kit, as provision makes it.")]
-DataFile = Annotated[
-    Path | None, typer.Option("--data", help="A csv or parquet file in place of site.toml's.")
-]
 
 
 @consortium_app.command("init")
@@ -301,23 +232,25 @@ def query(
     questions: Annotated[
         list[str], typer.Argument(metavar="QUESTION", help="One or several, each in quotes.")
     ],
-    json: Annotated[bool, typer.Option("--json", help="Answers as JSON.")] = False,
+    json: AsJson = False,
+    consortium: options.Consortium = None,
 ) -> None:
     """Ask a model a question such as "P(risk = 'high' | age > 60)".
 
     P of a condition is its probability. P of a category, as in "P(risk | age > 60)", gives the
     probabilities of all its values. E of a column, as in "E(age | risk = 'high')", is its mean ±
-    standard deviation.
+    standard deviation. A model at sites is asked there.
+
+    `fedcircuits query model.fc "P(risk = 'high' | age > 60)"`
     """
     with clear():
         from json import dumps
 
-        from fedcircuits.app import screen
+        from fedcircuits.app import analyst, screen
         from fedcircuits.app.asking import answered
-        from fedcircuits.estimators.circuit_model import load_circuit as load
 
-        loaded = load(model)
-        answers = [answered(loaded, question) for question in questions]
+        with analyst.asked(model, consortium) as loaded:
+            answers = [answered(loaded, question) for question in questions]
         if json:
             screen.say(dumps([a.to_json() for a in answers], ensure_ascii=False, indent=2))
         else:
@@ -332,14 +265,18 @@ def sample(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A csv file; an older one is replaced.")
     ] = None,
+    consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
-    """Draw rows from a model, as csv."""
-    with clear():
-        from fedcircuits.app import report
-        from fedcircuits.estimators.circuit_model import load_circuit as load
+    """Draw rows from a model, as csv.
 
-        rows = load(model).sample(number, given, random_state=seed).to_csv(index=False)
+    `fedcircuits sample model.fc -n 100 --given "age > 60" -o rows.csv`
+    """
+    with clear():
+        from fedcircuits.app import analyst, report
+
+        with analyst.asked(model, consortium) as loaded:
+            rows = loaded.sample(number, given, random_state=seed).to_csv(index=False)
         if output is None:
             print(rows, end="")
         else:
@@ -348,11 +285,76 @@ def sample(
 
 @app.command()
 def inspect(model: ModelFile) -> None:
-    """Show what a model is made of and how it was learned."""
+    """Show what a model is made of, where its parts are and how it was learned.
+
+    `fedcircuits inspect model.fc`
+    """
     with clear():
         from fedcircuits.app.inspecting import describe
 
         describe(model)
+
+
+# ---------------------------------------------------------------------- models at sites
+
+
+@app.command()
+def status(place: Place, timeout: Timeout = 10.0, json: AsJson = False) -> None:
+    """Show which sites of a consortium are there; exit code 1 if one is away.
+
+    `fedcircuits status kits/coordinator`
+    """
+    with clear():
+        from fedcircuits.app import analyst
+
+        if away := analyst.status(place, timeout, json):
+            fail(f"{', '.join(away)} did not answer within {timeout:g} s", 1)
+
+
+@app.command()
+def models(place: Place, timeout: Timeout = 10.0, json: AsJson = False) -> None:
+    """List models by the sites that keep them, and trainings that were broken off.
+
+    `fedcircuits models kits/coordinator`
+    """
+    with clear():
+        from fedcircuits.app import analyst
+
+        analyst.models(place, timeout, json)
+
+
+@app.command()
+def forget(
+    place: Place,
+    model: Annotated[str, typer.Argument(metavar="NAME", help="Of a model, or a training.")],
+    timeout: Timeout = 10.0,
+) -> None:
+    """Have the sites that agree delete a model; exit code 1 if one has not.
+
+    `fedcircuits forget kits/coordinator risk`
+    """
+    with clear():
+        from fedcircuits.app import analyst
+
+        if left := analyst.forget(place, model, timeout):
+            fail(f"{', '.join(left)} still keeps {model!r}", 1)
+
+
+@app.command()
+def audit(
+    kit: KitFolder,
+    run: Annotated[str | None, typer.Option(help="Of one run or model alone.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="So many of the last lines.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Show what was asked of a site, what it refused, and what it sent with what that reveals.
+
+    `fedcircuits audit kits/north --last 20`
+    """
+    with clear():
+        from fedcircuits.app import analyst
+
+        analyst.audit(kit, run, last, json)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedcircuits.app import screen
@@ -19,6 +20,9 @@ MOST_CATEGORIES = 8
 
 
 def describe(path: Path) -> None:
+    if files.PART in files.read_members(path)[0]:
+        _describe_part(path)
+        return
     circuit, parameters, metadata = files.read(path)
     target = metadata.get("target")
     screen.say(f"{path}: {path.stat().st_size:,} bytes, {metadata.get('estimator', 'a circuit')}")
@@ -38,6 +42,38 @@ def describe(path: Path) -> None:
         screen.say("\nHow it was learned:")
         for name, value in about.items():
             screen.say(f"  {name}: {_value(value)}")
+
+
+def _describe_part(path: Path) -> None:
+    """Of a model at sites: the coordinator's part, and where the others are."""
+    from fedcircuits.estimators.federated import FederatedEstimator
+    from fedcircuits.estimators.loading import load
+
+    model = load(path)
+    assert isinstance(model, FederatedEstimator) and model.where_ is not None
+    size, where = path.stat().st_size, model.where_
+    screen.say(f"{path}: {size:,} bytes, the coordinator's part of {type(model).__name__}")
+    screen.say(f"model: {model.name_}")
+    screen.say(f"consortium: {where.consortium or 'without a name'}, by the kit {where.kit}")
+    screen.say(f"parts at: {', '.join(model._allow_collect)}")
+    screen.say(f"target: {getattr(model, 'target', None) or 'none'}\n")
+    schema, circuit = getattr(model, "schema_", None), getattr(model, "circuit_", None)
+    if isinstance(schema, Schema):
+        screen.show(variables(schema))
+    placement = getattr(model, "placement_", None)
+    if isinstance(circuit, Circuit) and isinstance(placement, Mapping):
+        screen.say()
+        screen.show(_places(circuit, placement))
+    screen.say(f"\nsplit: {model.kind_}; crossed in training: {len(model.ledger_):,} messages, "
+               f"{model.ledger_.bytes:,} bytes")  # fmt: skip
+
+
+def _places(circuit: Circuit, placement: Mapping[str, str]) -> TextTable:
+    """By party how many nodes and leaves it has."""
+    nodes: Counter[str] = Counter(placement[node.name] for node in circuit.nodes)
+    leaves: Counter[str] = Counter(placement[leaf.name] for leaf in circuit.leaves())
+    rows = [(party, f"{n:,}", f"{leaves[party]:,}") for party, n in sorted(nodes.items())]
+    return TextTable(("party", "nodes", "of them leaves"), rows)
 
 
 def variables(schema: Schema) -> TextTable:

@@ -9,42 +9,22 @@ from __future__ import annotations
 
 import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from fedcircuits.app import crossing, report, screen
-from fedcircuits.circuits.graph import files
+from fedcircuits.app import crossing, methods, report, screen
+from fedcircuits.app.methods import MethodWords
 from fedcircuits.errors import FederationError, FileError, PartyLostError, TableError
-from fedcircuits.estimators.einsum import EinsumNetwork
-from fedcircuits.estimators.fedpc import FedPC
-from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
-from fedcircuits.estimators.learn_spn import LearnSPN
-from fedcircuits.estimators.mixture import MixtureOfProducts
+from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.progress import Bar
-from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.split import Skew, dirichlet
-from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.tables.readers import SUFFIXES, existing
 from fedcircuits.tables.table import Table
 
-LEARNERS = {
-    "learn-spn": LearnSPN,
-    "mixture": MixtureOfProducts,
-    "chow-liu": ChowLiuTree,
-    "chow-liu-mixture": MixtureOfChowLiuTrees,
-    "hidden-chow-liu": HiddenChowLiuTree,
-    "einsum": EinsumNetwork,
-}
-
-
 # ---------------------------------------------------------------------- train
-
-
-def learner_of(name: str) -> LeafLearner:
-    return cast(LeafLearner, LEARNERS[name]())
 
 
 def parties_of(arguments: Sequence[str]) -> dict[str, Path]:
@@ -69,16 +49,6 @@ def _stem(path: str) -> str:
     return next((name[: -len(e)] for e in endings if name.lower().endswith(e)), name)
 
 
-def check_output(path: Path) -> None:
-    """FileError, before anything is learned, if the model cannot be written there."""
-    if path.suffix != ".fc":
-        raise FileError(f"{path}: expected the name of a model, ending in .fc")
-    if path.is_dir():
-        raise FileError(f"{path}: expected the name of a model, got a folder")
-    if not path.parent.is_dir():
-        raise FileError(f"{path}: there is no folder {path.parent}; make it first")
-
-
 def describe(federation: Federation) -> None:
     screen.say(
         f"{federation.kind} split: {len(federation)} parties, "
@@ -88,43 +58,45 @@ def describe(federation: Federation) -> None:
     screen.say()
 
 
-def fit(model: FedPC, federation: Federation, engine: str) -> None:
+def fit(model: FederatedEstimator[object], federation: Federation, **settings: Any) -> None:
     """Fit, with progress; warnings become notes. The error about a lost party comes without the
-    advice to resume, which a command cannot do."""
+    advice to resume, which is another one for a command."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Bar(f"learning at {len(federation)} parties"):
             try:
-                model.fit(federation, engine=engine)
+                model.fit(federation, **settings)
             except PartyLostError as error:
                 raise error.__cause__ or error from None
     for text in dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning):
         screen.warn(text)
 
 
-def show_ledger(model: FedPC) -> None:
+def show_ledger(model: FederatedEstimator[object]) -> None:
     screen.say("What crossed between the parties:")
     screen.show(crossing.by_phase(model.ledger_))
     screen.say("\nWhat was revealed to whom:")
     screen.show(crossing.revealed(model.ledger_))
 
 
-def save(path: Path, model: FedPC, federation: Federation, settings: Mapping[str, object]) -> None:
-    """Write the collected circuit, and how it was learned."""
-    collected = model.collect()
-    about = {
-        "estimator": type(model).__name__,
-        "target": model.target,
-        "learned": {
-            **settings,
-            "split": model.kind_,
-            "parties": {p.name: [len(p.table), len(p.table.names)] for p in federation},
-            "messages": len(model.ledger_),
-            "bytes": model.ledger_.bytes,
-            "notes": list(model.notes_),
-        },
-    }
-    files.write(path, collected.circuit_, collected.parameters_, about)
+def train(
+    files: Sequence[str],
+    output: Path,
+    words: MethodWords,
+    row_id: str | None,
+    least_count: int,
+    engine: str,
+) -> None:
+    """Learn from files, each a party."""
+    methods.check_output(output, words.name)
+    model, parties = words.estimator(), parties_of(files)
+    screen.tell("reading")
+    federation = Federation(parties, row_id, allow_collect=True, least_count=least_count)
+    describe(federation)
+    fit(model, federation, engine=engine)
+    show_ledger(model)
+    methods.save(output, model, federation, words.about(engine))
+    screen.say(f"\nwrote {output}")
 
 
 # ---------------------------------------------------------------------- split

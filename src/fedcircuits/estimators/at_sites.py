@@ -41,8 +41,14 @@ class BegunTraining:
 def remember(
     engine: Engine, run: str, estimator: BaseEstimator, seed: int, parties: tuple[str, ...]
 ) -> None:
+    """FederationError if the name is that of another training, which was broken off."""
     if (store := getattr(engine, "own", None)) is None:
         return
+    if store.recall(run) is not None:
+        raise FederationError(
+            f"a training {run!r} was broken off: fit(…, resume={run!r}) goes on with it; or forget "
+            "it, or give the new one another name"
+        )
     try:
         training = pack(BegunTraining(clone(estimator), seed, parties))
     except ProtocolError:

@@ -247,7 +247,8 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         ledger = Ledger()
         while True:
             roles = programs(federation, state)
-            at_sites.remember(engine, state.run, self, state.seed, federation.names)
+            if not state.again:
+                at_sites.remember(engine, state.run, self, state.seed, federation.names)
             outcome = run_programs(engine, roles, state)
             ledger.add(outcome.ledger)
             state.kept = outcome.kept

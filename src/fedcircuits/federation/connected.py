@@ -10,6 +10,8 @@ import pandas as pd
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.described import Whereabouts
 
+FORGOTTEN, NOTHING = GONE = ("forgotten", "keeps no such model")  # when asked to forget
+
 
 class KeptHere(Protocol):
     """What the caller itself keeps."""
@@ -20,7 +22,8 @@ class KeptHere(Protocol):
 class Connection(Protocol):
     """An engine whose parties are sites."""
 
-    where: Whereabouts
+    @property
+    def where(self) -> Whereabouts | None: ...
 
     @property
     def own(self) -> KeptHere: ...
@@ -76,7 +79,4 @@ def forget(
     answers = connection.forget_there(sites, model, timeout)
     if any(gone or not why for gone, why in answers.values()):
         connection.own.forget(model)
-    return {
-        site: "forgotten" if gone else why or "keeps no such model"
-        for site, (gone, why) in answers.items()
-    }
+    return {site: FORGOTTEN if gone else why or NOTHING for site, (gone, why) in answers.items()}

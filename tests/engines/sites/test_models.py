@@ -17,6 +17,7 @@ from fedcircuits.circuits.graph import files
 from fedcircuits.engines.sites.policy import Policy, PolicyError
 from fedcircuits.engines.sites.roles import ROLES, name_of
 from fedcircuits.errors import FederationError, FileError, PartyLostError
+from fedcircuits.estimators.at_sites import recall
 from fedcircuits.federation.flow import Send
 from fedcircuits.federation.recipes import Held, pack, unpack
 from fedcircuits.methods.meeting import collecting
@@ -255,3 +256,56 @@ def test_a_site_may_keep_its_models(tmp_path: Path) -> None:
     assert np.isfinite(model.score_samples(TABLE)).all()
     assert any(line.get("forget") == "risk" for line in audit(tmp_path, "party 1"))
     assert (tmp_path / "coordinator" / "models" / "risk" / "coordinator").exists()
+
+
+# ---------------------------------------------------------------------- trainings broken off
+
+
+def test_a_training_goes_on_by_its_name_from_a_new_caller(tmp_path: Path) -> None:
+    """With the seed that was drawn, which a new estimator has not."""
+    sites = sites_in(tmp_path)
+    cut = ["count/sizes"]
+
+    def watch(site: str, head: list[object]) -> None:
+        if cut and site == "party 2" and head[0] == "mail" and head[-1] == cut[0]:
+            cut.pop()
+            sites.couriers["coordinator"].link = None  # nothing of it gets out any more
+
+    sites.watch = watch
+    sites.remote.patience = 2.0
+    with pytest.raises(PartyLostError, match=r"fit\(…, resume='risk'\) goes on from there"):
+        fc.FedPC().fit(sites.federation(), name="risk")
+    sites.watch = lambda site, head: None
+    federation = sites.new_caller()
+    assert federation.engine.own.trainings() == ["risk"]  # type: ignore[attr-defined]
+    with pytest.raises(FederationError, match="a training 'risk' was broken off"):
+        fc.FedPC().fit(federation, name="risk")
+    with pytest.raises(PartyLostError, match="a run 'risk' with another plan was begun before"):
+        fc.FedPC(clusters=2).fit(federation, resume="risk")
+    with pytest.raises(FederationError, match=r"no training 'other' was broken off.*: 'risk'"):
+        fc.FedPC().fit(federation, resume="other")
+    begun = recall(federation.engine, "risk")
+    model = fc.FedPC().fit(federation, resume="risk")
+    expected = fc.FedPC(random_state=begun.seed).fit(LOCAL)
+    assert np.array_equal(model.score_samples(TABLE), expected.score_samples(TABLE))
+    assert federation.engine.own.trainings() == []  # type: ignore[attr-defined]
+    assert isinstance(begun.estimator, fc.FedPC) and begun.parties == LOCAL.names
+
+
+def test_a_training_that_is_given_up_is_forgotten(tmp_path: Path) -> None:
+    sites = sites_in(tmp_path)
+    federation = sites.federation()
+    sites.remote.patience = 1.0
+    sites.kill("party 3")
+    with pytest.raises(PartyLostError, match=r"party \d is silent"):
+        learner().fit(federation, name="risk")
+    sites.start("party 3")
+    sites.remote.patience = 60.0
+    assert set(federation.forget("risk").values()) <= {"forgotten", "keeps no such model"}
+    assert not list(tmp_path.glob("*/runs/risk"))
+    assert learner().fit(federation, name="risk").name_ == "risk"
+
+
+def test_resuming_by_name_is_for_sites() -> None:
+    with pytest.raises(FederationError, match="resume='risk' goes on with a run on sites"):
+        learner().fit(LOCAL, resume="risk")

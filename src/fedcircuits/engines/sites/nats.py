@@ -56,6 +56,7 @@ class NatsLink:
         self.me, self.access, self.receive = me, access, receive
         self._loop = asyncio.new_event_loop()
         self._line: Any = None
+        logging.getLogger("asyncio").addFilter(_is_news)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -125,6 +126,11 @@ class NatsLink:
         self._thread.join(10)
         if not self._thread.is_alive():
             self._loop.close()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """A server that ends a TLS connection as it should is none."""
+    return "eof_received() has no effect" not in record.getMessage()
 
 
 async def _quiet(error: Exception) -> None:

@@ -278,6 +278,7 @@ least_rows = 50              # it takes part only with at least so many rows
 least_count = 5              # nothing counted of its rows stands for fewer of them
 never = []                   # columns that are never used
 collect = false              # whether what it has learned may leave it
+forget = true                # whether it deletes a model when the coordinator asks for that
 share_target = false         # whether classes of shared rows are told to other sites
 share_clusters = false       # whether other sites are told which shared rows lie together
 share_columns = false        # whether whole columns may move to another site

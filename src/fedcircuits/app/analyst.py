@@ -1,0 +1,194 @@
+"""What whoever trains and asks does with sites: train, go on, ask, list, forget, read an audit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+from fedcircuits.app import methods, screen, training
+from fedcircuits.app.methods import MethodWords
+from fedcircuits.app.report import TextTable
+from fedcircuits.engines.sites.files import SITE, Kit
+from fedcircuits.engines.sites.remote import Remote
+from fedcircuits.engines.sites.serving import connect
+from fedcircuits.errors import FederationError, FileError, PartyLostError
+from fedcircuits.estimators.at_sites import recall
+from fedcircuits.estimators.circuit_model import CircuitModel
+from fedcircuits.estimators.federated import FederatedEstimator
+from fedcircuits.estimators.loading import load
+from fedcircuits.estimators.model import Model
+from fedcircuits.federation import connected
+from fedcircuits.federation.federation import Federation
+
+AUDIT = ("time", "event", "run", "who", "what", "bytes", "reveals")
+
+
+def is_consortium(places: Sequence[str]) -> bool:
+    """Whether sites are named, by a kit or a consortium.toml, and not files of parties."""
+    return len(places) == 1 and (Path(places[0]).suffix == ".toml" or Path(places[0]).is_dir())
+
+
+# ---------------------------------------------------------------------- train and ask
+
+
+def train(
+    place: str, output: Path, words: MethodWords, name: str | None, resume: str | None
+) -> None:
+    """Learn at the sites of a consortium; ``resume``: go on with what was broken off."""
+    methods.check_output(output, words.name, sites=True)
+    model = words.estimator()
+    with Federation.connect(place) as federation:
+        run = resume or name or f"{words.name}-{token_hex(4)}"
+        if resume is not None:
+            model, federation = _begun(federation, resume, words)
+        training.describe(federation)
+        how = f"fedcircuits train {place} --resume {run} -o {output}"
+        screen.say(f"training {run}; if it is broken off, {how} goes on\n")
+        try:
+            settings = {"name": run} if resume is None else {"resume": run}
+            training.fit(model, federation, **settings)
+        except PartyLostError as error:
+            raise PartyLostError(error.party, f"{error}; {how} goes on") from error
+        training.show_ledger(model)
+        model.save(output)
+        screen.say(
+            f"\nwrote {output}: the coordinator's part of {run}, the others are at the sites"
+        )
+
+
+def _begun(
+    federation: Federation, name: str, words: MethodWords
+) -> tuple[FederatedEstimator[object], Federation]:
+    """What was begun under that name, and with whom."""
+    if words.method or words.said or words.settings:
+        raise FederationError("--resume goes on with what was begun: leave other options out")
+    begun = recall(federation.engine, name)
+    if not isinstance(begun.estimator, FederatedEstimator):
+        raise FederationError(
+            f"the training {name!r} has arguments of other libraries: go on with it in Python, "
+            f"fit(federation, resume={name!r})"
+        )
+    return begun.estimator, federation.select(begun.parties)
+
+
+@contextmanager
+def asked(path: Path, consortium: Path | None) -> Iterator[Model]:
+    """The model of a file for questions; one at sites is connected meanwhile."""
+    model = load(path)
+    if isinstance(model, CircuitModel):
+        yield model
+        return
+    kind = type(model).__name__
+    if not isinstance(model, Model):
+        raise FederationError(
+            f"{path} holds {kind}, which is no distribution: ask it in Python, "
+            "fedcircuits.load(path, federation)"
+        )
+    assert model.where_ is not None
+    place = consortium or Path(model.where_.kit)
+    if not place.exists():
+        raise FileError(f"{path}: its consortium was at {place}, which is gone: give --consortium")
+    with Federation.connect(place, sites=list(model._allow_collect)) as federation:
+        yield model.reconnect(federation)
+
+
+# ---------------------------------------------------------------------- what sites keep
+
+
+@contextmanager
+def _connected(place: Path) -> Iterator[Remote]:
+    remote = connect(place)
+    try:
+        yield remote
+    finally:
+        remote.close()
+
+
+def status(place: Path, timeout: float, as_json: bool) -> list[str]:
+    """Show which sites are there; those that are away."""
+    with _connected(place) as remote:
+        frame = connected.status(remote, remote.sites, timeout)
+    if as_json:
+        screen.say(frame.reset_index().to_json(orient="records", force_ascii=False, indent=2))
+    else:
+        rows = []
+        for site, there, count, kept, version in frame.itertuples():
+            told = [f"{count:,}", version, ", ".join(kept)] if there else ["", "", ""]
+            rows.append([str(site), "there" if there else "away", *told])
+        screen.show(TextTable(("site", "is", "rows", "version", "models"), rows, texts=5))
+    return [str(site) for site, there in frame["there"].items() if not there]
+
+
+def models(place: Path, timeout: float, as_json: bool) -> None:
+    """Show models by who keeps a part of them, and trainings that were broken off."""
+    with _connected(place) as remote:
+        kept = connected.models(remote, remote.sites, timeout)
+        broken = remote.own.trainings()
+    if as_json:
+        screen.say(json.dumps({"models": kept, "broken off": broken}, ensure_ascii=False, indent=2))
+        return
+    rows = [[name, ", ".join(sites)] for name, sites in kept.items() if name not in broken]
+    rows += [[name, f"broken off: train --resume {name} goes on"] for name in broken]
+    if rows:
+        screen.show(TextTable(("model", "kept by"), rows, texts=2))
+    else:
+        screen.say("no models")
+
+
+def forget(place: Path, model: str, timeout: float) -> list[str]:
+    """Have all sites delete a model; those that have not."""
+    with _connected(place) as remote:
+        answers = connected.forget(remote, remote.sites, model, timeout)
+    screen.show(TextTable(("site", f"model {model}"), [list(a) for a in answers.items()], texts=2))
+    return [site for site, answer in answers.items() if answer not in connected.GONE]
+
+
+# ---------------------------------------------------------------------- audit
+
+
+def audit(folder: Path, run: str | None, last: int | None, as_json: bool) -> None:
+    """Show what was asked of a site, what it refused and what it sent."""
+    lines = _audit_lines(folder)
+    chosen = [line for line in lines if run is None or run in (line.get("run"), line.get("model"))]
+    chosen = chosen[-last:] if last else chosen
+    if as_json:
+        screen.say(json.dumps(chosen, ensure_ascii=False, indent=2))
+        return
+    screen.show(TextTable(AUDIT, [_audit_row(line) for line in chosen], texts=5))
+
+
+def _audit_lines(folder: Path) -> list[dict[str, object]]:
+    kit = Kit(folder)
+    store = kit.site_file().store if (kit.folder / SITE).is_file() else "store"
+    path = kit.folder / store / "audit.jsonl"
+    if not path.is_file():
+        raise FileError(f"{path}: there is no such file; {kit.name} has not been started yet")
+    found = []
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict):
+            raise FileError(f"{path}, line {number}: it is damaged, expected a JSON object")
+        found.append(line)
+    return found
+
+
+def _audit_row(line: dict[str, object]) -> list[str]:
+    def first(*names: str) -> str:
+        return next((str(line[name]) for name in names if line.get(name) not in (None, "")), "")
+
+    size = line.get("bytes")
+    return [
+        first("time"),
+        first("event"),
+        first("run", "model", "forget"),
+        first("to", "party", "site"),
+        first("tag", "role", "why", "frame"),
+        f"{size:,}" if isinstance(size, int) else "",
+        first("reveals"),
+    ]

@@ -1,0 +1,55 @@
+"""How commands end: well, or with one line on the error stream and a code.
+
+0 success; 1 an error; 2 wrong usage; 130 stopped by the user. Only --debug shows a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import typer
+
+from fedcircuits.errors import FedcircuitsError
+
+DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
+
+
+@contextmanager
+def clear() -> Iterator[None]:
+    """Whatever goes wrong inside ends the command with one line; warnings are notes."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _note  # type: ignore[assignment]
+            yield
+    except BrokenPipeError:  # the reader has seen enough: typer ends quietly
+        raise
+    except KeyboardInterrupt:
+        fail("stopped", 130)
+    except (FedcircuitsError, OSError) as error:
+        fail(str(error), 1)
+    except (typer.Exit, typer.Abort):
+        raise
+    except Exception as error:
+        again = "fedcircuits --debug … shows where"
+        fail(f"unexpected {type(error).__name__}: {error}; {again}", 1)
+
+
+def _note(message: Warning | str, *_: object) -> None:
+    from fedcircuits.app.screen import warn
+
+    warn(str(message))
+
+
+def fail(message: str, code: int) -> None:
+    from fedcircuits.app.screen import one_line, plain
+
+    if DEBUG.get():
+        traceback.print_exc()
+    print(f"fedcircuits: {plain(one_line(message))}", file=sys.stderr)
+    raise typer.Exit(code)

@@ -1,0 +1,195 @@
+"""Methods by the words of the command line, and the files that hold what they have learned.
+
+All files of ``fedcircuits train`` belong to whoever runs it, so every party lets its part of the
+model be collected. Of k-means there is no model to collect: the file has the cluster of every row.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from sklearn.base import BaseEstimator
+
+from fedcircuits.app import report
+from fedcircuits.circuits.graph import files
+from fedcircuits.errors import FederationError, FileError
+from fedcircuits.estimators.einsum import EinsumNetwork
+from fedcircuits.estimators.feature_fusion import FeatureFusion
+from fedcircuits.estimators.federated import FederatedEstimator
+from fedcircuits.estimators.fedpc import FedPC
+from fedcircuits.estimators.fedtrees import FedTrees
+from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
+from fedcircuits.estimators.learn_spn import LearnSPN
+from fedcircuits.estimators.mixture import MixtureOfProducts
+from fedcircuits.estimators.model import Model
+from fedcircuits.estimators.private_forest import PrivateForest
+from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
+from fedcircuits.estimators.vertical import VerticalKMeans
+from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
+from fedcircuits.federation.federation import Federation
+from fedcircuits.federation.sums.summations import Hub
+from fedcircuits.privacy.secure_sum import Secret
+
+LEARNERS = {
+    "learn-spn": LearnSPN,
+    "mixture": MixtureOfProducts,
+    "chow-liu": ChowLiuTree,
+    "chow-liu-mixture": MixtureOfChowLiuTrees,
+    "hidden-chow-liu": HiddenChowLiuTree,
+    "einsum": EinsumNetwork,
+}
+METHODS: dict[str, type[BaseEstimator]] = {
+    "fedpc": FedPC,
+    "mixture": VerticalGaussianMixture,
+    "kmeans": VerticalKMeans,
+    "forest": PrivateForest,
+    "fusion": FeatureFusion,
+    "trees": FedTrees,
+    "chow-liu": ChowLiuTree,
+}
+ARGUMENTS = {  # of options, where they are called otherwise
+    ("mixture", "clusters"): "n_components",
+    ("kmeans", "clusters"): "n_clusters",
+}
+SUMMATIONS = {"hub": Hub, "secret": Secret}
+
+
+@dataclass(frozen=True, slots=True)
+class MethodWords:
+    """What the user has said of how to learn; None: nothing."""
+
+    method: str | None
+    target: str | None
+    learner: str | None
+    clusters: int | None
+    weights: str | None
+    share_target: bool
+    settings: Sequence[str]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return self.method or "fedpc"
+
+    @property
+    def said(self) -> dict[str, object]:
+        """Options by name."""
+        options = {
+            "target": self.target,
+            "learner": self.learner,
+            "clusters": self.clusters,
+            "weights": self.weights,
+            "share_target": self.share_target or None,
+        }
+        return {name: value for name, value in options.items() if value is not None}
+
+    def estimator(self) -> FederatedEstimator[object]:
+        """FederationError for an option or argument that the method has not."""
+        kind, given = METHODS[self.name], dict[str, object]()
+        known = kind._get_param_names()
+        for option, value in self.said.items():
+            argument = ARGUMENTS.get((self.name, option), option)
+            if argument not in known:
+                raise FederationError(f"--{option.replace('_', '-')} is not for {self.name}")
+            given[argument] = LEARNERS[str(value)]() if option == "learner" else value
+        for argument, value in map(_setting, self.settings):
+            if argument not in known or argument == "random_state":
+                raise FederationError(
+                    f"--set {argument}: {self.name} has no such argument; it has "
+                    f"{', '.join(n for n in known if n != 'random_state')}"
+                )
+            given[argument] = value
+        return kind(**given, random_state=self.seed)  # type: ignore[no-any-return]
+
+    def about(self, engine: str) -> dict[str, object]:
+        """What a file says of it."""
+        if self.name == "fedpc":
+            chosen = {"learner": self.learner or "learn-spn", "weights": "cooccurrence"}
+            chosen |= {"weights": self.weights} if self.weights else {}
+        else:
+            chosen = {"method": self.name}
+        for argument, _ in map(_setting, self.settings):
+            chosen[argument] = next(s for s in self.settings if s.startswith(f"{argument}="))
+        return {**chosen, "engine": engine, "seed": self.seed}
+
+
+def _setting(text: str) -> tuple[str, object]:
+    """NAME=VALUE; the value is JSON, or text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise FederationError(f"--set {text}: expected NAME=VALUE, such as max_iter=50")
+    if name == "summation" and value in SUMMATIONS:
+        return name, SUMMATIONS[value]()
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+# ---------------------------------------------------------------------- files
+
+
+def check_output(path: Path, method: str = "fedpc", sites: bool = False) -> None:
+    """FileError, before anything is learned, if the model cannot be written there."""
+    ending = ".csv" if method == "kmeans" and not sites else ".fc"
+    if path.suffix != ending:
+        what = "a model" if ending == ".fc" else "a table of clusters"
+        raise FileError(f"{path}: expected the name of {what}, ending in {ending}")
+    if path.is_dir():
+        raise FileError(f"{path}: expected the name of a model, got a folder")
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def save(
+    path: Path,
+    model: FederatedEstimator[object],
+    federation: Federation,
+    settings: dict[str, object],
+) -> None:
+    """Write what was learned from files, and how."""
+    if isinstance(model, VerticalKMeans):
+        report.write(path, _clusters(model, federation))
+    elif isinstance(model, FeatureFusion | FedTrees):
+        model.save(path)
+    else:
+        whole = _whole(model)
+        learned = {
+            **settings,
+            "split": model.kind_,
+            "parties": {p.name: [len(p.table), len(p.table.names)] for p in federation},
+            "messages": len(model.ledger_),
+            "bytes": model.ledger_.bytes,
+            "notes": list(model.notes_),
+        }
+        target = getattr(model, "target", None)
+        about = {"estimator": type(model).__name__, "target": target, "learned": learned}
+        files.write(path, whole.circuit_, whole.parameters_, about)
+
+
+def _whole(model: FederatedEstimator[object]) -> Model:
+    if isinstance(model, PrivateForest):
+        return model.open_parameters()
+    if isinstance(model, ChowLiuTree):
+        return model
+    whole = model.collect()
+    assert isinstance(whole, Model)
+    return whole
+
+
+def _clusters(model: VerticalKMeans, federation: Federation) -> bytes:
+    parts = []
+    for party in federation:
+        ids = party.table.row_ids
+        rows = range(len(party.table)) if ids is None else ids
+        parts.append(
+            pd.DataFrame({"party": party.name, "row": rows, "cluster": model.labels_[party.name]})
+        )
+    text = io.StringIO()
+    pd.concat(parts).to_csv(text, index=False)
+    return text.getvalue().encode()

@@ -1,0 +1,208 @@
+"""Training and asking at sites by commands alone: killed, resumed, saved, asked, forgotten."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedcircuits as fc
+from fedcircuits.app import cli
+from tests.engines.sites.relays import SERVER, free_port, needs_server
+
+pytest.importorskip("nats", reason="needs the extra sites")
+COMMAND = (sys.executable, "-m", "fedcircuits")
+RNG = np.random.default_rng(0)
+AGE = RNG.integers(20, 90, 300)
+NORTH = pd.DataFrame({"patient": np.arange(300), "age": AGE, "smoker": RNG.random(300) < 0.3})
+RISK = np.where(RNG.random(300) < (AGE - 10) / 90, "high", "low")
+SOUTH = pd.DataFrame({"patient": np.arange(300), "risk": RISK, "score": RNG.normal(AGE, 20)})
+QUESTION = "P(risk = 'high' | age > 60)"
+pytestmark = needs_server
+
+
+class Consortium:
+    """A server and two sites, each a program of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.kits = folder, folder / "kits"
+        toml = f'name = "clinics"\nserver = "tls://127.0.0.1:{free_port()}"\n'
+        (folder / "consortium.toml").write_text(toml + 'sites = ["north", "south"]\n')
+        self.run("provision", "consortium.toml")
+        self.programs: dict[str, subprocess.Popen[str]] = {}
+        for name, frame in (("north", NORTH), ("south", SOUTH)):
+            frame.to_csv(self.kits / name / "data.csv", index=False)
+            site = self.kits / name / "site.toml"
+            text = site.read_text().replace('# row_id = "patient" ', 'row_id = "patient" ')
+            site.write_text(text)
+        conf = str(self.kits / "server" / "nats.conf")
+        server = [str(SERVER), "-c", conf]
+        self.programs["server"] = subprocess.Popen(server, stderr=subprocess.DEVNULL, text=True)
+        try:
+            for name in ("north", "south"):
+                self.start(name)
+        except AssertionError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for name in list(self.programs):
+            self.stop(name)
+
+    def start(self, name: str) -> None:
+        command = [*COMMAND, "site", "start", str(self.kits / name)]
+        site = self.programs[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert site.stdout is not None
+        assert "serves 300 rows" in site.stdout.readline()
+
+    def stop(self, name: str) -> None:
+        program = self.programs.pop(name)
+        program.kill()
+        program.wait()
+        if program.stdout is not None:
+            program.stdout.close()
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [*COMMAND, *words], cwd=self.folder, stdout=pipe, stderr=pipe, text=True
+        )
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """What the command prints; of one that fails, its line."""
+        with chdir(self.folder):
+            found = CliRunner().invoke(cli.app, list(words))
+        assert found.exit_code == code, found.stderr
+        return found.stderr if code else found.stdout
+
+
+@pytest.fixture(scope="module")
+def clinics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consortium]:
+    found = Consortium(tmp_path_factory.mktemp("clinics"))
+    yield found
+    found.close()
+
+
+def in_memory(**settings: object) -> fc.FedPC:
+    here = fc.Federation({"north": NORTH, "south": SOUTH}, "patient")
+    return fc.FedPC(target="risk", random_state=0, **settings).fit(here)  # type: ignore[arg-type]
+
+
+def answer(told: str) -> float:
+    return json.loads(told)[0]["probability"]  # type: ignore[no-any-return]
+
+
+def test_a_model_is_trained_asked_next_week_and_forgotten(clinics: Consortium) -> None:
+    status = clinics.run("status", "kits/coordinator")
+    assert re.search(r"north\s+there\s+300", status) and re.search(r"south\s+there", status)
+    words = ("--target", "risk", "--name", "first", "-o", "first.fc")
+    told = clinics.run("train", "consortium.toml", *words)
+    assert "vertical split: 2 parties" in told and "wrote first.fc" in told
+    expected = in_memory().probability("risk = 'high'", "age > 60")
+    assert answer(clinics.run("query", "first.fc", QUESTION, "--json")) == expected
+    clinics.stop("south")
+    line = clinics.run("status", "kits/coordinator", "--timeout", "2", code=1)
+    assert line == "fedcircuits: south did not answer within 2 s\n"
+    clinics.start("south")
+    kit = ("--consortium", "kits/coordinator/consortium.toml")
+    assert answer(clinics.run("query", "first.fc", QUESTION, "--json", *kit)) == expected
+    drawn = clinics.run("sample", "first.fc", "-n", "5", "--given", "age > 60")
+    assert len(drawn.splitlines()) == 6 and "risk" in drawn.splitlines()[0]
+    shown = clinics.run("inspect", "first.fc")
+    assert "model: first" in shown and "parts at: north, south" in shown
+    assert json.loads(clinics.run("models", "kits/coordinator", "--json"))["models"] == {
+        "first": ["north", "south"]
+    }
+    taken = clinics.run("train", "kits/coordinator", *words, code=1)
+    assert "there is a model 'first' already" in taken
+    assert "forgotten" in clinics.run("forget", "kits/coordinator", "first")
+    gone = clinics.run("query", "first.fc", QUESTION, code=1)
+    assert "north, south keeps no model 'first'" in gone
+
+
+@pytest.mark.parametrize(
+    ("settings", "after"), [({}, (1,)), ({"refine": 40, "validation": 0.0}, (1, 30_000))]
+)
+def test_a_caller_that_is_killed_goes_on_in_a_new_process(
+    clinics: Consortium, settings: dict[str, float], after: tuple[int, ...]
+) -> None:
+    """``after``: so many bytes in the coordinator's inbox it is killed. Sums of EM are of rows in
+    the order of another key, and the same up to rounding."""
+    name = f"killed-{len(after)}"
+    sets = [word for n, value in settings.items() for word in ("--set", f"{n}={value}")]
+    output = f"{name}.fc"
+    program = clinics.begin(
+        "train", "kits/coordinator", "--target", "risk", *sets, "--name", name, "-o", output
+    )
+    inbox = clinics.kits / "coordinator" / "store" / "runs" / name / "coordinator" / "inbox"
+    for size in after:
+        while not inbox.exists() or inbox.stat().st_size < size:
+            assert program.poll() is None, program.communicate()[1]
+            time.sleep(0.005)
+        os.kill(program.pid, signal.SIGKILL)
+        program.communicate()
+        assert program.returncode == -signal.SIGKILL and not (clinics.folder / output).exists()
+        assert f"train --resume {name} goes on" in clinics.run("models", "kits/coordinator")
+        program = clinics.begin("train", "kits/coordinator", "--resume", name, "-o", output)
+    _, error = program.communicate()
+    assert program.returncode == 0, error
+    expected = in_memory(**settings)
+    with fc.Federation.connect(clinics.kits / "coordinator", timeout=60) as federation:
+        model = fc.load(clinics.folder / output, federation)
+        assert isinstance(model, fc.FedPC)
+        rows = NORTH.merge(SOUTH).drop(columns="patient")
+        answers, close = model.score_samples(rows), 1e-8 if settings else 0
+        np.testing.assert_allclose(answers, expected.score_samples(rows), rtol=0, atol=close)
+        assert model.ledger_.bytes == expected.ledger_.bytes
+    line = clinics.run("train", "kits/coordinator", "--resume", name, "-o", output, code=1)
+    assert f"no training {name!r} was broken off here" in line
+
+
+def test_an_audit_is_read_as_a_table(clinics: Consortium) -> None:
+    clinics.run("train", "kits/coordinator", "--name", "audited", "-o", "audited.fc")
+    lines = json.loads(clinics.run("audit", "kits/north", "--run", "audited", "--json"))
+    assert {"begun", "sent", "ended"} <= {line["event"] for line in lines}
+    table = clinics.run("audit", "kits/north", "--run", "audited", "--last", "200")
+    assert "rows/tokens" in table and "coordinator" in table
+    assert len(json.loads(clinics.run("audit", "kits/south", "--last", "2", "--json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("train", "kits/north", "-o", "m.fc"), "is the kit of north: whoever trains and asks"),
+        (("train", "nowhere.toml", "-o", "m.fc"), "there is no such file or folder"),
+        (("status", "kits/server"), "is no kit: it has no consortium.toml"),
+        (("audit", "kits/server"), "is no kit: it has no consortium.toml"),
+        (("query", "nothing.fc", "P(risk)"), "there is no such file"),
+        (("train", "kits/coordinator", "--resume", "no", "-o", "m.fc"), "no training 'no' was bro"),
+        (("train", "kits/coordinator", "--name", "a/b", "-o", "m.fc"), "'a/b' is no name of a run"),
+        (("train", "kits/coordinator", "--resume", "x", "--clusters", "2", "-o", "m.fc"),
+         "--resume goes on with what was begun: leave other options out"),
+    ],
+)  # fmt: skip
+def test_mistakes_end_with_one_line(clinics: Consortium, words: tuple[str, ...], line: str) -> None:
+    told = clinics.run(*words, code=1)
+    assert re.search(line, told) and told.count("\n") == 1
+
+
+def test_mistakes_of_the_file_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "consortium.toml"
+    path.write_text('name = "clinics"\nserver = "nats:4222"\nsites = ["north"]\n')
+    with pytest.raises(fc.FedcircuitsError, match=r"consortium\.toml, line 2, server: "):
+        fc.Federation.connect(path)
+    path.write_text('name = "clinics"\nserver = "tls://nats:4222"\nsites = ["north"]\n')
+    with pytest.raises(fc.FedcircuitsError, match="'identity' cannot be read"):
+        fc.Federation.connect(path)
