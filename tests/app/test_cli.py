@@ -300,7 +300,7 @@ finally:
     ("words", "code", "told"),
     [
         ("--help", 0, "One model from tables that stay apart"),
-        ("train --help", 0, "Learn one circuit from several tables"),
+        ("train --help", 0, "Learn one model from several tables"),
         ("--version", 0, f"fedcircuits {fc.__version__}\n"),
         ("qurey model.fc", 2, "No such command 'qurey'"),
         ("train north.csv", 2, "Missing option '--output'"),

@@ -1,9 +1,9 @@
-"""What whoever trains and asks does with sites: train, go on, ask, list, forget, read an audit."""
+"""What whoever trains and asks does with sites: train, go on, list, forget, read an audit."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -16,22 +16,14 @@ from fedcircuits.engines.sites.remote import Remote
 from fedcircuits.engines.sites.serving import connect
 from fedcircuits.errors import FederationError, FileError, PartyLostError
 from fedcircuits.estimators.at_sites import recall
-from fedcircuits.estimators.circuit_model import CircuitModel
 from fedcircuits.estimators.federated import FederatedEstimator
-from fedcircuits.estimators.loading import load
-from fedcircuits.estimators.model import Model
 from fedcircuits.federation import connected
 from fedcircuits.federation.federation import Federation
 
 AUDIT = ("time", "event", "run", "who", "what", "bytes", "reveals")
 
 
-def is_consortium(places: Sequence[str]) -> bool:
-    """Whether sites are named, by a kit or a consortium.toml, and not files of parties."""
-    return len(places) == 1 and (Path(places[0]).suffix == ".toml" or Path(places[0]).is_dir())
-
-
-# ---------------------------------------------------------------------- train and ask
+# ---------------------------------------------------------------------- train
 
 
 def train(
@@ -72,27 +64,6 @@ def _begun(
             f"fit(federation, resume={name!r})"
         )
     return begun.estimator, federation.select(begun.parties)
-
-
-@contextmanager
-def asked(path: Path, consortium: Path | None) -> Iterator[Model]:
-    """The model of a file for questions; one at sites is connected meanwhile."""
-    model = load(path)
-    if isinstance(model, CircuitModel):
-        yield model
-        return
-    kind = type(model).__name__
-    if not isinstance(model, Model):
-        raise FederationError(
-            f"{path} holds {kind}, which is no distribution: ask it in Python, "
-            "fedcircuits.load(path, federation)"
-        )
-    assert model.where_ is not None
-    place = consortium or Path(model.where_.kit)
-    if not place.exists():
-        raise FileError(f"{path}: its consortium was at {place}, which is gone: give --consortium")
-    with Federation.connect(place, sites=list(model._allow_collect)) as federation:
-        yield model.reconnect(federation)
 
 
 # ---------------------------------------------------------------------- what sites keep

@@ -80,7 +80,7 @@ def train(
     `fedcircuits train kits/coordinator --method mixture --clusters 3 --name risk -o model.fc`
     """
     with clear():
-        from fedcircuits.app import analyst, training
+        from fedcircuits.app import training
         from fedcircuits.app.methods import MethodWords
         from fedcircuits.errors import FederationError
 
@@ -88,7 +88,9 @@ def train(
         words = MethodWords(
             method, target, learner, clusters, weights, share_target, chosen, seed
         )  # fmt: skip
-        if analyst.is_consortium(tables):
+        if training.is_consortium(tables):
+            from fedcircuits.app import analyst
+
             analyst.train(tables[0], output, words, name, resume)
         elif name or resume:
             raise FederationError("--name and --resume are for sites, and these are files")
@@ -246,10 +248,11 @@ def query(
     with clear():
         from json import dumps
 
-        from fedcircuits.app import analyst, screen
+        from fedcircuits.app import screen
         from fedcircuits.app.asking import answered
+        from fedcircuits.app.opening import asked
 
-        with analyst.asked(model, consortium) as loaded:
+        with asked(model, consortium) as loaded:
             answers = [answered(loaded, question) for question in questions]
         if json:
             screen.say(dumps([a.to_json() for a in answers], ensure_ascii=False, indent=2))
@@ -273,9 +276,10 @@ def sample(
     `fedcircuits sample model.fc -n 100 --given "age > 60" -o rows.csv`
     """
     with clear():
-        from fedcircuits.app import analyst, report
+        from fedcircuits.app import report
+        from fedcircuits.app.opening import asked
 
-        with analyst.asked(model, consortium) as loaded:
+        with asked(model, consortium) as loaded:
             rows = loaded.sample(number, given, random_state=seed).to_csv(index=False)
         if output is None:
             print(rows, end="")

@@ -20,7 +20,7 @@ MOST_CATEGORIES = 8
 
 
 def describe(path: Path) -> None:
-    if files.PART in files.read_members(path)[0]:
+    if files.is_part(path):
         _describe_part(path)
         return
     circuit, parameters, metadata = files.read(path)

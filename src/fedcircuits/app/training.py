@@ -27,6 +27,11 @@ from fedcircuits.tables.table import Table
 # ---------------------------------------------------------------------- train
 
 
+def is_consortium(places: Sequence[str]) -> bool:
+    """Whether sites are named, by a kit or a consortium.toml, and not files of parties."""
+    return len(places) == 1 and (Path(places[0]).suffix == ".toml" or Path(places[0]).is_dir())
+
+
 def parties_of(arguments: Sequence[str]) -> dict[str, Path]:
     """Paths of files by the names of their parties."""
     paths: dict[str, Path] = {}

@@ -90,6 +90,15 @@ def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, o
     return circuit, parameters, metadata
 
 
+def is_part(path: Path) -> bool:
+    """Whether a file claims to hold the coordinator's part of a model that is at sites."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return PART in archive.namelist()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+
+
 def read_members(path: Path) -> tuple[dict[str, bytes], dict[str, object]]:
     """The members of a file, which have the bytes that were written, and its metadata."""
     members = _members(path)
