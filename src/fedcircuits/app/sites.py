@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,6 +76,7 @@ def check(folder: Path, data: Path | None) -> None:
 
 def start(folder: Path, data: Path | None) -> None:
     """Serve until it is stopped."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # what was started is ended on the way
     if (leading := Kit(folder)).name == COORDINATOR and leading.consortium.engine == "nvflare":
         screen.say(f"keeps NVFlare's job of {leading.consortium.name} going")
         lead_nvflare(leading)
@@ -100,7 +102,8 @@ def status(folder: Path) -> None:
     store = Store(_store_of(kit))
     process = process_of(store.folder)
     runs = sorted(path.name for path in (store.folder / "runs").glob("*"))
-    certificates = [path for path in [kit.folder / "site.crt"] if path.is_file()]
+    certificates = [kit.folder / name for name in ("site.crt", "nvflare/startup/client.crt")]
+    certificates = [path for path in certificates if path.is_file()]
     events = Counter(line["event"] for line in store.audited())
     lines = [
         ["runs", "no" if process is None else f"yes, process {process}"],

@@ -153,6 +153,23 @@ def test_what_dies_is_started_again_and_the_run_goes_on(
         assert np.array_equal(found[0].results[name], expected.results[name])
 
 
+def test_a_site_that_stays_away_is_named(
+    deployment: Deployment, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its NVFlare goes on, and is there for the program that is started later."""
+    client = (deployment.folder / "west" / "nvflare" / "client.pid").read_text()
+    deployment.kill("west")
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "patience", 20.0)
+        outcome = remote(averaging(2))
+    assert outcome.lost["west"].party == "west"
+    assert "west is silent" in str(outcome.lost["west"])
+    deployment.launch("west")
+    deployment.wait_for("west")
+    assert (deployment.folder / "west" / "nvflare" / "client.pid").read_text() == client
+    assert remote(averaging(2)).results.keys() == set(SITES)
+
+
 def test_who_sent_a_packet_is_said_by_the_certificate(
     deployment: Deployment, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
