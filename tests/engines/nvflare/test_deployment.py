@@ -95,11 +95,13 @@ def test_a_job_with_code_or_another_class_is_refused(
 ) -> None:
     job = tmp_path / "job"
     shutil.copytree(deployment.folder / "coordinator" / "lead" / "job", job)
+    (job / "fedcircuits").rename(job / "other")
+    (job / "meta.json").write_text((job / "meta.json").read_text().replace("fedcircuits", "other"))
     mark = tmp_path / "mark"
     if what == "code":
-        (job / "fedcircuits" / "custom").mkdir()
-        (job / "fedcircuits" / "custom" / "mine.py").write_text(f"open({str(mark)!r}, 'w')")
-    path = job / "fedcircuits" / "config" / "config_fed_client.json"
+        (job / "other" / "custom").mkdir()
+        (job / "other" / "custom" / "mine.py").write_text(f"open({str(mark)!r}, 'w')")
+    path = job / "other" / "config" / "config_fed_client.json"
     config = json.loads(path.read_text())
     other = "mine.Executor" if what == "code" else "nvflare.app_common.np.np_trainer.NPTrainer"
     config["executors"][0]["executor"]["path"] = other

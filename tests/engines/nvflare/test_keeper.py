@@ -39,6 +39,11 @@ def test_a_member_that_comes_later_is_taken_in() -> None:
     assert watch.advise(["j"], without, 2 * LATE + 6) == "renew"
 
 
+def test_there_is_one_job() -> None:
+    there = seen(coordinator="j", north="j", south="j")
+    assert JobWatch(ALL).advise(["j", "k"], there, 0.0) == "renew"
+
+
 def test_clients_that_are_no_members_are_left_alone() -> None:
     watch = JobWatch(ALL)
     there = seen(coordinator="j", north="j", south="j", radiology="other")
@@ -46,11 +51,12 @@ def test_clients_that_are_no_members_are_left_alone() -> None:
 
 
 def test_the_job_names_two_classes_and_carries_nothing_else() -> None:
-    files = job_files()
+    files = job_files({"north", "coordinator"})
     assert sorted(files) == [
         "fedcircuits/config/config_fed_client.json",
         "fedcircuits/config/config_fed_server.json",
         "meta.json",
     ]
     text = json.dumps(files)
+    assert files["meta.json"]["deploy_map"] == {"fedcircuits": ["server", "coordinator", "north"]}
     assert text.count("fedcircuits.engines.nvflare.job.") == text.count('"path"') == 2

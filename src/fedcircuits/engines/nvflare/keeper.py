@@ -33,8 +33,8 @@ SERVER_CLASS = "fedcircuits.engines.nvflare.job.StandingJob"
 MEMBER_CLASS = "fedcircuits.engines.nvflare.job.PacketCarrier"
 
 
-def job_files() -> dict[str, dict[str, Any]]:
-    """The job: three files that name two classes of this library."""
+def job_files(members: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The job of these members: three files that name two classes of this library."""
     executor = {"tasks": ["none"], "executor": {"path": MEMBER_CLASS, "args": {}}}
     workflow = {"id": "standing", "path": SERVER_CLASS, "args": {}}
     return {
@@ -42,7 +42,7 @@ def job_files() -> dict[str, dict[str, Any]]:
             "name": NAME,
             "resource_spec": {},
             "min_clients": 1,
-            "deploy_map": {NAME: ["@ALL"]},
+            "deploy_map": {NAME: ["server", *sorted(members)]},
         },
         f"{NAME}/config/config_fed_server.json": {
             "format_version": 2, "workflows": [workflow], "components": [],
@@ -51,6 +51,13 @@ def job_files() -> dict[str, dict[str, Any]]:
             "format_version": 2, "executors": [executor], "components": [],
         },
     }  # fmt: skip
+
+
+def write_job(folder: Path, members: Collection[str]) -> None:
+    for name, content in job_files(members).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=2))
 
 
 @dataclass(slots=True)
@@ -76,7 +83,7 @@ class JobWatch:
         self.since = {name: self.since.get(name, now) for name in missing}
         late = any(now - since > LATE for since in self.since.values())
         if jobs:
-            return "renew" if late else ""
+            return "renew" if late or len(jobs) > 1 else ""
         return "submit" if there and (late or not missing) else ""
 
 
@@ -99,7 +106,11 @@ class _Keeper:
             return
         self.submitted = ""
         there = self._running() if jobs else {client.name: set() for client in info.client_info}
-        self._do(self.watch.advise(jobs, there, time.monotonic()), jobs)
+        match self.watch.advise(jobs, there, time.monotonic()):
+            case "submit":
+                self._submit(self.watch.members & there.keys())
+            case "renew":
+                self._abort(jobs)
 
     def _running(self) -> dict[str, set[str]]:
         """The jobs of every client that answers."""
@@ -116,15 +127,18 @@ class _Keeper:
         status = str(self.session.get_job_meta(self.submitted).get("status"))
         return not status.startswith(("FINISHED", "FAILED", "ABORTED"))
 
-    def _do(self, what: str, jobs: Collection[str]) -> None:
-        if what:
-            say(what)
-            self.watch.since.clear()
-        if what == "renew":
-            for job in jobs:
-                self.session.abort_job(job)
-        elif what == "submit":
-            self.submitted = self.session.submit_job(str(self.kit / JOB))
+    def _submit(self, members: Collection[str]) -> None:
+        say(f"submits the job of {', '.join(sorted(members))}")
+        self.watch.since.clear()
+        write_job(self.kit / JOB, members)
+        self.submitted = self.session.submit_job(str(self.kit / JOB))
+
+    def _abort(self, jobs: Collection[str]) -> None:
+        late = ", ".join(sorted(self.watch.since))
+        say(f"aborts the job, as it lacks {late}" if late else "aborts jobs, as there are several")
+        self.watch.since.clear()
+        for job in jobs:
+            self.session.abort_job(job)
 
     def forget_session(self) -> None:
         session, self.session = self.session, None

@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from fedcircuits.engines.nvflare.keeper import JOB, job_files
 from fedcircuits.engines.nvflare.programs import check_extra
 from fedcircuits.errors import FederationError
 
 WORKSPACE, LEAD, SERVER = "nvflare", "lead", "server"
 ALLOWED = "fedcircuits.engines.nvflare.job."
 RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
-SILENT = 60  # seconds after which the server takes a client for gone
+SILENT = 120  # seconds after which the server takes a client for gone
 LOGGING = ("site_log_streamer", "log_receiver")  # components that carry logs to the server
 
 
@@ -100,9 +99,7 @@ def make_nvflare_kits(project: NvflareProject, folder: Path) -> list[Path]:
         shutil.copytree(made / name, place)
         for private in (place, *place.glob("startup/*.key")):
             private.chmod(0o700 if private is place else 0o600)
-        if name == project.leader:
-            _write_job(place / JOB)
-        elif name != project.admin:
+        if name not in (project.leader, project.admin):
             narrow(place)
     shutil.rmtree(made)  # private keys lie in one place
     return list(missing.values())
@@ -118,16 +115,9 @@ def _provisioned(project: NvflareProject, authority: Path) -> Path:
     done = subprocess.run(command, cwd=authority, capture_output=True, text=True, check=False)
     kits = sorted((authority / project.name).glob("prod_*"))
     if done.returncode or not kits:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:]
+        last = (done.stdout + done.stderr).strip().splitlines()[-3:]
         raise FederationError(f"NVFlare's provisioning failed: {' '.join(last)}")
     return kits[-1]
-
-
-def _write_job(folder: Path) -> None:
-    for name, content in job_files().items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=2))
 
 
 def narrow(kit: Path) -> None:

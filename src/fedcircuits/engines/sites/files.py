@@ -23,6 +23,7 @@ from fedcircuits.privacy.channels.identity import Identity
 SiteName = Annotated[str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
 PublicKey = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 CONSORTIUM, SITE = "consortium.toml", "site.toml"
+OTHERS = (COORDINATOR, "server", "authority", "admin")  # folders of other kits
 
 
 class ConsortiumFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,8 +36,9 @@ class ConsortiumFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identities: dict[str, PublicKey] = {}  # added when kits are made
 
     def __post_init__(self) -> None:
-        if COORDINATOR in self.sites or len(set(self.sites)) < len(self.sites):
-            raise ValueError(f"sites must differ, and none is called {COORDINATOR!r}")
+        if set(OTHERS) & set(self.sites) or len(set(self.sites)) < len(self.sites):
+            names = ", ".join(map(repr, OTHERS))
+            raise ValueError(f"sites must differ, and none is called {names}")
 
     @property
     def members(self) -> tuple[str, ...]:
