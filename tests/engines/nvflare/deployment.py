@@ -9,9 +9,11 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit
 from fedcircuits.engines.sites.provision import provision
@@ -21,6 +23,10 @@ from fedcircuits.federation.federation import COORDINATOR
 from tests.engines.nvflare.meddling import CURIOUS, module_path
 from tests.engines.sites.relays import free_port
 
+needs_nvflare = pytest.mark.skipif(
+    find_spec("nvflare") is None or "PYTEST_XDIST_WORKER" in os.environ,
+    reason="needs the extra nvflare, and a machine without other tests: make test-engines",
+)
 TRIAL = """\
 [data]
 path = "data.csv"

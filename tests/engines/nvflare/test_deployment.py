@@ -24,10 +24,16 @@ from fedcircuits.engines.sites.remote import Remote
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import check_engine, trials
 from tests.engines.every_method import METHODS, Compared
-from tests.engines.nvflare.deployment import Deployment, deployed, job_process, rows
+from tests.engines.nvflare.deployment import (
+    Deployment,
+    deployed,
+    job_process,
+    needs_nvflare,
+    rows,
+)
 from tests.engines.nvflare.meddling import LYING, module_path
 
-pytest.importorskip("nvflare", reason="needs the extra nvflare")
+pytestmark = needs_nvflare
 SITES, OTHERS = ("north", "south", "west"), ("spy", "witness")
 SHOWN = (
     "FedPC by rows",

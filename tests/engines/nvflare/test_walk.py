@@ -13,9 +13,10 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.engines.nvflare.link import NvflareLink
+from tests.engines.nvflare.deployment import needs_nvflare
 from tests.engines.sites.relays import free_port
 
-pytest.importorskip("nvflare", reason="needs the extra nvflare")
+pytestmark = needs_nvflare
 COMMAND = (sys.executable, "-m", "fedcircuits")
 QUESTION = "risk = high", "age > 60"
 
