@@ -1,0 +1,104 @@
+"""Columns on the command line: what the user says of them, and is told: --schema, --kind, --drop …
+
+Options win over the schema file. ``train`` shows what was made of every column and writes it beside
+the model, as a schema.toml to be edited and given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from fedcircuits.app import report, screen
+from fedcircuits.app.report import TextTable
+from fedcircuits.errors import TableError
+from fedcircuits.federation.federation import Federation
+from fedcircuits.tables.declared import (
+    DeclaredColumn,
+    DeclaredReading,
+    DeclaredTable,
+    read_schema,
+    schema_text,
+)
+from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
+from fedcircuits.tables.schema import DATE, Kind
+
+KINDS = (*get_args(Kind), DATE)
+SUFFIX = ".schema.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnWords:
+    """What the user has said of the columns; None and nothing: to be found out."""
+
+    schema: Path | None = None
+    kinds: Sequence[str] = ()  # COLUMN=KIND
+    drop: Sequence[str] = ()
+    delimiter: str | None = None
+    decimal: str | None = None
+    dates: str | None = None
+
+    def declared(self) -> DeclaredTable:
+        """TableError for what is no kind, or a file that cannot be read."""
+        table = DeclaredTable() if self.schema is None else read_schema(self.schema)
+        columns = dict(table.columns)
+        for text in self.kinds:
+            name, equals, kind = text.rpartition("=")
+            if not equals or kind not in KINDS:
+                raise TableError(
+                    f"--kind: expected COLUMN=KIND with one of {', '.join(KINDS)}, got {text!r}"
+                )
+            columns[name] = DeclaredColumn(kind)  # type: ignore[arg-type]
+        columns |= {name: DeclaredColumn(LEFT_OUT) for name in self.drop}
+        said: dict[str, Any] = {
+            name: "\t" if (name, value) == ("delimiter", "tab") else value
+            for name in ("delimiter", "decimal", "dates")
+            if (value := getattr(self, name)) is not None
+        }
+        reading = msgspec.structs.replace(table.reading, **said)
+        return DeclaredTable(_checked(reading), columns)
+
+    def check(self, federation: Federation) -> None:
+        """TableError if --kind names a column that no party has."""
+        known = {*federation.schema.names, *(r.column for r in _readings(federation))}
+        for name in (text.rpartition("=")[0] for text in self.kinds):
+            if name not in known:
+                listed = ", ".join(map(repr, sorted(known)))
+                raise TableError(f"--kind: there is no column {name!r}: there are {listed}")
+
+
+def _checked(reading: DeclaredReading) -> DeclaredReading:
+    try:
+        return msgspec.convert(msgspec.to_builtins(reading), DeclaredReading)
+    except msgspec.ValidationError as error:
+        raise TableError(f"--{str(error).rpartition('$.')[2].strip('`')}: {error}") from None
+
+
+def _readings(federation: Federation) -> list[ColumnReading]:
+    return [reading for party in federation for reading in party.table.readings]
+
+
+def show(federation: Federation) -> None:
+    """What was made of every column that is not simply what it looks like."""
+    lines = [
+        [party.name, r.column, r.became, r.how]
+        for party in federation
+        for r in party.table.readings
+        if r.how
+    ]
+    if lines:
+        screen.say("What was made of columns:")
+        screen.show(TextTable(("party", "column", "read as", "how"), lines, texts=4))
+        screen.say()
+
+
+def write(model: Path, federation: Federation) -> Path:
+    """schema.toml beside the model; the path."""
+    path = model.with_suffix(SUFFIX)
+    readings = {r.column: r for r in _readings(federation)}
+    report.write(path, schema_text(federation.schema, readings.values()).encode())
+    return path
