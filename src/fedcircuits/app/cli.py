@@ -67,6 +67,12 @@ def train(
     engine: options.EngineName = "memory",
     name: options.ModelName = None,
     resume: options.Resumed = None,
+    schema: options.SchemaFile = None,
+    kind: options.ColumnKinds = None,
+    drop: options.DroppedColumns = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.DecimalSign = None,
+    dates: options.DateOrder = None,
     seed: Seed = 0,
 ) -> None:
     """Learn one model from several tables, or from the sites of a consortium.
@@ -81,6 +87,7 @@ def train(
     """
     with clear():
         from fedcircuits.app import training
+        from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.methods import MethodWords
         from fedcircuits.errors import FederationError
 
@@ -95,7 +102,8 @@ def train(
         elif name or resume:
             raise FederationError("--name and --resume are for sites, and these are files")
         else:
-            training.train(tables, output, words, row_id, least_count, engine)
+            columns = ColumnWords(schema, kind or (), drop or (), delimiter, decimal, dates)
+            training.train(tables, output, words, row_id, least_count, engine, columns)
 
 
 @app.command()

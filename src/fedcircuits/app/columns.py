@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -24,6 +24,7 @@ from fedcircuits.tables.declared import (
     read_schema,
     schema_text,
 )
+from fedcircuits.tables.inference import StatedKind
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
 from fedcircuits.tables.schema import DATE, Kind
 
@@ -52,7 +53,7 @@ class ColumnWords:
                 raise TableError(
                     f"--kind: expected COLUMN=KIND with one of {', '.join(KINDS)}, got {text!r}"
                 )
-            columns[name] = DeclaredColumn(kind)  # type: ignore[arg-type]
+            columns[name] = DeclaredColumn(cast(StatedKind, kind))
         columns |= {name: DeclaredColumn(LEFT_OUT) for name in self.drop}
         said: dict[str, Any] = {
             name: "\t" if (name, value) == ("delimiter", "tab") else value

@@ -67,6 +67,35 @@ Resumed = Annotated[
     str | None, typer.Option("--resume", metavar="NAME", help="Sites: go on with this training.")
 ]
 
+# ---------------------------------------------------------------------- columns
+
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option("--schema", help="What the columns mean: a schema.toml, as train writes it."),
+]
+ColumnKinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kind",
+        metavar="COLUMN=KIND",
+        help="Read a column as real, count, category, boolean or date; may be repeated.",
+    ),
+]
+DroppedColumns = Annotated[
+    list[str] | None,
+    typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be repeated."),
+]
+Delimiter = Annotated[
+    str | None, typer.Option(help="Of csv files, one character or tab; found out by default.")
+]
+DecimalSign = Annotated[
+    Literal[".", ","] | None, typer.Option("--decimal", help="Of csv files; by column by default.")
+]
+DateOrder = Annotated[
+    Literal["dmy", "mdy", "ymd"] | None,
+    typer.Option("--dates", help="The order of day, month and year; by column by default."),
+]
+
 # ---------------------------------------------------------------------- sites
 
 KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A kit, as provision makes it.")]

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from fedcircuits.app import crossing, methods, report, screen
+from fedcircuits.app import columns, crossing, methods, report, screen
+from fedcircuits.app.columns import ColumnWords
 from fedcircuits.app.methods import MethodWords
 from fedcircuits.errors import FederationError, FileError, PartyLostError, TableError
 from fedcircuits.estimators.federated import FederatedEstimator
@@ -91,17 +92,24 @@ def train(
     row_id: str | None,
     least_count: int,
     engine: str,
+    said: ColumnWords,
 ) -> None:
     """Learn from files, each a party."""
     methods.check_output(output, words.name)
     model, parties = words.estimator(), parties_of(files)
     screen.tell("reading")
-    federation = Federation(parties, row_id, allow_collect=True, least_count=least_count)
+    declared = said.declared()
+    federation = Federation(
+        parties, row_id, allow_collect=True, least_count=least_count, declared=declared
+    )
+    said.check(federation)
+    columns.show(federation)
     describe(federation)
     fit(model, federation, engine=engine)
     show_ledger(model)
     methods.save(output, model, federation, words.about(engine))
-    screen.say(f"\nwrote {output}")
+    schema = columns.write(output, federation)
+    screen.say(f"\nwrote {output}, and {schema}: what the columns mean, to be edited for --schema")
 
 
 # ---------------------------------------------------------------------- split

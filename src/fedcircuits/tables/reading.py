@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class ColumnReading:
         return self.became == LEFT_OUT
 
 
-LEFT_OUT = "left out"
+LEFT_OUT: Final = "left out"
 
 
 def otherwise(kind: str) -> str:

@@ -1,0 +1,112 @@
+"""Messy files of three parties, trained and asked by the command line alone."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from fedcircuits.app.cli import app
+
+ROWS = 120
+RNG = np.random.default_rng(0)
+SICK = RNG.random(ROWS) < 0.4
+
+
+def clinic() -> bytes:
+    """Semicolons, decimal commas, dates, remarks, Latin-1."""
+    lines = ["Fall;geboren;Größe;Gewicht;Bemerkung"]
+    for i in range(ROWS):
+        height, weight = RNG.normal(1.7, 0.1), RNG.normal(70 + 20 * SICK[i], 5)
+        born = f"{1 + i % 28:02d}.{1 + i % 12:02d}.{1930 + i % 60}"
+        row = [f"{i}", born, f"{height:.2f}", f"{weight:.1f}", f"kam um {i} Uhr, müde und schwach"]
+        lines.append(";".join(row[:2] + [c.replace(".", ",") for c in row[2:4]] + row[4:]))
+    return "\r\n".join(lines).encode("latin-1")
+
+
+def laboratory() -> bytes:
+    """A byte-order mark, bounds, codes of many levels, gaps written five ways."""
+    lines = ["Fall,crp,icd,urea"]
+    for i in range(ROWS):
+        crp = "<5" if not SICK[i] and i % 2 else f"{5 + RNG.gamma(2 + 3 * SICK[i]) * 4:.0f}"
+        gap = ("", "NA", "n/a", "-", "?")[i % 5]
+        lines.append(f"{i},{crp},{'IEJK'[i % 4]}{10 + i % 9}.{i % 3},{gap if i % 4 else i % 7}")
+    return "\n".join(lines).encode("utf-8-sig")
+
+
+def insurance() -> bytes:
+    """Tabs, postcodes, signs of currency, truth values."""
+    lines = ["Fall\tplz\tcosts\tsick\tempty"]
+    for i in range(ROWS):
+        costs = f"€ {RNG.gamma(2 + 3 * SICK[i]) * 700:,.2f}"
+        lines.append(f"{i}\t0{1067 + i % 5}\t{costs}\t{'Ja' if SICK[i] else 'nein'}\t")
+    return "\n".join(lines).encode("utf-8")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, data in (("clinic", clinic()), ("lab", laboratory()), ("insurer", insurance())):
+        (tmp_path / f"{name}.csv").write_bytes(data)
+    return tmp_path
+
+
+def called(command: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, command.split("¦"), catch_exceptions=False)
+    assert result.exit_code == code, result.output
+    return result
+
+
+TRAIN = "train¦clinic.csv¦lab.csv¦insurer.csv¦--row-id¦Fall¦--target¦sick¦-o¦m.fc"
+
+
+def test_what_was_done_to_each_column_is_told(files: Path) -> None:
+    result = called(TRAIN)
+    told = " ".join(result.output.split())
+    for words in (
+        "geboren date dates, day first",
+        "Größe real with a decimal comma",
+        "Bemerkung left out free text",
+        "bounds such as <5 as the bound",
+        "costs real in €",
+        "sick boolean ja and nein",
+        "empty left out it has no values",
+    ):
+        assert words in told
+    ill = float(called("query¦m.fc¦P(sick = 'ja' | Gewicht > 85)").output.split()[-1])
+    well = float(called("query¦m.fc¦P(sick = 'ja' | Gewicht < 70)").output.split()[-1])
+    assert ill > 0.6 > 0.3 > well
+    assert 0 < float(called("query¦m.fc¦P(geboren > '1960-01-01')").output.split()[-1]) < 1
+
+
+def test_the_schema_is_edited_and_given_back(files: Path) -> None:
+    called(TRAIN)
+    path = files / "m.schema.toml"
+    text = path.read_text(encoding="utf-8")
+    assert '[columns.plz]\nkind = "category"' in text
+    path.write_text(text.replace('[columns.crp]\nkind = "count"', '[columns.crp]\nkind = "real"'))
+    result = called(f"{TRAIN}¦--schema¦m.schema.toml")
+    assert "left out:" not in result.output  # the file says so
+    assert 'kind = "real"' in path.read_text(encoding="utf-8").partition("[columns.crp]")[2][:20]
+
+
+def test_options_say_what_columns_mean(files: Path) -> None:
+    result = called(f"{TRAIN}¦--kind¦icd=category¦--drop¦Bemerkung¦--drop¦empty¦--dates¦dmy")
+    assert "Bemerkung" not in result.output
+    assert "[columns.icd]" in (files / "m.schema.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("--kind¦icd", "--kind: expected COLUMN=KIND"),
+        ("--kind¦icd=text", "real, count, category, boolean, date"),
+        ("--kind¦icdd=real", "there is no column 'icdd'"),
+        ("--schema¦nowhere.toml", "nowhere.toml: cannot be read"),
+        ("--delimiter¦;;", "delimiter: expected one character"),
+    ],
+)
+def test_a_mistake_is_one_line(files: Path, option: str, problem: str) -> None:
+    result = called(f"{TRAIN}¦{option}", code=1)
+    assert problem in result.stderr
+    assert not (files / "m.fc").exists()
