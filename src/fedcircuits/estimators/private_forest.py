@@ -123,7 +123,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
     >>> table = fc.Table.of(rng.integers(2, size=(300, 1)) ^ (rng.random((300, 4)) < 0.1))
     >>> model = PrivateForest(2, units=3, random_state=0).fit(fc.split(table, 3))
     >>> model.score_samples(table).shape, model.reveals_["coordinator"]
-    ((300,), [])
+    ((300,), ['the public graph; the number of all rows'])
     """
 
     forest_: Forest  # the public graph
