@@ -126,6 +126,19 @@ def test_noise_is_drawn_at_the_sites(tmp_path: Path) -> None:
         fc.FedTrees(target="age", **settings).fit(connected(parties, tmp_path / "numbers"))
 
 
+def test_trees_are_saved_and_collected(tmp_path: Path) -> None:
+    local = split("rows", "risk")
+    sites = LocalSites({p.name: p for p in local}, tmp_path, policy=OPEN)
+    model = fc.FedTrees(target="risk", trees=2, random_state=0).fit(sites.federation())
+    expected = model.predict_proba(TABLE)
+    assert np.array_equal(model.collect().predict_proba(TABLE), expected)
+    model.save(tmp_path / "trees.fc")
+    sites.remote = sites.connect(60.0)
+    again = fc.load(tmp_path / "trees.fc", sites.federation())
+    assert isinstance(again, fc.FedTrees)
+    assert np.array_equal(again.predict_proba(TABLE), expected)
+
+
 # ---------------------------------------------------------------------- Chow–Liu trees
 
 
@@ -154,3 +167,10 @@ def test_a_chow_liu_tree_with_noise(tmp_path: Path) -> None:
     assert 0 < model.epsilon_ <= 4.0 and np.isfinite(model.score_samples(FLAGS)).all()
     told = {e.tag: e.reveals for e in model.ledger_ if e.receiver == "coordinator"}
     assert told["count/total"].startswith("the sum of noisy counts")
+
+
+def test_a_chow_liu_tree_is_whole_at_the_caller(tmp_path: Path) -> None:
+    model = fc.ChowLiuTree().fit(connected(fc.split(FLAGS, 3, by="rows"), tmp_path))
+    model.save(tmp_path / "tree.fc")
+    loaded = fc.load(tmp_path / "tree.fc")
+    assert np.array_equal(loaded.score_samples(FLAGS), model.score_samples(FLAGS))

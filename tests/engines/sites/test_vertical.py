@@ -3,6 +3,7 @@ the hands of whoever asks."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
+from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.federation.recipes import Held
 from tests.engines.sites.hands import Listening, found_in_hands
 from tests.engines.sites.local import LocalSites
-from tests.engines.sites.striking import Striking
+from tests.engines.sites.striking import Striking, phase_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RNG = np.random.default_rng(0)
@@ -68,9 +70,7 @@ def answers(model: Any, federation: fc.Federation) -> list[Any]:
     return [*found, model.probability("x0 > 1", given="x5 < 2"), model.explain(rows).values]
 
 
-def same(here: list[Any], there: list[Any], tolerance: float = 0.0) -> bool:
-    if tolerance:
-        return all(np.allclose(a, b, tolerance) for a, b in zip(here, there, strict=True))
+def same(here: list[Any], there: list[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(here, there, strict=True))
 
 
@@ -87,6 +87,20 @@ def test_every_answer_is_that_of_memory(tmp_path: Path, kind: Any, how: str) -> 
         remote.queries_.bytes,
     )
     assert all(isinstance(label, Held) for label in remote.labels_.values())
+
+
+def test_columns_move_only_where_sites_share_them(tmp_path: Path) -> None:
+    local, settings = columns(), {"hops": 1, "summation": SUMS["tree"], "random_state": 0}
+    strict = sites_of(local, tmp_path / "strict").federation()
+    with pytest.raises(PartyLostError, match="share_columns = false"):
+        fc.VerticalKMeans(2, **settings).fit(strict)  # type: ignore[arg-type]
+    open_ = sites_of(local, tmp_path / "open", Policy(share_columns=True)).federation()
+    here, there = (
+        fc.VerticalKMeans(2, **settings).fit(parties)  # type: ignore[arg-type]
+        for parties in (local, open_)
+    )
+    assert here.inertia_ == there.inertia_ and here.feature_names_ == there.feature_names_
+    assert np.array_equal(here.predict(local), there.predict(open_))
 
 
 @pytest.mark.parametrize("rows", ["tokens", "private"])
@@ -218,3 +232,60 @@ def test_a_site_that_dies_and_comes_back_changes_nothing(tmp_path: Path, at: str
     assert not strike.at, "it was never killed"
     assert here.lower_bounds_ == remote.lower_bounds_
     assert np.array_equal(here.score_samples(TABLE), remote.score_samples(TABLE))
+
+
+@pytest.mark.parametrize("kind", [fc.VerticalGaussianMixture, fc.VerticalKMeans])
+def test_a_saved_model_is_asked_again(tmp_path: Path, kind: Any) -> None:
+    sites = sites_of(columns(), tmp_path)
+    model = kind(2, max_iter=4, random_state=0).fit(sites.federation(), name="groups")
+    model.save(tmp_path / "groups.fc")
+    expected = answers(model, sites.federation())
+    sites.remote = sites.connect(60.0)  # another caller
+    later = sites.federation()
+    again = fc.load(tmp_path / "groups.fc", later)
+    assert type(again) is kind and same(answers(again, later), expected)
+    assert again.labels_["p1"] == Held("groups", "p1", "labels")
+
+
+def test_a_mixture_is_collected_where_all_sites_allow_it(tmp_path: Path) -> None:
+    local = columns()
+    there = sites_of(local, tmp_path).federation()
+    models = [
+        fc.VerticalGaussianMixture(2, max_iter=4, random_state=0).fit(parties).collect()
+        for parties in (local, there)
+    ]
+    assert np.array_equal(models[0].score_samples(TABLE), models[1].score_samples(TABLE))
+
+
+def test_a_caller_that_is_cut_off_goes_on_later(tmp_path: Path) -> None:
+    def watch(site: str, head: Any) -> None:
+        if phase_of(head) == "em/terms/0/2":
+            sites.couriers[CALLER].link = None
+
+    local = columns()
+    parties = {p.name: p for p in local}
+    sites = LocalSites(parties, tmp_path, policy=OPEN, patience=2.0, watch=watch)
+    settings: Any = {"max_iter": 6, "tol": 0.0, "random_state": 0}
+    model = fc.VerticalGaussianMixture(2, **settings)
+    with pytest.raises(PartyLostError, match=r"p\d is silent.*resume='groups'"):
+        model.fit(sites.federation(), name="groups")
+    sites.watch = lambda site, head: None
+    sites.remote = sites.connect(60.0)
+    fresh = fc.VerticalGaussianMixture(2, **settings)  # as another process would have it
+    fresh.fit(sites.federation(), resume="groups")
+    here = fc.VerticalGaussianMixture(2, **settings).fit(local)
+    assert fresh.lower_bounds_ == here.lower_bounds_
+    assert np.array_equal(fresh.score_samples(TABLE), here.score_samples(TABLE))
+
+
+def test_training_goes_on_without_a_site_that_is_lost(tmp_path: Path) -> None:
+    """Its owner does not let it tell more, in the middle of EM."""
+    local = columns()
+    sites = sites_of(local, tmp_path)
+    sites.stations["p2"].policy = replace(OPEN, withheld=("em/terms/0/1",))
+    settings: Any = {"max_iter": 4, "random_state": 0, "on_lost": "continue"}
+    there = fc.VerticalGaussianMixture(2, **settings).fit(sites.federation(), name="groups")
+    here = fc.VerticalGaussianMixture(2, **settings).fit(local.select(["p0", "p1"]))
+    rows = TABLE.select(["x0", "x1", "x2", "x3"])
+    assert set(there.views_) == {"p0", "p1"} and there.name_ == "groups.2"
+    assert np.array_equal(there.score_samples(rows), here.score_samples(rows))
