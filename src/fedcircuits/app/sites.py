@@ -27,6 +27,13 @@ TEMPLATE = """\
 name = "consortium"
 server = "tls://127.0.0.1:4222"   # the address of the server, as every site reaches it
 sites = ["north", "south"]        # lower case letters, digits, - and _
+
+# [columns.weight]                # what columns mean to all, if you want sites to check theirs
+# kind = "real"                   # real, count, category, boolean, date
+# unit = "kg"
+# [columns.sex]
+# kind = "category"
+# categories = ["female", "male"]
 # engine = "nvflare"              # where members run NVFlare (docs/nvflare.md); else it is NATS
 """
 

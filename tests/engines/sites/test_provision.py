@@ -14,6 +14,7 @@ import pytest
 from fedcircuits.engines.sites.files import ConsortiumFile, Kit, SiteFile, read_toml
 from fedcircuits.engines.sites.nats import NatsLink
 from fedcircuits.engines.sites.provision import provision, valid_until
+from fedcircuits.engines.sites.serving import party_of
 from fedcircuits.errors import FederationError
 from tests.engines.sites.relays import SERVER, free_port, needs_server
 
@@ -123,3 +124,43 @@ def test_mistakes_in_a_site_are_named(tmp_path: Path, text: str, told: str) -> N
     path.write_text(text)
     with pytest.raises(FederationError, match=rf"site\.toml.*{told}"):
         read_toml(path, SiteFile)
+
+
+COLUMNS = """
+[columns.weight]
+kind = "real"
+unit = "kg"
+
+[columns."blood group"]
+kind = "category"
+categories = ["0", "A", "AB", "B"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ("weight,blood group\n70.5,A\n81.0,AB\n", ""),
+        ("weight\n70.5\n81\n", ""),
+        ("weight,blood group\n70.5,A\n81.0,C\n", "blood group"),
+        ("weight,height\n70.5,1.8\n", "'height' is no column of clinics"),
+        ("weight\nheavy\nlight\n", "weight"),
+    ],
+)
+def test_data_are_checked_against_what_the_consortium_has_declared(
+    tmp_path: Path, data: str, told: str
+) -> None:
+    path = tmp_path / "consortium.toml"
+    path.write_text('name = "clinics"\nserver = "tls://h:1"\nsites = ["north"]\n' + COLUMNS)
+    stated = read_toml(path, ConsortiumFile)
+    provision(stated, tmp_path / "kits")
+    kit = Kit(tmp_path / "kits" / "north")
+    assert kit.consortium.columns == stated.columns  # everybody has them
+    (kit.folder / "data.csv").write_text(data)
+    if not told:
+        schema = party_of(kit, kit.site_file()).table.schema
+        assert schema["weight"].unit == "kg"
+        assert "blood group" not in schema or len(schema["blood group"].categories) == 4
+        return
+    with pytest.raises(FederationError, match=rf"site\.toml, data: .*{told}"):
+        party_of(kit, kit.site_file())

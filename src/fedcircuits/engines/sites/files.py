@@ -19,6 +19,7 @@ from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.tables.declared import DeclaredColumn
 
 SiteName = Annotated[str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
 PublicKey = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -33,6 +34,7 @@ class ConsortiumFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: Annotated[str, msgspec.Meta(pattern=r"^tls://[^/\s]+$")]
     sites: Annotated[tuple[SiteName, ...], msgspec.Meta(min_length=1)]
     engine: Literal["sites", "nvflare"] = "sites"  # what carries their messages
+    columns: dict[str, DeclaredColumn] = {}  # what columns mean to all of them, if that is agreed
     identities: dict[str, PublicKey] = {}  # added when kits are made
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.tables.declared import DeclaredColumn
 
 YEAR = datetime.timedelta(days=365)
 CONF = """\
@@ -249,10 +251,21 @@ def _consortium_text(consortium: ConsortiumFile, identities: Mapping[str, str]) 
     names = ", ".join(f'"{site}"' for site in consortium.sites)
     engine = f'engine = "{consortium.engine}"\n' if consortium.engine != "sites" else ""
     keys = "\n".join(f'{name} = "{key}"' for name, key in identities.items())
+    columns = "".join(_column_text(name, column) for name, column in consortium.columns.items())
     return (
         f'name = "{consortium.name}"\nserver = "{consortium.server}"\nsites = [{names}]\n{engine}\n'
+        f"{columns}"
         f"[identities]  # public keys, by which members know each other\n{keys}\n"
     )
+
+
+def _column_text(name: str, column: DeclaredColumn) -> str:
+    """Texts and lists of JSON are those of TOML."""
+    facts: dict[str, object] = {"kind": column.kind}
+    facts |= {"categories": column.categories} if column.categories else {}
+    facts |= {"unit": column.unit} if column.unit else {}
+    lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in facts.items())
+    return "\n".join([f"[columns.{json.dumps(name, ensure_ascii=False)}]", *lines]) + "\n\n"
 
 
 SITE_TEXT = """\

@@ -22,6 +22,7 @@ from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.described import Whereabouts
 from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.tables.declared import DeclaredReading, DeclaredTable
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.sources import mapped, read_rows
 from fedcircuits.tables.table import Table
@@ -46,9 +47,12 @@ def keeper_of(kit: Kit) -> JobKeeper:
 
 def party_of(kit: Kit, site: SiteFile) -> Party:
     """The site's party: its rows in the consortium's words, without columns it never uses, and
-    with categories of few rows pooled, since others hear the names of categories."""
+    with categories of few rows pooled, since others hear the names of categories; not so where
+    the consortium has declared them."""
     try:
-        table, _ = pool_rare(_table(kit, site.data, site.policy), site.policy.least_count)
+        table = _table(kit, site.data, site.policy)
+        if not kit.consortium.columns:
+            table, _ = pool_rare(table, site.policy.least_count)
     except TableError as error:
         raise FederationError(f"{kit.folder / SITE}, data: {error}") from error
     return Party(kit.name, table, site.policy.collect, site.policy.least_count)
@@ -61,7 +65,16 @@ def _table(kit: Kit, data: DataFile, policy: Policy) -> Table:
         data.columns, data.codes, data.scale, data.row_id,
     )  # fmt: skip
     kept = [name for name in frame if name not in policy.never]
-    return Table.of(frame[kept], row_id=data.row_id)
+    declared = kit.consortium.columns
+    strange = [name for name in kept if name not in declared and name != data.row_id]
+    if declared and strange:
+        raise TableError(
+            f"{strange[0]!r} is no column of {kit.consortium.name}, which has "
+            f"{', '.join(declared)}: name the columns to use under [data.columns]"
+        )
+    return Table.of(
+        frame[kept], row_id=data.row_id, **DeclaredTable(DeclaredReading(), declared).options(kept)
+    )
 
 
 class ServedSite:
