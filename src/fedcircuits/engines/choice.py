@@ -20,7 +20,8 @@ ENGINES: dict[str, Engine] = {"memory": memory.run, "process": process.run, "ray
 def engine_of(engine: object, seal: Seal = "auto") -> Engine:
     """The engine of that name, or the engine itself; None is the one in memory.
 
-    ``seal``: whether its messages are sealed; "auto": where it says that it ``relays`` them.
+    ``seal``: whether its messages are sealed; "auto": where it says that it ``relays`` them. One
+    that ``seals`` them itself is left alone: the keys are the parties' own, and not drawn here.
     """
     engine = "memory" if engine is None else engine
     if isinstance(engine, str) and engine in ENGINES:
@@ -31,4 +32,5 @@ def engine_of(engine: object, seal: Seal = "auto") -> Engine:
             f"unknown engine {engine!r}: expected {known}, or a function that runs programs"
         )
     relays = getattr(engine, "relays", False) if seal == "auto" else seal
-    return SealedEngine(engine) if relays and not isinstance(engine, SealedEngine) else engine
+    done = isinstance(engine, SealedEngine) or getattr(engine, "seals", False)
+    return SealedEngine(engine) if relays and not done else engine

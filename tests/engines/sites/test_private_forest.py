@@ -80,7 +80,7 @@ def test_learned_and_asked_at_sites(tmp_path: Path, count: int, settings: dict[s
 
 def test_saved_and_asked_by_another_caller(tmp_path: Path) -> None:
     sites = LocalSites(parties(3), tmp_path / "sites", policy=OPEN)
-    model = learner(combine="em").fit(sites.federation(), name="ill")
+    model = learner(combine="em", sealed=True).fit(sites.federation(), name="ill")
     expected = model.prepare(2).score_samples(ROWS)
     model.save(tmp_path / "forest.fc")
     later = fc.load(tmp_path / "forest.fc")

@@ -63,6 +63,8 @@ class _Run:
 class Remote(SiteInquiries):
     """``place(party)`` is the site where a party lives, None for roles that run here."""
 
+    seals = True  # couriers do, from site to site
+
     def __init__(
         self,
         place: Callable[[str], str | None],
