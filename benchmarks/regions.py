@@ -72,7 +72,8 @@ def poon_domingos(
 
 def quad_graph(path: Path, *, side: int, levels: int, units: int, rows: int, seed: int) -> Path:
     """Write the quad graph of an image of grey levels: categorical leaves (L, K, levels), and
-    elementwise products, mapped by K x K matrices of weights."""
+    elementwise products, mapped by K x K matrices of weights. Most pixels have the level that most
+    of their mass is at: libcirkit takes no log-value below −708."""
     schema = fc.Table.of(np.full((1, side, side), 9, np.uint8)).schema
     circuit = fc.structures.quad_graph(schema, height=side, width=side, units=units)
     leaves = sorted(circuit.leaves(), key=lambda leaf: schema.index(leaf.scope[0]))
@@ -87,9 +88,11 @@ def quad_graph(path: Path, *, side: int, levels: int, units: int, rows: int, see
         part += [(number[node.name], *pair) for pair in pairs]
     rng = np.random.default_rng(seed)
     region = np.array(part)[:, 0]
+    common = rng.integers(0, levels, side * side)
+    peak = np.eye(levels)[common][:, None]
     values = {
-        "x": rng.integers(0, levels, (rows, side * side)),
-        "probability": rng.dirichlet(np.ones(levels), (len(leaves), units)),
+        "x": np.where(rng.random((rows, side * side)) < 0.98, common, levels - 1 - common),
+        "probability": 0.1 * rng.dirichlet(np.ones(levels), (len(leaves), units)) + 0.9 * peak,
         "weight": rng.dirichlet(np.ones(units), (len(part), units)),
         "mix": _per_region(rng.gamma(1.0, size=(len(part), units)) + 0.1, region),
         "root_weight": rng.dirichlet(np.ones(units), len(root_part)),
