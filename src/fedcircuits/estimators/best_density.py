@@ -43,6 +43,7 @@ Learned = tuple[Circuit, Parameters]
 TRIAL = 400  # rows that a cost is judged by
 EPOCHS = 40  # at most
 FEWEST = 3  # epochs that are worth it
+SHARED = 0.2  # costs grow more slowly than rows, by this power: some of them come once
 GROWTH = 1.3  # how costs grow with a size
 TOGETHER = 5  # models in a mixture, at most
 ALLOWED: Declared = {
@@ -270,7 +271,8 @@ class _Search:
         except FedcircuitsError:
             return 0.0
         rounds = 2 if candidate.epochs else 1
-        return (self.clock() - begin) / rounds / len(self.trial)
+        fewer = len(self.trial) / len(self.train)
+        return (self.clock() - begin) / rounds / len(self.trial) * fewer**SHARED
 
     # ------------------------------------------------------------------ several together
 
