@@ -272,7 +272,7 @@ class _Search:
             return 0.0
         rounds = 2 if candidate.epochs else 1
         fewer = len(self.trial) / len(self.train)
-        return (self.clock() - begin) / rounds / len(self.trial) * fewer**SHARED
+        return float((self.clock() - begin) / rounds / len(self.trial) * fewer**SHARED)
 
     # ------------------------------------------------------------------ several together
 
