@@ -8,16 +8,15 @@ cores than workers wall time says little: "slowest" is the CPU time of the worke
 longest, what training takes where each has a core. "added MB" is the most memory that a worker took
 above what it had before.
 
-The model on paper: a worker takes the CPU seconds of its parts, the coordinator its own, and a
-message latency + bytes / bandwidth; parties talk in parallel, the coordinator takes their messages
-one by one. CPU seconds of parts and coordinator, messages and bytes are measured in memory, with a
-clock at every party; its predictions for 1, 2 and 4 workers stand beside what these have taken.
+The model on paper: a machine takes the CPU seconds of its parts, the coordinator its own; a party's
+messages follow each other, each a latency, and those of all pass the coordinator's line one after
+the other. CPU seconds of parts and coordinator, messages and bytes are measured in memory,
+with a clock at every party; "on paper" for 1, 2 and 4 workers stands beside what these have taken.
 """
 
 import os
 import time
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,33 +36,43 @@ from fedcircuits.federation.flow import Program
 from fedcircuits.testing import trials
 
 ROWS, COLUMNS, PARTS = 5_000_000, 10, 64
-IMAGES, IMAGE_PARTS = 8_000, 8
+IMAGES, IMAGE_PARTS = 4_000, 8
 WORKERS = (1, 2, 4)
 MACHINES = (1, 2, 4, 8, 16, 32, 64)
 LATENCY, BANDWIDTH = 0.5e-3, 1.25e8  # seconds a message, bytes a second: 1 Gbit in one building
 Row = dict[str, Cell]
 
 
-def run() -> list[Json]:
+def run(sets: tuple[str, ...] = ("5 million rows", "MNIST")) -> list[Json]:
     torch.set_num_threads(1)
+    found: list[Row] = []
+    paper: list[Row] = []
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        path = _written(cache_folder() / f"rows-{ROWS}.parquet")
-        parts = fc.split(fc.ParquetRows(path, fc.Schema.real(COLUMNS)), PARTS)
-        learner = fc.MixtureOfProducts(8, max_iter=20)
-        tables = {"5 million rows": (lambda: fc.FedPC(learner, clusters=2, random_state=0), parts)}
-        if (images := _images()) is not None:
-            network = fc.EinsumNetwork(units=8, epochs=2, batch_size=100)
-            tables["MNIST"] = (lambda: fc.FedPC(network, clusters=1, random_state=0), images)
-        found, paper = [], []
-        for name, (make, federation) in tables.items():
+        for name in sets:
+            if (federation := _federation(name)) is None:
+                continue
             watch = Stopwatch()
-            model = make().fit(federation, engine=watch)
+            model = _model(name).fit(federation, engine=watch)
             sizes = (len(model.ledger_), model.ledger_.bytes)
             paper += _on_paper(name, federation, watch, *sizes)
-            found += _on_workers(name, make, federation, model, paper)
+            found += _on_workers(name, federation, model, paper)
     _print(found, paper)
-    return [{"table": "workers", **row} for row in found] + [{"table": "paper", **r} for r in paper]
+    return [{"kind": "workers", **row} for row in found] + [{"kind": "paper", **r} for r in paper]
+
+
+def _model(name: str) -> fc.FedPC:
+    if name == "MNIST":
+        network = fc.EinsumNetwork(units=8, epochs=2, batch_size=100)
+        return fc.FedPC(network, clusters=1, random_state=0)
+    return fc.FedPC(fc.MixtureOfProducts(8, max_iter=20), clusters=2, random_state=0)
+
+
+def _federation(name: str) -> fc.Federation | None:
+    if name == "MNIST":
+        return _images()
+    path = _written(cache_folder() / f"rows-{ROWS}.parquet")
+    return fc.split(fc.ParquetRows(path, fc.Schema.real(COLUMNS)), PARTS)
 
 
 def _print(found: list[Row], paper: list[Row]) -> None:
@@ -107,18 +116,14 @@ def _images() -> fc.Federation | None:
 
 
 def _on_workers(
-    name: str,
-    make: Callable[[], fc.FedPC],
-    federation: fc.Federation,
-    expected: fc.FedPC,
-    paper: list[Row],
+    name: str, federation: fc.Federation, expected: fc.FedPC, paper: list[Row]
 ) -> list[Row]:
     rows: list[Row] = []
     for number in WORKERS:
         engine = RayEngine(workers=number, patience=600.0)
         before = _ready(engine, federation)
         begin = time.perf_counter()
-        model = make().fit(federation, engine=engine)
+        model = _model(name).fit(federation, engine=engine)
         wall = time.perf_counter() - begin
         after = {process: _cpu(process) for process in before}
         spent = [after[p] - seconds for p, (seconds, _) in before.items()]
@@ -139,10 +144,12 @@ def _on_workers(
                 "cpu s, slowest": max(spent),
                 "on paper s": on_paper["computing s"],
                 "against one": float(rows[0]["cpu s, slowest"] or 0) / max(spent) if rows else 1.0,
+                "MB before": max(held for _, held in before.values()),
                 "added MB, most": max(added),
                 "table MB": sum(len(p.table) * len(p.table.schema) for p in federation) * 8 / 1e6,
             }
         )
+        print(f"  {name}, {number} workers: {max(spent):.1f} s, {max(added):.0f} MB", flush=True)
         engine.stop()
     return rows
 
@@ -180,7 +187,7 @@ def _on_paper(
         if number > len(parts):
             break
         slowest = max(sum(parts[i::number]) for i in range(number))
-        network = messages / len(parts) * LATENCY + messages * 50e-6 + size / BANDWIDTH
+        network = messages / len(parts) * LATENCY + size / BANDWIDTH  # parties wait in parallel
         whole = slowest + own + (network if number > 1 else 0.0)
         rows.append(
             {

@@ -22,7 +22,15 @@ WORKERS: dict[tuple[str, str, str], Any] = {}  # by session, name and needs
 LOCK = RLock()
 FLOWS = 256  # parties that may run in a worker at once
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # read when Ray is imported, on Linux too
+FRUGAL = {  # parties of a worker are threads: memory that one frees is there for the others
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "1048576",
+    "MALLOC_TRIM_THRESHOLD_": "1048576",
+}
+LOCAL = {  # of a cluster that is started here; the first is read when Ray is imported
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux too: the loopback device alone
+    "RAY_worker_niceness": "0",  # 15 unless told: behind everything else on the machine
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class Needs:
 
 def library(local: bool = False) -> Any:
     """Ray itself, or how to get it; ``local``: for a cluster of this machine alone."""
-    for name, value in (QUIET | (LOOPBACK if local else {})).items():
+    for name, value in (QUIET | (LOCAL if local else {})).items():
         os.environ.setdefault(name, value)
     try:
         return import_module("ray")
@@ -105,7 +113,8 @@ def workers(needed: Mapping[str, Needs], patience: float) -> dict[str, Any]:
             key = (here, name, repr(needs))
             if key not in WORKERS:
                 options = {"max_concurrency": 1, "concurrency_groups": {"flows": FLOWS}}
-                make = ray.remote(**needs.options(), max_restarts=0, **options)(Worker)
+                options |= {"runtime_env": {"env_vars": FRUGAL}, "max_restarts": 0}
+                make = ray.remote(**needs.options(), **options)(Worker)
                 new[name] = WORKERS[key] = make.remote()
             found[name] = WORKERS[key]
         try:
