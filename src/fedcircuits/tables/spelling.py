@@ -12,7 +12,8 @@ either: it is a thousands separator unless another number of the column says oth
 (``decimal=","``). Whether 3/4/2024 is in March or April likewise: days come first unless a number
 above 12 stands in the second place, or the user says so (``dates="mdy"``).
 
-``<5`` is read as 5, the bound: measured, but too small to be told. A column of codes with leading
+``<5`` is read as 5, the bound: measured, but too small to be told. Where half of the texts are
+bounds, they are classes. A column of codes with leading
 zeros (postcodes, 01234) is no column of numbers.
 """
 
@@ -84,6 +85,8 @@ def numbers(
         return None  # 3 mg and 2 g must not be added
     unit = next(iter(units - {""}), None)
     bounds = sum(bool(bound) for (_, _, bound), known in zip(stripped, read, strict=True) if known)
+    if enough and 2 * bounds >= read.sum():
+        return None  # <=50K and >50K are classes
     how = [
         "with a decimal comma" if point == "," and any("," in text for text in texts) else "",
         f"in {unit}" if unit else "",
