@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import evaluation, growth, images, learners, mixed, pages, sites
+from benchmarks import dependence, evaluation, growth, images, learners, mixed, pages, sites
 from benchmarks.attacks import section as attacks
 from benchmarks.densities import section as densities
 from benchmarks.federated import images as federated_images
@@ -24,6 +24,7 @@ from benchmarks.vertical import trajectories
 SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "attacks": lambda: attacks.run(),
     "densities": densities.run,
+    "dependence": dependence.run,
     "evaluation": evaluation.run,
     "federated": federated.run,
     "federated_images": federated_images.run,
