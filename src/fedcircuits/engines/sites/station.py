@@ -235,7 +235,7 @@ class Station:
                 facts = {"run": run, "party": party, "role": name_of(program.function)}
                 self.note("begun", **facts, bytes=len(body), again=again)
         except Exception as error:
-            LOG.exception("run %s", run)
+            _log(error, "run %s", run)
             told = _told(error)
             with suppress(SiteError):  # its disk may be full
                 self.note("refused", run=run, party=party, why=told)
@@ -294,7 +294,7 @@ class Station:
                 result = driver.drive(seat.program)
             self._keep(seat, result)
         except Exception as error:
-            LOG.exception("%s in run %s", seat.party, seat.run)
+            _log(error, "%s in run %s", seat.party, seat.run)
             lost = failure(seat.party, driver.at, error)
             with suppress(SiteError):  # its disk may be full
                 self.note("failed", run=seat.run, party=seat.party, why=lost.told)
@@ -343,6 +343,12 @@ def _checked_begin(about: Head) -> tuple[dict[str, str], int, float, bool]:
         ):
             return places, threads, timeout, again
     raise SiteError("what was sent is no beginning of a run")
+
+
+def _log(error: Exception, text: str, *about: str) -> None:
+    """What is refused or lost on purpose is no news for a terminal."""
+    level = logging.INFO if isinstance(error, FedcircuitsError) else logging.ERROR
+    LOG.log(level, text, *about, exc_info=error)
 
 
 def _told(error: Exception) -> str:
