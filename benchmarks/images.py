@@ -23,7 +23,7 @@ import fedcircuits as fc
 from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.circuits.evaluation.leaves import LeafStep
 from fedcircuits.circuits.evaluation.program import CircuitProgram
-from fedcircuits.circuits.evaluation.step import Choice
+from fedcircuits.circuits.evaluation.step import Descent
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import DatasetError
 
@@ -166,7 +166,7 @@ def _completed(model: fc.EinsumNetwork, x: Array, rng: np.random.Generator) -> A
     state = program.upward(program.read(torch.from_numpy(x), packed), packed)
     chosen = torch.full((len(program.layout.number) + 1, len(x)), -1, dtype=torch.int32)
     chosen[program.layout.number[model.circuit_.root.name]] = 0
-    inner, leaves = Choice(chosen, x.copy(), rng), Choice(chosen, x.copy(), None)
+    inner, leaves = Descent(chosen, x.copy(), rng), Descent(chosen, x.copy(), None)
     for step, own in zip(reversed(program.steps), reversed(packed.values), strict=True):
         step.choose(own, state, leaves if isinstance(step, LeafStep) else inner)
     return leaves.out
