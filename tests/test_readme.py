@@ -38,7 +38,7 @@ def test_the_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_every_page_but_the_index_has_python() -> None:
     without = {p.name for p in PAGES[1:] if not python(p.read_text(encoding="utf-8")).strip()}
-    assert without == {"README.md"}
+    assert without == {"README.md", "nvflare.md"}  # which has commands alone
 
 
 def test_pages_of_figures_are_generated() -> None:
