@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -151,3 +152,18 @@ def test_open_places_are_filled_in_where_a_recipe_is_opened() -> None:
     assert filled((Held("m", "north"), "x"), lambda place: site[place]) == ((1, 2), "x")
     plan = FedPCPlan(("a", "b"))
     assert filled(plan, lambda place: site[place]) is plan
+
+
+def test_a_class_is_made_only_as_its_instances_are_sent(tmp_path: Path) -> None:
+    """A Federation that is called would read files of the site."""
+    path = tmp_path / "rows.csv"
+    path.write_text("x\n1\n2\n")
+    name = "fedcircuits.federation.federation:Federation"
+    parties = {"dict": [["a", str(path)]]}
+    for made in (
+        {"made": name, "fields": {"parties": parties}},
+        {"new": name, "arguments": [parties]},
+        {"state": f"{training.__name__}:ClusterSizes", "fields": {"dict": []}},
+    ):
+        with pytest.raises(ProtocolError, match="in a way in which none is sent"):
+            unpack(encode_plain(made))

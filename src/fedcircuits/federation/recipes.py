@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from types import FunctionType
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -179,20 +179,28 @@ def _tree(value: Any, path: str, depth: int) -> object:
 SEQUENCES = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
+def _way(kind: type) -> Literal["new", "made", "state"]:
+    """How instances are packed, and the only way in which they are made again."""
+    if "__reduce__" in vars(kind):  # its own word on what it is made of
+        return "new"
+    by_fields = dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)
+    return "made" if by_fields else "state"
+
+
 def _instance(value: Any, path: str, depth: int) -> object:
-    kind = _name(type(value), path)
-    if "__reduce__" in vars(type(value)):  # its own word on what it is made of
+    kind, way = _name(type(value), path), _way(type(value))
+    if way == "new":
         made, arguments = value.__reduce__()[:2]
         if made is not type(value):
             raise ProtocolError(f"{path} is {kind}, which is not sent")
         return {"new": kind, "arguments": _tree(list(arguments), path, depth)}
-    if dataclasses.is_dataclass(value):
-        names = [f.name for f in dataclasses.fields(value) if f.init]
-    elif isinstance(value, msgspec.Struct):
-        names = list(value.__struct_fields__)
-    else:
+    if way == "state":
         state = value.__getstate__()
         return {"state": kind, "fields": _tree(state or {}, path, depth)}
+    if isinstance(value, msgspec.Struct):
+        names = list(value.__struct_fields__)
+    else:
+        names = [f.name for f in dataclasses.fields(value) if f.init]
     fields = {name: _tree(getattr(value, name), f"{path}.{name}", depth) for name in names}
     return {"made": kind, "fields": fields}
 
@@ -258,11 +266,11 @@ class _Opening:
             case {"name": str(name)}:
                 return _named(name, self.rooms)
             case {"new": str(name), "arguments": list(arguments)}:
-                return class_of(name, self.rooms)(*self.value(arguments))
+                return class_of(name, self.rooms, "new")(*self.value(arguments))
             case {"made": str(name), "fields": dict(fields)}:
-                return self._made(class_of(name, self.rooms), fields)
+                return self._made(class_of(name, self.rooms, "made"), fields)
             case {"state": str(name), "fields": fields}:
-                return _with_state(class_of(name, self.rooms), self.value(fields))
+                return _with_state(class_of(name, self.rooms, "state"), self.value(fields))
         kind, *more = tree
         if more or kind not in SEQUENCES:
             raise ProtocolError("a recipe has a part of unknown kind")
@@ -285,11 +293,14 @@ def _with_state(kind: Any, state: Mapping[str, object]) -> object:
     return made
 
 
-def class_of(name: str, rooms: tuple[str, ...] = ()) -> Any:
-    """A class of this library by module and name, or ProtocolError."""
+def class_of(name: str, rooms: tuple[str, ...] = (), way: str = "") -> Any:
+    """A class of this library by module and name, or ProtocolError; ``way``: in which it is to be
+    made, so that no class is called whose instances would not have been sent like that."""
     kind = _named(name, rooms)
     if not isinstance(kind, type):
         raise ProtocolError(f"a recipe makes {name!r}, which is no class")
+    if way and way != _way(kind):
+        raise ProtocolError(f"a recipe makes {name!r} in a way in which none is sent")
     return kind
 
 
