@@ -41,6 +41,7 @@ class DescribedTable(Table):
         chosen: tuple[str, ...] = (),
     ) -> None:
         facts: dict[str, object] = {"schema": schema, "rows_there": rows, "chosen": chosen}
+        facts["readings"] = ()  # the site's own
         facts["series"] = {n: np.zeros((0, *shape), np.float32) for n, shape in series.items()}
         facts["row_ids"] = np.zeros(0, np.int64) if ids else None
         for name, value in facts.items():
