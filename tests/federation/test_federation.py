@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.errors import FederationError, PartyLostError, QueryError, TableError
+from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.federation.federation import Party, Subspace, row_ids
 from tests.federation.cases import QUICK
 from tests.methods.watched import Watched
