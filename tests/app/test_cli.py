@@ -72,7 +72,7 @@ def test_train_tells_the_split_and_what_crossed(home: Path) -> None:
     assert [row[0] for row in rows] == ["agree", "key", "rows", "count", "graph", "all"]
     assert sum(int(row[2]) for row in rows[:-1]) == int(rows[-1][2])
     assert "clusters of rows that it cannot name" in printed
-    assert printed.rstrip().endswith("wrote model.fc")
+    assert "wrote model.fc, and model.schema.toml" in printed
 
 
 def test_the_same_words_learn_the_same_model(run: Run, home: Path) -> None:

@@ -20,7 +20,7 @@ from sklearn.exceptions import NotFittedError
 from fedcircuits.arguments import Choice, Declared, Instance, check_arguments
 from fedcircuits.engines.choice import Seal, engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
-from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
 from fedcircuits.estimators import at_sites
 from fedcircuits.estimators.parts import ModelInParts
 from fedcircuits.estimators.progress import Bar
@@ -29,7 +29,7 @@ from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.recipes import Fill, Held, Here, Once, Open, Own, filled, own
+from fedcircuits.federation.recipes import Fill, Held, Here, Once, Open, Own, filled, own, pack
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting import collecting
@@ -289,7 +289,14 @@ class FederatedEstimator(ModelInParts, Generic[R]):
 
     def _handed_over(self, parts: Mapping[str, T | Held], kind: type[T]) -> dict[str, T]:
         """What parties hold, which they hand over if their owners allow it: a run like any other,
-        of which ``queries_`` tells, and the audits of sites."""
+        of which ``queries_`` tells, and the audits of sites. Parts of other libraries cross no
+        wire: they are handed over only where they are here already."""
+        if not any(isinstance(part, Held) for part in parts.values()):
+            try:
+                pack(dict(parts))
+            except ProtocolError:
+                self._check_collect()
+                return dict(parts)  # type: ignore[arg-type]
         gathers: dict[str, object] = {"parties": tuple(parts), "kind": kind}
         programs: dict[str, Program[dict[str, T] | None]] = {
             COORDINATOR: Program(collecting.take_over, gathers)

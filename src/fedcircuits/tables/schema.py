@@ -94,7 +94,7 @@ class Variable:
         for code, category in enumerate(self.categories):
             if text == str(category):
                 return float(code)
-        if self.kind == "boolean" and (truth := _truth(text)) is not None:
+        if self.categories == (False, True) and (truth := _truth(text)) is not None:
             return float(truth)
         near = difflib.get_close_matches(text[:200], [str(c) for c in self.categories], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

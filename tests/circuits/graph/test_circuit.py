@@ -131,7 +131,7 @@ def test_a_leaf_over_categories_of_other_sizes_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("family", "name"),
-    [("gaussian", "n"), ("poisson", "x"), ("bernoulli", "colour"), ("categorical", "n")],
+    [("gaussian", "n"), ("poisson", "x"), ("bernoulli", "colour"), ("categorical", "x")],
 )
 def test_families_are_for_kinds(family: str, name: str) -> None:
     with pytest.raises(StructureError, match=rf"leaf 'l': family '{family}' models .*'{name}'"):

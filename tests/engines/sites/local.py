@@ -22,6 +22,9 @@ Watch = Callable[[str, Head], None]  # site, head of a frame that it has sent
 TRIAL = Policy(roles=("fedcircuits.testing.trials:*", "fedcircuits.*", "tests.*"), results=True)
 
 
+OPENED: list[LocalSites] = []  # to be closed when their test has ended
+
+
 class Watched:
     """A courier whose frames are told to a test when they have been sent."""
 
@@ -57,6 +60,15 @@ class LocalSites:
         for name in sites:
             self.start(name)
         self.remote = self.connect(patience)
+        OPENED.append(self)
+
+    def close(self) -> None:
+        """Their threads end; what is on disk stays."""
+        for name in list(self.stations):
+            self.kill(name)
+        for courier in self.couriers.values():
+            courier.close()
+        self.couriers.clear()
 
     def start(self, name: str) -> None:
         store = Store(self.folder / name)
@@ -82,10 +94,6 @@ class LocalSites:
             table = DescribedTable(Schema(facts["variables"]), *about)
             parties[name] = Party(name, table, facts["allow_collect"], facts["least_count"])
         return Federation.of_sites(parties, self.remote)
-
-    def close(self) -> None:
-        for name in [*self.stations]:
-            self.kill(name)
 
     def connect(self, patience: float) -> Remote:
         trial = self.policy.results
