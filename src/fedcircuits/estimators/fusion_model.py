@@ -172,7 +172,13 @@ class FusionModel(FederatedEstimator[FusionResult]):
         }  # fmt: skip
         programs = self._responses(federation, tells=truth)
         programs[COORDINATOR] = Program(query.ask, coordinator)
-        return self._predicted(programs)
+        found = self._predicted(programs)
+        if not np.isfinite(found.values).all():
+            raise QueryError(
+                "the fusion predicts what is no number: its parameters are of absurd scale; was "
+                "its file changed?"
+            )
+        return found
 
     def _predicted(
         self, programs: Mapping[str, Program[FusionPredictions | None]]
