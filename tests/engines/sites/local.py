@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import RLock
 
 from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.courier import Courier
@@ -55,6 +56,7 @@ class LocalSites:
         self.relay = relay or Relay()
         self.identities = {name: Identity.fresh() for name in (*sites, CALLER)}
         self.known = {name: identity.public for name, identity in self.identities.items()}
+        self.changing, self.closed = RLock(), False
         self.couriers: dict[str, Courier] = {}
         self.stations: dict[str, Station] = {}
         for name in sites:
@@ -64,11 +66,13 @@ class LocalSites:
 
     def close(self) -> None:
         """Their threads end; what is on disk stays."""
-        for name in list(self.stations):
-            self.kill(name)
-        for courier in self.couriers.values():
-            courier.close()
-        self.couriers.clear()
+        with self.changing:  # one that is being started again is up by then
+            for name in list(self.stations):
+                self.kill(name)
+            for courier in self.couriers.values():
+                courier.close()
+            self.couriers.clear()
+            self.closed = True
 
     def start(self, name: str) -> None:
         store = Store(self.folder / name)
@@ -77,6 +81,13 @@ class LocalSites:
         courier = self._courier(name, station.hear)
         carrier: Carrier = Watched(name, courier, lambda *frame: self.watch(*frame), self.bodies)
         station.carrier = carrier
+
+    def restart(self, name: str) -> None:
+        """A site dies and comes back, unless its test has ended."""
+        with self.changing:
+            if not self.closed:
+                self.kill(name)
+                self.start(name)
 
     def kill(self, name: str) -> None:
         """As if its process had died: nothing comes in or goes out, its disk stays."""

@@ -38,8 +38,4 @@ class Striking:
 
     def strike(self) -> None:
         self.sites.couriers[self.site].link = None  # nothing leaves it any more
-        Thread(target=self._again, daemon=True).start()
-
-    def _again(self) -> None:
-        self.sites.kill(self.site)
-        self.sites.start(self.site)
+        Thread(target=self.sites.restart, args=(self.site,), daemon=True).start()

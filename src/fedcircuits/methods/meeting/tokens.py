@@ -49,7 +49,7 @@ from fedcircuits.federation.tokens import Labels, RowRule, Tokens, derived, matc
 from fedcircuits.methods.meeting.intersection import key_from, shared_rows
 from fedcircuits.tables.table import Table
 
-LEAST_KEY = 16  # bytes
+LEAST_SECRET, KEY = 16, 32  # bytes; a hash takes a key and the same with zeros behind it for one
 
 
 class TokenKey(Message, frozen=True):
@@ -99,13 +99,13 @@ def key_of(me: str, parties: Sequence[str], secret: bytes) -> Flow[bytes]:
     """The key that the first of the parties has from its secret, at every party."""
     first, *others = parties
     if me == first:
-        assert len(secret) >= LEAST_KEY, "the first party needs a secret"
+        assert len(secret) >= LEAST_SECRET, "the first party needs a secret"
         key = derived(secret, TokenKey.tag)
         yield from broadcast(others, TokenKey(key))
         return key
     key = (yield from receive(first, TokenKey)).key
-    problem = f"expected at least {LEAST_KEY} bytes, got {len(key)}"
-    require(len(key) >= LEAST_KEY, first, TokenKey, "key", problem)
+    problem = f"expected {KEY} bytes, got {len(key)}"
+    require(len(key) == KEY, first, TokenKey, "key", problem)
     return key
 
 
@@ -133,7 +133,7 @@ def hidden_rows(
     key = yield from key_of(me, parties, secret)
     if rule == "tokens":
         return HiddenRows(key, tokens(ids, key))
-    assert len(secret) >= LEAST_KEY, "every party needs a secret"
+    assert len(secret) >= LEAST_SECRET, "every party needs a secret"
     texts = [str(i) for i in ids.tolist()]
     shared = yield from shared_rows(me, texts, parties, key_from(secret))
     drawn = tokens(np.arange(len(ids)), derived(secret, "rows that not all parties hold"))
@@ -241,8 +241,8 @@ def target_of(
     shared = yield from receive(COORDINATOR, SharedPlaces)
     rows = {p: order[own] for p, own in _places(shared, (*receivers, *senders), len(order)).items()}
     for receiver in receivers:
-        told = TargetValues(y[rows[receiver]])
-        yield from send(receiver, told, reveals=f"{target} of the rows that both hold")
+        classes = TargetValues(y[rows[receiver]])
+        yield from send(receiver, classes, reveals=f"{target} of the rows that both hold")
     for sender in senders:
         heard = yield from receive(sender, TargetValues)
         y[rows[sender]] = _target_values(heard, sender, len(rows[sender]), size)
