@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from fedcircuits.circuits.graph import structures
     from fedcircuits.circuits.graph.circuit import Circuit, Fuse, Leaf, Node, Product, Sum
     from fedcircuits.circuits.graph.parameters import Parameters
-    from fedcircuits.circuits.questions.distribution import Distribution, Explanation
+    from fedcircuits.circuits.questions.distribution import Distribution
+    from fedcircuits.circuits.questions.queryable import Explanation
+    from fedcircuits.engines.watching import Progress
     from fedcircuits.errors import FedcircuitsError
     from fedcircuits.estimators.alignment import aligned
     from fedcircuits.estimators.best_density import best_density
@@ -25,13 +27,16 @@ if TYPE_CHECKING:
     from fedcircuits.estimators.fedpc import FedPC
     from fedcircuits.estimators.fedtrees import FedTrees
     from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
+    from fedcircuits.estimators.imputer import CircuitImputer
     from fedcircuits.estimators.learn_spn import LearnSPN
     from fedcircuits.estimators.loading import load
     from fedcircuits.estimators.mixture import MixtureOfProducts
     from fedcircuits.estimators.model import Model
+    from fedcircuits.estimators.normals import MixtureOfNormals
+    from fedcircuits.estimators.predictors import CircuitClassifier, CircuitRegressor
     from fedcircuits.estimators.private_forest import PrivateForest
     from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
-    from fedcircuits.estimators.vertical import VerticalKMeans
+    from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
     from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
     from fedcircuits.federation.federation import Federation, Party
     from fedcircuits.federation.ledger import Ledger
@@ -44,6 +49,10 @@ if TYPE_CHECKING:
     from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf
     from fedcircuits.privacy.differential.noise import DifferentialPrivacy
     from fedcircuits.privacy.secure_sum import Secret
+    from fedcircuits.reports.comparison import compare
+    from fedcircuits.reports.evaluation import evaluate
+    from fedcircuits.reports.imputation import impute
+    from fedcircuits.reports.synthesis import synthesise
     from fedcircuits.tables.schema import Schema, Variable
     from fedcircuits.tables.table import Table
 
@@ -51,7 +60,10 @@ __all__ = [
     "Chebyshev",
     "ChowLiuTree",
     "Circuit",
+    "CircuitClassifier",
+    "CircuitImputer",
     "CircuitModel",
+    "CircuitRegressor",
     "DecisionTreeLeaf",
     "DifferentialPrivacy",
     "Distribution",
@@ -72,6 +84,7 @@ __all__ = [
     "Ledger",
     "Metropolis",
     "MixtureOfChowLiuTrees",
+    "MixtureOfNormals",
     "MixtureOfProducts",
     "Model",
     "Node",
@@ -80,6 +93,7 @@ __all__ = [
     "Party",
     "PrivateForest",
     "Product",
+    "Progress",
     "Schema",
     "Secret",
     "SequenceEncoder",
@@ -93,12 +107,16 @@ __all__ = [
     "VerticalKMeans",
     "aligned",
     "best_density",
+    "compare",
     "datasets",
     "dirichlet",
     "errors",
+    "evaluate",
+    "impute",
     "load",
     "split",
     "structures",
+    "synthesise",
     "testing",
 ]
 
@@ -110,9 +128,11 @@ _MODULES = {
 }
 _NAMES = {
     "circuits.graph.circuit": "Circuit Fuse Leaf Node Product Sum",
-    "circuits.questions.distribution": "Distribution Explanation",
+    "circuits.questions.distribution": "Distribution",
+    "circuits.questions.queryable": "Explanation",
     "circuits.graph.parameters": "Parameters",
     "tables.schema": "Schema Variable",
+    "engines.watching": "Progress",
     "errors": "FedcircuitsError",
     "estimators.alignment": "aligned",
     "estimators.best_density": "best_density",
@@ -121,15 +141,18 @@ _NAMES = {
     "estimators.feature_fusion": "FeatureFusion",
     "estimators.fedpc": "FedPC",
     "estimators.fedtrees": "FedTrees",
+    "estimators.imputer": "CircuitImputer",
     "estimators.learn_spn": "LearnSPN",
+    "estimators.predictors": "CircuitClassifier CircuitRegressor",
     "estimators.mixture": "MixtureOfProducts",
+    "estimators.normals": "MixtureOfNormals",
     "estimators.loading": "load",
     "estimators.circuit_model": "CircuitModel",
     "estimators.model": "Model",
     "estimators.private_forest": "PrivateForest",
     "estimators.hidden_tree": "HiddenChowLiuTree",
     "estimators.trees": "ChowLiuTree MixtureOfChowLiuTrees",
-    "estimators.vertical": "VerticalKMeans",
+    "estimators.vertical_kmeans": "VerticalKMeans",
     "estimators.vertical_mixture": "VerticalGaussianMixture",
     "federation.federation": "Federation Party",
     "federation.ledger": "Ledger",
@@ -140,6 +163,10 @@ _NAMES = {
     "learning.encoders.encoders": "SequenceEncoder TabularEncoder",
     "learning.encoders.foreign": "Frozen",
     "methods.trees.decision_tree": "DecisionTreeLeaf",
+    "reports.comparison": "compare",
+    "reports.evaluation": "evaluate",
+    "reports.imputation": "impute",
+    "reports.synthesis": "synthesise",
     "tables.table": "Table",
     "privacy.differential.noise": "DifferentialPrivacy",
     "privacy.secure_sum": "Secret",

@@ -1,8 +1,8 @@
 """Every error that is raised on purpose: what is wrong, what was expected, what to do.
 
 A text may hold values of a row, so it stays with the party that raised the error, and with whoever
-owns its process. Other parties hear ``told``, which is made of names alone: of kinds of errors,
-parties, messages and their fields.
+owns its process. Other parties hear ``safe_text``, which is made of names alone: of kinds of
+errors, parties, messages and their fields.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ class FedcircuitsError(Exception):
     """Root of the tree: catch this to catch everything the library raises on purpose."""
 
     @property
-    def told(self) -> str:
+    def safe_text(self) -> str:
         """What other parties hear."""
         return type(self).__name__
 
@@ -54,7 +54,7 @@ class SiteError(FederationError):
     """What a site refuses or cannot do, in words that others may hear."""
 
     @property
-    def told(self) -> str:
+    def safe_text(self) -> str:
         return str(self)
 
 
@@ -74,7 +74,7 @@ class MessageError(ProtocolError):
         self.sender, self.tag, self.field, self.problem = sender, tag, field, problem
 
     @property
-    def told(self) -> str:
+    def safe_text(self) -> str:
         where = f", field {self.field!r}" if self.field else ""
         return f"{self.sender} sent {self.tag!r} that does not fit{where}"
 
@@ -90,7 +90,7 @@ class VersionError(MessageError):
         self.args = (f"{sender} runs {problem}: install the same fedcircuits at all parties",)
 
     @property
-    def told(self) -> str:
+    def safe_text(self) -> str:
         return str(self)  # names of versions
 
 
@@ -105,7 +105,7 @@ class PartyLostError(FedcircuitsError, RuntimeError):
         self.party, self.words = party, message if words is None else words
 
     @property
-    def told(self) -> str:
+    def safe_text(self) -> str:
         return self.words
 
     def __reduce__(self) -> tuple[type[PartyLostError], tuple[str, str, str]]:

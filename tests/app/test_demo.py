@@ -35,7 +35,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
         env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
-        timeout=170,
+        timeout=600,
     )
     assert found.returncode == 0, found.stderr
     return folder / "demo", found.stdout, found.stderr

@@ -6,9 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from tests.app.walking import PAGE, Walk, steps
+from tests.app.walking import METHODS, PAGE, Walk, steps
 from tests.engines.sites.relays import needs_server
 
 pytest.importorskip("nats", reason="needs the extra sites")
@@ -16,15 +17,7 @@ pytest.importorskip("nats", reason="needs the extra sites")
 
 @needs_server
 def test_the_tutorial_does_what_it_shows(tmp_path: Path, data: Path) -> None:
-    walk = Walk(tmp_path, data)
-    walked = steps(PAGE.read_text(encoding="utf-8"))
-    assert len(walked) > 8
-    try:
-        for commands, shown in walked:
-            printed = walk.run(commands)
-            assert not shown or printed == shown, commands
-    finally:
-        walk.close()
+    does_what_it_shows(PAGE, tmp_path, data, least=9)
     kits = tmp_path / "kits"
     for name in ("site.key", "identity"):
         for member in ("east", "north", "south", "west", "coordinator"):
@@ -36,6 +29,29 @@ def test_the_tutorial_does_what_it_shows(tmp_path: Path, data: Path) -> None:
         assert done.returncode != 0 and not done.stdout
     leaves = (kits / "coordinator" / "store").rglob("*")
     assert not [path for path in leaves if path.name in ("east", "north", "south", "west")]
+
+
+@needs_server
+def test_a_private_forest_a_mixture_and_a_fusion_between_owners(tmp_path: Path, data: Path) -> None:
+    does_what_it_shows(METHODS, tmp_path, data, least=6)
+    asked = (tmp_path / "kits" / "clinic" / "store" / "audit.jsonl").read_text()
+    assert "query/points" in asked  # its rows left it as shares
+    answers = pd.read_csv(tmp_path / "answers.csv")["log_likelihood"]
+    assert len(answers) == 60 and (answers < 0).all()
+    others = [p for p in (tmp_path / "kits").rglob("*") if p.is_file() and "clinic" not in p.parts]
+    told = [p for p in others if answers.to_numpy()[:1].tobytes() in p.read_bytes()]
+    assert not told, "only the clinic has the answers"
+
+
+def does_what_it_shows(page: Path, folder: Path, data: Path, least: int) -> None:
+    walk, walked = Walk(folder, data), steps(page.read_text(encoding="utf-8"))
+    assert len(walked) >= least
+    try:
+        for commands, shown in walked:
+            printed = walk.run(commands)
+            assert not shown or printed == shown, commands
+    finally:
+        walk.close()
 
 
 def test_the_tutorial_takes_few_commands() -> None:

@@ -1,6 +1,6 @@
-"""The tutorial on sites as a program: its commands are run, and what they print stands on the page.
+"""Tutorials on sites as programs: their commands are run, and what they print stands on the page.
 
-    python -m tests.app.walking      # run them, and write what they print into the page
+    python -m tests.app.walking [page …]     # run them, and write what they print into the page
 
 A block of ``sh`` is run in one folder after the other; the block of ``text`` after it is what it
 prints. Programs that a block starts in the background live until the walk is over.
@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.engines.sites.relays import free_port
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "tutorial-sites.md"
+PAGE, METHODS = (ROOT / "docs" / f"tutorial-{name}.md" for name in ("sites", "methods"))
 STEP = re.compile(r"^```sh\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 ADULT = "adult.parquet"
 
@@ -41,7 +41,9 @@ class Walk:
 
     def run(self, commands: str) -> str:
         """What they print; numbers that are drawn anew every time are dots."""
-        words = ["bash", "-e", "-c", commands.replace("4222", str(self.port))]
+        init = "consortium init consortium.toml\n"  # writes the usual port, which others may use
+        commands = commands.replace(init, f"{init}sed -i s/4222/{self.port}/ consortium.toml\n")
+        words = ["bash", "-e", "-c", commands]
         program = subprocess.Popen(
             words, cwd=self.folder, env=self.environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -68,8 +70,8 @@ def steps(page: str) -> list[tuple[str, str]]:
     return [(match[1], match[2] or "") for match in STEP.finditer(page)]
 
 
-def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
+def write_anew(path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
     data = Path(os.environ.get("FEDCIRCUITS_DATA", ROOT.parent / "shared" / "data"))
     with tempfile.TemporaryDirectory() as folder:
         walk = Walk(Path(folder), data)
@@ -77,13 +79,13 @@ def main() -> None:
             for commands, shown in steps(page):
                 printed = walk.run(commands)
                 print(commands, printed, sep="\n", flush=True)
-                if shown:
-                    old = f"```sh\n{commands}```\n\n```text\n{shown}```\n"
-                    page = page.replace(old, old.replace(shown, printed), 1)
+                old = f"```sh\n{commands}```\n\n```text\n{shown}```\n"
+                page = page.replace(old, old[: -len(shown) - 4] + f"{printed}```\n", 1)
         finally:
             walk.close()
-    PAGE.write_text(page, encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    for path in [Path(word) for word in sys.argv[1:]] or [PAGE, METHODS]:
+        write_anew(path)

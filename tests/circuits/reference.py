@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
-from scipy.special import roots_legendre
+from scipy.special import logsumexp, roots_legendre
 
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
@@ -132,6 +132,52 @@ def _product(node: Product, children: list[Array]) -> Array:
 def probability(circuit: Circuit, parameters: Parameters, x: Array) -> Array:
     """p(x) of the root's only unit, (rows,)."""
     return np.asarray(values(circuit, parameters, x)[circuit.root.name][0])
+
+
+def log_probability(circuit: Circuit, parameters: Parameters, x: Array) -> Array:
+    """log p(x) of complete rows, where p itself may be too small for a number."""
+    found: dict[str, Array] = {}
+    for node in circuit.nodes:
+        if isinstance(node, Leaf):
+            columns = [circuit.schema.index(v) for v in node.scope]
+            found[node.name] = _log_leaf(node, x[:, columns], parameters[node.name])
+        elif isinstance(node, Product):
+            children = [found[c] for c in node.children]
+            pairs = [a + b for a in children[0] for b in children[-1]]
+            found[node.name] = np.stack(pairs) if node.outer else np.sum(children, axis=0)
+        elif isinstance(node, Sum):
+            below = np.concatenate([found[c] for c in node.children])
+            logs = _log(parameters[node.name]["weight"])[:, :, None] + below
+            found[node.name] = np.asarray(logsumexp(logs, axis=1))
+    return np.asarray(found[circuit.root.name][0])
+
+
+def _log_leaf(leaf: Leaf, x: Array, p: Arrays) -> Array:
+    """(units, rows), without a detour over p where that may underflow."""
+    if leaf.family == "multivariate_gaussian":
+        units = zip(p["mean"], p["covariance"], strict=True)
+        found = [stats.multivariate_normal.logpdf(x, m, c) for m, c in units]
+        return np.stack([np.reshape(f, len(x)) for f in found])
+    q = {n: a[:, None] for n, a in p.items()}  # (units, 1, width, …)
+    match leaf.family:
+        case "gaussian":
+            logs = stats.norm.logpdf(x, q["mean"], np.sqrt(q["variance"]))
+        case "gamma":
+            logs = stats.gamma.logpdf(x, q["shape"], scale=1 / q["rate"])
+        case "exponential":
+            logs = stats.expon.logpdf(x, scale=1 / q["rate"])
+        case "poisson":
+            logs = stats.poisson.logpmf(x, q["rate"])
+        case "binomial":
+            logs = stats.binom.logpmf(x, q["trials"], q["probability"])
+        case _:
+            logs = _log(density(leaf.family, x, q))
+    return np.asarray(logs.sum(-1))
+
+
+def _log(p: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(p))
 
 
 def best_path(circuit: Circuit, parameters: Parameters, x: Array) -> Array:

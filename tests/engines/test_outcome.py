@@ -51,7 +51,7 @@ class Listening:
         try:
             return (yield effect)
         except PartyLostError as lost:
-            self.words += [str(lost), lost.told, repr(lost)]
+            self.words += [str(lost), lost.safe_text, repr(lost)]
             raise
 
     def _bent(self, fields: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def words_of(seed: int, column: str = "", bend: Bend = dict.copy) -> list[str]:
         return engine.words
     with pytest.raises(PartyLostError) as lost:
         model.fit(patients(seed), engine=engine)
-    return [*engine.words, lost.value.__cause__.told]  # type: ignore[union-attr]
+    return [*engine.words, lost.value.__cause__.safe_text]  # type: ignore[union-attr]
 
 
 def values_in(words: list[str], federation: fc.Federation) -> set[float]:
@@ -123,8 +123,8 @@ def test_a_bent_schema_tells_no_value(column: str, bend: Bend) -> None:
 
 def test_with_whole_texts_every_run_told_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """The attack itself: without the two protections the coordinator reads a column."""
-    monkeypatch.setattr(MessageError, "told", property(str))
-    monkeypatch.setattr(FedcircuitsError, "told", property(str))
+    monkeypatch.setattr(MessageError, "safe_text", property(str))
+    monkeypatch.setattr(FedcircuitsError, "safe_text", property(str))
 
     def trusting(table: fc.Table, agreed: Schema) -> fc.Table:
         return fc.Table.of(table, schema=agreed.select(table.names))
@@ -151,11 +151,11 @@ def test_the_owner_hears_everything(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "fedcircuits.party"):
         lost = failure("lab", "reading its rows", TableError("row 7 has 4711"))
     assert str(lost) == "lab failed while reading its rows: row 7 has 4711"
-    assert lost.told == "lab failed while reading its rows: TableError"
+    assert lost.safe_text == "lab failed while reading its rows: TableError"
     assert "4711" in caplog.text
 
 
 def test_a_bad_message_is_told_by_names() -> None:
     lost = failure("lab", "", MessageError(COORDINATOR, "agree/plan", "variables", "4711 rows"))
     assert "4711" in str(lost) and lost.party == COORDINATOR
-    assert lost.told == "coordinator sent 'agree/plan' that does not fit, field 'variables'"
+    assert lost.safe_text == "coordinator sent 'agree/plan' that does not fit, field 'variables'"

@@ -100,6 +100,7 @@ def test_rows_go_on_without_a_party(tmp_path: Path, engine: str, how: How) -> No
     with pytest.warns(UserWarning, match=r"party 2 (failed|died) while .*going on without party 2"):
         model.fit(parties, engine=engine)
     assert set(model.views_) == {"party 1", "party 3"}
+    assert "going on without party 2" in model.notes_[0]
     if engine == "memory":
         assert learned(places["party 1"]) == learned(places["party 3"]) == 1  # not once more
     rest = fc.FedPC(own, random_state=0).fit(parties.select(["party 1", "party 3"]))

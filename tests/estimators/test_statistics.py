@@ -162,7 +162,7 @@ def test_rows_without_weight_are_not_there(learner: fc.Model) -> None:
     found = learner.fit(table, sample_weight=weight).score_samples(table)
     expected = learner.fit(table.rows(np.flatnonzero(weight))).score_samples(table)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    with pytest.raises(TableError, match="sample_weight is 0 for every row"):
+    with pytest.raises(TableError, match="sample_weight is zero for every row"):
         learner.fit(table, sample_weight=np.zeros(len(table)))
 
 

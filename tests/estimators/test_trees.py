@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
-from fedcircuits.estimators.trees import TWO
+from fedcircuits.estimators.federated_learner import TWO
 from tests.estimators.tables import related as table
 from tests.methods.watched import breaking
 

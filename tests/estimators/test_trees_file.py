@@ -111,7 +111,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         model.save(path)
     with pytest.raises(FileError, match=r"'party 1/tree 1' is a Flat of yours"):
         fitted("rows", leaf=Flat()).save(path)
-    with pytest.raises(FileError, match="reads other columns"):
+    with pytest.raises(FileError, match="does not read the columns"):
         fitted("rows", leaf=Narrow()).save(path)
     assert not list(tmp_path.iterdir())
     model = fitted("rows", leaf=Narrow(max_depth=2))

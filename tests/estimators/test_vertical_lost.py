@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
 from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
 from tests.methods.vertical.mixtures import blocks_of, clustered, federation, quiet
@@ -35,6 +36,33 @@ def test_a_lost_party_stops_the_run_and_it_is_resumed() -> None:
     np.testing.assert_allclose(model.means_, whole.means_, atol=1e-10)
     first = next(e.tag for e in model.ledger_ if e.phase == "em")
     assert first == "em/terms/0/5"  # nothing before was done again
+
+
+@pytest.mark.parametrize("engine", ["memory", "process"])
+@pytest.mark.parametrize("summation", [Hub(), Tree("path")])
+def test_clusters_are_resumed(summation: Any, engine: str) -> None:
+    """In the second start, with what came of the first."""
+    parties, how = federation(X, BLOCKS), {"n_init": 2, "random_state": 4, "summation": summation}
+    whole = VerticalKMeans(9, **how).fit(parties)
+    model, broken = VerticalKMeans(9, **how), Broken("south", "means/agreed/1/6", engine)
+    with pytest.raises(PartyLostError, match=r"south failed while .*fit.*resume=True"):
+        model.fit(parties, engine=broken)
+    model.fit(parties, engine=broken, resume=True)
+    assert {m for m, _ in broken.kept[-1]} >= {"north", "east", "south"}
+    assert (model.inertia_, model.n_iter_) == (pytest.approx(whole.inertia_), whole.n_iter_)
+    assert all((model.labels_[p] == whole.labels_[p]).all() for p in parties.names)
+    tags = [e.tag for e in model.ledger_ if e.phase in ("seed", "means")]
+    assert tags[0].startswith("means/rows/1/5")  # nothing before was done again
+
+
+def test_clusters_are_resumed_with_other_rows() -> None:
+    parties, rest = federation(X, BLOCKS), federation(X[:200], BLOCKS)
+    model, broken = VerticalKMeans(9, random_state=4), Broken("south", "means/agreed/0/6")
+    with pytest.raises(PartyLostError, match="resume=True"):
+        model.fit(parties, engine=broken)
+    model.fit(rest, engine=broken, resume=True)
+    assert len(model.labels_["south"]) == 200
+    assert -model.score(X[:200]) == pytest.approx(model.inertia_)
 
 
 @pytest.mark.parametrize("summation", [Hub(), Tree("cycle"), Chebyshev("complete")])

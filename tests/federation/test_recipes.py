@@ -163,7 +163,7 @@ def test_a_class_is_made_only_as_its_instances_are_sent(tmp_path: Path) -> None:
     for made in (
         {"made": name, "fields": {"parties": parties}},
         {"new": name, "arguments": [parties]},
-        {"state": f"{training.__name__}:ClusterSizes", "fields": {"dict": []}},
+        {"state": "fedcircuits.methods.fedpc.sizes:ClusterSizes", "fields": {"dict": []}},
     ):
         with pytest.raises(ProtocolError, match="in a way in which none is sent"):
             unpack(encode_plain(made))

@@ -57,3 +57,23 @@ def test_values_off_the_grid_are_impossible() -> None:
 def test_masses_of_empty_intervals() -> None:
     p = {"mean": np.array([0.5]), "variance": np.array([0.1])}
     assert GaussianMass().mass(p, 0.1 / 255, 0.9 / 255).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("rounded", [np.float64, np.float32])
+def test_events_are_sums_of_masses(rounded: type[np.floating]) -> None:
+    """Ends at levels, as they come in images of either precision, closed and open, and between."""
+    rule, levels = GaussianMass(), np.arange(256) / 255
+    p = {"mean": np.array([0.3, 0.8, -0.2]), "variance": np.array([0.02, 1e-5, 3.0])}
+    tensors = {k: torch.from_numpy(v) for k, v in p.items()}
+    masses = rule.log_density(torch.from_numpy(levels)[:, None], tensors).exp().numpy()
+    ends = levels.astype(rounded).astype(np.float64)
+    for k in range(256):
+        above, at_least = masses[k + 1 :].sum(0), masses[k:].sum(0)
+        closed, half = np.nextafter(ends[k], -np.inf), levels[k] + 0.5 / 255
+        for lower, right in ((ends[k], above), (closed, at_least), (half, above)):
+            np.testing.assert_allclose(rule.mass(p, lower, np.inf), right, rtol=1e-9, atol=1e-300)
+            np.testing.assert_allclose(
+                rule.moments(p, lower, np.inf)[0], right, rtol=1e-9, atol=1e-300
+            )
+        for upper, right in ((ends[k], 1 - at_least), (np.nextafter(ends[k], np.inf), 1 - above)):
+            np.testing.assert_allclose(rule.mass(p, -np.inf, upper), right, atol=1e-12)

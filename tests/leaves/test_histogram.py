@@ -74,3 +74,14 @@ def test_count_edges_are_halves() -> None:
     assert "half" in str(CountHistogram().check(P))
     assert "half" in str(CountHistogram().check(P | {"edges": np.array([-2.5, 0.5, 1.5])}))
     assert CountHistogram().check(P | {"edges": np.array([-0.5, 0.5, 2.5])}) is None
+
+
+@pytest.mark.parametrize("most", [1, 2, 15, 16, 17, 255, 1000])
+def test_every_count_of_a_declared_range_has_mass(most: int) -> None:
+    """Whatever values were seen."""
+    for seen in (np.zeros(0), np.array([0.0]), np.array([1.0] * 50), np.array([float(most)])):
+        p = CountHistogram().start(seen, Variable("x", "count", most=most))
+        assert CountHistogram().check(p) is None
+        tensors = {name: torch.as_tensor(value) for name, value in p.items()}
+        masses = CountHistogram().log_density(torch.arange(most + 1.0).double(), tensors).exp()
+        assert float(masses.sum()) == pytest.approx(1.0) and float(masses.min()) > 1e-8

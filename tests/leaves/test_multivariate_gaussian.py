@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,7 @@ from scipy import stats
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
 from fedcircuits.errors import ParameterError, QueryError
 from fedcircuits.leaves import MultivariateGaussian
+from fedcircuits.leaves.conditional_normal import condition, patterns
 from fedcircuits.testing import check_leaf
 
 MEAN = np.array([[1.0, -2.0, 0.5]])
@@ -120,3 +123,33 @@ def test_check_says_what_is_wrong() -> None:
     assert "symmetric" in str(RULE.check(skewed))
     with pytest.raises(ParameterError, match="minimum_variance"):
         MultivariateGaussian(0.0)
+
+
+@pytest.mark.parametrize("region", [None, ((-0.5, 1.0),), ((-np.inf, -1.0), (0.5, np.inf))])
+def test_rows_with_one_seen_column_are_what_conditioning_gives(region: Any) -> None:
+    """All of them at once, whichever column it is."""
+    rng = np.random.default_rng(3)
+    roots = rng.normal(size=(2, 4, 4))
+    covariance = roots @ roots.swapaxes(1, 2) + np.eye(4)
+    p = {"mean": torch.tensor(rng.normal(size=(2, 4))), "covariance": torch.tensor(covariance)}
+    x = torch.full((9, 4), torch.nan, dtype=torch.float64)
+    x[range(8), [0, 1, 2, 3, 0, 1, 2, 3]] = torch.tensor(rng.normal(size=8))
+    regions = {} if region is None else {2: region}
+    found = RULE.log_density(x, p, regions)
+    for row in range(9):
+        [pattern] = patterns(torch.isnan(x[row : row + 1]).numpy(), tuple(regions))
+        given = condition(x[row : row + 1], pattern, p)
+        expected = given.log_density[:, 0].exp()
+        if 2 in regions and 2 in pattern.seen:
+            expected = expected * any(a < x[row, 2] < b for a, b in regions[2])
+        elif 2 in regions:
+            deviation = given.covariance[:, 0, 0].sqrt()
+            masses = [
+                stats.norm.cdf((b - given.mean[:, 0, 0]) / deviation)
+                - stats.norm.cdf((a - given.mean[:, 0, 0]) / deviation)
+                for a, b in regions[2]
+            ]
+            expected = expected * torch.tensor(np.sum(masses, axis=0))
+        assert found[:, row].exp().tolist() == pytest.approx(
+            expected.tolist(), rel=1e-9, abs=1e-300
+        )

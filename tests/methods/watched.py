@@ -132,8 +132,8 @@ def failing_at(program: Program[Any], tag: str) -> Flow[Any]:
 class Broken:
     """An engine in which a party fails once at a tag; it counts the work it was given."""
 
-    def __init__(self, party: str, tag: str) -> None:
-        self.party, self.tag, self.fails = party, tag, True
+    def __init__(self, party: str, tag: str, engine: str = "memory") -> None:
+        self.party, self.tag, self.fails, self.engine = party, tag, True, engine
         self.kept: list[Kept] = []
 
     def __call__(
@@ -144,4 +144,4 @@ class Broken:
             self.fails = False
             told = {"program": programs[self.party], "tag": self.tag}
             programs = {**programs, self.party: Program(failing_at, told)}
-        return memory.run(programs, kept)
+        return engine_of(self.engine, False)(programs, kept)

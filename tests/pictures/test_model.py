@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
+from scipy.integrate import trapezoid
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
@@ -247,7 +248,7 @@ def beliefs(model: fc.Model, given: str | None) -> Beliefs:
 
 def area(belief: Belief, curve: np.ndarray, low: float = -np.inf) -> float:
     inside = belief.points >= low
-    return float(np.trapezoid(curve[inside], belief.points[inside]))
+    return float(trapezoid(curve[inside], belief.points[inside]))
 
 
 def test_densities_agree_with_probabilities(model: fc.MixtureOfProducts) -> None:

@@ -143,3 +143,17 @@ def test_what_is_dropped_must_be_there() -> None:
         Table.of({"age": [1, 2]}, drop="age")
     with pytest.raises(TableError, match="none is left"):
         Table.of({"age": [1, 2]}, drop=["age"])
+
+
+def test_moments_come_back_as_they_were_read() -> None:
+    """To the second, as they are given back: a table that is written and read again is the same."""
+    moments = pd.to_datetime(["1970-01-01 00:00:00.000000002", "2026-11-17 05:04:18.4"], utc=True)
+    table = Table.of({"seen": moments})
+    again = Table.of(table.to_pandas(), schema=table.schema)
+    assert np.array_equal(again.values, table.values)
+    assert str(again.to_pandas()["seen"][1]) == "2026-11-17 05:04:18"
+
+
+def test_images_of_no_row() -> None:
+    with pytest.raises(TableError, match="a table with rows, got none"):
+        Table.of(np.zeros((0, 4, 4), np.uint8))

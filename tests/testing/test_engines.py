@@ -23,6 +23,7 @@ from fedcircuits.federation.flow import (
     Program,
     Recv,
     Send,
+    through,
 )
 from fedcircuits.federation.messages import encode_fields, fields_of
 from fedcircuits.federation.sums.collectives import Collective, HubSum, Summation, Then
@@ -35,18 +36,11 @@ Programs = Mapping[str, Program[Any]]
 
 
 def meddled(program: Program[Any], meddle: Meddle) -> Flow[Any]:
-    flow, answer, trouble = program.start(), None, None
-    while True:
-        try:
-            effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-        except StopIteration as stop:
-            return stop.value
-        answer, trouble = None, None
+    def handle(effect: Effect) -> Flow[object]:
         changed = meddle(effect)
-        try:
-            answer = None if changed is None else (yield changed)
-        except PartyLostError as lost:
-            trouble = lost
+        return None if changed is None else (yield changed)
+
+    return through(program.start(), handle)
 
 
 def on_effects(make: Callable[[], Meddle]) -> Engine:

@@ -27,7 +27,12 @@ AUDIT = ("time", "event", "run", "who", "what", "bytes", "reveals")
 
 
 def train(
-    place: str, output: Path, words: MethodWords, name: str | None, resume: str | None
+    place: str,
+    output: Path,
+    words: MethodWords,
+    name: str | None,
+    resume: str | None,
+    watch: Path | None = None,
 ) -> None:
     """Learn at the sites of a consortium; ``resume``: go on with what was broken off."""
     methods.check_output(output, words.name, sites=True)
@@ -41,7 +46,7 @@ def train(
         screen.say(f"training {run}; if it is broken off, {how} goes on\n")
         try:
             settings = {"name": run} if resume is None else {"resume": run}
-            training.fit(model, federation, **settings)
+            training.fit(model, federation, watch, **settings)
         except PartyLostError as error:
             raise PartyLostError(error.party, f"{error}; {how} goes on") from error
         training.show_ledger(model)
@@ -87,8 +92,8 @@ def status(place: Path, timeout: float, as_json: bool) -> list[str]:
     else:
         rows = []
         for site, there, count, kept, version in frame.itertuples():
-            told = [f"{count:,}", version, ", ".join(kept)] if there else ["", "", ""]
-            rows.append([str(site), "there" if there else "away", *told])
+            facts = [f"{count:,}", version, ", ".join(kept)] if there else ["", "", ""]
+            rows.append([str(site), "there" if there else "away", *facts])
         screen.show(TextTable(("site", "is", "rows", "version", "models"), rows, texts=5))
     return [str(site) for site, there in frame["there"].items() if not there]
 
@@ -122,16 +127,16 @@ def forget(place: Path, model: str, timeout: float) -> list[str]:
 
 def audit(folder: Path, run: str | None, last: int | None, as_json: bool) -> None:
     """Show what was asked of a site, what it refused and what it sent."""
-    lines = _audit_lines(folder)
+    lines = audit_lines(folder)
     chosen = [line for line in lines if run is None or run in (line.get("run"), line.get("model"))]
     chosen = chosen[-last:] if last else chosen
     if as_json:
         screen.say(json.dumps(chosen, ensure_ascii=False, indent=2))
         return
-    screen.show(TextTable(AUDIT, [_audit_row(line) for line in chosen], texts=5))
+    screen.show(TextTable(AUDIT, [audit_row(line) for line in chosen], texts=5))
 
 
-def _audit_lines(folder: Path) -> list[dict[str, object]]:
+def audit_lines(folder: Path) -> list[dict[str, object]]:
     kit = Kit(folder)
     store = kit.site_file().store if (kit.folder / SITE).is_file() else "store"
     path = kit.folder / store / "audit.jsonl"
@@ -149,7 +154,7 @@ def _audit_lines(folder: Path) -> list[dict[str, object]]:
     return found
 
 
-def _audit_row(line: dict[str, object]) -> list[str]:
+def audit_row(line: dict[str, object]) -> list[str]:
     def first(*names: str) -> str:
         return next((str(line[name]) for name in names if line.get(name) not in (None, "")), "")
 

@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from fedcircuits.app.screen import one_line
 from fedcircuits.circuits.questions.events import Evidence, parse_evidence, parse_question
+from fedcircuits.circuits.questions.queryable import Queryable
+from fedcircuits.circuits.questions.regions import conjunction
 from fedcircuits.circuits.questions.scanner import Scanner
 from fedcircuits.errors import QueryError
-from fedcircuits.estimators.model import Model
 from fedcircuits.tables.schema import Schema, Variable
 
 _OPENING = re.compile(r"\s*(E|Pr?)\s*\(", re.IGNORECASE)
@@ -52,7 +55,7 @@ class Answer:
         return {"question": self.question, **values}
 
 
-def answered(model: Model, question: str) -> Answer:
+def answered(model: Queryable, question: str) -> Answer:
     """The answer, or a QueryError in one line that starts with the question."""
     text = question.strip()
     try:
@@ -61,16 +64,26 @@ def answered(model: Model, question: str) -> Answer:
         raise QueryError(f"{text or 'an empty question'}: {one_line(str(error))}") from error
 
 
-def _found(model: Model, text: str) -> tuple[Form, Values]:
-    column = _column(text, model.schema_)
+def _found(model: Queryable, text: str) -> tuple[Form, Values]:
+    schema = model.circuit.schema
+    column = _column(text, schema)
     if column is None:
-        probability = model.probability(*parse_question(text, model.schema_))
-        return "probability", {"probability": float(probability)}
+        event, evidence = parse_question(text, schema)
+        x, known = evidence.row(schema), evidence.event
+        logs = model.log_evidence(x, known)
+        joint = model.log_probability(x, conjunction(event, known))
+        return "probability", {"probability": float(np.exp(min(joint[0] - logs[0], 0.0)))}
     variable, expected, evidence = column
+    x, known = evidence.row(schema), evidence.event
+    model.log_evidence(x, known)
     if expected:
-        moments = model.expect(variable.name, evidence).loc[variable.name]
-        return "expectation", {str(name): float(value) for name, value in moments.items()}
-    probabilities = model._posterior(variable.name, evidence)[0].tolist()
+        mean, variance = model.moments(x, variable.name, known)
+        return "expectation", {"mean": float(mean[0]), "variance": float(variance[0])}
+    seen = x[0, schema.index(variable.name)]
+    if np.isnan(seen):
+        probabilities = model.posterior(x, variable.name, known)[0].tolist()
+    else:  # a posterior is of what is not known
+        probabilities = [float(code == seen) for code in range(variable.size)]
     return "probabilities", dict(zip(map(str, variable.categories), probabilities, strict=True))
 
 

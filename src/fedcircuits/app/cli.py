@@ -6,22 +6,29 @@ is in ending.py.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from fedcircuits import __version__
-from fedcircuits.app import options
+from fedcircuits.app import (
+    comparing,
+    evaluating,
+    imputing,
+    options,
+    owners,
+    reporting,
+    synthesising,
+)
+from fedcircuits.app.dashboard.command import dashboard
 from fedcircuits.app.ending import DEBUG, clear, fail
-from fedcircuits.app.options import AsJson, DataFile, KitFolder, ModelFile, Place, Seed, Timeout
+from fedcircuits.app.options import AsJson, KitFolder, ModelFile, Place, Seed, Timeout
 
 app = typer.Typer(
     name="fedcircuits",
     help="One model from tables that stay apart, and answers from it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -73,6 +80,7 @@ def train(
     delimiter: options.Delimiter = None,
     decimal: options.DecimalSign = None,
     dates: options.DateOrder = None,
+    watch: options.EventFile = None,
     seed: Seed = 0,
 ) -> None:
     """Learn one model from several tables, or from the sites of a consortium.
@@ -98,12 +106,12 @@ def train(
         if training.is_consortium(tables):
             from fedcircuits.app import analyst
 
-            analyst.train(tables[0], output, words, name, resume)
+            analyst.train(tables[0], output, words, name, resume, watch)
         elif name or resume:
             raise FederationError("--name and --resume are for sites, and these are files")
         else:
             columns = ColumnWords(schema, kind or (), drop or (), delimiter, decimal, dates)
-            training.train(tables, output, words, row_id, least_count, engine, columns)
+            training.train(tables, output, words, row_id, least_count, engine, columns, watch)
 
 
 @app.command()
@@ -112,7 +120,8 @@ def split(
     output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the files.")],
     parties: Annotated[str, typer.Option(help="How many, or names: north,south,west.")] = "3",
     by: Annotated[
-        Literal["rows", "columns", "both"], typer.Option(help="What parties get a part of.")
+        options.Parts,
+        typer.Option(**options.among(options.Parts), help="What parties get a part of."),
     ] = "columns",
     skew: Annotated[
         str | None, typer.Option(help="Skew of rows: label, cluster, or dirichlet:0.5.")
@@ -154,83 +163,9 @@ def split(
 
 # ---------------------------------------------------------------------- sites
 
-consortium_app = typer.Typer(help="Who takes part in a federation between owners.")
-site_app = typer.Typer(help="One owner's end of a federation between owners.")
-app.add_typer(consortium_app, name="consortium", no_args_is_help=True)
-app.add_typer(site_app, name="site", no_args_is_help=True)
-
-
-@consortium_app.command("init")
-def consortium_init(
-    path: Annotated[Path, typer.Argument(metavar="FILE")] = Path("consortium.toml"),
-) -> None:
-    """Write a consortium.toml with comments, to be filled in."""
-    with clear():
-        from fedcircuits.app import sites
-
-        sites.init(path)
-
-
-@app.command()
-def provision(
-    consortium: Annotated[Path, typer.Argument(metavar="CONSORTIUM.toml")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of kits.")] = Path("kits"),
-    renew: Annotated[
-        list[str] | None, typer.Option(help="A member that gets new keys; its old ones end.")
-    ] = None,
-) -> None:
-    """Make keys, certificates and a kit for every member of a consortium.
-
-    Kits that are there stay. A member that is taken off the file is refused from then on: hand the
-    new consortium.toml to the others, and start the server again.
-    """
-    with clear():
-        from fedcircuits.app import sites
-
-        sites.provision(consortium, output, renew or ())
-
-
-@site_app.command("check")
-def site_check(kit: KitFolder, data: DataFile = None) -> None:
-    """Show what a site would tell the others of its rows, and what it allows."""
-    with clear():
-        from fedcircuits.app import sites
-
-        sites.check(kit, data)
-
-
-@site_app.command("start")
-def site_start(
-    kit: KitFolder,
-    data: DataFile = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing before it serves.")] = False,
-) -> None:
-    """Serve a site's rows to its consortium, until it is stopped."""
-    with clear():
-        from fedcircuits.app import sites
-
-        if not yes and sys.stdin.isatty():
-            sites.check(kit, data)
-            typer.confirm("Serve this?", abort=True)
-        sites.start(kit, data)
-
-
-@site_app.command("status")
-def site_status(kit: KitFolder) -> None:
-    """Show whether a site runs on this machine, what it keeps, and what it was asked today."""
-    with clear():
-        from fedcircuits.app import sites
-
-        sites.status(kit)
-
-
-@site_app.command("stop")
-def site_stop(kit: KitFolder) -> None:
-    """Stop a site that was started on this machine."""
-    with clear():
-        from fedcircuits.app import sites
-
-        sites.stop(kit)
+app.add_typer(owners.consortium_app, name="consortium", no_args_is_help=True)
+app.add_typer(owners.site_app, name="site", no_args_is_help=True)
+app.command()(owners.provision)
 
 
 # ---------------------------------------------------------------------- asking
@@ -285,9 +220,9 @@ def sample(
     """
     with clear():
         from fedcircuits.app import report
-        from fedcircuits.app.opening import asked
+        from fedcircuits.app.opening import opened
 
-        with asked(model, consortium) as loaded:
+        with opened(model, consortium) as loaded:
             rows = loaded.sample(number, given, random_state=seed).to_csv(index=False)
         if output is None:
             print(rows, end="")
@@ -305,6 +240,16 @@ def inspect(model: ModelFile) -> None:
         from fedcircuits.app.inspecting import describe
 
         describe(model)
+
+
+# ---------------------------------------------------------------------- judging
+
+app.command()(evaluating.evaluate)
+app.command()(reporting.report)
+app.command()(comparing.compare)
+app.command()(imputing.impute)
+app.command()(synthesising.synthesise)
+app.command()(dashboard)
 
 
 # ---------------------------------------------------------------------- models at sites

@@ -63,6 +63,16 @@ class ColumnWords:
         reading = msgspec.structs.replace(table.reading, **said)
         return DeclaredTable(_checked(reading), columns)
 
+    def words(self) -> list[str]:
+        """What was said, as options of the command line."""
+        words = ["--schema", str(self.schema)] if self.schema else []
+        for option, texts in (("--kind", self.kinds), ("--drop", self.drop)):
+            words += [word for text in texts for word in (option, text)]
+        for name in ("delimiter", "decimal", "dates"):
+            value = getattr(self, name)
+            words += [f"--{name}", value] if value is not None else []
+        return words
+
     def check(self, federation: Federation) -> None:
         """TableError if --kind names a column that no party has."""
         known = {*federation.schema.names, *(r.column for r in _readings(federation))}

@@ -41,6 +41,20 @@ def by_phase(ledger: Ledger) -> TextTable:
     )
 
 
+def by_route(ledger: Ledger) -> TextTable:
+    """Messages and bytes from whom to whom, and what they revealed."""
+    totals: dict[tuple[str, str], tuple[int, int, dict[str, None]]] = {}
+    for e in ledger:
+        messages, size, told = totals.get((e.sender, e.receiver), (0, 0, {}))
+        told |= {e.reveals: None} if e.reveals else {}
+        totals[e.sender, e.receiver] = (messages + 1, size + e.bytes, told)
+    rows = [
+        (sender, to, f"{m:,}", f"{b:,}", "; ".join(told))
+        for (sender, to), (m, b, told) in totals.items()
+    ]
+    return TextTable(("from", "to", "messages", "bytes", "what it reveals"), rows, texts=2)
+
+
 def revealed(ledger: Ledger) -> TextTable:
     """What was revealed to whom; the same thing from or to several parties is in one line."""
     parties: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}

@@ -63,12 +63,12 @@ def _describe_part(path: Path) -> None:
     placement = getattr(model, "placement_", None)
     if isinstance(circuit, Circuit) and isinstance(placement, Mapping):
         screen.say()
-        screen.show(_places(circuit, placement))
+        screen.show(places(circuit, placement))
     screen.say(f"\nsplit: {model.kind_}; crossed in training: {len(model.ledger_):,} messages, "
                f"{model.ledger_.bytes:,} bytes")  # fmt: skip
 
 
-def _places(circuit: Circuit, placement: Mapping[str, str]) -> TextTable:
+def places(circuit: Circuit, placement: Mapping[str, str]) -> TextTable:
     """By party how many nodes and leaves it has."""
     nodes: Counter[str] = Counter(placement[node.name] for node in circuit.nodes)
     leaves: Counter[str] = Counter(placement[leaf.name] for leaf in circuit.leaves())

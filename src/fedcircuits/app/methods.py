@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 from sklearn.base import BaseEstimator
 
-from fedcircuits.app import report
+from fedcircuits.app import record, report
 from fedcircuits.circuits.graph import files
 from fedcircuits.errors import FederationError, FileError
 from fedcircuits.estimators.einsum import EinsumNetwork
@@ -29,7 +29,7 @@ from fedcircuits.estimators.mixture import MixtureOfProducts
 from fedcircuits.estimators.model import Model
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
-from fedcircuits.estimators.vertical import VerticalKMeans
+from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
 from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.sums.summations import Hub
@@ -106,6 +106,15 @@ class MethodWords:
             given[argument] = value
         return kind(**given, random_state=self.seed)  # type: ignore[no-any-return]
 
+    def words(self) -> list[str]:
+        """What was said, as options of the command line."""
+        words = ["--method", self.method] if self.method else []
+        for name, value in self.said.items():
+            option = f"--{name.replace('_', '-')}"
+            words += [option] if value is True else [option, str(value)]
+        words += [word for text in self.settings for word in ("--set", text)]
+        return [*words, "--seed", str(self.seed)] if self.seed else words
+
     def about(self, engine: str) -> dict[str, object]:
         """What a file says of it."""
         if self.name == "fedpc":
@@ -151,11 +160,13 @@ def save(
     model: FederatedEstimator[object],
     federation: Federation,
     settings: dict[str, object],
+    command: str,
 ) -> None:
     """Write what was learned from files, and how."""
     if isinstance(model, VerticalKMeans):
         report.write(path, _clusters(model, federation))
-    elif isinstance(model, FeatureFusion | FedTrees):
+        return
+    if isinstance(model, FeatureFusion | FedTrees):
         model.save(path)
     else:
         whole = _whole(model)
@@ -170,6 +181,7 @@ def save(
         target = getattr(model, "target", None)
         about = {"estimator": type(model).__name__, "target": target, "learned": learned}
         files.write(path, whole.circuit_, whole.parameters_, about)
+    record.write(path, record.of_training(model, federation, command))
 
 
 def _whole(model: FederatedEstimator[object]) -> Model:

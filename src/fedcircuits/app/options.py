@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
@@ -12,6 +12,24 @@ Learner = Literal[
 ]
 Method = Literal["fedpc", "mixture", "kmeans", "forest", "fusion", "trees", "chow-liu"]
 Weights = Literal["cooccurrence", "sizes", "em"]
+Engines = Literal["memory", "process", "ray"]
+Parts = Literal["rows", "columns", "both"]
+Fillings = Literal["mpe", "mean", "mode", "sample"]
+DecimalSigns = Literal[".", ","]
+DateOrders = Literal["dmy", "mdy", "ymd"]
+
+
+def among(choices: Any) -> Any:
+    """How the values of a Literal are read and shown: typer before 0.19 does not do it itself."""
+    known = get_args(choices)
+
+    def one_of(text: str) -> str:
+        if text not in known:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, known))}.")
+        return text
+
+    return {"parser": one_of, "metavar": f"[{'|'.join(known)}]"}
+
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.fc", help="A model, as train writes it.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
@@ -30,11 +48,14 @@ Tables = Annotated[
 ModelOutput = Annotated[
     Path, typer.Option("--output", "-o", help="File of the model; an older one is replaced.")
 ]
-MethodName = Annotated[Method | None, typer.Option(help="How to learn; by default fedpc.")]
+MethodName = Annotated[
+    Method | None, typer.Option(**among(Method), help="How to learn; by default fedpc.")
+]
 RowId = Annotated[str | None, typer.Option(help="The column that says which rows belong together.")]
 Target = Annotated[str | None, typer.Option(help="The column to predict.")]
 LearnerName = Annotated[
-    Learner | None, typer.Option(help="fedpc: how a party learns; by default learn-spn.")
+    Learner | None,
+    typer.Option(**among(Learner), help="fedpc: how a party learns; by default learn-spn."),
 ]
 Clusters = Annotated[
     int | None,
@@ -42,7 +63,10 @@ Clusters = Annotated[
 ]
 WeightRule = Annotated[
     Weights | None,
-    typer.Option(help="fedpc: how combinations of clusters are weighted; cooccurrence."),
+    typer.Option(
+        **among(Weights),
+        help="fedpc: how combinations of clusters are weighted; cooccurrence.",
+    ),
 ]
 ShareTarget = Annotated[
     bool, typer.Option("--share-target", help="Tell all parties the target of shared rows.")
@@ -57,14 +81,44 @@ LeastCount = Annotated[
     int, typer.Option(min=1, help="Categories that fewer rows of a party have are pooled.")
 ]
 EngineName = Annotated[
-    Literal["memory", "process", "ray"],
-    typer.Option(help="One process, one per party, or one per party in a cluster of Ray."),
+    Engines,
+    typer.Option(
+        **among(Engines),
+        help="One process, one per party, or one per party in a cluster of Ray.",
+    ),
 ]
 ModelName = Annotated[
     str | None, typer.Option("--name", help="Sites: of the model; by default it is drawn.")
 ]
 Resumed = Annotated[
     str | None, typer.Option("--resume", metavar="NAME", help="Sites: go on with this training.")
+]
+
+EventFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--watch", metavar="RUN.jsonl", help="Write what happens, for fedcircuits dashboard."
+    ),
+]
+
+# ---------------------------------------------------------------------- rows for a model
+
+RowFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE",
+        help="Rows (csv, parquet, npz); several files are joined by --row-id.",
+    ),
+]
+TestFiles = Annotated[
+    list[str] | None,
+    typer.Option("--test", metavar="FILE", help="Rows that it has not seen; may be repeated."),
+]
+TrainFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--train", metavar="FILE", help="Training rows, for baselines; one per party, repeated."
+    ),
 ]
 
 # ---------------------------------------------------------------------- columns
@@ -89,11 +143,16 @@ Delimiter = Annotated[
     str | None, typer.Option(help="Of csv files, one character or tab; found out by default.")
 ]
 DecimalSign = Annotated[
-    Literal[".", ","] | None, typer.Option("--decimal", help="Of csv files; by column by default.")
+    DecimalSigns | None,
+    typer.Option("--decimal", **among(DecimalSigns), help="Of csv files; by column by default."),
 ]
 DateOrder = Annotated[
-    Literal["dmy", "mdy", "ymd"] | None,
-    typer.Option("--dates", help="The order of day, month and year; by column by default."),
+    DateOrders | None,
+    typer.Option(
+        "--dates",
+        **among(DateOrders),
+        help="The order of day, month and year; by column by default.",
+    ),
 ]
 
 # ---------------------------------------------------------------------- sites

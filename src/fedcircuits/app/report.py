@@ -1,7 +1,8 @@
-"""A report as one HTML page: title, headings, paragraphs, answers, tables and pictures.
+"""A report as one HTML page: title, headings, paragraphs, answers, tables, pictures, commands.
 
 The page is self-contained: pictures are embedded, nothing is loaded from elsewhere, and it is
-readable on a phone. All text is escaped: whatever the name of a column, it is shown and never run.
+readable on a phone, in light and dark. All text is escaped: whatever the name of a column, it is
+shown and never run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STYLE = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; }
 body { font: 16px/1.55 system-ui, sans-serif; color: #1f2933; background: #f5f7f9; margin: 0; }
 main { max-width: 60rem; margin: 0 auto; padding: 1.2rem; background: #fff; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2rem; }
@@ -31,8 +32,14 @@ caption { text-align: left; color: #6b7785; padding-bottom: .3rem; }
 th, td { padding: .35rem .8rem .35rem 0; text-align: left; border-bottom: 1px solid #e4e8ec; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th:first-child, td:first-child { min-width: 9rem; }
-figure { margin: 1rem 0; } img { max-width: 100%; min-width: min(36rem, 170vw); height: auto; }
+figure { margin: 1rem 0; } img { max-width: 100%; height: auto; }
 figcaption { color: #6b7785; font-size: .9rem; }
+pre { padding: .8rem; background: #eef1f4; font-size: .9rem; }
+@media (prefers-color-scheme: dark) {
+  body { color: #dde3ea; background: #12171d; } main { background: #1a2129; }
+  dd { color: #8fb8e8; } caption, figcaption { color: #9aa7b4; } pre { background: #12171d; }
+  th, td { border-bottom-color: #2c3642; } img { background: #fff; border-radius: .3rem; }
+}
 """
 
 
@@ -67,7 +74,14 @@ class Picture:
     caption: str
 
 
-Block = Heading | Paragraph | Answers | TextTable | Picture
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Lines to type."""
+
+    lines: Sequence[str]
+
+
+Block = Heading | Paragraph | Answers | TextTable | Picture | Commands
 
 
 def page(title: str, blocks: Iterable[Block]) -> str:
@@ -101,9 +115,14 @@ def _html(block: Block) -> str:
         case Answers(pairs):
             parts = (f"<dt>{escape(q)}</dt>\n<dd>{escape(a)}</dd>" for q, a in pairs)
             return "<dl>\n" + "\n".join(parts) + "\n</dl>"
+        case Commands(lines):
+            return f'<pre class="wide">{escape(chr(10).join(lines))}</pre>'
         case Picture(png, caption):
             data = base64.b64encode(png).decode("ascii")
-            image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{data}">'
+            width = int.from_bytes(png[16:20])  # wide ones may be scrolled rather than shrunk
+            wide = f"min-width: min({width}px, 36rem, 170vw)"
+            alt = escape(caption)
+            image = f'<img alt="{alt}" style="{wide}" src="data:image/png;base64,{data}">'
             below = f"<figcaption>{escape(caption)}</figcaption>"
             return f'<figure>\n<div class="wide">{image}</div>\n{below}\n</figure>'
     return _table(block)

@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+
 from fedcircuits.app import screen
 from fedcircuits.app.report import TextTable
 from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit, read_toml
@@ -121,6 +124,22 @@ def status(folder: Path) -> None:
         ["audit", ", ".join(f"{count:,} {event}" for event, count in sorted(events.items()))],
     ]
     screen.show(TextTable((kit.name, ""), lines, texts=2))
+
+
+def answers(folder: Path, model: str, output: Path) -> None:
+    """Write what a private model has answered about this site's own rows, for the site alone."""
+    kit, party, *_ = opened(folder, None)
+    kept = Store(_store_of(kit)).model(model, kit.name)
+    if not isinstance(kept, np.ndarray) or kept.shape != (len(party.table),):
+        raise FederationError(
+            f"{model!r} holds no answers about the {len(party.table):,} rows of {kit.name}: "
+            f"fedcircuits site status {folder} lists what it keeps"
+        )
+    ids = party.table.row_ids
+    column = {} if ids is None else {"row": ids}
+    frame = pd.DataFrame({**column, "log_likelihood": kept})
+    write(output, frame.to_csv(index=False).encode())
+    screen.say(f"wrote {output}: {len(kept):,} answers, mean {kept.mean():.3f} nats")
 
 
 def _store_of(kit: Kit) -> Path:

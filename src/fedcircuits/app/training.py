@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from fedcircuits.app import columns, crossing, methods, report, screen
+from fedcircuits.app import columns, crossing, events, methods, report, screen
 from fedcircuits.app.columns import ColumnWords
 from fedcircuits.app.methods import MethodWords
 from fedcircuits.errors import FederationError, FileError, PartyLostError, TableError
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.progress import Bar
-from fedcircuits.federation.federation import Federation
+from fedcircuits.federation.federation import LEAST_COUNT, Federation
 from fedcircuits.federation.split import Skew, dirichlet
 from fedcircuits.tables.readers import SUFFIXES, existing
 from fedcircuits.tables.table import Table
@@ -64,14 +64,20 @@ def describe(federation: Federation) -> None:
     screen.say()
 
 
-def fit(model: FederatedEstimator[object], federation: Federation, **settings: Any) -> None:
-    """Fit, with progress; warnings become notes. The error about a lost party comes without the
-    advice to resume, which is another one for a command."""
+def fit(
+    model: FederatedEstimator[object],
+    federation: Federation,
+    watch: Path | None = None,
+    **settings: Any,
+) -> None:
+    """Fit, with progress, and its events in a file (``watch``); warnings become notes.
+    The error about a lost party comes without the advice to resume, which is another one for a
+    command."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with Bar(f"learning at {len(federation)} parties"):
+        with Bar(f"learning at {len(federation)} parties"), events.written(watch) as callback:
             try:
-                model.fit(federation, **settings)
+                model.fit(federation, callback=callback, **settings)
             except PartyLostError as error:
                 raise error.__cause__ or error from None
     for text in dict.fromkeys(str(w.message) for w in caught if w.category is UserWarning):
@@ -93,6 +99,7 @@ def train(
     least_count: int,
     engine: str,
     said: ColumnWords,
+    watch: Path | None = None,
 ) -> None:
     """Learn from files, each a party."""
     methods.check_output(output, words.name)
@@ -105,9 +112,14 @@ def train(
     said.check(federation)
     columns.show(federation)
     describe(federation)
-    fit(model, federation, engine=engine)
+    fit(model, federation, watch, engine=engine)
     show_ledger(model)
-    methods.save(output, model, federation, words.about(engine))
+    typed = ["fedcircuits", "train", *files, *(["--row-id", row_id] if row_id else [])]
+    typed += [*words.words(), *said.words()]
+    typed += ["--least-count", str(least_count)] if least_count != LEAST_COUNT else []
+    typed += ["--engine", engine] if engine != "memory" else []
+    how = shlex.join([*typed, "-o", str(output)])
+    methods.save(output, model, federation, words.about(engine), how)
     schema = columns.write(output, federation)
     screen.say(f"\nwrote {output}, and {schema}: what the columns mean, to be edited for --schema")
 

@@ -8,15 +8,16 @@ mailbox hands messages out in that order, once each.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from threading import Condition
 from typing import Any, Protocol, TypeAlias
 
-from fedcircuits.engines.outcome import check_other_party, waits
+from fedcircuits.engines.outcome import check_other_party, waiting_for, waits
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.flow import Compute, Effect, Program, Recv, Send
+from fedcircuits.federation.flow import Compute, Effect, Program, Recv, Send, Tell, driven
 
 Data: TypeAlias = bytes | memoryview
+SLOW = 0.5  # seconds of waiting after which the caller is told
 
 
 class NumberedMail:
@@ -66,13 +67,21 @@ class NumberedMail:
             self._broken = error
             self._changed.notify_all()
 
-    def take(self, me: str, wanted: Recv, timeout: float) -> Data:
-        """The next one, or PartyLostError."""
+    def take(
+        self, me: str, wanted: Recv, timeout: float, slow: Callable[[str], None] | None = None
+    ) -> Data:
+        """The next one, or PartyLostError. ``slow`` is told of a wait that is not over at once."""
         box = self._mail[wanted.sender, wanted.tag]
+
+        def over() -> object:
+            return box or self._broken or self._ended(wanted.sender)
+
         with self._changed:
-            self._changed.wait_for(
-                lambda: box or self._broken or self._ended(wanted.sender), timeout
-            )
+            here = self._changed.wait_for(over, min(SLOW, timeout))
+        if not here and slow is not None:
+            slow(waiting_for(wanted))
+        with self._changed:
+            self._changed.wait_for(over, timeout)
             if self._broken is not None:
                 raise self._broken
             if box:
@@ -94,6 +103,8 @@ class Outgoing(Protocol):
 
     def at(self, step: str) -> None: ...
 
+    def tell(self, news: Tell) -> None: ...
+
 
 class Driver:
     """The loop of one flow; ``kept`` has the results of computations by name."""
@@ -114,25 +125,14 @@ class Driver:
 
     def drive(self, program: Program[Any]) -> object:
         """What the flow returns; errors are its own."""
-        flow = program.start()
-        answer: object = None
-        trouble: PartyLostError | None = None
-        while True:
-            try:
-                effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-            except StopIteration as stop:
-                return stop.value
-            answer = trouble = None
-            try:
-                answer = self._do(effect)
-            except PartyLostError as lost:
-                if not isinstance(effect, Recv):
-                    raise
-                trouble = lost
+        return driven(program.start(), self._do)
 
     def _do(self, effect: Effect) -> object:
         if isinstance(effect, Compute):
             return self._compute(effect)
+        if isinstance(effect, Tell):
+            self.post.tell(effect)
+            return None
         sends = isinstance(effect, Send)
         other = effect.receiver if isinstance(effect, Send) else effect.sender
         self.at = f"{'sending' if sends else 'waiting for'} {effect.tag!r} " + (
@@ -140,7 +140,7 @@ class Driver:
         )
         check_other_party(self.me, effect, self.members)
         if isinstance(effect, Recv):
-            return self.mail.take(self.me, effect, self.timeout)
+            return self.mail.take(self.me, effect, self.timeout, self.post.at)
         self.post.send(effect, self.sent[other])
         self.sent[other] += 1
         return None

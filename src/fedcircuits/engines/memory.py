@@ -23,11 +23,12 @@ from fedcircuits.engines.outcome import (
     check_other_party,
     failure,
     threads_each,
+    waiting_for,
     waits,
     with_threads,
 )
 from fedcircuits.errors import PartyLostError
-from fedcircuits.federation.flow import Batch, Compute, Effect, Flow, Program, Recv, Send
+from fedcircuits.federation.flow import Batch, Compute, Effect, Flow, Program, Recv, Send, Tell
 from fedcircuits.federation.ledger import Entry
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ Mail = dict[tuple[str, str, str], deque[bytes]]  # by sender, receiver and tag
 def run(programs: Mapping[str, Program[T]], kept: Kept | None = None) -> Outcome[T]:
     """Every party's result; ``kept`` is the work of an earlier run that failed."""
     outcome: Outcome[T] = Outcome(kept=dict(kept or {}))
+    outcome.begin(programs)
     post = _Post(frozenset(programs), outcome)
     parties = {name: _Member(name, program, post) for name, program in programs.items()}
     threads = threads_each(1)
@@ -57,7 +59,7 @@ class _Post:
     def send(self, me: str, effect: Send) -> None:
         check_other_party(me, effect, self.members)
         size = len(effect.data)
-        self.outcome.ledger.add([Entry(me, effect.receiver, effect.tag, size, effect.reveals)])
+        self.outcome.send(Entry(me, effect.receiver, effect.tag, size, effect.reveals))
         self.mail[me, effect.receiver, effect.tag].append(effect.data)
 
 
@@ -87,7 +89,7 @@ class _Member:
 
     def lose(self, party: str, why: str = "") -> None:
         assert isinstance(self.waiting, Recv)
-        reason = why or f"{party} is lost ({self.post.outcome.lost[party].told})"
+        reason = why or f"{party} is lost ({self.post.outcome.lost[party].safe_text})"
         self._advance(None, PartyLostError(party, waits(self.name, self.waiting, reason)))
 
     def compute(self) -> None:
@@ -109,16 +111,19 @@ class _Member:
                         return
                 answer, effect = self._do(effect), None
         except StopIteration as stop:
-            self.over, self.post.outcome.results[self.name] = True, stop.value
+            self.over = True
+            self.post.outcome.end(self.name, stop.value)
         except Exception as error:
             self.over = True
-            self.post.outcome.lost[self.name] = failure(self.name, self.at, error)
+            self.post.outcome.lose(self.name, failure(self.name, self.at, error))
 
     def _waits(self, effect: Effect) -> bool:
         if isinstance(effect, Recv):
-            self.at = f"waiting for {effect.tag!r} from {effect.sender}"
+            self.at = waiting_for(effect)
             check_other_party(self.name, effect, self.post.members)
             self.waiting = effect
+            if not self.post.mail[effect.sender, self.name, effect.tag]:
+                self.post.outcome.step(self.name, self.at)
         elif isinstance(effect, Compute) and effect.batch is not None:
             if (self.name, effect.name) not in self.post.outcome.kept:
                 self.waiting = effect
@@ -129,9 +134,13 @@ class _Member:
             self.at = f"sending {effect.tag!r} to {effect.receiver}"
             self.post.send(self.name, effect)
             return None
+        if isinstance(effect, Tell):
+            self.post.outcome.tell(self.name, effect)
+            return None
         assert isinstance(effect, Compute)
         self.at, key = effect.step, (self.name, effect.name)
         if key not in self.post.outcome.kept:
+            self.post.outcome.step(self.name, effect.step)
             self.post.outcome.kept[key] = effect.work()
         return self.post.outcome.kept[key]
 
@@ -143,6 +152,8 @@ def _compute_at_once(parties: Mapping[str, _Member], threads: int) -> bool:
         if isinstance(effect := party.waiting, Compute) and effect.batch is not None:
             groups.setdefault(effect.batch, []).append((party, effect))
     for batch, group in groups.items():
+        for party, effect in group:
+            party.post.outcome.step(party.name, effect.step)
         try:
             with with_threads(threads):
                 results = batch([effect.work for _, effect in group])

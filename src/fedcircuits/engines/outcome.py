@@ -7,30 +7,69 @@ party: the caller decides whether the results that are there are enough.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Generic, Protocol, TypeVar
 
-import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
+from fedcircuits.deferred import torch
+from fedcircuits.engines.watching import Watch, current_watch
 from fedcircuits.errors import FedcircuitsError, MessageError, PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Program, Recv, Send
-from fedcircuits.federation.ledger import Ledger
+from fedcircuits.federation.flow import Program, Recv, Send, Tell
+from fedcircuits.federation.ledger import Entry, Ledger
 
 T = TypeVar("T")
 LOG = logging.getLogger("fedcircuits.party")
+WAITING = re.compile(r"waiting for '(.*)' from (.*)")
 Kept = Mapping[tuple[str, str], object]  # results of computations, by party and Compute.name
 
 
 @dataclass(slots=True)
 class Outcome(Generic[T]):
+    """Engines write down here what happens, and so tell it to whoever watches the run."""
+
     results: dict[str, T] = field(default_factory=dict)
     lost: dict[str, PartyLostError] = field(default_factory=dict)  # in the order they were lost
     ledger: Ledger = field(default_factory=Ledger)
     kept: dict[tuple[str, str], object] = field(default_factory=dict)
+    watch: Watch | None = field(default_factory=current_watch, repr=False, compare=False)
+
+    def begin(self, parties: Iterable[str]) -> None:
+        if self.watch is not None:
+            self.watch.begin(tuple(parties))
+
+    def send(self, entry: Entry) -> None:
+        """A message has been sent."""
+        self.ledger.entries.append(entry)
+        if self.watch is not None:
+            self.watch.sent(entry)
+
+    def step(self, party: str, step: str) -> None:
+        """A party computes; or, in the same words, it waits or sends."""
+        if self.watch is not None:
+            waits = WAITING.fullmatch(step)
+            if waits is not None:
+                self.watch.wait(party, Recv(waits[2], waits[1]))
+            else:
+                self.watch.step(party, step)
+
+    def tell(self, party: str, news: Tell) -> None:
+        if self.watch is not None:
+            self.watch.told(party, news)
+
+    def lose(self, party: str, error: PartyLostError) -> None:
+        self.lost[party] = error
+        if self.watch is not None:
+            self.watch.lost(party, str(error))
+
+    def end(self, party: str, result: T) -> None:
+        self.results[party] = result
+        if self.watch is not None:
+            self.watch.done(party)
 
 
 class Engine(Protocol):
@@ -51,15 +90,20 @@ def failure(party: str, at: str, error: BaseException) -> PartyLostError:
     if isinstance(error, PartyLostError):
         return error
     LOG.info("%s failed while %s", party, at, exc_info=error)
-    told = error.told if isinstance(error, FedcircuitsError) else type(error).__name__
-    text = str(error) if isinstance(error, FedcircuitsError) else told
+    safe = error.safe_text if isinstance(error, FedcircuitsError) else type(error).__name__
+    text = str(error) if isinstance(error, FedcircuitsError) else safe
     if isinstance(error, MessageError):
-        lost = PartyLostError(error.sender, text, told)
+        lost = PartyLostError(error.sender, text, safe)
     else:
         begin = f"{party} failed while {at}: "
-        lost = PartyLostError(party, begin + text, begin + told)
+        lost = PartyLostError(party, begin + text, begin + safe)
     lost.__cause__ = error
     return lost
+
+
+def waiting_for(effect: Recv) -> str:
+    """What a party does that waits, in words that ``Outcome.step`` knows."""
+    return f"waiting for {effect.tag!r} from {effect.sender}"
 
 
 def waits(me: str, effect: Recv, reason: str) -> str:

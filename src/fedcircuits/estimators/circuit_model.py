@@ -15,13 +15,15 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import ROWS_HELD_BACK, SEED, Choice, Declared, Real, Whole
+from fedcircuits.circuits.evaluation.gradient import Differentiable
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.parameters import Parameters, inline
 from fedcircuits.errors import ParameterError, StructureError, TableError
 from fedcircuits.estimators.learner import Training, Weights, hold_back, progress, source_of
-from fedcircuits.estimators.model import Model, require_estimator
+from fedcircuits.estimators.model import Model
 from fedcircuits.estimators.progress import Bar
+from fedcircuits.estimators.targets import with_target
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.descent import Descending, descend
 from fedcircuits.learning.em import EMSchedule, Fitted, maximise_likelihood
@@ -68,6 +70,17 @@ class CircuitModel(Model):
             parameters.check(circuit)
             self.circuit_, self.parameters_ = circuit, parameters
 
+    @classmethod
+    def from_module(cls, module: torch.nn.Module, target: str | None = None) -> Self:
+        """The model that a module of ``to_module`` has become by training."""
+        if not isinstance(module, Differentiable):
+            raise ParameterError(
+                f"expected a module made by to_module, got {type(module).__name__}; of a network "
+                "around it give the part that is the circuit"
+            )
+        program = module.program
+        return cls(program.circuit, program.unpack(module.packed()), target)
+
     def fit(
         self,
         X: Training | None = None,
@@ -90,8 +103,8 @@ class CircuitModel(Model):
         ----------
         X : DataFrame, Table, array, ParquetRows, str or path, or None
             The rows, with the columns of the circuit's schema. None: nothing is learned.
-        sample_weight : array-like of shape (rows,) or None, default=None
-            The weights of rows in memory; y is ignored.
+        y, sample_weight : array-like of shape (rows,) or None, default=None
+            The column ``target``, if X does not have it; the weights of rows in memory.
         by : {"em", "gradient"}, default="em"
             Stepwise EM over batches, or Adam on the mean log-likelihood.
         epochs : int, default=30
@@ -102,10 +115,9 @@ class CircuitModel(Model):
             How far an update of EM goes in the first and in the last epoch.
         learning_rate : float, default=0.01
             The learning rate of Adam.
-        validation : float, default=0.1
-            The share of rows held back, on which the best epoch is chosen.
-        patience : int, default=5
-            Learning stops after so many epochs without a gain on the rows held back.
+        validation, patience : default=0.1 and 5
+            The share of rows held back, on which the best epoch is chosen; learning stops after so
+            many epochs without a gain there.
         random_state : int or None, default=None
             The seed of all random draws; None draws one.
         """
@@ -118,6 +130,8 @@ class CircuitModel(Model):
         }  # fmt: skip
         for name, value in given.items():
             LEARNING[name].check(name, value, ParameterError)
+        if y is not None:
+            X, self.target_ = with_target(X, y, self.target, self.circuit.schema)
         plan: EMSchedule | Descending
         plan = EMSchedule(epochs, batch_size, step, last_step, patience=patience)
         if by == "gradient":
@@ -184,6 +198,6 @@ def load_circuit(path: str | os.PathLike[str]) -> CircuitModel:
     """The circuit in an .fc file, ready for questions; FileError for predictors."""
     circuit, parameters, metadata = files.read(path)
     if not circuit.is_density:
-        require_estimator(path, metadata, None)
+        files.require_estimator(path, metadata, None)
     target = metadata.get("target")
     return CircuitModel(circuit, parameters, target if isinstance(target, str) else None)

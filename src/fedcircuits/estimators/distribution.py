@@ -10,7 +10,7 @@ import numpy as np
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, Region
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.circuits.questions.distribution import Queryable, Regions
+from fedcircuits.circuits.questions.queryable import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import QueryError

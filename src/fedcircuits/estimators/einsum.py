@@ -9,6 +9,7 @@ with the same parameters.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -27,19 +28,34 @@ from fedcircuits.circuits.graph.structures import (
     random_binary,
 )
 from fedcircuits.errors import StructureError
-from fedcircuits.estimators.learner import BY_BATCHES, Learner, hold_back, progress
+from fedcircuits.estimators.federated import SUMMATION
+from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
+from fedcircuits.estimators.learner import BY_BATCHES, hold_back, progress
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.descent import Descending, descend
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from, start_from_regions
+from fedcircuits.learning.starts import (
+    MOST_ROWS,
+    clusters,
+    softened,
+    start_from,
+    start_from_regions,
+)
+from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.leaves import Gaussian, GaussianMass
+from fedcircuits.methods.shared.training import HUB
 from fedcircuits.tables.schema import Schema
 
 LEAST = 1e-4  # variance of a leaf, where the user gives no bound
 
 
-class EinsumNetwork(Learner):
+class EinsumNetwork(SharedByEM):
     """Many units on every region of a random binary or a Poon–Domingos structure.
+
+    It is learned from one table, or from a federation of parties that hold different rows of the
+    same columns: an epoch is then one round of EM over all rows at once, so that ``batch_size``,
+    ``step`` and ``last_step`` do not matter.
 
     Parameters
     ----------
@@ -82,6 +98,11 @@ class EinsumNetwork(Learner):
         Learning stops after so many epochs without a gain on the rows held back.
     leaf_family : str or callable, default=by_kind
         The family of the leaves, or what gives it for a variable.
+    summation : Summation, default=Hub()
+        How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
+        which nobody sees what a single party counts.
+    privacy : None
+        Differential privacy is refused: a row has no bounded share in the statistics of EM.
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 
@@ -96,7 +117,11 @@ class EinsumNetwork(Learner):
 
     allowed: ClassVar[Declared] = {
         "training": Choice("em", "gradient"), "learning_rate": Real(above=0), **BY_BATCHES,
+        "summation": SUMMATION, "privacy": NO_PRIVACY,
     }  # fmt: skip
+    alone: ClassVar[tuple[tuple[str, object, str], ...]] = (
+        ("training", "em", "parties add up the statistics of EM"),
+    )
 
     def __init__(
         self,
@@ -120,6 +145,8 @@ class EinsumNetwork(Learner):
         tol: float = 1e-4,
         patience: int = 5,
         leaf_family: LeafFamily = by_kind,
+        summation: Summation = HUB,
+        privacy: None = None,
         random_state: int | None = None,
     ) -> None:
         self.units = units
@@ -141,36 +168,68 @@ class EinsumNetwork(Learner):
         self.tol = tol
         self.patience = patience
         self.leaf_family = leaf_family
+        self.summation = summation
+        self.privacy = privacy
         self.random_state = random_state
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         circuit = self._structure(schema, rng)
         kept, held = hold_back(rows, self.validation, rng)
         x = kept.some(MOST_ROWS, rng)
-        columns = [schema.index(n) for n in circuit.schema.names]
-        if columns != list(range(len(schema))):
-            raise StructureError("the target must be the last column of the table")
-        pixels = len(schema) - (self.target is not None)
-        scale = None if self.image is None else _scale(x[:, :pixels])
-        start = self._start(circuit, x, scale, rng)
+        scale = self._scale(circuit, x, schema)
+        soft = None if self.image else clusters(x, circuit.schema, self.units, rng)
+        start = self._start(circuit, x, soft, scale, rng)
         if self.training == "gradient":
             plan = Descending(self.epochs, self.batch_size, self.learning_rate, self.patience)
             tell = progress(type(self).__name__, self.epochs)
             self._keep_fitted(circuit, descend(circuit, start, kept, plan, rng, held, tell))
             return
-        schedule = EMSchedule(
-            self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience
-        )
+        schedule = replace(self.rounds()[0], batch_size=self.batch_size)
         self._em(
             circuit, start, kept, schedule, rng, validation=held, dtype=torch.float32,
             rules=self._bounds(scale, scale or 1.0), scale=scale,
         )  # fmt: skip
 
+    # ------------------------------------------------------------------ of a federation
+
+    def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
+        """One for every unit of a region."""
+        return self.units, None
+
+    def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
+        """The same structure for all parties, and leaves from summed clusters."""
+        circuit = self._structure(schema, rng)
+        scale = self._scale(circuit, rows.values, schema)
+        soft = softened(rows.labels, self.units, rng)
+        start = self._start(circuit, rows.values, soft, scale, rng)
+        return Beginning(circuit, start, self._bounds(scale, scale or 1.0), scale)
+
+    def rounds(self) -> tuple[EMSchedule, float]:
+        """Over all rows at once; the best epoch on rows held back is kept."""
+        schedule = EMSchedule(self.epochs, None, self.step, self.last_step, self.tol, self.patience)
+        return schedule, self.validation
+
+    # ------------------------------------------------------------------ both
+
+    def _scale(self, circuit: Circuit, x: Array, schema: Schema) -> float | None:
+        """That all pixels share, of an image."""
+        columns = [schema.index(n) for n in circuit.schema.names]
+        if columns != list(range(len(schema))):
+            raise StructureError("the target must be the last column of the table")
+        pixels = len(schema) - (self._predicted is not None)
+        return None if self.image is None else _deviation(x[:, :pixels])
+
     def _start(
-        self, circuit: Circuit, x: Array, scale: float | None, rng: np.random.Generator
+        self,
+        circuit: Circuit,
+        x: Array,
+        soft: Array | None,
+        scale: float | None,
+        rng: np.random.Generator,
     ) -> Parameters:
-        if scale is None:
-            return start_from(circuit, x, clusters(x, circuit.schema, self.units, rng), rng, 0.5)
+        if scale is None and soft is not None:
+            return start_from(circuit, x, soft, rng, 0.5)
+        assert scale is not None
         return start_from_regions(circuit, x, rng, self._bounds(scale, 1.0))
 
     def _bounds(self, scale: float | None, unit: float) -> Rules:
@@ -185,10 +244,10 @@ class EinsumNetwork(Learner):
         return rules
 
     def _structure(self, schema: Schema, rng: np.random.Generator) -> Circuit:
-        if self.target is None:
+        if self._predicted is None:
             return self._regions(schema, rng)
-        rest = schema.select([n for n in schema.names if n != self.target])
-        return class_conditional(self._regions(rest, rng), schema[self.target])
+        rest = schema.select([n for n in schema.names if n != self._predicted])
+        return class_conditional(self._regions(rest, rng), schema[self._predicted])
 
     def _regions(self, schema: Schema, rng: np.random.Generator) -> Circuit:
         if self.image is not None:
@@ -205,6 +264,6 @@ class EinsumNetwork(Learner):
         )  # fmt: skip
 
 
-def _scale(pixels: Array) -> float:
+def _deviation(pixels: Array) -> float:
     """The standard deviation of all pixels; 1 if they are all equal."""
     return float(np.nanstd(pixels)) or 1.0

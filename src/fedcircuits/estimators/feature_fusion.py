@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fedcircuits.arguments import COLUMN, FLAG, ROWS_HELD_BACK, SEED, Choice, Declared, Real, Whole
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.outcome import Engine
+from fedcircuits.engines.watching import Callback
 from fedcircuits.errors import FederationError, ParameterError, TableError
 from fedcircuits.estimators import fusion_file
 from fedcircuits.estimators.federated import (
@@ -216,6 +217,7 @@ class FeatureFusion(FusionModel):
         engine: str | Engine | None = None,
         resume: bool | str = False,
         name: str | None = None,
+        callback: Callback | None = None,
     ) -> Self:
         """Learn to predict a column.
 
@@ -227,17 +229,17 @@ class FeatureFusion(FusionModel):
         X : Federation
             The owners and their tables.
         y : None
-            Ignored; here for compatibility with scikit-learn.
+            Refused: the target is a column of a party.
         target : str, optional
             The column to predict, if not the one of the constructor.
         engine : {"memory", "process", "ray"} or callable, default="memory"
             Where the owners run.
-        resume, name
+        resume, name, callback
             As for every federated estimator (``FedPC.fit``).
         """
         self._predicts = self.target if target is None else target
         with reporting_to(tell):
-            return self._train(self._checked(X), self._programs, engine, resume, name)
+            return self._train(self._checked(X, y), self._programs, engine, resume, name, callback)
 
     def _check_federation(self, federation: Federation) -> Federation:
         name, schema = self._predicts, federation.schema

@@ -20,11 +20,13 @@ from sklearn.exceptions import NotFittedError
 from fedcircuits.arguments import Choice, Declared, Instance, check_arguments
 from fedcircuits.engines.choice import Seal, engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
+from fedcircuits.engines.watching import Callback, watched
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
 from fedcircuits.estimators import at_sites
 from fedcircuits.estimators.parts import ModelInParts
 from fedcircuits.estimators.progress import Bar
 from fedcircuits.estimators.requirements import refuse_to_collect, require_federation
+from fedcircuits.estimators.targets import refuse_y
 from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
@@ -42,6 +44,7 @@ T = TypeVar("T")
 ON_LOST = Choice("stop", "continue")
 ROWS = Choice(*get_args(RowRule))
 AGAIN = "release sums of the same rows with other noise, and spend the privacy budget again"
+CALLBACK = Instance(Callable, "a function of one argument, a Progress", or_=(None,))  # type: ignore[arg-type]
 SUMMATION = Instance(
     Summation,
     "a way to add up, with brackets, such as Hub(), Tree(graph), Secret() or, for mixtures over "
@@ -60,6 +63,7 @@ class TrainingState:
     kept: Kept = field(default_factory=dict, repr=False)
     parties: tuple[str, ...] = ()  # who took part when training began
     again: bool = False
+    losses: list[str] = field(default_factory=list)  # parties without which it went on
     secret: ClassVar[bytes] = own("secret")  # of a party, with which row ids are hidden
 
     def fill(self, party: str) -> Fill:
@@ -140,6 +144,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         engine: str | Engine | None = None,
         resume: bool | str = False,
         name: str | None = None,
+        callback: Callback | None = None,
     ) -> Self:
         """Learn from a federation.
 
@@ -148,7 +153,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         X : Federation
             The parties and their tables.
         y : None
-            Ignored; here for compatibility with scikit-learn.
+            Refused: the target is a column of a party.
         engine : {"memory", "process", "ray"} or callable, optional
             Where the parties run: in memory, unless the federation is connected to sites.
             Messages are sealed where an engine relays them: "process", and every engine that says
@@ -158,11 +163,15 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             broken off on sites, by a process that is gone.
         name : str, optional
             Of the model, under which sites keep what they learn; by default it is drawn.
+        callback : callable, optional
+            Called with a ``Progress`` for every step, message, round and loss: round, party,
+            phase, likelihood, bytes, time left. It is called by one thread at a time.
         """
-        return self._train(self._checked(X), self._programs, engine, resume, name)
+        return self._train(self._checked(X, y), self._programs, engine, resume, name, callback)
 
-    def _checked(self, given: object) -> Federation:
+    def _checked(self, given: object, y: object = None) -> Federation:
         """The federation to learn from, if it and all arguments are as they must be."""
+        refuse_y(y)
         check_arguments(self, FederationError)
         if self.privacy is not None and self.on_lost == "continue":
             raise FederationError(f"on_lost='continue' would {AGAIN}: take on_lost='stop'")
@@ -198,6 +207,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         engine: str | Engine | None,
         resume: bool | str,
         name: str | None = None,
+        callback: Callback | None = None,
     ) -> Self:
         """Run to the end and keep what was learned. To be called by ``fit`` itself, so that
         warnings name the line that called it."""
@@ -208,19 +218,25 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         state.parties = federation.names
         if self.random_state is not None:
             state.seed = int(self.random_state)
-        with Bar(type(self).__name__):
-            run = self._run(federation, programs, runs, state)
+        CALLBACK.check("callback", callback, FederationError)
+        with Bar(type(self).__name__) as bar:
+            see = [bar.see] if bar.shows else []
+            with watched([*see, *([callback] if callback else [])]) as watch:
+                run = self._run(federation, programs, runs, state)
         self.ledger_, self.queries_ = run.ledger, Ledger()
         self.__dict__.pop("epsilon_", None)
         self.kind_, self._engine, self.name_ = run.federation.kind, run.engine, state.run
         self.where_ = getattr(run.engine, "where", None)
         self._allow_collect = {p.name: p.allow_collect for p in run.federation}
+        self.notes_ = ()
         self._keep(run)
-        self.notes_ = (*self._pooled, *self.notes_)
+        trouble = watch.trouble if watch is not None else []
+        notes = (*self._pooled, *self.notes_, *trouble)
+        self.notes_ = (*state.losses, *notes)
         for attribute in ("_state", "_ready", "_pooled"):
             self.__dict__.pop(attribute, None)
         at_sites.keep(run.engine, self.name_, self)
-        for note in self.notes_:
+        for note in notes:  # losses have been told
             warnings.warn(note, UserWarning, stacklevel=3)
         return self
 
@@ -260,7 +276,8 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             if missing := self._missing_without(federation, error.party):
                 text = f"{error}; going on without it is not possible: {missing}"
                 raise PartyLostError(error.party, text) from error
-            warnings.warn(f"{error}; going on without {error.party}", UserWarning, stacklevel=4)
+            state.losses.append(f"{error}; going on without {error.party}")
+            warnings.warn(state.losses[-1], UserWarning, stacklevel=4)
             federation = federation.select([n for n in federation.names if n != error.party])
             state.run, state.again = at_sites.next_name(engine, state.run), False
 

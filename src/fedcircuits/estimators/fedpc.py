@@ -24,7 +24,10 @@ from fedcircuits.estimators.federated import (
     FederatedRun,
     TrainingState,
 )
+from fedcircuits.estimators.federated_learner import SharedByEM
+from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
 from fedcircuits.estimators.learn_spn import LearnSPN
+from fedcircuits.estimators.normals import MixtureOfNormals
 from fedcircuits.estimators.requirements import check_one_each
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
@@ -34,7 +37,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.fedpc import training
 from fedcircuits.methods.fedpc.leaves import LeafLearner
-from fedcircuits.methods.fedpc.planning import HUB, FedPCPlan, Rule, Shared
+from fedcircuits.methods.fedpc.planning import HUB, Dependence, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import TrainedCircuit
 from fedcircuits.privacy.differential.noise import no_privacy
 from fedcircuits.privacy.sharing.shares import threshold
@@ -56,6 +59,14 @@ class FedPC(FederatedCircuit[Result]):
     ----------
     learner : estimator or dict of str to estimator, optional
         Learns the leaves: one for all parties, or one for each by name. By default ``LearnSPN()``.
+    method : {"auto", "one_pass"} or estimator, default="auto"
+        Where parties hold different rows of the same columns. "one_pass": what each learns alone,
+        mixed by rows. An estimator that learns by EM (``MixtureOfNormals``, ``HiddenChowLiuTree``,
+        ``MixtureOfProducts``, ``EinsumNetwork``): one circuit by sums, mixed with these as is best
+        on rows held back. "auto": the best of a few such circuits where parties have few rows,
+        fewer than 500 in the middle, and ``summation`` hides what a single party adds, as
+        ``Secret()`` does, unless ``learner`` or ``refine`` is given. ``notes_`` say what was chosen
+        and why.
     clusters : int, "auto" or fitted mixture, default="auto"
         How many clusters each party forms of its rows, where parties hold different columns. Or a
         mixture that was learned from the same federation (``VerticalGaussianMixture``,
@@ -94,6 +105,12 @@ class FedPC(FederatedCircuit[Result]):
         What the coordinator is told of a likelihood: how likely each leaf finds the evidence, or
         the likelihood alone, which three or more parties add up on shares. With "root" nothing
         else can be asked: no means, draws or completions.
+    dependence : {"combinations", "tree"}, default="combinations"
+        What joins parties that hold different columns: the combinations of the parties' clusters
+        that occur, or a latent tree over the cells of all columns. Of rows that it cannot name the
+        coordinator reads one cluster per party, or one of at most 24 cells of every column. With
+        more than a few parties the tree is much better, and it tells the coordinator much more:
+        all but the exact values.
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost; "continue" is possible where others hold its columns.
     random_state : int, optional
@@ -116,6 +133,7 @@ class FedPC(FederatedCircuit[Result]):
     validation_history_: tuple[float, ...]  # of rows held back, before EM and after every round
 
     allowed: ClassVar[Declared] = {
+        "method": Instance(SharedByEM, "an estimator that learns by EM", or_=("auto", "one_pass")),
         "clusters": Whole(1, or_=("auto", Instance(Clustering, "a mixture of this federation"))),
         "products": Whole(1, or_=("auto",)),
         "weights": Choice(*get_args(Rule)),
@@ -129,6 +147,7 @@ class FedPC(FederatedCircuit[Result]):
         "rows": ROWS,
         "summation": SUMMATION,
         "answers": Choice(*get_args(Answers)),
+        "dependence": Choice(*get_args(Dependence)),
         "on_lost": ON_LOST,
         "random_state": SEED,
         "privacy": no_privacy("clusters and leaves are learned from rows without noise"),
@@ -138,6 +157,7 @@ class FedPC(FederatedCircuit[Result]):
         self,
         learner: LeafLearner | Mapping[str, LeafLearner] | None = None,
         *,
+        method: Literal["auto", "one_pass"] | SharedByEM = "auto",
         clusters: int | Literal["auto"] | Clustering = "auto",
         products: int | Literal["auto"] = "auto",
         weights: Rule = "cooccurrence",
@@ -151,11 +171,13 @@ class FedPC(FederatedCircuit[Result]):
         rows: RowRule = "tokens",
         summation: Summation = HUB,
         answers: Answers = "leaves",
+        dependence: Dependence = "combinations",
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
         privacy: None = None,
     ) -> None:
         self.learner = learner
+        self.method = method
         self.clusters = clusters
         self.products = products
         self.weights = weights
@@ -169,6 +191,7 @@ class FedPC(FederatedCircuit[Result]):
         self.rows = rows
         self.summation = summation
         self.answers = answers
+        self.dependence = dependence
         self.on_lost = on_lost
         self.random_state = random_state
         self.privacy = privacy
@@ -185,17 +208,41 @@ class FedPC(FederatedCircuit[Result]):
         plan = FedPCPlan(
             federation.names, clusters, self.products, self.weights, self.shared_leaves, ensemble,
             self.target, self.share_target, share, self.refine, float(self.validation),
-            state.seed, summation, self.rows, self.answers,
+            state.seed, summation, self.rows, self.answers, self.dependence,
         )  # fmt: skip
-        secret = state.secrets_of(federation.names, self.rows)
+        secret, sharers = state.secrets_of(federation.names, self.rows), self._sharers(federation)
         programs: dict[str, Program[Result]] = {
-            COORDINATOR: Program(training.coordinator, {"plan": plan.for_party()})
+            COORDINATOR: Program(
+                training.coordinator, {"plan": plan.for_party(), "sharers": sharers}
+            )
         }
         for party in federation:
             arguments = {"party": party, "plan": plan.for_party(), "secret": secret[party.name]}
             arguments |= {"learner": self._learner(party.name), "given": labels.get(party.name)}
+            arguments["sharers"] = sharers
             programs[party.name] = Program(training.client, arguments)
         return programs
+
+    def _sharers(self, federation: Federation) -> tuple[SharedByEM, ...]:
+        """Circuits by sums in question."""
+        if federation.kind != "horizontal" or len(federation) < 2 or self.refine:
+            return ()
+        if isinstance(self.method, SharedByEM):
+            return (self.method.to_send(),)
+        explicit = self.learner is not None or self.answers == "root" or not self.summation.exact
+        explicit = explicit or not self.summation.hides or len(federation) < 3
+        if self.method == "one_pass" or explicit:
+            return ()
+        classes = None if self.target is None else federation.schema[self.target].size
+        rows = sum(len(party.table) for party in federation)
+        several = min(4, max(2, rows // (30 * (classes or 1))))
+        found: list[SharedByEM] = [
+            MixtureOfNormals(1, target=self.target),
+            MixtureOfNormals(several, target=self.target),
+        ]
+        if sum(v.size > 0 for v in federation.schema) > 2:
+            found.append(HiddenChowLiuTree(8, epochs=20, validation=0.1).to_send())
+        return tuple(found)
 
     def _learner(self, party: str) -> LeafLearner:
         if isinstance(self.learner, Mapping):
@@ -225,6 +272,12 @@ class FedPC(FederatedCircuit[Result]):
         check_one_each("learner", self.learner, federation)
         if self.target is not None:
             federation.schema.index(self.target)
+        if self.dependence == "tree" and (self.summation.hides or self.answers == "root"):
+            raise FederationError(
+                "dependence='tree' needs the cells of rows and the values of leaves at the "
+                "coordinator, which summation=Secret() and answers='root' hide: take "
+                "dependence='combinations', or summation=Hub() and answers='leaves'"
+            )
         if self.answers == "root":
             threshold(len(federation))  # an error with fewer than three
             self._check_leaves_of_one(federation, "answers='root'", "answers='leaves'")

@@ -42,7 +42,7 @@ from fedcircuits.methods.meeting.collecting import LearnedPart
 from fedcircuits.methods.trees import ensemble, noisy, training
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
 from fedcircuits.methods.trees.ensemble import TreeEnsemble, fused, party_vector
-from fedcircuits.methods.trees.plan import Grow, Join, TreesPlan, Weights
+from fedcircuits.methods.trees.growing import Grow, Join, TreesPlan, Weights
 from fedcircuits.methods.trees.training import TrainedTrees
 from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.inference import values_of

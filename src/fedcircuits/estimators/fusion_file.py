@@ -27,6 +27,7 @@ import numpy as np
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.files import require_estimator
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.records import (
     AnyArray,
@@ -46,7 +47,6 @@ from fedcircuits.circuits.graph.records import (
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FileError
-from fedcircuits.estimators.model import require_estimator
 from fedcircuits.estimators.task import Task
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.tokens import RowRule

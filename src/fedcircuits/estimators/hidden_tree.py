@@ -10,9 +10,11 @@ not met is as rare there as elsewhere, and never impossible.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
+import networkx as nx
 import numpy as np
 import torch
 
@@ -23,20 +25,29 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, latent_tree
 from fedcircuits.errors import StructureError
-from fedcircuits.estimators.learner import BY_BATCHES, Learner, hold_back
+from fedcircuits.estimators.federated import SUMMATION
+from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
+from fedcircuits.estimators.learner import BY_BATCHES, hold_back
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import InMemory, Source
-from fedcircuits.learning.chow_liu.trees import learn_tree
+from fedcircuits.learning.chow_liu.trees import learn_tree, tree_of_groups
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood
-from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
+from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_from
+from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.leaves import Categorical
+from fedcircuits.methods.shared.training import HUB
 from fedcircuits.tables.schema import Schema
 
 TREE_ROWS = 10_000  # that the tree is learned from
 MANY = 16  # levels; fewer of them are smoothed evenly
 
 
-class HiddenChowLiuTree(Learner):
+class HiddenChowLiuTree(SharedByEM):
     """A hidden state beside every variable, and the states joined by the Chow–Liu tree.
+
+    It is learned from one table, or from a federation of parties that hold different rows of the
+    same columns: the tree follows from summed counts, and an epoch is one round of EM over all rows
+    at once, so that ``batch_size``, ``step`` and ``last_step`` do not matter.
 
     Parameters
     ----------
@@ -67,6 +78,11 @@ class HiddenChowLiuTree(Learner):
         So many neighbouring columns share a hidden state, as the colours of a pixel do.
     leaf_family : str or callable, default=by_kind
         The family of the leaves, or what gives it for a variable.
+    summation : Summation, default=Hub()
+        How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
+        which nobody sees what a single party counts.
+    privacy : None
+        Differential privacy is refused: a row has no bounded share in the statistics of EM.
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 
@@ -81,7 +97,11 @@ class HiddenChowLiuTree(Learner):
     allowed: ClassVar[Declared] = {
         "units": Whole(1, 4096), "smoothing": Real(least=0), "weight_smoothing": Real(least=0),
         "restarts": Whole(1), "channels": Whole(1), **BY_BATCHES,
+        "summation": SUMMATION, "privacy": NO_PRIVACY,
     }  # fmt: skip
+    alone: ClassVar[tuple[tuple[str, object, str], ...]] = (
+        ("restarts", 1, "parties begin EM once"),
+    )
 
     def __init__(
         self,
@@ -100,6 +120,8 @@ class HiddenChowLiuTree(Learner):
         patience: int = 5,
         channels: int = 1,
         leaf_family: LeafFamily = by_kind,
+        summation: Summation = HUB,
+        privacy: None = None,
         random_state: int | None = None,
     ) -> None:
         self.units = units
@@ -116,6 +138,8 @@ class HiddenChowLiuTree(Learner):
         self.patience = patience
         self.channels = channels
         self.leaf_family = leaf_family
+        self.summation = summation
+        self.privacy = privacy
         self.random_state = random_state
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
@@ -124,19 +148,47 @@ class HiddenChowLiuTree(Learner):
         circuit = self._structure(x[:TREE_ROWS], schema)
         prior = {n: self.smoothing * m for n, m in column_marginals(x, schema).items()}
         rules = {"categorical": Categorical(prior=prior)}
-        plan = EMSchedule(
-            self.epochs, self.batch_size, self.step, self.last_step, self.tol, self.patience,
-            self.weight_smoothing,
-        )  # fmt: skip
+        plan = replace(self.rounds()[0], batch_size=self.batch_size)
         start = self._start(circuit, x, kept, held, replace(plan, epochs=1), rules, rng)
         self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32, rules=rules)
 
-    def _structure(self, x: Array, schema: Schema) -> Circuit:
+    # ------------------------------------------------------------------ of a federation
+
+    def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
+        """One for every value of a hidden state."""
+        return self.units, None
+
+    def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
+        """The tree of summed information, and states from summed clusters."""
+        self._check_channels(schema)
+        circuit = self._with_states(tree_of_groups(schema, rows.information, self.channels), schema)
+        start = start_from(circuit, rows.values, softened(rows.labels, self.units, rng), rng, 0.8)
+        shares = marginals_of({v.name: c for v, c in zip(schema, rows.sketch.counts, strict=True)
+                               if v.levels >= MANY})  # fmt: skip
+        prior = {n: self.smoothing * m for n, m in shares.items()}
+        return Beginning(circuit, start, {"categorical": Categorical(prior=prior)})
+
+    def rounds(self) -> tuple[EMSchedule, float]:
+        """Over all rows at once; the best epoch on rows held back is kept."""
+        schedule = EMSchedule(
+            self.epochs, None, self.step, self.last_step, self.tol, self.patience,
+            self.weight_smoothing,
+        )  # fmt: skip
+        return schedule, self.validation
+
+    # ------------------------------------------------------------------ both
+
+    def _check_channels(self, schema: Schema) -> None:
         if len(schema) % self.channels:
             raise StructureError(
                 f"channels must divide the number of columns, got {self.channels} for {len(schema)}"
             )
-        tree = learn_tree(x, schema, channels=self.channels)
+
+    def _structure(self, x: Array, schema: Schema) -> Circuit:
+        self._check_channels(schema)
+        return self._with_states(learn_tree(x, schema, channels=self.channels), schema)
+
+    def _with_states(self, tree: nx.Graph, schema: Schema) -> Circuit:
         firsts = range(0, len(schema), self.channels)
         groups = {schema.names[i]: schema.names[i : i + self.channels] for i in firsts}
         return latent_tree(schema, tree, self.units, leaf_family=self.leaf_family, groups=groups)
@@ -175,12 +227,17 @@ def column_marginals(x: Array, schema: Schema) -> dict[str, Array]:
     What a column has not shown is given a row's weight, spread as in all columns of as many levels.
     """
     counts: dict[str, Array] = {}
-    pooled: dict[int, Array] = {}
     for column, variable in zip(x.T, schema, strict=True):
         if variable.levels >= MANY:
             seen = column[~np.isnan(column)].astype(np.int64)
-            own = np.bincount(seen, minlength=variable.levels).astype(np.float64)
-            counts[variable.name] = own
-            pooled[variable.levels] = pooled.get(variable.levels, 1.0) + own
+            counts[variable.name] = np.bincount(seen, minlength=variable.levels).astype(np.float64)
+    return marginals_of(counts)
+
+
+def marginals_of(counts: Mapping[str, Array]) -> dict[str, Array]:
+    """The same of counts of levels, by column."""
+    pooled: dict[int, Array] = {}
+    for own in counts.values():
+        pooled[len(own)] = pooled.get(len(own), 1.0) + own
     found = {n: c + pooled[len(c)] / pooled[len(c)].sum() for n, c in counts.items()}
     return {n: c / c.sum() for n, c in found.items()}

@@ -124,17 +124,17 @@ class LearnSPN(Learner):
             self.least_count,
         )  # fmt: skip
         context = self.__dict__.get("_context")
-        target = None if self.target is None else schema.index(self.target)
-        told: list[Array] = []
+        target = None if self._predicted is None else schema.index(self._predicted)
+        evidence: list[Array] = []
         members = [
             learn_spn(
-                kept.values, schema, settings, rng, kept.weights, context, target, told.append
+                kept.values, schema, settings, rng, kept.weights, context, target, evidence.append
             )
             for _ in range(self.ensemble)
         ]
         circuit, parameters = prune(*(members[0] if len(members) == 1 else mixed(schema, members)))
         self.circuit_, self.parameters_ = circuit, parameters
-        self.notes_ = notes_of(told[0], schema, target, settings.level) if told else ()
+        self.notes_ = notes_of(evidence[0], schema, target, settings.level) if evidence else ()
         if self.refine:
             schedule = EMSchedule(epochs=self.refine, patience=2)
             self._em(circuit, parameters, kept, schedule, rng, validation=held)

@@ -25,6 +25,7 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import TableError
 from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.estimators.progress import Bar, current
+from fedcircuits.estimators.targets import with_target
 from fedcircuits.learning.batches import PIECE, InMemory, ParquetRows, Source, row_weights
 from fedcircuits.learning.em import EMSchedule, Fitted, maximise_likelihood
 from fedcircuits.tables.readers import suffix_of
@@ -57,6 +58,8 @@ class Learner(Model):
 
     allowed: ClassVar[Declared] = {}
     random_state: int | None
+    target: str | None = None
+    target_: str | None  # the column to predict, as ``target`` or y of ``fit`` says
 
     def fit(self, X: Training, y: object = None, sample_weight: Weights = None) -> Self:
         """Learn from one table.
@@ -66,14 +69,19 @@ class Learner(Model):
         X : DataFrame, Table, array, ParquetRows, str or path
             The rows, or a file of them. A parquet file is read piece by piece by learners that run
             EM over batches, and as a whole by the others.
-        y : None
-            Ignored; here for compatibility with scikit-learn.
+        y : array-like of shape (rows,) or None, default=None
+            The column to predict, if X does not have it: it becomes a column of the model like
+            all others, named as ``target`` or the Series says, else "target". Whole numbers of at
+            most 20 values are classes.
         sample_weight : array-like of shape (rows,) or None, default=None
             The weights of rows in memory.
         """
         with Bar(type(self).__name__):
             check_arguments(self)
             rng = np.random.default_rng(self.random_state)
+            self.target_ = self.target
+            if y is not None:
+                X, self.target_ = with_target(X, y, self.target)
             self._learn(*source_of(X, sample_weight, type(self).__name__), rng)
         return self
 
@@ -150,7 +158,7 @@ def _rows_of(table: Table, sample_weight: Weights) -> InMemory:
     if weight is not None:
         kept &= weight > 0
         if not kept.any():
-            raise TableError("sample_weight is 0 for every row with a value: expected some above 0")
+            raise TableError("sample_weight is zero for every row with a value: give some weight")
     return InMemory(table.values[kept], None if weight is None else weight[kept])
 
 

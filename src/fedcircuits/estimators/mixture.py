@@ -8,15 +8,22 @@ import numpy as np
 
 from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.structures import mixture_of_products
-from fedcircuits.estimators.learner import Learner
+from fedcircuits.estimators.federated import SUMMATION
+from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.em import EMSchedule
-from fedcircuits.learning.starts import MOST_ROWS, clusters, start_from
+from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_from
+from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
+from fedcircuits.methods.shared.training import HUB
 from fedcircuits.tables.schema import Schema
 
 
-class MixtureOfProducts(Learner):
+class MixtureOfProducts(SharedByEM):
     """Components that each model every column on its own, learned by EM from k-means clusters.
+
+    It is learned from one table, or from a federation of parties that hold different rows of the
+    same columns: they add up, and the mixture is that of EM on all rows.
 
     Parameters
     ----------
@@ -28,6 +35,11 @@ class MixtureOfProducts(Learner):
         The largest number of iterations of EM.
     tol : float, default=1e-4
         EM stops when the mean log-likelihood per row gains less than this in an iteration.
+    summation : Summation, default=Hub()
+        How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
+        which nobody sees what a single party counts.
+    privacy : None
+        Differential privacy is refused: a row has no bounded share in the statistics of EM.
     random_state : int or None, default=None
         The seed of the clusters; None draws one.
 
@@ -42,6 +54,7 @@ class MixtureOfProducts(Learner):
 
     allowed: ClassVar[Declared] = {
         "target": COLUMN, "max_iter": Whole(1), "tol": Real(least=0), "random_state": SEED,
+        "summation": SUMMATION, "privacy": NO_PRIVACY,
     }  # fmt: skip
 
     def __init__(
@@ -51,16 +64,36 @@ class MixtureOfProducts(Learner):
         target: str | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
+        summation: Summation = HUB,
+        privacy: None = None,
         random_state: int | None = None,
     ) -> None:
         self.components = components
         self.target = target
         self.max_iter = max_iter
         self.tol = tol
+        self.summation = summation
+        self.privacy = privacy
         self.random_state = random_state
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         circuit = mixture_of_products(schema, self.components)
         x = rows.some(MOST_ROWS, rng)
         start = start_from(circuit, x, clusters(x, schema, self.components, rng), rng)
-        self._em(circuit, start, rows, EMSchedule(epochs=self.max_iter, tolerance=self.tol), rng)
+        self._em(circuit, start, rows, self.rounds()[0], rng)
+
+    # ------------------------------------------------------------------ of a federation
+
+    def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
+        """One for every component."""
+        return self.components, None
+
+    def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
+        """Components from summed clusters."""
+        circuit = mixture_of_products(schema, self.components)
+        soft = softened(rows.labels, self.components, rng)
+        return Beginning(circuit, start_from(circuit, rows.values, soft, rng))
+
+    def rounds(self) -> tuple[EMSchedule, float]:
+        """Until nothing is gained; no rows are held back."""
+        return EMSchedule(epochs=self.max_iter, tolerance=self.tol), 0.0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,22 +23,25 @@ from fedcircuits.arguments import Whole
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.circuits.questions.distribution import Distribution, Explanation
+from fedcircuits.circuits.graph.parameters import Parameters, inline
+from fedcircuits.circuits.questions import comparing, entropies, information
+from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.circuits.questions.events import Evidence, parse_evidence
+from fedcircuits.circuits.questions.queryable import Explanation
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
-from fedcircuits.errors import FileError, QueryError
+from fedcircuits.errors import QueryError
 from fedcircuits.estimators import questions
+from fedcircuits.estimators.targets import judged
 from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import nn
 
 Rows: TypeAlias = pd.DataFrame | Table | npt.NDArray[np.generic]
 Given: TypeAlias = str | Mapping[str, object] | Evidence | Rows | None
-PREDICTORS = ("FeatureFusion", "FedTrees")  # estimators whose files hold predictors
 AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
@@ -55,8 +58,12 @@ class Model(BaseEstimator):  # type: ignore[misc]
         return self._distribution.log_likelihood(self._values(X))
 
     def score(self, X: Rows, y: object = None) -> float:
-        """Mean log-likelihood of the rows."""
-        return float(self.score_samples(X).mean())
+        """Mean log-likelihood of the rows; with y, how well the target is predicted: the accuracy
+        of classes, R² of numbers."""
+        if y is None:
+            return float(self.score_samples(X).mean())
+        name = self._target(None)
+        return judged(self.predict(X, name), y, classes=bool(self.schema_[name].size))
 
     # ------------------------------------------------------------------ questions
 
@@ -93,6 +100,55 @@ class Model(BaseEstimator):  # type: ignore[misc]
         lines = {n: [float(m[0]), float(v[0])] for n, (m, v) in moments.items()}
         return pd.DataFrame.from_dict(lines, orient="index", columns=["mean", "variance"])
 
+    def entropy_bounds(self) -> tuple[float, float]:
+        """Between what the model's entropy lies, in nats: equal where the circuit is deterministic,
+        as a Chow–Liu tree is. Of real columns it is the differential entropy."""
+        return entropies.entropy_bounds(*self._whole())
+
+    def cross_entropy(self, other: Model) -> float:
+        """−E[log q] of another model q of compatible structure, over this model's rows, in nats.
+
+        Exact, or QueryError with the reason: q must be deterministic, and both must take the
+        columns apart in compatible ways. It is infinite where q calls possible rows impossible.
+        """
+        return comparing.cross_entropy(self._whole(), other._whole())
+
+    def kl_divergence(self, other: Model) -> float:
+        """KL(this model ‖ other) in nats, exact or refused as ``cross_entropy`` is."""
+        return comparing.divergence(self._whole(), other._whole())
+
+    def mutual_information(
+        self, columns: Sequence[str] | None = None, bins: int = 8
+    ) -> pd.DataFrame:
+        """What every two columns tell of each other, in nats; on the diagonal their entropy.
+
+        Real columns and counts without a range are cut into ``bins`` intervals of equal
+        probability, which never makes it larger.
+        """
+        Whole(2).check("bins", bins, QueryError)
+        names = list(self.schema_.names if columns is None else columns)
+        found = information.mutual_information(self._distribution, names, bins)
+        return pd.DataFrame(found, index=names, columns=names)
+
+    def contributions(
+        self, event: str | Mapping[str, object] | Event, given: str | Mapping[str, object]
+    ) -> pd.Series:
+        """How much every column of the evidence adds to P(event | given): its Shapley value.
+
+        They add up to P(event | given) − P(event).
+        """
+        asked = questions.event_of(event, self.schema_)
+        known = parse_evidence(given, self.schema_)
+        found = information.contributions(self._distribution, asked, known)
+        return pd.Series(found, name="contribution")
+
+    def _whole(self) -> tuple[Circuit, Parameters]:
+        """The circuit and its values, if they are in this place."""
+        self._check_fitted()
+        if not isinstance(self._distribution, Distribution):
+            raise QueryError("the parts of this circuit are at several parties: collect() it first")
+        return self.circuit_, self.parameters_
+
     def _posterior(self, target: str, given: Given) -> Array:
         """(rows, classes): P(target = class | given)."""
         x, known, _ = self._possible(given)
@@ -120,6 +176,11 @@ class Model(BaseEstimator):  # type: ignore[misc]
             probabilities[impossible] = self._distribution.posterior(self._nothing(), name)
         return probabilities
 
+    def predict_log_proba(self, X: Rows, target: str | None = None) -> Array:
+        """The logarithm of ``predict_proba``."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X, target)))
+
     def predict(self, X: Rows, target: str | None = None) -> npt.NDArray[np.generic]:
         """The most probable class of every row, or the conditional mean of a real or count.
 
@@ -138,13 +199,46 @@ class Model(BaseEstimator):  # type: ignore[misc]
         return means
 
     def _target(self, target: str | None) -> str:
-        name = target if target is not None else getattr(self, "target", None)
+        self._check_fitted()
+        name = target if target is not None else self._predicted
         if not isinstance(name, str):
             raise QueryError(
-                "name the column to predict: predict(X, target='…'), or give the model a target"
+                "name the column to predict: predict(X, target='…'), or give the model a target, "
+                "in its constructor or as fit(X, y)"
             )
         self.schema_.index(name)
         return name
+
+    @property
+    def _predicted(self) -> str | None:
+        """The column that is predicted unless told otherwise: y of ``fit``, or ``target``."""
+        found = getattr(self, "target_", None)
+        return getattr(self, "target", None) if found is None else found
+
+    # ------------------------------------------------------------------ as scikit-learn names it
+
+    @property
+    def classes_(self) -> npt.NDArray[np.generic]:
+        """The classes of the target, in the order of ``predict_proba``."""
+        name = self._predicted
+        if name is None or not self.schema_[name].size:
+            raise AttributeError(f"this {type(self).__name__} has no target of classes")
+        return values_of(self.schema_[name], np.arange(self.schema_[name].size, dtype=np.float64))
+
+    @property
+    def feature_names_in_(self) -> npt.NDArray[np.generic]:
+        """The columns without the target."""
+        return np.array([n for n in self.schema_.names if n != self._predicted], dtype=object)
+
+    @property
+    def n_features_in_(self) -> int:
+        return len(self.feature_names_in_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "density_estimator"
+        tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
+        return tags
 
     # ------------------------------------------------------------------ completions
 
@@ -178,7 +272,7 @@ class Model(BaseEstimator):  # type: ignore[misc]
         files.write(path, self.circuit_, self.parameters_, self._metadata())
 
     def _metadata(self) -> dict[str, object]:
-        return {"estimator": type(self).__name__, "target": getattr(self, "target", None)}
+        return {"estimator": type(self).__name__, "target": self._predicted}
 
     def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
         """A picture of the circuit, and of single variables before and after ``given``.
@@ -203,6 +297,23 @@ class Model(BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         return self.circuit_.schema
 
+    def to_module(self, double: bool = False) -> nn.Module:
+        """The circuit as a torch module: rows (rows, variables) in, log-densities (rows,) out.
+
+        It is differentiable by everything that is learned and by the real values of the rows, NaN
+        is summed out, and categories are codes. Train it by any optimiser, alone or behind a
+        network of yours; ``CircuitModel.from_module`` makes a model of it again. ``double``: in
+        double precision.
+        """
+        import torch
+
+        from fedcircuits.circuits.evaluation.gradient import Differentiable
+        from fedcircuits.circuits.evaluation.program import CircuitProgram
+
+        circuit, parameters = inline(*self._whole())
+        dtype = torch.float64 if double else torch.float32
+        return Differentiable(CircuitProgram(circuit, dtype), parameters)
+
     def _check_fitted(self) -> None:
         if not hasattr(self, "circuit_"):
             raise NotFittedError(
@@ -225,27 +336,19 @@ class Model(BaseEstimator):  # type: ignore[misc]
         return {k: v for k, v in super().__getstate__().items() if k != "_ready"}
 
     def _values(self, X: Rows, ignore: str | None = None) -> Array:
-        return questions.values_of(X, self.schema_, ignore)
+        return questions.values_of(X, self.schema_, ignore, self._predicted)
 
     def _given(self, given: Given) -> tuple[Array, Event]:
         """Rows of fixed values, and an event over what they leave open."""
         if questions.is_rows(given):
             return self._values(given), EVERYTHING
         evidence = given if isinstance(given, Evidence) else parse_evidence(given, self.schema_)  # type: ignore[arg-type]
-        x = self._nothing()
-        for name, value in evidence.values.items():
-            x[0, self.schema_.index(name)] = value
-        return x, evidence.event
+        return evidence.row(self.schema_), evidence.event
 
     def _possible(self, given: Given) -> tuple[Array, Event, Array]:
         """The same with its log-probability (rows,); QueryError if that is minus infinity."""
         x, known = self._given(given)
-        logs = self._distribution.log_probability(x, known)
-        impossible = np.flatnonzero(np.isneginf(logs))
-        if len(impossible):
-            where = "" if len(logs) == 1 else f" in row {impossible[0]}"
-            raise QueryError(f"the evidence{where} has probability zero under the model")
-        return x, known, logs
+        return x, known, self._distribution.log_evidence(x, known)
 
     def _nothing(self) -> Array:
         """A row of which nothing is known."""
@@ -259,14 +362,3 @@ def _warn_impossible(rows: npt.NDArray[np.bool_], instead: str) -> None:
         UserWarning,
         stacklevel=3,
     )
-
-
-def require_estimator(path: object, metadata: files.Metadata, expected: str | None) -> None:
-    """FileError unless a file holds what is expected; None: no predictor of ours."""
-    estimator = metadata.get("estimator")
-    if estimator == expected or (expected is None and estimator not in PREDICTORS):
-        return
-    if estimator in PREDICTORS:
-        what = f"{estimator}, which predicts {metadata.get('target')!r} and is no distribution"
-        raise FileError(f"{path} holds {what}: load it with fedcircuits.{estimator}.load")
-    raise FileError(f"{path} holds no {expected}: load it with fedcircuits.load")

@@ -1,11 +1,14 @@
 """A progress bar for learning that takes more than two seconds, if there is a terminal.
 
-Learners that count epochs report how far they are; the bar of others moves without an end.
+A federated training shows its phase, round, party, likelihood, bytes and time left, as its watch
+tells them (engines/watching.py). Learners that count epochs report how far they are; the bar of
+others moves without an end. There is one bar, the outermost: what is learned within tells it.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from contextvars import ContextVar, Token
 from multiprocessing import parent_process
 from threading import Lock, Timer
@@ -13,7 +16,10 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+from fedcircuits.engines.watching import Progress
 
 QUIET = 2.0  # seconds before anything is shown
 
@@ -24,33 +30,62 @@ class Bar:
     def __init__(self, title: str) -> None:
         self.title = title
         self.text, self.done, self.total = "learning", 0, 0
-        self._shown: Progress | None = None
+        self.left: float | None = None  # seconds
+        self._local, self._begun = "", (0.0, 0)
+        self._shown: RichProgress | None = None
         self._lock, self._over = Lock(), False
-        outermost = current() is None and parent_process() is None  # one bar for all parties
-        self._timer = Timer(QUIET, self._show) if outermost and sys.stderr.isatty() else None
+        around = current()
+        self._outer: Bar = self if around is None else around._outer
+        here = around is None and parent_process() is None
+        self._timer = Timer(QUIET, self._show) if here and sys.stderr.isatty() else None
         self._token: Token[Bar | None] | None = None
 
+    @property
+    def shows(self) -> bool:
+        """Whether anything will be seen of it."""
+        return self._outer._timer is not None
+
     def tell(self, done: int, total: int, text: str) -> None:
-        with self._lock:
-            self.done, self.total, self.text = done, total, text
-            if self._shown is not None:
-                self._update(self._shown)
+        """How far a learner is that counts epochs."""
+        bar, now = self._outer, time.monotonic()
+        with bar._lock:
+            if done <= bar._begun[1] or not bar._local:
+                bar._begun = now, done
+            since, already = bar._begun
+            bar.left = (now - since) * (total - done) / (done - already) if done > already else None
+            bar.done, bar.total, bar._local = done, total, text
+            bar._update()
+
+    def see(self, progress: Progress) -> None:
+        """What happens in a federated training."""
+        bar = self._outer
+        with bar._lock:
+            bar.text, bar._local = progress.words(), ""
+            bar.done, bar.total, bar.left = progress.round, progress.rounds, progress.left
+            bar._update()
 
     def _show(self) -> None:
         with self._lock:
             if self._over:
                 return
-            self._shown = Progress(
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"),
-                TimeElapsedColumn(), console=Console(file=sys.stderr), transient=True,
+            self._shown = RichProgress(
+                TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[text]}"),
+                TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
+                console=Console(file=sys.stderr), transient=True,
             )  # fmt: skip
-            self._shown.add_task(self.title, total=None, text=self.text)
-            self._update(self._shown)
+            self._shown.add_task(self.title, total=None, text=self.text, left="")
+            self._update()
             self._shown.start()
 
-    def _update(self, shown: Progress) -> None:
-        [task] = shown.task_ids
-        shown.update(task, completed=self.done, total=self.total or None, text=self.text)
+    def _update(self) -> None:
+        if self._shown is None:
+            return
+        [task] = self._shown.task_ids
+        text = self._local if self.text == "learning" and self._local else self.text
+        text = f"{text} · {self._local}" if self._local and text != self._local else text
+        left = "" if self.left is None else f"{clock_words(self.left)} left"
+        total = self.total or None
+        self._shown.update(task, completed=self.done, total=total, text=text, left=left)
 
     def __enter__(self) -> Self:
         self._token = _CURRENT.set(self)
@@ -86,3 +121,10 @@ def tell(done: int, total: int, text: str) -> None:
     """How far it is, to the bar of the fit that runs, if there is one."""
     if (bar := current()) is not None:
         bar.tell(done, total, text)
+
+
+def clock_words(seconds: float) -> str:
+    """Such as 0:05 or 1:02:07."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

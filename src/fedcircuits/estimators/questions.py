@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.questions.distribution import Explanation
 from fedcircuits.circuits.questions.events import Evidence, parse_event, parse_evidence
+from fedcircuits.circuits.questions.queryable import Explanation
 from fedcircuits.circuits.questions.regions import Event, conjunction, of_codes
 from fedcircuits.errors import QueryError, TableError
 from fedcircuits.tables.schema import Scalar, Schema
@@ -37,20 +37,23 @@ def index_of(given: object) -> pd.Index | None:
     return given.index if isinstance(given, pd.DataFrame) else None
 
 
-def values_of(X: object, schema: Schema, ignore: str | None = None) -> Array:
+def values_of(
+    X: object, schema: Schema, ignore: str | None = None, target: str | None = None
+) -> Array:
     """X in the circuit's numbers (rows, variables); absent columns are NaN.
 
-    ``ignore`` is a column whose values do not count: it is NaN, whatever X has there.
+    ``ignore`` is a column whose values do not count: it is NaN, whatever X has there. ``target``
+    is one that arrays may lack.
     """
     single = isinstance(X, np.ndarray) and not X.ndim
     if isinstance(X, pd.DataFrame | Table | np.ndarray) and not single and len(X) == 0:
         raise TableError("X must have at least one row, got none")
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.names is None:
-        X = _in_place(X, schema, ignore)
+        X = _in_place(X, schema, ignore, target)
     elif ignore is not None:
         X = _without(X, ignore)
     if isinstance(X, pd.DataFrame | Table):
-        _refuse_misspelt([str(c) for c in _names(X)], schema, ignore)
+        refuse_misspelt([str(c) for c in _names(X)], schema, ignore)
     values = Table.of(X, schema=schema, partial=True).values
     if ignore is not None:
         values = values.copy()
@@ -72,20 +75,21 @@ def _without(X: object, ignore: str) -> object:
 
 
 def _in_place(
-    X: npt.NDArray[np.generic], schema: Schema, ignore: str | None
+    X: npt.NDArray[np.generic], schema: Schema, ignore: str | None, target: str | None
 ) -> npt.NDArray[np.generic]:
-    """An array that has the column to ignore, or has none, gets an empty one in its place."""
+    """An array that has the column to ignore, or lacks it or the target, gets an empty one."""
     width, names = len(schema), ", ".join(schema.names[:8]) + (", …" if len(schema) > 8 else "")
-    without = ignore is not None and X.shape[1] == width - 1
+    absent = target if ignore is None else ignore
+    without = absent is not None and X.shape[1] == width - 1
     if X.shape[1] != width and not without:
-        fewer = "" if ignore is None else f", or {width - 1} without {ignore!r}"
+        fewer = "" if absent is None else f", or {width - 1} without {absent!r}"
         raise TableError(
             f"expected an array of {width} columns ({names}){fewer}, got {X.shape[1]}; "
             "a DataFrame may have fewer, they are found by name"
         )
-    if ignore is None:
+    if absent is None or (ignore is None and not without):
         return X
-    at = schema.index(ignore)
+    at = schema.index(absent)
     X = X.astype(np.float64 if X.dtype.kind in "biuf" else object)
     if without:
         return np.insert(X, at, np.nan, axis=1)
@@ -93,7 +97,7 @@ def _in_place(
     return X
 
 
-def _refuse_misspelt(names: list[str], schema: Schema, ignore: str | None) -> None:
+def refuse_misspelt(names: list[str], schema: Schema, ignore: str | None) -> None:
     """A column that is nearly one the model misses is a slip, not an extra."""
     absent = {n.strip().casefold(): n for n in schema.names if n not in names}
     absent.pop((ignore or "").strip().casefold(), None)

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from fedcircuits.arguments import COLUMN, ROWS_HELD_BACK, SEED, Declared, Real, Whole
-from fedcircuits.engines.outcome import Engine
-from fedcircuits.errors import FederationError, StructureError
+from fedcircuits.errors import StructureError
 from fedcircuits.estimators.federated import (
     SUMMATION,
-    FederatedEstimator,
     FederatedRun,
     TrainingState,
 )
-from fedcircuits.estimators.learner import (
-    Learner,
-    Training,
-    Weights,
-    hold_back,
-    in_memory,
-    progress,
-)
+from fedcircuits.estimators.federated_learner import FederatedLearner
+from fedcircuits.estimators.learner import Learner, hold_back, in_memory, progress
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.sums.collectives import Summation
@@ -39,10 +30,9 @@ from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
-TWO = "of two parties each works out the other's counts: it takes its own off the sum"
 
 
-class ChowLiuTree(Learner, FederatedEstimator[LearnedTree]):
+class ChowLiuTree(FederatedLearner[LearnedTree]):
     """The best tree-shaped Bayesian network over categories and booleans.
 
     It is deterministic, so that its most probable explanations are exact. It is learned from one
@@ -91,36 +81,6 @@ class ChowLiuTree(Learner, FederatedEstimator[LearnedTree]):
         self.summation = summation
         self.privacy = privacy
         self.random_state = random_state
-
-    def fit(
-        self,
-        X: Training | Federation,
-        y: object = None,
-        sample_weight: Weights = None,
-        *,
-        engine: str | Engine | None = None,
-        resume: bool | str = False,
-        name: str | None = None,
-    ) -> Self:
-        """Learn from a DataFrame, Table, array or file, or from a federation.
-
-        ``sample_weight`` is for tables in memory; ``engine``, ``resume`` and ``name`` are for
-        federations, as for every federated estimator.
-        """
-        self.__dict__.pop("ledger_", None)
-        if not isinstance(X, Federation):
-            if self.privacy is not None:
-                raise FederationError(
-                    "privacy is for federations, whose parties add the noise; of one table: "
-                    "fit(Federation({'all': table}))"
-                )
-            return super().fit(X, y, sample_weight)
-        if sample_weight is not None:
-            raise FederationError("sample_weight is for one table: parties count whole rows")
-        federation = self._checked(X)
-        if len(federation) == 2 and self.privacy is None:
-            warnings.warn(TWO, UserWarning, stacklevel=2)
-        return self._train(federation, self._programs, engine, resume, name)
 
     def _check_federation(self, federation: Federation) -> Federation:
         same_variables({p.name: p.table.schema for p in federation}, summed_counts.TREE)

@@ -21,6 +21,7 @@ import numpy as np
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import PREDICTOR, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.files import require_estimator
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.records import (
     AnyArray,
@@ -33,7 +34,6 @@ from fedcircuits.circuits.graph.records import (
     record_of,
 )
 from fedcircuits.errors import FedcircuitsError, FileError
-from fedcircuits.estimators.model import require_estimator
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
 from fedcircuits.methods.trees.ensemble import SEEN, TreeEnsemble, fuse_of, tree_names
@@ -84,7 +84,7 @@ def _tree_stored(leaf: Leaf, ensemble: TreeEnsemble, path: object) -> dict[str, 
             "hold DecisionTreeLeaf alone; ask the trees where they are, or learn with that leaf"
         )
     if tree.schema_ != ensemble.circuit.schema.select(leaf.scope):
-        raise FileError(f"cannot write {path}: {leaf.name!r} reads other columns than its leaf")
+        raise FileError(f"cannot write {path}: {leaf.name!r} does not read the columns of its leaf")
     return tree.to_arrays()
 
 

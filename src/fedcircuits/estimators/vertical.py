@@ -1,23 +1,22 @@
-"""VerticalKMeans, and what it shares with VerticalGaussianMixture: one program per member, weights
-of rows, questions about rows of a table or of parties."""
+"""What VerticalGaussianMixture and VerticalKMeans share: one program per member, weights of rows,
+runs that go on where they failed, questions about rows of a table or of parties."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Self, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fedcircuits.arguments import FLAG, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.engines.outcome import Engine
+from fedcircuits.engines.outcome import Engine, Kept
+from fedcircuits.engines.watching import Callback
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import questions
 from fedcircuits.estimators.federated import (
-    ROWS,
-    SUMMATION,
     FederatedEstimator,
     FederatedRun,
     MakePrograms,
@@ -26,34 +25,26 @@ from fedcircuits.estimators.federated import (
 from fedcircuits.estimators.model import Rows
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Flow, Program
-from fedcircuits.federation.messages import blaming, require_shape
 from fedcircuits.federation.recipes import Held, part_of
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.sums.topology import Neighbourhood, hubs
 from fedcircuits.federation.tokens import Labels, RowRule
-from fedcircuits.methods.meeting.collecting import LearnedPart
 from fedcircuits.methods.meeting.hello import Hello, check_rows
 from fedcircuits.methods.meeting.rows import SampleWeights, check_matchable
 from fedcircuits.methods.vertical import answers, kmeans
 from fedcircuits.methods.vertical.answers import AnswersPlan, Learned
-from fedcircuits.methods.vertical.kmeans import (
-    KMeansPlan,
-    KMeansResult,
-    PartyCentres,
-    feature_names,
-)
-from fedcircuits.methods.vertical.reports import TrainedMeans
+from fedcircuits.methods.vertical.em import EMPlan, EMProgress
+from fedcircuits.methods.vertical.kmeans import KMeansPlan, KMeansResult, MeansProgress
 from fedcircuits.methods.vertical.rows import check_holders
 from fedcircuits.methods.vertical.training import EMResult
-from fedcircuits.privacy.differential.noise import no_privacy
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
 R = TypeVar("R")
 T = TypeVar("T")
 U = TypeVar("U")
-Clusters = KMeansResult | TrainedMeans
+P = TypeVar("P", EMProgress, MeansProgress)
 Weights: TypeAlias = npt.ArrayLike | Mapping[str, float] | None  # or a pandas Series by row id
 
 
@@ -83,6 +74,7 @@ class VerticalEstimator(FederatedEstimator[R]):
         sample_weight: Weights = None,
         resume: bool | str = False,
         name: str | None = None,
+        callback: Callback | None = None,
     ) -> Self:
         """Learn from a federation.
 
@@ -91,18 +83,18 @@ class VerticalEstimator(FederatedEstimator[R]):
         X : Federation
             The parties and their tables.
         y : None
-            Ignored; here for compatibility with scikit-learn.
+            Refused: the target is a column of a party.
         engine : {"memory", "process", "ray"} or callable, default="memory"
             Where the parties run.
         sample_weight : array-like, mapping or Series, optional
             Weights of rows: by row id, or in the order of the first party's rows.
-        resume, name
+        resume, name, callback
             As for every federated estimator (``FedPC.fit``).
         """
-        federation = self._checked(X)
+        federation = self._checked(X, y)
         self._parties = federation.names
         programs = self._programs_for(federation, party_weights(sample_weight, federation))
-        return self._train(federation, programs, engine, resume, name)
+        return self._train(federation, programs, engine, resume, name, callback)
 
     def _programs_for(
         self, federation: Federation, weights: Mapping[str, SampleWeights]
@@ -238,7 +230,7 @@ def party_weights(given: Weights, federation: Federation) -> dict[str, SampleWei
     if isinstance(given, Mapping | pd.Series):
         values = numbers("sample_weight", [weight for _, weight in given.items()])
         by_id = SampleWeights(values, tuple(str(key) for key, _ in given.items()))
-        told = {p.name: by_id for p in federation}
+        by_party = {p.name: by_id for p in federation}
     else:
         values = numbers("sample_weight", given)
         if values.shape != (len(first.table),):
@@ -248,13 +240,13 @@ def party_weights(given: Weights, federation: Federation) -> dict[str, SampleWei
             )
         same = SampleWeights(values)  # of others too, where rows are in one order at all
         matched = first.table.row_ids is not None
-        told = {p.name: SampleWeights(np.zeros(0)) if matched else same for p in others}
-        told[first.name] = same
+        by_party = {p.name: SampleWeights(np.zeros(0)) if matched else same for p in others}
+        by_party[first.name] = same
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise FederationError("sample_weight must be numbers from 0, some are not")
     if not values.any():
         raise FederationError("sample_weight must be above 0 for some row, all are 0")
-    return told
+    return by_party
 
 
 def numbers(name: str, given: object) -> Array:
@@ -265,121 +257,18 @@ def numbers(name: str, given: object) -> Array:
         raise FederationError(f"{name}: expected numbers, got {str(given)[:60]}") from None
 
 
-class VerticalKMeans(VerticalEstimator[Clusters]):
-    """k-means over columns of different parties: the clusters of their columns together.
-
-    Parameters
-    ----------
-    n_clusters : int, default=8
-        Number of clusters.
-    n_init : int, default=1
-        Starts by k-means++, the best of which is kept.
-    max_iter : int, default=300
-        Rounds of Lloyd's rule at most.
-    tol : float, default=0.0
-        Stop when the sum of distances falls by a smaller share; 0: when no row changes.
-    standardise : bool, default=False
-        Whether each party divides its numbers by their standard deviation first.
-    summation, hops, rows, random_state, privacy
-        As for ``VerticalGaussianMixture``.
-
-    Examples
-    --------
-    >>> import fedcircuits as fc
-    >>> rng = np.random.default_rng(0)
-    >>> table = fc.Table.of(rng.normal(size=(300, 6)) + 6 * rng.integers(2, size=(300, 1)))
-    >>> model = VerticalKMeans(2, random_state=0).fit(fc.split(table, 3, by="columns"))
-    >>> model.predict(table).tolist() == model.labels_["party 1"].tolist()
-    True
-    """
-
-    allowed: ClassVar[Declared] = {
-        "n_clusters": Whole(1),
-        "n_init": Whole(1),
-        "max_iter": Whole(1),
-        "tol": Real(least=0),
-        "standardise": FLAG,
-        "summation": SUMMATION,
-        "hops": Whole(0),
-        "rows": ROWS,
-        "random_state": SEED,
-        "privacy": no_privacy("parties tell each other of single rows without noise"),
-    }
-
-    inertia_: float  # sum of squared distances from the centres
-    n_iter_: int
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_init: int = 1,
-        max_iter: int = 300,
-        tol: float = 0.0,
-        standardise: bool = False,
-        summation: Summation = HUB,
-        hops: int = 0,
-        rows: RowRule = "tokens",
-        random_state: int | None = None,
-        privacy: None = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.standardise = standardise
-        self.summation = summation
-        self.hops = hops
-        self.rows = rows
-        self.random_state = random_state
-        self.privacy = privacy
-
-    def _programs_for(
-        self, federation: Federation, weights: Mapping[str, SampleWeights]
-    ) -> MakePrograms[Clusters]:
-        def programs(left: Federation, state: TrainingState) -> dict[str, Program[Clusters]]:
-            plan = KMeansPlan(
-                int(self.n_clusters), int(self.max_iter), float(self.tol), int(self.n_init),
-                bool(self.standardise), self._hubs(left.names), state.seed, self.rows,
-            )  # fmt: skip
-            roles, own = (kmeans.member, kmeans.coordinator), {"weight": weights}
-            return self._members(*roles, left, state, plan, own)
-
-        return programs
-
-    def _keep(self, run: FederatedRun[Clusters]) -> None:
-        trained = run.results[COORDINATOR]
-        assert isinstance(trained, TrainedMeans)
-        self._set_kept(run, trained.columns, int(self.n_clusters), "centres")
-        self.schema_ = run.federation.schema
-        self.inertia_, self.n_iter_ = trained.outcome.inertia, trained.outcome.rounds
-        self.notes_ = trained.notes
-
-    def predict(self, X: Rows | Federation) -> Labels:
-        """The nearest centre of every row; rows of a federation come in the order of its first
-        party's, then rows that this one does not hold."""
-        if isinstance(X, Federation):
-            return np.asarray(self._party_answers(X)[0], np.int64)
-        return np.asarray(self._table_terms(X).argmax(axis=0))
-
-    def score(self, X: Rows, y: object = None) -> float:
-        """The negative sum of squared distances of the rows from their centres."""
-        return float(self._table_terms(X).max(axis=0).sum())
-
-    @property
-    def feature_names_(self) -> tuple[str, ...]:
-        """Of the columns of ``cluster_centers_``: numbers, and "column=category"."""
-        self._check_fitted()
-        return tuple(n for schema in self._columns.values() for n in feature_names(schema))
-
-    @property
-    def cluster_centers_(self) -> Array:
-        """(clusters, features) in the units of the data, if all parties allow it."""
-        every = []
-        for party, centres in self._parts("centres", PartyCentres).items():
-            with blaming(party, LearnedPart, "part"):
-                own = centres.space.in_user_units(centres.centres)
-            shape = self._components, len(feature_names(self._columns[party]))
-            require_shape(own, shape, party, LearnedPart, "part")
-            every.append(own)
-        return np.hstack(every)
+def latest(
+    kept: Kept, members: Sequence[str], plan: EMPlan | KMeansPlan, kind: type[P]
+) -> tuple[Kept, dict[str, P]]:
+    """The last progress that all members have kept of a run by this plan, and nothing else."""
+    steps: dict[tuple[int, int], dict[str, str]] = {}
+    for (member, step), state in kept.items():
+        if isinstance(state, kind) and state.plan is not None:
+            if replace(state.plan, hubs=plan.hubs) == plan:  # hubs may have changed
+                steps.setdefault((state.run, state.round), {})[member] = step
+    common = [place for place, each in steps.items() if set(members) <= set(each)]
+    if not common:
+        return {}, {}
+    last = steps[max(common)]
+    left = {(m, last[m]): kept[m, last[m]] for m in members}
+    return left, {m: state for (m, _), state in left.items() if isinstance(state, kind)}

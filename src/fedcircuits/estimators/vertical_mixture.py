@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -13,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fedcircuits.arguments import FLAG, SEED, Choice, Declared, Real, Whole
 from fedcircuits.circuits.graph.family import Array, Arrays
-from fedcircuits.engines.outcome import Kept
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators.distribution import FederatedCircuit
 from fedcircuits.estimators.federated import (
@@ -25,7 +23,7 @@ from fedcircuits.estimators.federated import (
     TrainingState,
 )
 from fedcircuits.estimators.model import Rows
-from fedcircuits.estimators.vertical import HUB, VerticalEstimator, numbers
+from fedcircuits.estimators.vertical import HUB, VerticalEstimator, latest, numbers
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.messages import blaming, require_shape
@@ -186,9 +184,9 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
                 self.rows,
             )  # fmt: skip
             members = self._summation(left.names).members(left.names)
-            state.kept, latest = _latest(state.kept, members, plan)
-            start = latest or given
-            own = {"weight": weights, "start": start, "before": {} if latest else before}
+            state.kept, last = latest(state.kept, members, plan, EMProgress)
+            start = last or given
+            own = {"weight": weights, "start": start, "before": {} if last else before}
             roles, server = (training.member, training.coordinator), start.get(COORDINATOR)
             return self._members(*roles, left, state, plan, own, {"start": server})
 
@@ -277,7 +275,9 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         return self._answers(X)[:, -1] if isinstance(X, Federation) else super().score_samples(X)
 
     def score(self, X: Rows | Federation, y: object = None) -> float:
-        """Mean log-likelihood of the rows."""
+        """Mean log-likelihood of the rows; y is refused."""
+        if y is not None:
+            raise QueryError("y is not used: a mixture has no target to be judged by; score(X)")
         return float(self.score_samples(X).mean())
 
     def bic(self, X: Rows | Federation) -> float:
@@ -330,21 +330,6 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
             square = (*shape, len(names))
             require_shape(values["covariance"], square, party, LearnedPart, "part")
         return found
-
-
-def _latest(kept: Kept, members: Sequence[str], plan: EMPlan) -> tuple[Kept, dict[str, EMProgress]]:
-    """The last progress that all members have kept of a run by this plan, and nothing else."""
-    steps: dict[tuple[int, int], dict[str, str]] = {}
-    for (member, step), state in kept.items():
-        if isinstance(state, EMProgress) and state.plan is not None:
-            if replace(state.plan, hubs=plan.hubs) == plan:  # hubs may have changed
-                steps.setdefault((state.run, state.round), {})[member] = step
-    common = [place for place, each in steps.items() if set(members) <= set(each)]
-    if not common:
-        return {}, {}
-    last = steps[max(common)]
-    left = {(m, last[m]): kept[m, last[m]] for m in members}
-    return left, {m: state for (m, _), state in left.items() if isinstance(state, EMProgress)}
 
 
 def _require_table(X: Rows | Federation) -> Rows:

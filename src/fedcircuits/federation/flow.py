@@ -3,6 +3,7 @@
     yield Send(receiver, tag, data, reveals)   a message; ``reveals`` says what its reader learns
     data = yield Recv(sender, tag)             the next message of that sender under that tag
     result = yield Compute(step, work)         a long computation of the party's own
+    yield Tell(phase, round, rounds)           how far a loop is, for whoever watches the run
 
 A flow knows no socket, process, clock or global randomness, so an engine may run it anywhere, and
 the same messages make it send the same bytes again: a flow is resumed by replaying its inbox.
@@ -13,12 +14,15 @@ up others. What the result depends on, the party's rows above all, is told apart
 at once, ``batch`` says how: ``batch([work, …])`` is the list of their results, up to rounding. An
 engine that has such parties in one place may use it.
 
+``Tell`` goes to no other party: between owners, what a party tells stays at its site.
+
 Tags read "phase/what", and in loops "phase/what/round"; messages of one sender under one tag
 arrive in the order they were sent.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -65,7 +69,15 @@ class Compute(Generic[T]):
         return f"{self.step} ({self.key})" if self.key else self.step
 
 
-Effect: TypeAlias = Send | Recv | Compute[object]
+@dataclass(frozen=True, slots=True)
+class Tell:
+    phase: str
+    round: int  # so many are done
+    rounds: int = 0  # of at most so many; 0 if that is not known
+    likelihood: float = math.nan  # mean log-likelihood per row; NaN if it is not known
+
+
+Effect: TypeAlias = Send | Recv | Compute[object] | Tell
 Flow: TypeAlias = Generator[Effect, object, T]
 
 
@@ -90,6 +102,11 @@ class Program(Generic[T]):
 
 def compute(step: str, work: Callable[[], T], batch: Batch | None = None, key: str = "") -> Flow[T]:
     return (yield Compute(step, work, batch, key))  # type: ignore[return-value]
+
+
+def tell(phase: str, round: int, rounds: int = 0, likelihood: float = math.nan) -> Flow[None]:
+    """How far a loop is."""
+    yield Tell(phase, round, rounds, likelihood)
 
 
 def digest(*parts: str | bytes | AnyArray) -> str:
@@ -122,6 +139,20 @@ def through(flow: Flow[T], handle: Callable[[Effect], Flow[object]]) -> Flow[T]:
             trouble = lost
 
 
+def driven(flow: Flow[T], act: Callable[[Effect], object]) -> T:
+    """What the flow returns once ``act`` has answered all its effects, here and now."""
+
+    def handle(effect: Effect) -> Flow[object]:
+        yield from ()  # a flow, though it asks for nothing
+        return act(effect)
+
+    try:
+        next(through(flow, handle))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    raise AssertionError("a flow whose effects are all answered has ended")
+
+
 # ---------------------------------------------------------------------- typed messages
 
 
@@ -135,9 +166,9 @@ def broadcast(
 ) -> Flow[None]:
     """The same message to several parties, encoded once."""
     data = encode_message(message)
-    told = message.reveals if reveals is None else reveals
+    revealed = message.reveals if reveals is None else reveals
     for receiver in receivers:
-        yield Send(receiver, tag or message.tag, data, told, message.needs)
+        yield Send(receiver, tag or message.tag, data, revealed, message.needs)
 
 
 def receive(sender: str, kind: type[M], tag: str = "") -> Flow[M]:

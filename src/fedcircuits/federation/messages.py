@@ -11,7 +11,7 @@ reader learns from it, and what its fields are:
         collect: bool = False
 
     yield from send(COORDINATOR, ClusterSizes(sizes, party.allow_collect))
-    told = yield from receive("north", ClusterSizes)
+    sizes = yield from receive("north", ClusterSizes)
 
 On the wire a record is MessagePack; an array inside it is an extension: dtype, shape, data. A
 record is checked when it arrives, before anything is computed from it: a missing, unknown or wrong

@@ -3,7 +3,7 @@ leaves and nothing of others, the coordinator the graph above them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
@@ -31,27 +31,31 @@ class Joint:
 class QuestionBudget:
     """How many rows of questions a party answers about a model; no limit without ``most``.
 
-    ``least``: of its rows that must be behind an answer. They are ``table``; the owner of the view
-    gives it when it is asked, with the name of the ``model``. It is never sent or kept with it.
+    ``least``: of its rows that must be behind an answer. They are ``table``, which the owner of the
+    view gives when it is asked, and never sends or keeps with it. So is ``spend``, by which a site
+    counts rows before they are answered, of all questions that are asked at once.
     """
 
     most: int | None = None
     answered: int = 0
     least: int = 0
     table: Table | None = field(default=None, init=False, repr=False)
-    model: str = field(default="", init=False)
+    spend: Callable[[int, int], int] | None = field(default=None, init=False, repr=False)
 
     def after(self, rows: int, me: str) -> int | None:
         """What is answered with these rows too, where it matters; QueryError if it is too much.
 
         A role does not change its arguments: whoever keeps the view takes the new number.
         """
-        if self.most is not None and self.answered + rows > self.most:
+        if self.most is None:
+            return None
+        before = self.answered if self.spend is None else self.spend(rows, self.most)
+        if before + rows > self.most:
             raise QueryError(
-                f"{me} answers {self.most:,} rows of questions about a model, {self.answered:,} "
-                f"were asked before and {rows:,} now: ask fewer, or {me} must raise most_questions"
+                f"{me} answers {self.most:,} rows of questions about a model, {before:,} were "
+                f"asked before and {rows:,} now: ask fewer, or {me} must raise most_questions"
             )
-        return None if self.most is None else self.answered + rows
+        return before + rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

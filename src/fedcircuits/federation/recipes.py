@@ -27,8 +27,8 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 import numpy as np
-import torch
 
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ProtocolError, SiteError
 from fedcircuits.federation.messages import decode_plain, encode_plain
 from fedcircuits.tables.table import Table

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from fedcircuits.errors import PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send, through
+from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send, Tell, through
 
 T = TypeVar("T")
 
@@ -64,6 +64,8 @@ def replay(program: Program[T], inbox: Iterable[Received]) -> list[Envelope]:
         yield from ()
         if isinstance(effect, Send):
             sent.append(_sent(effect))
+            return None
+        if isinstance(effect, Tell):
             return None
         return effect.work() if isinstance(effect, Compute) else _next(left, effect)
 

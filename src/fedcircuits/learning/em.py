@@ -16,15 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative
+from fedcircuits.circuits.evaluation.direct import DirectStep
+from fedcircuits.circuits.evaluation.leaves import LeafCounts, LinearStep
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
 from fedcircuits.circuits.evaluation.statistics import Frame
-from fedcircuits.circuits.evaluation.step import Rules
+from fedcircuits.circuits.evaluation.step import Rules, Step
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -47,7 +50,8 @@ class EMSchedule:
     last_step: float = 0.01
     tolerance: float = 1e-4  # least gain of an epoch, in nats a row
     patience: int = 5  # epochs without such a gain on the validation rows
-    smoothing: float = 0.0  # pseudo-rows of every weight of a sum, over batches
+    smoothing: float = 0.0  # pseudo-rows of every weight of a sum
+    behind: float = 0.0  # pseudo-rows of every unit of a leaf, that look as all its units together
 
     @property
     def stopping(self) -> EarlyStopping:
@@ -81,7 +85,7 @@ def maximise_likelihood(
     check_learnable(circuit, source)
     plan = schedule or EMSchedule()
     program = CircuitProgram(circuit, dtype)
-    packed = program.pack(start) if scale is None else _in_one_scale(program, start, scale)
+    packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
     run = _EMRun(program, packed, source, plan, rules, validation)
     draws = rng if rng is not None else np.random.default_rng(0)
     while not run.finished:
@@ -102,7 +106,8 @@ def check_learnable(circuit: Circuit, source: Source) -> None:
         raise TableError("expected rows to learn from, got none that weighs anything")
 
 
-def _in_one_scale(program: CircuitProgram, start: Parameters, scale: float) -> Packed:
+def in_one_scale(program: CircuitProgram, start: Parameters, scale: float) -> Packed:
+    """Packed so that all variables share one scale."""
     own = program.columns.frames(program.circuit, start)
     frames = {key: Frame(f.shift, np.full_like(f.scale, scale)) for key, f in own.items()}
     return Packed(frames, tuple(s.pack(start, frames, program.dtype) for s in program.steps))
@@ -119,10 +124,35 @@ def _revivable(new: Values, old: Values) -> Values:
     return new
 
 
-def _with_pseudo_rows(counts: Derivative, weight: Values, rows: float) -> Derivative:
-    if isinstance(counts, Tensor) and isinstance(weight, Tensor):
-        return torch.where(weight > 0, counts + rows, counts)
-    return counts
+def with_pseudo_rows(
+    program: CircuitProgram, counts: Counts, packed: Packed, plan: EMSchedule
+) -> Counts:
+    """More rows for every weight of a sum that is not 0, and for every unit of leaves."""
+    if not plan.smoothing and not plan.behind:
+        return counts
+    triples = zip(program.steps, counts.steps, packed.values, strict=True)
+    return Counts(
+        counts.log_likelihood, counts.weight, tuple(_more_rows(*each, plan) for each in triples)
+    )
+
+
+def _more_rows(
+    step: Step[Any, Any], counts: Derivative, values: Values, plan: EMSchedule
+) -> Derivative:
+    if isinstance(counts, Tensor) and isinstance(values, Tensor):
+        return torch.where(values > 0, counts + plan.smoothing, counts)
+    if not plan.behind or not isinstance(counts, LeafCounts):
+        return counts
+    total = counts.count.sum(-1, keepdim=True)  # (pairs, 1)
+    if isinstance(step, LinearStep):
+        ends = torch.cat([step.first[1:], torch.tensor([len(step.entry_row)])])
+        total_of_sums = total.repeat_interleave(ends - step.first, 0)  # (entries, 1)
+    elif isinstance(step, DirectStep):
+        total_of_sums = total
+    else:
+        return counts
+    share = counts.sums.sum(-1, keepdim=True) / total_of_sums.clamp_min(1e-300)
+    return LeafCounts(counts.sums + plan.behind * share, counts.count + plan.behind * (total > 0))
 
 
 def mean_log_likelihood(program: CircuitProgram, packed: Packed, rows: InMemory) -> float:
@@ -176,7 +206,8 @@ class _EMRun:
         self.converged = self.held is None and bool(gain < self.plan.tolerance)
         self.finished = self.converged or len(self.history) > self.plan.epochs
         if not self.finished:
-            self.packed = self.program.maximise(counts, self.packed, self.rules)
+            smoothed = with_pseudo_rows(self.program, counts, self.packed, self.plan)
+            self.packed = self.program.maximise(smoothed, self.packed, self.rules)
 
     def _update(self, counts: Counts) -> None:
         """Stepwise EM: a running average of statistics, each batch as if it were all rows.
@@ -188,17 +219,11 @@ class _EMRun:
             self.average = counts
         else:
             self.average.move_to(counts, self._rate())
-        found = self.program.maximise(self._smoothed(self.average), self.packed, self.rules)
+        smoothed = with_pseudo_rows(self.program, self.average, self.packed, self.plan)
+        found = self.program.maximise(smoothed, self.packed, self.rules)
         pairs = zip(found.values, self.packed.values, strict=True)
         self.packed = Packed(found.frames, tuple(_revivable(new, old) for new, old in pairs))
         self.updates += 1
-
-    def _smoothed(self, counts: Counts) -> Counts:
-        if not self.plan.smoothing:
-            return counts
-        pairs = zip(counts.steps, self.packed.values, strict=True)
-        steps = tuple(_with_pseudo_rows(c, v, self.plan.smoothing) for c, v in pairs)
-        return Counts(counts.log_likelihood, counts.weight, steps)
 
     def _rate(self) -> float:
         assert self.plan.batch_size is not None

@@ -24,7 +24,7 @@ from sklearn.mixture import GaussianMixture
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
-from fedcircuits.circuits.questions.distribution import Explanation
+from fedcircuits.circuits.questions.queryable import Explanation, possible
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.errors import ParameterError, QueryError, TableError
 from fedcircuits.tables.schema import Schema
@@ -151,6 +151,9 @@ class Outside:
         if event != EVERYTHING:
             self.refuse("answer probabilities of events")
         return np.zeros(len(x)) if np.isnan(x).all() else self.log_likelihood(x)
+
+    def log_evidence(self, x: Array, event: Event = EVERYTHING) -> Array:
+        return possible(self.log_probability(x, event))
 
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> NoReturn:
         self.refuse(f"answer the probabilities of {variable!r} given other columns")

@@ -156,10 +156,10 @@ def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> 
     found = KMeans(min(units, distinct), n_init=1, random_state=seed).fit(seen)
     blocks = (x[a : a + block] for a in range(0, len(x), block))
     labels = np.concatenate([found.predict(features(rows)) for rows in blocks])
-    return _softened(labels, units, rng)
+    return softened(labels, units, rng)
 
 
-def _softened(labels: Labels, units: int, rng: np.random.Generator) -> Array:
+def softened(labels: Labels, units: int, rng: np.random.Generator) -> Array:
     """(rows, units): most of a row belongs to its cluster, some of it anywhere."""
     soft = rng.dirichlet(np.ones(units), size=len(labels)) * 0.2
     soft[np.arange(len(labels)), labels] += 0.8
@@ -215,7 +215,7 @@ def start_from_regions(
             values[node.name] = {WEIGHT: mixed}
         elif isinstance(node, Leaf) and node.name not in values:
             rule = (rules or {}).get(node.family, family(node.family))
-            soft = _softened(labels[node.name], node.units, rng)
+            soft = softened(labels[node.name], node.units, rng)
             values[node.name] = _start_leaf(node, rule, circuit.schema, part, soft)
     return Parameters(values)
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import Array, Arrays, Domain, LinearFamily, Tensors, require
+from fedcircuits.deferred import torch
 from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEAST = 1e-12
 CODES = np.array([0.0, 1.0])

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
@@ -26,8 +24,12 @@ from fedcircuits.circuits.graph.family import (
     Tensors,
     log_of,
 )
+from fedcircuits.deferred import torch
 from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

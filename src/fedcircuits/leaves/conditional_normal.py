@@ -17,15 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import Array, Region, Tensors
+from fedcircuits.deferred import torch
 from fedcircuits.errors import QueryError
 from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, interval_moments, interval_quantile
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 POINTS = 4096
 CANDIDATES = 64  # draws tried at once for every row
@@ -48,13 +51,39 @@ class Conditional:
 
 def patterns(missing: npt.NDArray[np.bool_], first: Sequence[int] = ()) -> Iterator[Pattern]:
     """Rows with the same columns missing, columns of ``first`` before the others."""
-    packed = np.packbits(missing, axis=1)
-    _, start, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
-    for number, row in enumerate(start):
-        columns = [int(i) for i in np.flatnonzero(missing[row])]
+    which = _numbered(missing)
+    for number in np.flatnonzero(np.bincount(which)):
+        rows = np.flatnonzero(which == number)
+        gaps = missing[rows[0]].tolist()
+        columns = [i for i, gap in enumerate(gaps) if gap]
         columns.sort(key=lambda i: (i not in first, i))
-        seen = [int(i) for i in np.flatnonzero(~missing[row])]
-        yield Pattern(np.flatnonzero(which.reshape(-1) == number), seen, columns)
+        yield Pattern(rows, [i for i, gap in enumerate(gaps) if not gap], columns)
+
+
+def _numbered(missing: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """(rows,): a number for every set of missing columns; the fewer columns, the less to sort."""
+    packed = np.packbits(missing, axis=1)
+    if packed.shape[1] == 1:
+        return packed[:, 0].astype(np.intp)
+    if packed.shape[1] <= 8:
+        packed = np.pad(packed, ((0, 0), (0, 8 - packed.shape[1]))).view(">u8")
+    return np.unique(packed, axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def seen_density(x: Tensor, seen: list[int], p: Tensors) -> Tensor:
+    """(units, rows): log-density of the seen columns of rows x (rows, width) alone."""
+    mean, covariance = p["mean"], p["covariance"]
+    deviation = x[:, seen] - mean[:, None, seen]  # (units, rows, seen)
+    if len(seen) == 1:
+        variance = covariance[:, seen, seen]  # (units, 1)
+        square = deviation[..., 0].square() / variance
+        found: Tensor = -0.5 * (square + variance.log()) - LOG_ROOT_TWO_PI
+        return found
+    root: Tensor = torch.linalg.cholesky(covariance[:, seen][:, :, seen])
+    white = torch.linalg.solve_triangular(root, deviation.mT, upper=False)
+    log_volume = torch.diagonal(root, dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
+    found = -0.5 * white.square().sum(1) - log_volume - len(seen) * LOG_ROOT_TWO_PI
+    return found
 
 
 def condition(x: Tensor, pattern: Pattern, p: Tensors) -> Conditional:

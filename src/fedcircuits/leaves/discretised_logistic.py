@@ -21,13 +21,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from scipy.special import expit, logit
-from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
@@ -40,9 +37,13 @@ from fedcircuits.circuits.graph.family import (
     require_scale,
     require_value,
 )
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST = 65_535  # the largest top: masses are written out for moments
 
@@ -78,8 +79,8 @@ class DiscretisedLogistic(Family):
         mean, scale, top = p["mean"], p["scale"], p["top"]
         last, outside = x > top - 0.5, (x < 0) | (x > top + 0.5) | (x != torch.floor(x))
         a, b = (x - 0.5 - mean) / scale, (x + 0.5 - mean) / scale
-        upper = torch.where(last, 0.0, logsigmoid(b))
-        lower = torch.where(x <= 0, 0.0, logsigmoid(-a))
+        upper = torch.where(last, 0.0, torch.nn.functional.logsigmoid(b))
+        lower = torch.where(x <= 0, 0.0, torch.nn.functional.logsigmoid(-a))
         inner = torch.where((x <= 0) | last, 0.0, torch.log(-torch.expm1(-1 / scale)))
         return torch.where(outside, IMPOSSIBLE, upper + lower + inner)
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from scipy.special import gammainc
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
@@ -27,8 +25,12 @@ from fedcircuits.circuits.graph.family import (
     Tensors,
     require_scale,
 )
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from scipy.special import (
     digamma,
     gammainc,
@@ -28,7 +27,6 @@ from scipy.special import (
     gammaincinv,
     polygamma,
 )
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
@@ -39,8 +37,12 @@ from fedcircuits.circuits.graph.family import (
     Tensors,
     require_scale,
 )
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SMALLEST = 1e-300
 

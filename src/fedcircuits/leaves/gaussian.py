@@ -13,12 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from scipy.special import ndtri
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     LARGEST_VALUE,
@@ -30,9 +28,13 @@ from fedcircuits.circuits.graph.family import (
     require_scale,
     require_value,
 )
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves.normal import interval_moments, interval_quantile
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)

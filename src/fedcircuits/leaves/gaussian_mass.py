@@ -7,7 +7,8 @@
 The inner formula on all 256 values sums to Φ((256/255 − mean)/σ) − Φ(−mean/σ), less than 1; here
 the end bins take the tails, so the masses sum to exactly 1. It is a hidden Gaussian y with
 x = ⌊255 y⌋/255 clipped to [0, 1]; masses, draws and quantiles are those of y. A value further than
-a hundredth of a step from the grid, or outside [0, 1], is IMPOSSIBLE.
+a hundredth of a step from the grid, or outside [0, 1], is IMPOSSIBLE. Pixels often come in single
+precision: an end of an interval that is k/255 rounded to it means k/255.
 
 The fit is that of a Gaussian to bin midpoints x + 1/510, less the variance (1/255)²/12 that
 rounding adds. It takes one pass and no starting values; where much mass lies in the end bins it is
@@ -19,21 +20,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
+import numpy.typing as npt
 from scipy.special import ndtri
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import IMPOSSIBLE, Array, Arrays, Domain, Family, Tensors
+from fedcircuits.deferred import torch
 from fedcircuits.leaves import finite
 from fedcircuits.leaves.gaussian import Gaussian, check_bounds, check_normal
 from fedcircuits.leaves.normal import FAR, interval_moments, interval_quantile, log_interval_mass
 from fedcircuits.tables.schema import Variable
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 TOP = 255
 GRID = np.arange(TOP + 1) / TOP
+SINGLE = GRID.astype(np.float32).astype(np.float64)
 ROUNDING = 1 / (12 * TOP**2)
 
 
@@ -74,7 +79,8 @@ class GaussianMass(Family):
         return rule.maximise(count, centred, p)
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
-        return finite.moments(GRID, self._masses(p), lower, upper)
+        inside = self._masses(p) * _inside(lower, upper)
+        return finite.moments(GRID, inside, -np.inf, np.inf)
 
     def mass(self, p: Arrays, lower: float, upper: float) -> Array:
         first, last = _grid(lower, upper)
@@ -108,9 +114,25 @@ class GaussianMass(Family):
         return np.asarray(interval_moments(cuts[..., :-1], cuts[..., 1:])[0])
 
 
+def _inside(lower: float, upper: float) -> npt.NDArray[np.bool_]:
+    """Which k (256,) have lower < k/255 < upper."""
+    low, high = _snapped(lower, -np.inf), _snapped(upper, np.inf)
+    return np.asarray((low < GRID) & (high > GRID))
+
+
+def _snapped(end: float, outward: float) -> float:
+    """An end that is a level in single precision as the level in double; one float outward, which
+    says that the level belongs to the interval, stays outward."""
+    for number, closed in ((end, False), (float(np.nextafter(end, -outward)), True)):
+        at = np.flatnonzero(SINGLE == number)
+        if len(at):
+            return float(np.nextafter(GRID[at[0]], outward) if closed else GRID[at[0]])
+    return end
+
+
 def _grid(lower: float, upper: float) -> tuple[float, float]:
-    """First and last k with lower < k/255 < upper."""
-    inside = np.flatnonzero((lower < GRID) & (upper > GRID))
+    """The first and the last of them."""
+    inside = np.flatnonzero(_inside(lower, upper))
     return (float(inside[0]), float(inside[-1])) if len(inside) else (1.0, 0.0)
 
 

@@ -7,19 +7,18 @@ Outside the edges, and in a bin of probability 0, f is 0: IMPOSSIBLE. There is n
 that hold all values that can come, or mix with a family that has tails. Edges may differ between
 units, their number may not. The fit keeps the edges and takes smoothed frequencies (``finite``) of
 the rows that fall inside them, with ``smoothing`` pseudo-counts for every bin. Learning starts with
-``bins`` bins of one width that reach beyond the values seen.
+``bins`` bins of one width that reach beyond the values seen; those of a count whose range is
+declared (``Variable.most``) cover the whole of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
@@ -32,9 +31,13 @@ from fedcircuits.circuits.graph.family import (
     require,
     require_value,
 )
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves import finite
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Index = npt.NDArray[np.intp]
 
@@ -140,7 +143,11 @@ class CountHistogram(Histogram):
         return require(halves, "edges must be whole numbers plus a half, from -0.5 up")
 
     def start(self, x: Array, variable: Variable) -> dict[str, Array]:
-        """Bins of as many whole numbers each as it takes to go beyond the largest value."""
+        """Bins of as many whole numbers each as it takes to go beyond the largest value, or to
+        cover the declared range: every value that can come has mass."""
+        if variable.levels:
+            edges = np.unique(np.round(np.linspace(0, variable.levels, self.bins + 1)))
+            return self._counted(x, edges - 0.5)
         low, high = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
         low = max(low - np.ceil((high - low) / (self.bins - 2)), 0.0)
         width = max(np.ceil((high - low + 2) / self.bins), 1.0)

@@ -11,26 +11,28 @@ that nothing cancels; then
     mean += first / count        covariance = second / count − (first/count)(first/count)ᵀ
 
 with all eigenvalues at or above the larger of ``minimum_variance`` and 1e-12 of the largest: the
-maximum of the likelihood under that bound.
+maximum of the likelihood under that bound. Units of few rows may borrow: with ``pooled`` = n each
+has n pseudo-rows about its mean with the covariance that all units have within them, whose
+correlations are shrunk by ``shrinkage``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from itertools import product
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     IMPOSSIBLE,
     LARGEST_VALUE,
     Array,
     Arrays,
+    Domain,
     JointFamily,
     Region,
     Tensors,
@@ -38,16 +40,22 @@ from fedcircuits.circuits.graph.family import (
     require,
     require_value,
 )
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
 from fedcircuits.leaves.conditional_normal import (
     Conditional,
+    Pattern,
     condition,
     patterns,
     region_draws,
     region_moments,
+    seen_density,
 )
-from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, log_interval_mass
+from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, log_interval_mass, log_mass_of
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +64,21 @@ class MultivariateGaussian(JointFamily):
 
     name: ClassVar[str] = "multivariate_gaussian"
     kinds: ClassVar[frozenset[str]] = frozenset({"real"})
+    domains: ClassVar[Mapping[str, Domain]] = {"mean": "real", "covariance": "covariance"}
     minimum_variance: float = 1e-6
+    pooled: float = 0.0  # pseudo-rows of every unit
+    shrinkage: float = 0.1  # of correlations in these
 
     def __post_init__(self) -> None:
         if not 0 < self.minimum_variance < np.inf:
             raise ParameterError(
                 f"family {self.name!r}: minimum_variance must be positive, "
                 f"got {self.minimum_variance}"
+            )
+        if not (0 <= self.pooled < np.inf and 0 <= self.shrinkage < 1):
+            raise ParameterError(
+                f"family {self.name!r}: expected pooled of 0 rows or more and a shrinkage from 0 "
+                f"to below 1, got {self.pooled} and {self.shrinkage}"
             )
 
     def shapes(self, variables: tuple[Variable, ...]) -> dict[str, tuple[int | None, ...]]:
@@ -87,15 +103,42 @@ class MultivariateGaussian(JointFamily):
 
     def log_density(self, x: Tensor, p: Tensors, regions: Mapping[int, Region]) -> Tensor:
         result = torch.zeros(len(p["mean"]), len(x), dtype=x.dtype, device=x.device)
-        for pattern in patterns(torch.isnan(x).cpu().numpy(), tuple(regions)):
-            rows = x[pattern.rows]
-            given = condition(rows, pattern, p)
+        missing = torch.isnan(x).cpu().numpy()
+        seen = missing.shape[1] - missing.sum(axis=1)
+        easy = seen == 1 if len(regions) <= 1 else np.zeros(len(x), bool)
+        if easy.any():  # whichever column it is, at once
+            rows = torch.as_tensor(np.flatnonzero(easy), device=x.device)
+            result = result.index_copy(1, rows, _log_single(x[rows], missing[easy], p, regions))
+        others = np.flatnonzero(~easy if regions else seen > easy)  # of nothing nothing is said
+        for pattern in patterns(missing[others], tuple(regions)):
             inner = [regions[c] for c in pattern.missing if c in regions]
-            value = given.log_density + _log_mass(given, inner)
+            if not pattern.seen and not inner:
+                continue
+            place = torch.as_tensor(others[pattern.rows], device=x.device)
+            own = x[place if pattern.seen else place[:1]]  # all are alike
+            if inner:
+                given = condition(own, pattern, p)
+                value = given.log_density + _log_mass(given, inner)
+                value = value.expand(-1, len(place))
+            else:
+                value = seen_density(own, pattern.seen, p)
             for column in set(pattern.seen) & set(regions):
-                value = torch.where(_inside(rows[:, column], regions[column]), value, IMPOSSIBLE)
-            result = result.index_copy(1, torch.as_tensor(pattern.rows, device=x.device), value)
+                value = torch.where(_inside(own[:, column], regions[column]), value, IMPOSSIBLE)
+            result = result.index_copy(1, place, value)
         return result
+
+    def log_mass(self, p: Arrays, regions: Mapping[int, Region], width: int) -> Array:
+        inside, inner = list(regions), list(regions.values())
+        mean = p["mean"][:, inside]  # (units, regions)
+        covariance = p["covariance"][:, inside][:, :, inside]
+        with np.errstate(divide="ignore"):
+            if len(inner) > 1:
+                return np.log(joint_mass(mean[:, None], covariance, inner)[:, 0])
+            deviation = np.sqrt(covariance[:, 0, 0])
+            ends = [
+                ((a - mean[:, 0]) / deviation, (b - mean[:, 0]) / deviation) for a, b in inner[0]
+            ]
+            return np.asarray(np.logaddexp.reduce([log_mass_of(a, b) for a, b in ends]))
 
     def log_maximum(self, x: Tensor, p: Tensors) -> Tensor:
         result = torch.zeros(len(p["mean"]), len(x), dtype=x.dtype, device=x.device)
@@ -131,12 +174,22 @@ class MultivariateGaussian(JointFamily):
         count = np.where(known, sums["count"], 1.0)
         shift = sums["first"] / count[:, None]
         covariance = sums["second"] / count[:, None, None] - shift[:, :, None] * shift[:, None, :]
+        if self.pooled:
+            covariance = self._borrowed(covariance, np.where(known, sums["count"], 0.0))
         return {
             "mean": np.where(known[:, None], p["mean"] + shift, p["mean"]),
             "covariance": np.where(
                 known[:, None, None], self._bounded(covariance), p["covariance"]
             ),
         }
+
+    def _borrowed(self, covariance: Array, count: Array) -> Array:
+        """Covariances (units, W, W), drawn towards their mean by rows."""
+        share = count / max(count.sum(), 1e-300)
+        within = (1 - self.shrinkage) * np.einsum("u,uij->ij", share, covariance)
+        within[np.diag_indices(len(within))] /= 1 - self.shrinkage
+        own = count[:, None, None]
+        return np.asarray((own * covariance + self.pooled * within) / (own + self.pooled))
 
     def start(self, x: Array) -> dict[str, Array]:
         """Mean (W,) and diagonal covariance (W, W) of the seen values of x (rows, W)."""
@@ -158,12 +211,12 @@ class MultivariateGaussian(JointFamily):
         first = np.broadcast_to(x, (units, *x.shape)).copy()
         second = np.square(first)
         for pattern in patterns(np.isnan(x), tuple(regions)):
-            given = condition(torch.as_tensor(x[pattern.rows]), pattern, _tensors(p))
+            means, covariances = _conditioned(x[pattern.rows], pattern, p)
             inner = [regions[c] for c in pattern.missing if c in regions]
             at = (pattern.rows[:, None], pattern.missing)
             for unit in range(units):
-                root = np.linalg.cholesky(given.covariance[unit].numpy())
-                answer = region_moments(given.mean[unit].numpy(), root, inner)
+                root = np.linalg.cholesky(covariances[unit])
+                answer = region_moments(means[unit], root, inner)
                 first[unit][at], second[unit][at] = answer
         return first, second
 
@@ -190,25 +243,54 @@ class MultivariateGaussian(JointFamily):
         return result
 
 
+def _log_single(
+    x: Tensor, missing: npt.NDArray[np.bool_], p: Tensors, regions: Mapping[int, Region]
+) -> Tensor:
+    """(units, rows): log-density of rows x (rows, width) that have seen one column each, and of the
+    one region that there may be: the normal of a column given another."""
+    seen = torch.as_tensor(missing.argmin(axis=1), device=x.device)  # (rows,)
+    mean, covariance = p["mean"], p["covariance"]
+    variance = covariance[:, seen, seen]  # (units, rows)
+    deviation = x.gather(1, seen[:, None])[:, 0] - mean[:, seen]
+    value: Tensor = -0.5 * (deviation.square() / variance + variance.log()) - LOG_ROOT_TWO_PI
+    for column, region in regions.items():
+        slope = covariance[:, column, seen] / variance
+        middle = mean[:, column, None] + slope * deviation
+        left = covariance[:, column, column, None] - slope * covariance[:, column, seen]
+        mass = _within(middle, left.clamp_min(0.0).sqrt(), region)
+        known = _inside(x[:, column], region)
+        value = torch.where(seen == column, torch.where(known, value, IMPOSSIBLE), value + mass)
+    return value
+
+
+def _within(mean: Tensor, deviation: Tensor, region: Region) -> Tensor:
+    """Log mass of a region under normals; those without any width lie within it or not."""
+    width = deviation.clamp_min(torch.finfo(deviation.dtype).tiny)
+    masses = [log_interval_mass((a - mean) / width, (b - mean) / width) for a, b in region]
+    return torch.logsumexp(torch.stack(masses), 0).clamp_min(IMPOSSIBLE)
+
+
 def _log_mass(given: Conditional, inner: list[Region]) -> Tensor:
     """(units, rows): log mass of regions on the first columns of the conditional."""
     if not inner:
         return torch.zeros_like(given.log_density)
     if len(inner) > 1:
         return _log_joint_mass(given, inner)
-    mean, deviation = given.mean[..., 0], given.covariance[:, 0, 0].sqrt()[:, None]
-    masses = [
-        log_interval_mass((a - mean) / deviation, (b - mean) / deviation) for a, b in inner[0]
-    ]
-    return torch.logsumexp(torch.stack(masses), 0).clamp_min(IMPOSSIBLE)
+    return _within(given.mean[..., 0], given.covariance[:, 0, 0].sqrt()[:, None], inner[0])
 
 
 def _log_joint_mass(given: Conditional, inner: list[Region]) -> Tensor:
-    from scipy.stats import multivariate_normal
-
     size = len(inner)
     mean = given.mean[..., :size].detach().double().cpu().numpy()  # (units, rows, regions)
     covariance = given.covariance[:, :size, :size].detach().double().cpu().numpy()
+    return log_of(torch.as_tensor(joint_mass(mean, covariance, inner)).to(given.mean))
+
+
+def joint_mass(mean: Array, covariance: Array, inner: list[Region]) -> Array:
+    """(units, rows): mass of regions on all columns of mean (units, rows, regions)."""
+    from scipy.stats import multivariate_normal
+
+    seeded = "rng" in signature(multivariate_normal.cdf).parameters  # since scipy 1.16
     total = np.zeros(mean.shape[:2])
     for box in product(*inner):
         lower, upper = np.array(box).T
@@ -219,9 +301,18 @@ def _log_joint_mass(given: Conditional, inner: list[Region]) -> Tensor:
                 lower_limit=lower - mean[unit, row],
                 abseps=1e-7,
                 releps=1e-7,
-                rng=np.random.default_rng(0),
+                **({"rng": np.random.default_rng(0)} if seeded else {}),
             )
-    return log_of(torch.as_tensor(np.clip(total, 0.0, 1.0)).to(given.mean))
+    return np.clip(total, 0.0, 1.0)
+
+
+def _conditioned(x: Array, pattern: Pattern, p: Arrays) -> tuple[Array, Array]:
+    """Mean (units, rows, missing) and covariance (units, missing, missing) given what is seen."""
+    if not pattern.seen:
+        mean = p["mean"][:, None, pattern.missing].repeat(len(x), axis=1)
+        return mean, p["covariance"][:, pattern.missing][:, :, pattern.missing]
+    given = condition(torch.as_tensor(x), pattern, _tensors(p))
+    return given.mean.numpy(), given.covariance.numpy()
 
 
 def _inside(x: Tensor, region: Region) -> Tensor:

@@ -12,13 +12,16 @@ that of a wide one log Φ(b) + log(1 − Φ(a)/Φ(b)): neither cancels, and all 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from scipy.special import log_ndtr, ndtr, ndtri_exp
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.deferred import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LOG_ROOT_TWO_PI = 0.5 * math.log(2 * math.pi)
 FAR = 1e8  # stands for infinity where a gradient is taken
@@ -33,6 +36,14 @@ def interval_moments(a: Array, b: Array) -> Array:
     first = _density(a) - _density(b)
     second = mass + _z_density(a) - _z_density(b)
     return np.stack([mass, first, np.maximum(second, 0.0)])
+
+
+def log_mass_of(a: Array, b: Array) -> Array:
+    """log(Φ(b) − Φ(a)) for a < b."""
+    mirror = a > 0
+    low, high = log_ndtr(np.where(mirror, -b, a)), log_ndtr(np.where(mirror, -a, b))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(high + np.log(-np.expm1(low - high)))
 
 
 def interval_quantile(u: Array, a: Array, b: Array) -> Array:

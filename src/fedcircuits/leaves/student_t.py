@@ -25,12 +25,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from scipy.special import exprel, gammaln, stdtr, stdtrit
-from torch import Tensor
 
 from fedcircuits.circuits.graph.family import (
     Array,
@@ -41,8 +39,12 @@ from fedcircuits.circuits.graph.family import (
     require_scale,
     require_value,
 )
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError
 from fedcircuits.tables.schema import Variable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NEAR = 1e-3  # how near to 2 degrees the second moment is interpolated
 

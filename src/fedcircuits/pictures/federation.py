@@ -3,6 +3,10 @@
 A federated circuit is drawn from its root, on top, to its leaves, which are grouped by party. A
 leaf is a whole circuit that its party keeps; everything above lives at the coordinator. Edges of
 the root are as wide as their weights.
+
+With more than a few leaves no eye follows single edges. Then each party is a panel with a square
+per circuit, those of most weight first and darkest: the share of rows that it describes. One band
+leads from the combinations, which the coordinator keeps, to each party.
 """
 
 from __future__ import annotations
@@ -19,10 +23,11 @@ from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.placement import Placement
 from fedcircuits.pictures.drawing import FAINT, INK, TEXT, Drawing, axes_at, label, sheet
 from fedcircuits.pictures.folding import levels
+from fedcircuits.pictures.panels import COLOURS, WIDE, panels_drawing
 
-COLOURS = ("#2563a8", "#b45309", "#2f7d4a", "#7c3f9e", "#b3304a", "#0f766e", "#6b7785", "#a16207")
 PHASES = ("#c9d6e3", "#8fb0d3", "#2563a8", "#1f3a5f", "#b45309", "#e0a458")
-WIDE, ROW, FOOT = 8.6, 1.15, 0.75  # inches
+ROW, FOOT = 1.15, 0.75  # inches
+MOST_LEAVES, MOST_NODES = 12, 40  # that are drawn one by one
 Place = tuple[float, float]
 
 
@@ -30,6 +35,8 @@ def federated_drawing(
     circuit: Circuit, placement: Placement, parties: Sequence[str], weights: Array
 ) -> Drawing:
     """``weights`` (children,) are those of the root."""
+    if sum(1 for _ in circuit.leaves()) > MOST_LEAVES or len(circuit) > MOST_NODES:
+        return panels_drawing(circuit, placement, parties, weights)
     places = _places(circuit, placement, parties)
     colour = {party: COLOURS[i % len(COLOURS)] for i, party in enumerate(parties)}
     height = FOOT + max(y for _, y in places.values()) + 0.3

@@ -63,6 +63,21 @@ class Belief:
     value: float | None  # what the evidence fixes it to
 
 
+def evidence_words(schema: Schema, x: Array, event: Event) -> str:
+    """Evidence of one row x (1, variables) and an event, in the user's own values."""
+    boxes = []
+    for box in event:
+        parts = [describe(region, schema[name]) for name, region in box.items()]
+        boxes.append(" and ".join(parts))
+    words = " or ".join(boxes) if len(boxes) < 4 else f"one of {len(boxes)} cases"
+    fixed = [
+        f"{v.name} = {value:.4g}" if v.kind == "real" else f"{v.name} = {v.decode(value)}"
+        for v, value in zip(schema, x[0], strict=True)
+        if not np.isnan(value)
+    ]
+    return " and ".join([*fixed, *filter(None, [words])])
+
+
 class Beliefs:
     """Asks a distribution about one variable at a time, given x (1, variables) and an event."""
 
@@ -87,17 +102,7 @@ class Beliefs:
 
     def words(self) -> str:
         """The evidence, in the user's own values."""
-        boxes = []
-        for box in self.event:
-            parts = [describe(region, self.schema[name]) for name, region in box.items()]
-            boxes.append(" and ".join(parts))
-        event = " or ".join(boxes) if len(boxes) < 4 else f"one of {len(boxes)} cases"
-        fixed = [
-            f"{v.name} = {value:.4g}" if v.kind == "real" else f"{v.name} = {v.decode(value)}"
-            for v, value in zip(self.schema, self.x[0], strict=True)
-            if not np.isnan(value)
-        ]
-        return " and ".join([*fixed, *filter(None, [event])])
+        return evidence_words(self.schema, self.x, self.event)
 
     def shown(self, columns: Sequence[str] | None = None) -> list[Belief]:
         """Of the columns, each once, or of the variables that the evidence changes most."""

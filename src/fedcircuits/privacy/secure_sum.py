@@ -24,14 +24,13 @@ import numpy as np
 from fedcircuits.arguments import Choice
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.flow import Flow, broadcast
+from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.recipes import own
 from fedcircuits.federation.sums.collectives import (
     Check,
-    Decision,
     Summation,
     Then,
-    decision,
+    agreed,
     frozen,
     of_sum,
 )
@@ -164,10 +163,7 @@ class SecretSum:
         self, tag: str, value: Array, reveals: str = "", check: Check | None = None
     ) -> Flow[Array]:
         leader, *others = self.members
-        if self.me != leader:
-            return (yield from decision(leader, tag, check))
-        yield from broadcast(others, Decision(np.asarray(value)), tag, reveals)
-        return frozen(np.asarray(value))
+        return (yield from agreed(self.me, leader, others, tag, value, reveals, check))
 
     def _group(self, tag: str) -> Group:
         """Other shares for every sum, also of the same numbers under the same tag."""

@@ -231,7 +231,7 @@ def _dated(name: str, series: pd.Series) -> Column:
         moments = pd.to_datetime(series, utc=True)
     except (ValueError, TypeError, OverflowError):
         _refuse(name, "dates that cannot be read", "convert them to numbers or text")
-    days = _floats((moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1))
+    days = spelling.days_since_epoch(moments)
     timed = bool(np.any(days[~np.isnan(days)] % 1))
     return Column(name, "real", days, unit=TIME if timed else DATE)
 

@@ -100,9 +100,9 @@ def read_table(
             data = parquet_table(path)
             names = data.column_names
         case _:
-            told = declared.reading
-            words = MISSING if told.missing is None else ("", *told.missing)
-            about = {"delimiter": told.delimiter, "encoding": told.encoding}
+            reading = declared.reading
+            words = MISSING if reading.missing is None else ("", *reading.missing)
+            about = {"delimiter": reading.delimiter, "encoding": reading.encoding}
             data = csv_frame(path, missing=words, **about)  # type: ignore[arg-type]
             names = list(data)
     return Table.of(data, row_id=row_id, **declared.options(n for n in names if n != row_id))

@@ -97,6 +97,7 @@ def _from_polars(frame: polars.DataFrame | polars.LazyFrame) -> list[tuple[str, 
 
 
 def _from_arrow(table: pyarrow.Table) -> list[tuple[str, pd.Series]]:
+    import pyarrow
     import pyarrow.types as types
 
     pairs = []
@@ -107,6 +108,11 @@ def _from_arrow(table: pyarrow.Table) -> list[tuple[str, pd.Series]]:
             column = column.cast("float64")
         if types.is_dictionary(column.type) and column.num_chunks > 1:
             column = column.unify_dictionaries()
+        if types.is_dictionary(column.type) and types.is_unsigned_integer(column.type.index_type):
+            signed = pyarrow.dictionary(
+                pyarrow.int64(), column.type.value_type, column.type.ordered
+            )
+            column = column.cast(signed)  # pandas reads no others before pyarrow 18
         pairs.append((name, column.to_pandas()))
     return pairs
 
@@ -184,6 +190,8 @@ def reading(name: str) -> Iterator[None]:
         raise
     except UnicodeEncodeError as error:
         found = f"text that cannot be written ({shown(error.object[error.start])} in one of them)"
+    except OverflowError:
+        found = "whole numbers too large for float64"
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError,
             NotImplementedError) as error:  # fmt: skip
         found = f"values that cannot be read ({type(error).__name__})"

@@ -17,6 +17,8 @@ True
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,7 +40,7 @@ def is_image(data: object) -> bool:
 def in_rows(data: object) -> object:
     """Images of bytes as (rows, columns); everything else as it is."""
     if isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim in (3, 4):
-        return data.reshape(len(data), -1)
+        return data.reshape(len(data), prod(data.shape[1:]))
     return data
 
 

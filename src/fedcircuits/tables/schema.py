@@ -204,7 +204,8 @@ def is_text(text: str) -> bool:
 
 def _equal(value: object, category: Scalar) -> bool:
     try:
-        return bool(value == category)
+        same = value == category
+        return not getattr(same, "shape", ()) and bool(same)
     except (TypeError, ValueError):  # arrays, and the missing values of pandas
         return False
 

@@ -202,8 +202,14 @@ def _days(texts: Sequence[str]) -> Floats:
         if rows.any():
             found = pd.Series(texts, dtype=object)[rows]
             moments = pd.to_datetime(found, errors="coerce", utc=True, format=form)
-            days[rows] = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+            days[rows] = days_since_epoch(moments)
     return days
+
+
+def days_since_epoch(moments: pd.Series) -> Floats:
+    """Days (rows,) since 1970-01-01, to the second: as they are given back."""
+    days = (moments - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    return np.asarray(np.round(days.to_numpy(np.float64) * 86_400) / 86_400)
 
 
 def day_of(text: str) -> float | None:

@@ -108,18 +108,17 @@ class Table:
     ) -> Table:
         """A table of a frame, an arrow table, an array, a dict of columns or another table.
 
-        An array of bytes is images, its pixels counts up to 255 (``tables.images``).
+        An array of bytes is images, its pixels counts up to 255 (``tables.images``). Arguments::
 
-        ``names``       the columns of a plain array (else the schema's, else x0, x1, …)
-        ``kinds``       real, count, category, boolean or date by column, where the rules guess
-                        wrong
-        ``row_id``      the column that tells rows apart; it becomes ``row_ids``, not a variable
-        ``categories``  the categories of a column, in order, also those absent from these data
-        ``drop``        columns to leave out
-        ``decimal``     "." or ",": what parts whole numbers from fractions in text
-        ``dates``       "dmy", "mdy" or "ymd": the order of day, month and year in text
-        ``schema``      read the data for this model; ``partial`` allows columns to be absent
-        ``unseen``      a category the schema does not know: "pool", with the rare ones if those
+            names       the columns of a plain array (else the schema's, else x0, x1, …)
+            kinds       real, count, category, boolean or date, where the rules guess wrong
+            row_id      the column that tells rows apart; it becomes row_ids, not a variable
+            categories  the categories of a column, in order, also those absent from these data
+            drop        columns to leave out
+            decimal     "." or ",": what parts whole numbers from fractions in text
+            dates       "dmy", "mdy" or "ymd": the order of day, month and year in text
+            schema      read the data for this model; partial allows columns to be absent
+            unseen      a category the schema does not know: "pool", with the rare ones if those
                         were pooled and else as missing, or "missing", both with a warning; "error"
         """
         if schema is not None and (kinds or units or categories):

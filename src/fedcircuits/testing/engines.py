@@ -206,7 +206,7 @@ def errors(run: Engine) -> None:
         _same(sorted(outcome.lost), ["a", "c"], "lost parties")
         _same({e.party for e in outcome.lost.values()}, {"a"}, "who is to blame")
         assert outcome.results["b"].startswith("a|"), f"b hears: {outcome.results['b']}"
-        for text in (outcome.lost["a"].told, str(outcome.lost["c"]), outcome.results["b"]):
+        for text in (outcome.lost["a"].safe_text, str(outcome.lost["c"]), outcome.results["b"]):
             assert "learning from rows" in text, f"the error does not name the step: {text}"
             assert trials.SECRET not in text, f"the text of an error has left its party: {text}"
 
@@ -322,10 +322,12 @@ def check_summation(
 ) -> None:
     """Raise AssertionError unless every member ends up with the sum, and with what one is told.
 
-    make        a choice such as ``Tree("cycle")``, or what makes the summation of one member:
-                ``make("north", ("north", "south"))``.
-    counts      of parties to try it with.
-    tolerance   how far a sum of numbers around 100 may be off; 1e-3 where they travel as float32.
+    Arguments::
+
+        make        a choice such as Tree("cycle"), or what makes the summation of one member:
+                    make("north", ("north", "south"))
+        counts      of parties to try it with
+        tolerance   how far a sum of numbers around 100 may be off; 1e-3 if they travel as float32
     """
     rng = np.random.default_rng(4) if rng is None else rng
     failures = []

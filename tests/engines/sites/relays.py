@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -20,6 +21,10 @@ needs_server = pytest.mark.skipif(
     SERVER is None, reason="needs nats-server, which Debian's package of that name has"
 )
 
+PAYLOAD = re.compile(rb'MSG_PAYLOAD: \["(.*)"\]\n')
+ESCAPE = re.compile(rb"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.)")
+SHORT = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -28,7 +33,7 @@ def free_port() -> int:
 
 
 class NatsServer:
-    def __init__(self, folder: Path, sites: Sequence[str]) -> None:
+    def __init__(self, folder: Path, sites: Sequence[str], traced: bool = False) -> None:
         self.folder, self.sites, self.port = folder, sites, free_port()
         self.address = f"tls://127.0.0.1:{self.port}"
         self.authority = Authority.fresh("tests")
@@ -37,6 +42,9 @@ class NatsServer:
             self.authority.kit(folder / site, site)
         kits = {site: folder / site for site in sites}
         text = server_conf("tests", self.address, folder / "server", kits)
+        self.log = folder / "server" / "trace.log"
+        if traced:  # it writes down everything that passes it
+            text += f'trace: true\nmax_traced_msg_len: 0\nlog_file: "{self.log}"\n'
         (folder / "server" / "nats.conf").write_text(text)
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -57,6 +65,10 @@ class NatsServer:
             time.sleep(0.05)
         raise AssertionError("nats-server does not start")
 
+    def seen(self) -> bytes:
+        """The payloads that have passed a traced server, out of the escapes of its log."""
+        return b"\0".join(map(_unquoted, PAYLOAD.findall(self.log.read_bytes())))
+
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -76,9 +88,21 @@ class NatsRelay:
         return link
 
 
+def _unquoted(text: bytes) -> bytes:
+    def plain(match: re.Match[bytes]) -> bytes:
+        word = match[1]
+        if word[:1] == b"x":
+            return bytes([int(word[1:], 16)])
+        if word[:1] in b"uU":
+            return chr(int(word[1:], 16)).encode()
+        return SHORT.get(word, word)
+
+    return ESCAPE.sub(plain, text)
+
+
 @contextmanager
-def nats_server(folder: Path, sites: Sequence[str]) -> Iterator[NatsServer]:
-    server = NatsServer(folder, sites)
+def nats_server(folder: Path, sites: Sequence[str], traced: bool = False) -> Iterator[NatsServer]:
+    server = NatsServer(folder, sites, traced)
     server.start()
     try:
         yield server

@@ -4,6 +4,7 @@ tells whoever carries it nothing."""
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.station import Head
 from tests.engines.sites.links import Relay
 from tests.engines.sites.local import LocalSites
+from tests.engines.sites.relays import NatsRelay, nats_server, needs_server
 
 RNG = np.random.default_rng(0)
 INCOME = RNG.normal(51234.5, 17.25, 90).round(2)
@@ -73,6 +75,34 @@ def test_no_value_is_written_down(tmp_path: Path) -> None:
     text = "".join((tmp_path / p.name / "audit.jsonl").read_text() for p in local)
     values = [str(v) for column in ("income", "visits") for v in TABLE.to_pandas()[column]]
     assert not [v for v in ("Zweibr", "Xanten", "51230", *values) if v in text]
+
+
+@needs_server
+def test_a_real_server_reads_nothing(tmp_path: Path) -> None:
+    """It writes down all that passes it while FedPC learns with secret sums, and is asked."""
+    local = fc.split(TABLE, ["x", "y", "z"], by="columns")
+    with nats_server(tmp_path / "server", [*local.names, "coordinator"], traced=True) as server:
+        relay: Any = NatsRelay(server)
+        parties = {p.name: p for p in local}
+        sites = LocalSites(parties, tmp_path, policy=Policy(), relay=relay)
+        model = fc.FedPC(summation=fc.Secret(), **SETTINGS).fit(sites.federation())
+        model.probability("town = Xanten", given="income > 51234")
+        marked = bytes(range(7, 256)) + "Zweibrücken".encode()  # what is not sealed is seen
+        relay.links[0].send(local.names[1], marked)
+        until = time.monotonic() + 20
+        while marked not in server.seen() and time.monotonic() < until:
+            time.sleep(0.1)
+        seen = server.seen()
+        for link in relay.links:
+            link.close()
+    assert marked in seen and len(seen) > 20_000
+    seen = seen.replace(marked, b"")
+    words = {entry.tag for entry in (*model.ledger_.entries, *model.queries_.entries)}
+    for word in ("town", "income", "Xanten", "Zweibr", *words):
+        assert word.encode() not in seen, word
+    bodies = [body for body in sites.bodies if len(body) >= LEAST]
+    secret = {b[at : at + LEAST] for b in bodies for at in range(0, len(b) - LEAST + 1, LEAST)}
+    assert not {seen[at : at + LEAST] for at in range(len(seen) - LEAST + 1)} & secret
 
 
 def test_who_carries_packets_reads_nothing_of_them(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ coordinator asks."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
 from inspect import isgeneratorfunction
@@ -16,7 +17,8 @@ import fedcircuits as fc
 from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.policy import Policy, PolicyError
 from fedcircuits.engines.sites.roles import METHODS, ROLES
-from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.engines.sites.store import Store
+from fedcircuits.errors import FederationError, PartyLostError, SiteError
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
 from fedcircuits.federation.messages import encode_fields, fields_of
@@ -27,7 +29,7 @@ from fedcircuits.methods.fedpc.training import UsedLeaves
 from fedcircuits.methods.private_forest.parameters import opening
 from fedcircuits.methods.trees import training as trees
 from fedcircuits.methods.trees.ensemble import respond as votes
-from fedcircuits.methods.trees.plan import TreesPlan
+from fedcircuits.methods.trees.growing import TreesPlan
 from fedcircuits.methods.vertical.rows import columns_at
 from tests.engines.sites.hostile import Hostile
 from tests.engines.sites.local import LocalSites
@@ -256,6 +258,29 @@ def test_questions_are_counted_by_the_day_and_by_the_row(tmp_path: Path) -> None
         model.score_samples(TABLE.rows([0, 1]))
     assert '"questions_per_day = 2' not in audits(tmp_path)  # a line of its own, in words
     assert "no more questions today (policy: questions_per_day = 2)" in audits(tmp_path)
+
+
+def test_questions_at_once_do_not_overrun_a_budget(tmp_path: Path) -> None:
+    """Each is counted before it is answered, and no two in one moment."""
+    store = Store(tmp_path)
+
+    def ask(number: int) -> bool:
+        return store.spend("m", "north", 3, most=20) + 3 <= 20
+
+    def question(number: int) -> bool:
+        def check(asked: int) -> None:
+            if asked >= 5:
+                raise SiteError("no more questions today")
+
+        try:
+            store.count_question(check)
+        except SiteError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(ask, range(40))) == 6  # 18 of 20 rows
+        assert sum(threads.map(question, range(40))) == store.questions() == 5
 
 
 def test_answers_that_few_rows_are_behind_are_refused(tmp_path: Path) -> None:

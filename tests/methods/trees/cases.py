@@ -12,7 +12,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.replay import Envelope, Record, recording
 from fedcircuits.methods.trees import training
-from fedcircuits.methods.trees.plan import TreesPlan
+from fedcircuits.methods.trees.growing import TreesPlan
 from tests.methods.watched import read
 
 SECRET = b"s" * 32

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
+from fedcircuits.federation.sums.checked import CheckedSums
 from fedcircuits.federation.sums.collectives import HubSum
 from fedcircuits.methods.trees import edges
 from fedcircuits.methods.trees.gradient_trees import Cells
-from fedcircuits.methods.trees.plan import TreesPlan
-from fedcircuits.methods.trees.sums import CheckedSums
+from fedcircuits.methods.trees.growing import TreesPlan
 from tests.methods.trees.cases import programs
 
 

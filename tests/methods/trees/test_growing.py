@@ -11,7 +11,7 @@ import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.replay import Envelope, replay
 from fedcircuits.methods.trees import edges, growing
-from fedcircuits.methods.trees.plan import TreesPlan
+from fedcircuits.methods.trees.growing import TreesPlan
 from fedcircuits.testing import check_protocol
 from tests.methods.trees.cases import narrow as table
 from tests.methods.trees.cases import programs, recorded

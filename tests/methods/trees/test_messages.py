@@ -12,7 +12,7 @@ from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.methods.trees import ensemble
-from fedcircuits.methods.trees.plan import TreesPlan
+from fedcircuits.methods.trees.growing import TreesPlan
 from fedcircuits.testing import check_messages
 from tests.methods.trees.cases import narrow, programs, table
 

@@ -18,7 +18,7 @@ from fedcircuits.federation.replay import replay
 from fedcircuits.methods.trees import edges, noisy
 from fedcircuits.methods.trees.decision_tree import Integers
 from fedcircuits.methods.trees.gradient_trees import Cells, GrowingTree, gradients, outputs_of
-from fedcircuits.methods.trees.plan import TreesPlan
+from fedcircuits.methods.trees.growing import TreesPlan
 from fedcircuits.testing import check_messages, check_protocol
 from tests.drawn import drawn
 from tests.estimators.tree_cases import CANCER

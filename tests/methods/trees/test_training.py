@@ -16,7 +16,7 @@ from fedcircuits.federation.replay import Envelope, replay
 from fedcircuits.federation.tokens import derived, tokens
 from fedcircuits.methods.meeting.tokens import TokenKey
 from fedcircuits.methods.trees import ensemble
-from fedcircuits.methods.trees.plan import TreesPlan
+from fedcircuits.methods.trees.growing import TreesPlan
 from tests.methods.trees.cases import SECRET, fields, programs, recorded, table
 from tests.methods.watched import saying
 

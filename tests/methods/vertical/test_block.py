@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal, poisson
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.methods.vertical.block import BlockState, MixtureBlock, added
-from fedcircuits.methods.vertical.kmeans import PointSpace
+from fedcircuits.methods.vertical.points import PointSpace
 from fedcircuits.tables.table import Table
 from tests.federation.cases import mixed_table
 

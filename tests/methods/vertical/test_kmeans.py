@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, PartyLostError
-from fedcircuits.estimators.vertical import VerticalKMeans
+from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Tree
 from tests.federation.cases import mixed_table
 from tests.methods.vertical.mixtures import NAMES, blocks_of, clustered, federation

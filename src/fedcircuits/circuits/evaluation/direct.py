@@ -155,6 +155,7 @@ class JointValues:
     arrays: Arrays
     tensors: Mapping[str, Tensor]
     regions: Regions = field(default_factory=dict)  # by position in the scope
+    known: Tensor | None = None  # (units, batch) log-values, where they need no evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +189,9 @@ class JointStep(Step[JointValues, JointCounts]):
         return cls(leaf.name, rule, 1, leaf.units, row, number, variables)
 
     def pack(self, parameters: Parameters, frames: Frames, dtype: torch.dtype) -> JointValues:
-        return self._values(parameters[self.name], dtype)
+        return self.from_arrays(parameters[self.name], dtype)
 
-    def _values(self, arrays: Arrays, dtype: torch.dtype) -> JointValues:
+    def from_arrays(self, arrays: Arrays, dtype: torch.dtype) -> JointValues:
         raise_if_wrong(self.name, self.rule.check(arrays))
         whole = {n: torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()}
         return JointValues(arrays, whole)
@@ -210,11 +211,19 @@ class JointStep(Step[JointValues, JointCounts]):
 
     def evaluate(self, p: JointValues, inputs: Inputs, out: Tensor, maximum: bool = False) -> None:
         """Log-values into out (1, units, batch)."""
+        if p.known is not None:
+            out[0] = p.known
+            return
         x = self._read(inputs.x, out.dtype)
         if maximum:
             out[0] = self.rule.log_maximum(x, p.tensors)
         else:
             out[0] = self.rule.log_density(x, p.tensors, p.regions)
+
+    def log_values(self, tensors: Tensors, x: Tensor) -> Tensor:
+        """(units, batch), differentiable by the tensors and by x (batch, variables)."""
+        some = next(iter(tensors.values()))
+        return self.rule.log_density(self._read(x, some.dtype), tensors, {})
 
     def downward(self, p: JointValues, state: BatchState, gradient: Tensor) -> JointCounts:
         own = self.own(gradient)[0]
@@ -229,7 +238,7 @@ class JointStep(Step[JointValues, JointCounts]):
         assert isinstance(rule, JointFamily)
         sums = {n: s.double().numpy() for n, s in counts.sums.items()}
         dtype = next(iter(p.tensors.values())).dtype
-        return self._values(rule.maximise(sums, p.arrays), dtype)
+        return self.from_arrays(rule.maximise(sums, p.arrays), dtype)
 
     def choose(self, p: JointValues, state: BatchState, choice: Descent) -> None:
         unit = choice.chosen[self.number][0].long().numpy()

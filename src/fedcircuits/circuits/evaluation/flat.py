@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation import kernel
 from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep
+from fedcircuits.circuits.evaluation.forests import Codes, Tables, tables
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.products import ProductStep
 from fedcircuits.circuits.evaluation.statistics import Inputs
@@ -47,22 +48,33 @@ class Flat:
     places: int
     source: Ints  # (entries,) step and position, as offset[step] + position
     row: Ints  # (rows,) row of the value matrix
+    branches: Ints  # of trees that are looked up (forests.py), (branches, 4)
+    table: npt.NDArray[np.floating]
 
 
-def suits(program: CircuitProgram) -> bool:
-    """Whether the compiled executor takes this program: no outer products, few units."""
+def suits(program: CircuitProgram, trees: frozenset[str] = frozenset()) -> bool:
+    """Whether the compiled executor takes this program: no outer products, few units; in trees,
+    which it looks up, anything."""
     kinds = LinearStep | DirectStep | JointStep | ProductStep | SumStep
-    return all(isinstance(s, kinds) and s.units <= FEW for s in program.steps)
+    pairs = zip(program.steps, program.layout.groups, strict=True)
+    return all(
+        (isinstance(s, kinds) and s.units <= FEW) or all(slot.name in trees for slot in slots)
+        for s, (_, slots) in pairs
+    )
 
 
-def flatten(program: CircuitProgram, packed: Packed, masked: bool) -> Flat:
-    """masked: constants of leaves as coefficients on the rows that say what is seen."""
+def flatten(
+    program: CircuitProgram, packed: Packed, masked: bool, trees: Tables | None = None
+) -> Flat:
+    """masked: constants of leaves as coefficients on the rows that say what is seen; trees: what
+    stands in for the trees of complete rows."""
     rows = program.layout.rows
     kind = np.full(rows, kernel.PRODUCT, np.int8)
+    tiny = kernel.TINY[np.dtype(np.float32 if program.dtype == torch.float32 else np.float64)]
     const = np.zeros(rows)
     blocks, offset = [], 0
     extra = program.columns.rows + (2 * program.columns.variables if masked else 0)
-    for step, values in zip(program.steps, packed.values, strict=True):
+    for step, values in needed(program, packed, trees):
         if isinstance(step, LinearStep) and isinstance(values, LeafValues):
             block = _linear(step, values, const, program.columns.rows, masked)
             kind[step.start : step.start + step.folds * step.units] = kernel.LEAF
@@ -71,6 +83,7 @@ def flatten(program: CircuitProgram, packed: Packed, masked: bool) -> Flat:
         elif isinstance(step, SumStep) and isinstance(values, Tensor):
             block = _sum(step, values)
             kind[step.start : step.start + step.folds * step.units] = kernel.SUM
+            kind[block.owner[block.values < tiny]] = kernel.EXACT
         else:
             assert isinstance(step, DirectStep | JointStep)
             own = np.arange(step.start, step.start + step.folds * step.units)
@@ -82,7 +95,43 @@ def flatten(program: CircuitProgram, packed: Packed, masked: bool) -> Flat:
         shifted = np.where(block.source >= 0, block.source + offset, -1)
         blocks.append(FlatBlock(block.owner, block.reads, block.values, shifted))
         offset += _size(step, values)
-    return _ordered(program, kind, const, blocks)
+    if trees is not None:
+        blocks = _looked_up(program, trees, kind, blocks)
+    return _ordered(program, kind, const, blocks, trees)
+
+
+def needed(
+    program: CircuitProgram, packed: Packed, trees: Tables | None
+) -> list[tuple[object, object]]:
+    """The steps and their parameters, without those that only rows inside trees need."""
+    inside = frozenset() if trees is None else program.forests.members
+    return [
+        (step, values)
+        for step, values, (_, slots) in zip(
+            program.steps, packed.values, program.layout.groups, strict=True
+        )
+        if not all(slot.name in inside for slot in slots)
+    ]
+
+
+def _looked_up(
+    program: CircuitProgram, trees: Tables, kind: npt.NDArray[np.int8], blocks: list[FlatBlock]
+) -> list[FlatBlock]:
+    """The units of tops read branches, nothing else."""
+    units = [
+        (program.layout.row[name] + k, own)
+        for name, spans in trees.spans.items()
+        for k, own in enumerate(spans)
+    ]
+    rows = np.array([row for row, _ in units])
+    kind[rows] = kernel.FOREST
+    rest = []
+    for b in blocks:
+        kept = ~np.isin(b.owner, rows)
+        rest.append(FlatBlock(b.owner[kept], b.reads[kept], b.values[kept], b.source[kept]))
+    owner = np.repeat(rows, [len(own) for _, own in units])
+    reads = np.concatenate([own for _, own in units])
+    return [*rest, FlatBlock(owner, reads, np.ones(len(owner)), np.full(len(owner), -1))]
 
 
 def _size(step: object, values: object) -> int:
@@ -132,7 +181,11 @@ def _sum(step: SumStep, weight: Tensor) -> FlatBlock:
 
 
 def _ordered(
-    program: CircuitProgram, kind: npt.NDArray[np.int8], const: Array, blocks: list[FlatBlock]
+    program: CircuitProgram,
+    kind: npt.NDArray[np.int8],
+    const: Array,
+    blocks: list[FlatBlock],
+    trees: Tables | None,
 ) -> Flat:
     owner = np.concatenate([b.owner for b in blocks])
     by_owner = np.argsort(owner, kind="stable")
@@ -146,7 +199,7 @@ def _ordered(
     counts = (ptr[1:] - ptr[:-1])[order]
     starts = np.concatenate([[0], np.cumsum(counts)])
     take = np.repeat(ptr[order] - starts[:-1], counts) + np.arange(starts[-1])
-    leaf = np.repeat(kind[order] == kernel.LEAF, counts)
+    leaf = np.repeat(np.isin(kind[order], (kernel.LEAF, kernel.FOREST)), counts)
     idx = np.where(leaf, reads[take], position[np.where(leaf, 0, reads[take])])
     place, places = kernel.assign_places(kind[order], starts, idx)
     placed = np.where(leaf, idx, place[np.where(leaf, 0, idx)])
@@ -154,7 +207,26 @@ def _ordered(
     return Flat(
         kind[order], starts, idx, placed, values[take].astype(dtype), const[order].astype(dtype),
         place, int(places), source[take], order,
+        np.zeros((0, 4), np.int64) if trees is None else trees.branches,
+        np.zeros(0, dtype) if trees is None else trees.logs.astype(dtype),
     )  # fmt: skip
+
+
+def trees_of(program: CircuitProgram, packed: Packed) -> Tables | None:
+    """What complete rows look up, if the circuit has trees and all else is for the executor."""
+    weights: dict[str, Array] = {}
+    codes: dict[str, Array] = {}
+    for step, values in zip(program.steps, packed.values, strict=True):
+        if isinstance(step, SumStep) and isinstance(values, Tensor):
+            for i, (name, used) in enumerate(zip(step.names, step.used, strict=True)):
+                if name in program.forests.limbs:
+                    weights[name] = values[i, :, :used].double().numpy()
+        elif isinstance(step, DirectStep) and isinstance(values, LeafValues):
+            for part in values.parts:
+                if part.rule.name == "indicator":
+                    found = step.unpack(replace(values, parts=(part,)))
+                    codes |= {n: a["code"] for n, a in found.items() if n in program.forests.forks}
+    return tables(program.forests, program.circuit, weights, codes)
 
 
 # ---------------------------------------------------------------------- running
@@ -167,11 +239,15 @@ def _bits(flat: Flat) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.floating]
     return bits, bits.view(np.float32 if single else np.float64)
 
 
-def log_values(flat: Flat, matrix: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+def log_values(
+    flat: Flat, matrix: npt.NDArray[np.floating], codes: Codes | None = None
+) -> npt.NDArray[np.floating]:
+    """codes (columns, batch): of complete rows, where trees are looked up."""
     out = np.empty(matrix.shape[1], matrix.dtype)
+    codes = np.zeros((0, matrix.shape[1]), np.int32) if codes is None else codes
     kernel.upward(
         flat.kind, flat.place, flat.places, flat.ptr, flat.placed, flat.val, flat.const,
-        matrix, *_bits(flat), out,
+        matrix, *_bits(flat), (flat.branches, flat.table, codes), out,
     )  # fmt: skip
     return out
 

@@ -5,7 +5,10 @@ gives the derivatives by weights and by the coefficients of linear leaves direct
 families are differentiated by torch and enter as rows of log-values.
 
 Free numbers become parameters by the domains of the families: real as it is, positive by exp, unit
-by the logistic function, simplex and weights by softmax; fixed ones are not trained.
+by the logistic function, simplex and weights by softmax, a covariance by its Cholesky factor with
+the logarithm of the diagonal; fixed ones are not trained. Those of linear leaves count in the
+frames of their variables (statistics.py), which are a part of the module's state. A probability of
+zero begins at ``SMALLEST``, from where gradients may raise it; a weight of zero stays zero.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep
+from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.pairs import FamilyPart
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
-from fedcircuits.circuits.evaluation.statistics import Inputs
+from fedcircuits.circuits.evaluation.statistics import Frame, Inputs
 from fedcircuits.circuits.graph.family import Array, Arrays, Domain
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import QueryError
@@ -37,6 +40,9 @@ def free(value: Tensor, domain: Domain) -> Tensor:
         return torch.log(value.clamp_min(SMALLEST))
     if domain == "unit":
         return torch.logit(value, SMALLEST)
+    if domain == "covariance":
+        root: Tensor = torch.linalg.cholesky(value)
+        return root.tril(-1) + torch.diag_embed(root.diagonal(dim1=-2, dim2=-1).log())
     return torch.log(value.clamp_min(SMALLEST)) if domain == "simplex" else value
 
 
@@ -46,6 +52,9 @@ def bound(value: Tensor, domain: Domain) -> Tensor:
         return torch.exp(value)
     if domain == "unit":
         return torch.sigmoid(value)
+    if domain == "covariance":
+        root = value.tril(-1) + torch.diag_embed(value.diagonal(dim1=-2, dim2=-1).exp())
+        return root @ root.mT
     return torch.softmax(value, -1) if domain == "simplex" else value
 
 
@@ -66,6 +75,10 @@ class Differentiable(nn.Module):
             elif isinstance(values, LeafValues) and isinstance(step, LinearStep | DirectStep):
                 for j, name, domain, array in self._trained(step, values):
                     self.numbers[f"{i}/{j}/{name}"] = free(array.to(program.dtype), domain)
+            elif isinstance(values, JointValues) and isinstance(step, JointStep):
+                for name, domain in step.rule.domains.items():
+                    exact = torch.from_numpy(np.array(values.arrays[name]))
+                    self.numbers[f"{i}/{name}"] = free(exact, domain).to(program.dtype)
 
     def _trained(
         self, step: LinearStep | DirectStep, values: LeafValues
@@ -89,6 +102,11 @@ class Differentiable(nn.Module):
             found[name] = bound(self.numbers[key], domain) if key in self.numbers else fixed
         return found
 
+    def _joint(self, i: int, step: JointStep, values: JointValues) -> dict[str, Tensor]:
+        """The same of a leaf of a joint family."""
+        trained = {n: bound(self.numbers[f"{i}/{n}"], d) for n, d in step.rule.domains.items()}
+        return {**values.tensors, **trained}
+
     def _tensors(self, inputs: Inputs) -> Iterator[Tensor]:
         """What the operation depends on: weights; coefficients and constants; rows of values."""
         for i, (step, values) in enumerate(zip(self.program.steps, self.start.values, strict=True)):
@@ -105,13 +123,39 @@ class Differentiable(nn.Module):
             elif isinstance(step, DirectStep) and isinstance(values, LeafValues):
                 parts = [self._part(i, j, p, p.arrays) for j, p in enumerate(values.parts)]
                 yield step.log_values(values.parts, parts, inputs)
+            elif isinstance(step, JointStep) and isinstance(values, JointValues):
+                yield step.log_values(self._joint(i, step, values), inputs.x)
 
     def forward(self, x: Tensor) -> Tensor:
+        for tensor in (x, *self.parameters()):
+            moved = tensor is not x and tensor.dtype != self.program.dtype
+            if moved or tensor.device.type != "cpu":
+                raise QueryError(
+                    f"circuits are evaluated on the CPU, this module in {self.program.dtype}; got "
+                    f"{tensor.dtype} on {tensor.device}: make it anew by to_module, with "
+                    "double=True for double precision, and hand it rows by x.cpu()"
+                )
         inputs = self.program.read(x.detach(), self.start)
         found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
             self, inputs, x, *self._tensors(inputs)
         )
         return found
+
+    def get_extra_state(self) -> dict[str, Tensor]:
+        return {
+            f"{rule}/{levels}": torch.from_numpy(np.stack([frame.shift, frame.scale]))
+            for (rule, levels), frame in self.start.frames.items()
+        }
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        frames: dict[tuple[str, int], Frame] = {}
+        for key, both in state.items():
+            rule, _, levels = key.rpartition("/")
+            shift, scale = both.double().numpy()
+            frames[rule, int(levels)] = Frame(shift, scale)
+        start = self.program.unpack(self.start)
+        steps = (s.pack(start, frames, self.program.dtype) for s in self.program.steps)
+        self.start = Packed(frames, tuple(steps))
 
     @torch.no_grad()
     def packed(self) -> Packed:
@@ -124,6 +168,10 @@ class Differentiable(nn.Module):
                 new.append(values.with_logs(torch.log_softmax(self.numbers[f"{i}"], 1)))
             elif isinstance(values, LeafValues) and isinstance(step, LinearStep | DirectStep):
                 new.append(self._learned(i, step, values))
+            elif isinstance(step, JointStep) and isinstance(values, JointValues):
+                tensors = self._joint(i, step, values)
+                learned = {n: tensors[n].double().numpy() for n in step.rule.domains}
+                new.append(step.from_arrays({**values.arrays, **learned}, self.program.dtype))
             else:
                 new.append(values)
         return Packed(self.start.frames, tuple(new))
@@ -166,6 +214,8 @@ class _LogLikelihood(torch.autograd.Function):
                 out += [derivative.sums, derivative.count]
             elif isinstance(step, DirectStep):
                 out.append(step.own(gradient).flatten(0, 1))
+            elif isinstance(step, JointStep):
+                out.append(step.own(gradient)[0])
         by_rows = None
         if ctx.needs_input_grad[2]:
             by_rows = _by_inputs(program, ctx.model.packed(), ctx.state.inputs.x, gradient)
@@ -179,10 +229,12 @@ def _by_inputs(program: CircuitProgram, packed: Packed, x: Tensor, gradient: Ten
     """
     total = torch.zeros_like(x)
     for step, values in zip(program.steps, packed.values, strict=True):
-        if isinstance(step, JointStep):
-            raise QueryError(
-                f"leaf {step.name!r} ({step.rule.name}) gives no gradient by its inputs: detach x"
-            )
+        if isinstance(step, JointStep) and isinstance(values, JointValues):
+            with torch.enable_grad():
+                rows = x.detach().requires_grad_()
+                logs = step.log_values(values.tensors, rows)
+                [slope] = torch.autograd.grad((logs * step.own(gradient)[0]).sum(), rows)
+            total += slope.nan_to_num(nan=0.0)
         if isinstance(step, LinearStep | DirectStep) and isinstance(values, LeafValues):
             posterior = step.own(gradient)
             for part in values.parts:
@@ -226,6 +278,8 @@ def _repacked(model: Differentiable, tensors: tuple[Tensor, ...]) -> Packed:
         elif isinstance(step, LinearStep) and isinstance(old, LeafValues):
             values.append(replace(old, coefficients=next(left), constants=next(left)))
         elif isinstance(step, DirectStep) and isinstance(old, LeafValues):
+            values.append(replace(old, known=next(left)))
+        elif isinstance(old, JointValues):
             values.append(replace(old, known=next(left)))
         else:
             values.append(old)

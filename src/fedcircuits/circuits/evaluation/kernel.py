@@ -2,11 +2,13 @@
 
 The steps of a program are written out as one list of rows (compressed: pointers, indices, values).
 Kind LEAF adds coefficients times rows of the statistics T, PRODUCT adds rows, SUM mixes rows by
-weights. Rows stand in depth-first order and give their place free after the last reader, so that
-the working set of BLOCK data rows stays in the first-level cache whatever the size of the circuit.
+weights, FOREST adds what its branches look up (forests.py). Rows stand in depth-first order and
+give their place free after the last reader, so that the working set of BLOCK data rows stays in the
+first-level cache whatever the size of the circuit.
 
 Exponential and logarithm are polynomials that compilers turn into vector instructions, exact to
-the last digits of the type.
+the last digits of the type. They end where linear space does: a sum with a weight below TINY, whose
+largest child may be all but lost in it, is an EXACT one, added up by log-sum-exp.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from numba.extending import overload
 from fedcircuits.circuits.graph.family import IMPOSSIBLE
 
 BLOCK = 64
-LEAF, PRODUCT, SUM = 0, 1, 2
+LEAF, PRODUCT, SUM, EXACT, FOREST = 0, 1, 2, 3, 4
+TINY = {np.dtype(np.float32): 1e-28, np.dtype(np.float64): 1e-280}  # far above exp(−87), exp(−700)
 
 
 def exp_row(values, r, bits, whole):  # type: ignore[no-untyped-def]
@@ -147,8 +150,33 @@ def _log_row(values, r, bits, whole):  # type: ignore[no-untyped-def]
 TOP, TOTAL, TERM = 0, 1, 2  # rows of the scratch space
 
 
+@nb.njit(cache=True, nogil=True)
+def _log_sum_exp(a, z, idx, val, rows, o):  # type: ignore[no-untyped-def]
+    """The same of a sum that linear space would lose; weights as small as the type has them."""
+    for j in range(BLOCK):
+        top = -np.inf
+        for e in range(a, z):
+            top = max(top, np.log(np.float64(val[e])) + rows[idx[e], j])
+        total = 0.0
+        for e in range(a, z):
+            total += np.exp(np.log(np.float64(val[e])) + rows[idx[e], j] - top)
+        rows[o, j] = max(top + np.log(total), IMPOSSIBLE)
+
+
+@nb.njit(cache=True, nogil=True)
+def _look_up(a, z, idx, lookup, rows, o):  # type: ignore[no-untyped-def]
+    branches, table, codes = lookup
+    for j in range(BLOCK):
+        rows[o, j] = 0
+    for e in range(a, z):
+        own, above = branches[idx[e], 0], branches[idx[e], 1]
+        start, width = branches[idx[e], 2], branches[idx[e], 3]
+        for j in range(BLOCK):
+            rows[o, j] += table[start + width * codes[above, j] + codes[own, j]]
+
+
 @nb.njit(cache=True, nogil=True, fastmath={"contract"}, inline="always")
-def _row(kind, a, z, idx, val, const, rows, stats, o, scratch, bits, whole):  # type: ignore[no-untyped-def]
+def _row(kind, a, z, idx, val, const, rows, stats, o, scratch, bits, whole, lookup):  # type: ignore[no-untyped-def]
     """Row o of the values for a block of data rows."""
     if kind == SUM and z - a == 2:  # log(w exp(x) + v exp(y)) by one exponential
         c, d, w, v = idx[a], idx[a + 1], val[a], val[a + 1]
@@ -180,6 +208,10 @@ def _row(kind, a, z, idx, val, const, rows, stats, o, scratch, bits, whole):  # 
         log_row(scratch, TOTAL, bits, whole)  # type: ignore[no-untyped-call]
         for j in range(BLOCK):
             rows[o, j] = scratch[TOP, j] + scratch[TOTAL, j]
+    elif kind == EXACT:
+        _log_sum_exp(a, z, idx, val, rows, o)
+    elif kind == FOREST:
+        _look_up(a, z, idx, lookup, rows, o)
     elif kind == LEAF:
         for j in range(BLOCK):
             rows[o, j] = const
@@ -203,11 +235,14 @@ def _row(kind, a, z, idx, val, const, rows, stats, o, scratch, bits, whole):  # 
 
 
 @nb.njit(cache=True, nogil=True, fastmath={"contract"})
-def upward(kind, place, places, ptr, idx, val, const, matrix, bits, whole, out):  # type: ignore[no-untyped-def]
+def upward(kind, place, places, ptr, idx, val, const, matrix, bits, whole, lookup, out):  # type: ignore[no-untyped-def]
     """Values of the last row for every column of matrix (statistics, batch).
 
-    Children are given by place (reused memory), leaves by rows of the matrix.
+    Children are given by place (reused memory), leaves by rows of the matrix, trees by branches,
+    which look codes (columns, batch) up in a table.
     """
+    branches, table, codes = lookup
+    own = np.zeros((codes.shape[0], BLOCK), codes.dtype)
     rows = np.zeros((places, BLOCK), matrix.dtype)
     stats = np.zeros((matrix.shape[0], BLOCK), matrix.dtype)
     scratch = np.empty((3, BLOCK), matrix.dtype)
@@ -217,9 +252,12 @@ def upward(kind, place, places, ptr, idx, val, const, matrix, bits, whole, out):
         for i in range(matrix.shape[0]):
             for j in range(n):
                 stats[i, j] = matrix[i, start + j]
+        for i in range(codes.shape[0]):
+            for j in range(n):
+                own[i, j] = codes[i, start + j]
         for r in range(len(kind)):
             _row(kind[r], ptr[r], ptr[r + 1], idx, val, const[r], rows, stats, place[r],
-                 scratch, bits, whole)  # fmt: skip
+                 scratch, bits, whole, (branches, table, own))  # fmt: skip
         last = place[len(kind) - 1]
         for j in range(n):
             out[start + j] = rows[last, j]
@@ -244,6 +282,7 @@ def downward(kind, ptr, idx, val, const, matrix, weight, bits, whole, d_val, d_c
     rows, pulled = np.zeros((size, BLOCK), matrix.dtype), np.zeros((size, BLOCK), matrix.dtype)
     stats = np.zeros((matrix.shape[0], BLOCK), matrix.dtype)
     scratch = np.empty((3, BLOCK), matrix.dtype)
+    nowhere = (np.zeros((0, 4), np.int64), np.zeros(0, matrix.dtype), np.zeros((0, 1), np.int32))
     most = np.full(1, 80 if matrix.itemsize == 4 else 600, matrix.dtype)[0]  # 1 / least weight
     objective = 0.0
     for start in range(0, batch, BLOCK):
@@ -253,7 +292,7 @@ def downward(kind, ptr, idx, val, const, matrix, weight, bits, whole, d_val, d_c
                 stats[i, j] = matrix[i, start + j]
         for r in range(size):
             _row(kind[r], ptr[r], ptr[r + 1], idx, val, const[r], rows, stats, r,
-                 scratch, bits, whole)  # fmt: skip
+                 scratch, bits, whole, nowhere)  # fmt: skip
         pulled[:] = 0
         for j in range(n):
             if rows[size - 1, j] > IMPOSSIBLE / 2:
@@ -292,7 +331,7 @@ def depth_first(kind, ptr, idx, root):  # type: ignore[no-untyped-def]
     stack[0], height, done = root, 1, 0
     while height:
         r = stack[height - 1]
-        if state[r] == 0 and kind[r] != LEAF:
+        if state[r] == 0 and kind[r] != LEAF and kind[r] != FOREST:
             state[r] = 1
             for e in range(ptr[r + 1] - 1, ptr[r] - 1, -1):
                 if state[idx[e]] == 0:
@@ -312,7 +351,7 @@ def assign_places(kind, ptr, idx):  # type: ignore[no-untyped-def]
     """Places for rows in order, given free after their last reader; and how many there are."""
     last = np.full(len(kind), -1, np.int64)
     for r in range(len(kind)):
-        if kind[r] != LEAF:
+        if kind[r] != LEAF and kind[r] != FOREST:
             for e in range(ptr[r], ptr[r + 1]):
                 last[idx[e]] = r
     place = np.empty(len(kind), np.int64)
@@ -325,7 +364,7 @@ def assign_places(kind, ptr, idx):  # type: ignore[no-untyped-def]
         else:
             place[r] = places
             places += 1
-        if kind[r] != LEAF:
+        if kind[r] != LEAF and kind[r] != FOREST:
             for e in range(ptr[r], ptr[r + 1]):
                 if last[idx[e]] == r:
                     free[waiting] = place[idx[e]]

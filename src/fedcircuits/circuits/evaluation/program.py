@@ -30,6 +30,7 @@ from fedcircuits.circuits.evaluation.direct import (
     JointValues,
 )
 from fedcircuits.circuits.evaluation.flat import Flat
+from fedcircuits.circuits.evaluation.forests import Forests, Tables
 from fedcircuits.circuits.evaluation.layout import Key, Slot, in_threads, lay_out
 from fedcircuits.circuits.evaluation.leaves import LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
@@ -65,7 +66,9 @@ class Packed:
 
     frames: Frames
     values: tuple[Values, ...]
+    within: bool = False  # whether variables are restricted to regions
     flat: dict[bool, Flat] = field(default_factory=dict, repr=False)  # for the compiled executor
+    trees: list[tuple[Tables, Flat] | None] = field(default_factory=list, repr=False)
 
 
 class CircuitProgram:
@@ -82,6 +85,8 @@ class CircuitProgram:
         self.steps = tuple(self._step(key, slots) for key, slots in self.layout.groups)
         self.root = self.layout.row[circuit.root.name]
         self.compiled = flat.suits(self)
+        self.forests = Forests.of(circuit)
+        self.looks_up = bool(self.forests.tops) and flat.suits(self, self.forests.members)
         self.batch = _batch(self.layout.rows)
         self.update = _update(self.layout.rows, len(self.layout.number))
         self.scratch = Scratch()
@@ -126,7 +131,7 @@ class CircuitProgram:
         if not regions:
             return packed
         pairs = zip(self.steps, packed.values, strict=True)
-        return Packed(packed.frames, tuple(s.restrict(v, regions) for s, v in pairs))
+        return Packed(packed.frames, tuple(s.restrict(v, regions) for s, v in pairs), True)
 
     # ------------------------------------------------------------------ one batch
 
@@ -185,18 +190,35 @@ class CircuitProgram:
             packed.flat[masked] = flat.flatten(self, packed, masked)
         return packed.flat[masked]
 
-    def _matrix(self, inputs: Inputs, packed: Packed) -> Tensor:
+    def _matrix(self, inputs: Inputs, packed: Packed, trees: Tables | None = None) -> Tensor:
         """Statistics, and behind them the values of leaves that are not linear."""
         extra = []
-        for step, own in zip(self.steps, packed.values, strict=True):
-            room = torch.empty(step.folds, step.units, len(inputs.x), dtype=self.dtype)
+        for step, own in flat.needed(self, packed, trees):
             if isinstance(step, DirectStep) and isinstance(own, LeafValues):
-                step.evaluate(own, inputs, room)
-                extra.append(room.flatten(0, 1))
+                extra.append(torch.empty(step.folds, step.units, len(inputs.x), dtype=self.dtype))
+                step.evaluate(own, inputs, extra[-1])
             elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                step.evaluate(own, inputs, room)
-                extra.append(room.flatten(0, 1))
-        return torch.cat([inputs.matrix, *extra]) if extra else inputs.matrix.contiguous()
+                extra.append(torch.empty(step.folds, step.units, len(inputs.x), dtype=self.dtype))
+                step.evaluate(own, inputs, extra[-1])
+        rows = [values.flatten(0, 1) for values in extra]
+        return torch.cat([inputs.matrix, *rows]) if rows else inputs.matrix.contiguous()
+
+    def _with_trees(self, packed: Packed) -> tuple[Tables, Flat] | None:
+        """The executor's list for complete rows, in which trees are looked up."""
+        if not packed.trees:
+            trees = flat.trees_of(self, packed) if self.looks_up and not packed.within else None
+            found = None if trees is None else (trees, flat.flatten(self, packed, False, trees))
+            packed.trees.append(found)
+        return packed.trees[0]
+
+    def _looked_up(self, inputs: Inputs, packed: Packed) -> Tensor | None:
+        """Log-values of complete rows, if trees can be looked up for them."""
+        found = self._with_trees(packed) if inputs.seen is None else None
+        codes = None if found is None else found[0].codes(inputs.x.numpy())
+        if found is None or codes is None:
+            return None
+        matrix = self._matrix(inputs, packed, found[0]).numpy()
+        return torch.from_numpy(flat.log_values(found[1], matrix, codes))
 
     # ------------------------------------------------------------------ many rows
 
@@ -213,17 +235,25 @@ class CircuitProgram:
         """Log-value of the root for every row."""
         if len(x) == 0:
             return self.log_values(_one_row(x), packed)[:0]
+        gaps = torch.isnan(x.sum(1)) if self.looks_up else torch.zeros(1, dtype=torch.bool)
+        if bool(gaps.all()) or not bool(gaps.any()):
+            return told(self._log_values(x, packed), self.circuit)
+        found = torch.empty(len(x), dtype=self.dtype)  # rows without gaps are looked up
+        found[gaps], found[~gaps] = (self._log_values(x[part], packed) for part in (gaps, ~gaps))
+        return told(found, self.circuit)
 
+    def _log_values(self, x: Tensor, packed: Packed) -> Tensor:
         def evaluate(rows: Tensor) -> Tensor:
             inputs = self.read(rows, packed)
+            if (found := self._looked_up(inputs, packed)) is not None:
+                return found
             if self.compiled:
                 matrix = self._matrix(inputs, packed).numpy()
                 return torch.from_numpy(flat.log_values(self._flat(packed, inputs), matrix))
             return self.upward(inputs, packed).values[self.root].clone()  # a view keeps the matrix
 
         most = LARGEST if self.compiled else self.batch
-        found = torch.cat(list(self._over_batches(evaluate, x, most)))
-        return told(found, self.circuit)
+        return torch.cat(list(self._over_batches(evaluate, x, most)))
 
     def counts(self, x: Tensor, packed: Packed, weight: Tensor | None = None) -> Counts:
         """Expected statistics of rows x: add them over batches or parties, then maximise."""

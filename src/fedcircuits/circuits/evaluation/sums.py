@@ -47,7 +47,9 @@ class _AnySum(Step[Tensor, Tensor]):
         weight = np.zeros((self.folds, self.units, self.inputs))
         for i, (name, used) in enumerate(zip(self.names, self.used, strict=True)):
             weight[i, :, :used] = parameters[name][WEIGHT]
-        return sound(torch.from_numpy(weight).to(dtype), self.names)
+        rounded = torch.from_numpy(weight).to(dtype)
+        lost = torch.from_numpy(weight > 0) & (rounded == 0)  # impossible is another thing
+        return sound(rounded.masked_fill_(lost, torch.finfo(dtype).tiny), self.names)
 
     def unpack(self, p: Tensor) -> dict[str, Arrays]:
         used = zip(self.names, self.used, strict=True)

@@ -16,20 +16,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
+from fedcircuits.deferred import torch
 from fedcircuits.errors import ParameterError, StructureError
 from fedcircuits.tables.schema import Variable
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Array = npt.NDArray[np.float64]
 Arrays = Mapping[str, Array]
-Tensors = Mapping[str, Tensor]
-Domain = Literal["real", "positive", "unit", "simplex", "fixed"]
+Tensors: TypeAlias = "Mapping[str, Tensor]"
+Domain = Literal["real", "positive", "unit", "simplex", "covariance", "fixed"]
 Region = tuple[tuple[float, float], ...]
 EVERYWHERE: Region = ((-np.inf, np.inf),)
 IMPOSSIBLE = -1e30
@@ -137,6 +139,7 @@ class JointFamily(ABC):
 
     name: ClassVar[str]
     kinds: ClassVar[frozenset[str]]
+    domains: ClassVar[Mapping[str, Domain]] = {}  # those not named are fixed
 
     @abstractmethod
     def shapes(self, variables: tuple[Variable, ...]) -> dict[str, tuple[int | None, ...]]:
@@ -149,6 +152,12 @@ class JointFamily(ABC):
     @abstractmethod
     def log_density(self, x: Tensor, p: Tensors, regions: Mapping[int, Region]) -> Tensor:
         """(units, rows) of x (rows, width); column i in ``regions`` means "falls in there"."""
+
+    def log_mass(self, p: Arrays, regions: Mapping[int, Region], width: int) -> Array:
+        """(units,): log P(every column of ``regions`` falls in there), of ``width`` columns."""
+        nothing = torch.full((1, width), torch.nan, dtype=torch.float64)
+        tensors = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in p.items()}
+        return np.asarray(self.log_density(nothing, tensors, regions)[:, 0].numpy())
 
     @abstractmethod
     def log_maximum(self, x: Tensor, p: Tensors) -> Tensor:

@@ -1,6 +1,6 @@
 """The .fc file: one zip with a circuit, its parameters and what is known about them; no pickle.
 
-    fedcircuits.json        format, version of the writer, metadata, SHA-256 of the other members
+    fedcircuits.json        format, metadata, SHA-256 of the other members; how it was learned
     circuit.json            schema and nodes; circuits that are leaves, by leaf
     parameters.safetensors  every array, under ["node", "parameter"] or ["leaf", …, "node", …]
 
@@ -37,6 +37,7 @@ FORMAT = 1
 ABOUT, GRAPH, VALUES = "fedcircuits.json", "circuit.json", "parameters.safetensors"
 PART = "model.msgpack"
 LARGEST_RATIO = 200  # of the size of all members to the size of the file; more is no graph of ours
+PREDICTORS = ("FeatureFusion", "FedTrees")  # estimators whose files hold predictors
 Metadata = Mapping[str, object]
 Place = tuple[str, ...]  # the leaves that lead to a circuit: () is the whole one
 
@@ -53,11 +54,18 @@ def write(
 
 
 def write_members(
-    path: str | os.PathLike[str], members: Mapping[str, bytes], metadata: Metadata
+    path: str | os.PathLike[str],
+    members: Mapping[str, bytes],
+    metadata: Metadata,
+    training: Metadata | None = None,
 ) -> None:
     """A file of these members, whole or not at all."""
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-    about = {"format": FORMAT, "sha256": digests, "metadata": dict(metadata)}
+    about: dict[str, object] = {
+        "format": FORMAT, "sha256": digests, "metadata": dict(metadata),
+    }  # fmt: skip
+    if training is not None:
+        about["training"] = dict(training)
     data = {ABOUT: _json(about, "metadata"), **members}
     try:
         replace_file(Path(os.path.realpath(path)), lambda file: _write_zip(file, data))
@@ -90,6 +98,17 @@ def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, o
     return circuit, parameters, metadata
 
 
+def require_estimator(path: object, metadata: Metadata, expected: str | None) -> None:
+    """FileError unless a file holds what is expected; None: no predictor of ours."""
+    estimator = metadata.get("estimator")
+    if estimator == expected or (expected is None and estimator not in PREDICTORS):
+        return
+    if estimator in PREDICTORS:
+        what = f"{estimator}, which predicts {metadata.get('target')!r} and is no distribution"
+        raise FileError(f"{path} holds {what}: load it with fedcircuits.{estimator}.load")
+    raise FileError(f"{path} holds no {expected}: load it with fedcircuits.load")
+
+
 def is_part(path: Path) -> bool:
     """Whether a file claims to hold the coordinator's part of a model that is at sites."""
     try:
@@ -108,6 +127,18 @@ def read_members(path: Path) -> tuple[dict[str, bytes], dict[str, object]]:
     if not isinstance(metadata, dict):
         raise _damaged(path, f"the metadata in {ABOUT} is not an object")
     return members, metadata
+
+
+def note_training(path: Path, training: Mapping[str, object]) -> None:
+    """Add to a model's file how it was learned; the model in it stays as it is."""
+    members, metadata = read_members(path)
+    write_members(path, members, metadata, training)
+
+
+def training_of(path: Path) -> dict[str, object]:
+    """What ``note_training`` has added, not checked; nothing if there is none."""
+    found = _object(path, ABOUT, _members(path)[ABOUT]).get("training", {})
+    return found if isinstance(found, dict) else {}
 
 
 # ---------------------------------------------------------------------- graph and tensors

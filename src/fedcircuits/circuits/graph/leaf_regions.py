@@ -29,6 +29,8 @@ def family_of(variable: Variable, leaf_family: LeafFamily) -> str:
     does, so that a table of mixed kinds can have it where it suits."""
     if callable(leaf_family):
         return leaf_family(variable)
+    if leaf_family == by_kind.__name__:  # as it is sent to other parties
+        return by_kind(variable)
     if not isinstance(leaf_family, str):
         raise StructureError(
             "leaf_family must be the name of a family, or a function from a variable to one, got "

@@ -1,16 +1,16 @@
-"""Structures to learn parameters for: graphs over a schema, from few numbers.
+"""Structures to learn parameters for: graphs over a schema, from few numbers::
 
-factorised            one product of leaves
-mixture_of_products   a sum of factorised distributions
-random_binary         RAT: random balanced splits of the variables, several repetitions
-poon_domingos         rectangles of an image, split at every multiple of a step, or into pieces
-quad_tree, quad_graph quarters of an image, put together in one way or in two (image_structures)
-latent_tree           a tree over the variables: each has a hidden state that its children's depend
-                      on (hidden Chow–Liu tree)
-chow_liu              the same tree with states that are the variables' own categories
-class_conditional     one copy of a structure's units for every class of a label
+    factorised            one product of leaves
+    mixture_of_products   a sum of factorised distributions
+    random_binary         RAT: random balanced splits of the variables, several repetitions
+    poon_domingos         rectangles of an image, split at every multiple of a step, or into pieces
+    quad_tree, quad_graph quarters of an image, put together in one way or in two (image_structures)
+    latent_tree           a tree over the variables: each has a hidden state that its children's
+                          depend on (hidden Chow–Liu tree)
+    chow_liu              the same tree with states that are the variables' own categories
+    class_conditional     one copy of a structure's units for every class of a label
 
-`leaf_family` is the family of all leaves by its name, or gives that of a variable's leaves; by
+``leaf_family`` is the family of all leaves by its name, or gives that of a variable's leaves; by
 default by its kind.
 """
 
@@ -163,7 +163,7 @@ def parents(tree: nx.Graph) -> dict[str, str | None]:
     """The parent of every variable, parents first; the root lies in the middle of the tree."""
     tree = nx.Graph(tree)  # of a directed tree the directions do not count
     root = min(nx.center(tree))
-    return {root: None, **dict(nx.bfs_predecessors(tree, root))}
+    return {root: None, **{child: parent for parent, child in nx.bfs_edges(tree, root)}}
 
 
 def _check_tree(names: Collection[str], tree: nx.Graph) -> None:

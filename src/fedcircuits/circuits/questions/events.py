@@ -22,6 +22,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.questions.conditions import (
     Condition,
     between,
@@ -50,6 +53,10 @@ from fedcircuits.tables.schema import Schema, Variable
 class Evidence:
     values: Mapping[str, float] = field(default_factory=dict)  # numbers of the circuit
     event: Event = EVERYTHING  # over other variables than those of values
+
+    def row(self, schema: Schema) -> Array:
+        """(1, variables) with NaN for what no value is known of."""
+        return np.array([[self.values.get(name, np.nan) for name in schema.names]])
 
 
 def parse_event(text: str, schema: Schema) -> Event:

@@ -20,12 +20,14 @@ are found by that alone.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import sys
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from multiprocessing import resource_tracker
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
@@ -38,7 +40,7 @@ from fedcircuits.engines.process import party
 from fedcircuits.engines.process.frames import Field, Line
 from fedcircuits.engines.process.parcels import Parcel, unpack
 from fedcircuits.errors import PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Program
+from fedcircuits.federation.flow import Program, Tell
 from fedcircuits.federation.ledger import Entry
 
 T = TypeVar("T")
@@ -61,6 +63,7 @@ def run(
         sys.exit(1)  # a party's process, which runs an unguarded script again: the caller says so
     hub: _Switchboard[T] = _Switchboard(tuple(programs), Outcome(kept=dict(kept or {})), timeout)
     hub.trusted |= {*trusted}
+    hub.outcome.begin(programs)
     try:
         for name, program in programs.items():
             hub.admit(name, program)
@@ -83,6 +86,21 @@ def _context() -> ForkServerContext | SpawnContext:
         return context
     import_module(PRELOAD)  # here, so that processes find kernels on the disk
     return multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C, not even while they import the library:
+    whoever started them hears it, and ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which would let signals through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(slots=True)
@@ -117,9 +135,12 @@ class _Switchboard(Generic[T]):
             parcel.free()
             raise
         with theirs:
-            process = _context().Process(target=party.main, args=(name, theirs), daemon=True)
+            process = _context().Process(
+                target=party.main, name=name, args=(name, theirs), daemon=True
+            )
             self.seats[name] = _Seat(name, parcel, Line(ours), process)
-            process.start()
+            with _deaf():
+                process.start()
 
     def _parcel(self, name: str, program: Program[T]) -> Parcel:
         own = {work: value for (who, work), value in self.outcome.kept.items() if who == name}
@@ -189,11 +210,13 @@ class _Switchboard(Generic[T]):
                 if receiver not in self.seats:
                     raise ProtocolError(f"mail for {receiver!r}, which is no party of this run")
                 with self.lock:
-                    entry = Entry(seat.name, receiver, tag, len(body), reveals)
-                    self.outcome.ledger.add([entry])
+                    self.outcome.send(Entry(seat.name, receiver, tag, len(body), reveals))
                 self._tell(receiver, "mail", seat.name, tag, body)
             case "at", str(step):
                 seat.at = step
+                self.outcome.step(seat.name, step)
+            case "tell", str(phase), int(t), int(rounds), float(likelihood):
+                self.outcome.tell(seat.name, Tell(phase, t, rounds, likelihood))
             case "kept", str(name), str(form):
                 value = unpack(form, body, self.trusted)
                 with self.lock:
@@ -202,10 +225,10 @@ class _Switchboard(Generic[T]):
                 seat.at = "its first step"
                 seat.parcel.free()
             case "result", str(form):
-                self.outcome.results[seat.name] = unpack(form, body, self.trusted)
+                self.outcome.end(seat.name, unpack(form, body, self.trusted))
                 self._leave(seat, f"{seat.name} has finished and sends nothing more")
-            case "failed", str(blamed), str(text), str(told), places:
-                lost = PartyLostError(blamed, text, told)
+            case "failed", str(blamed), str(text), str(safe_text), places:
+                lost = PartyLostError(blamed, text, safe_text)
                 lost.add_note(f"in the process of {seat.name}, where these lines called each other")
                 for place in places if isinstance(places, list) else ():
                     lost.add_note(f"  {place}")
@@ -227,8 +250,8 @@ class _Switchboard(Generic[T]):
 
     def _lose(self, seat: _Seat, lost: PartyLostError) -> None:
         with self.lock:
-            self.outcome.lost[seat.name] = lost
-        self._leave(seat, f"{seat.name} is lost ({lost.told})")
+            self.outcome.lose(seat.name, lost)
+        self._leave(seat, f"{seat.name} is lost ({lost.safe_text})")
 
     def _leave(self, seat: _Seat, reason: str) -> None:
         seat.over = True

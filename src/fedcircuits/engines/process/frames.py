@@ -6,6 +6,7 @@
     from the party   ready                                             its program is unpacked
                      mail   receiver, tag, reveals                     body: the message
                      at     step                                       what it does now
+                     tell   phase, round, rounds, likelihood           how far a loop is
                      kept   name, form                                 body: the result of a step
                      result form                                       body: what its flow returned
                      failed party, text, what others hear, places in the code

@@ -18,11 +18,11 @@ from typing import Any
 import threadpoolctl  # type: ignore[import-untyped]
 import torch
 
-from fedcircuits.engines.outcome import check_other_party, failure, waits
+from fedcircuits.engines.outcome import check_other_party, failure, waiting_for, waits
 from fedcircuits.engines.process import parcels
 from fedcircuits.engines.process.frames import Line
 from fedcircuits.errors import PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Compute, Effect, Program, Recv, Send
+from fedcircuits.federation.flow import Compute, Effect, Program, Recv, Send, Tell, driven
 
 
 def main(me: str, connection: socket) -> None:
@@ -88,14 +88,14 @@ class PartyProcess:
         try:
             program = self._start(fields, body)
             self.at = "its first step"
-            form, packed = self._packed(self._drive(program), "its result")
+            form, packed = self._packed(driven(program.start(), self._do), "its result")
         except Exception as error:
             lost = failure(self.me, self.at, error)
             places = [
                 f"{f.filename}:{f.lineno} in {f.name}"
                 for f in traceback.extract_tb(error.__traceback__)
             ]
-            self.line.say("failed", lost.party, str(lost), lost.told, places)
+            self.line.say("failed", lost.party, str(lost), lost.safe_text, places)
         else:
             self.line.say("result", form, body=packed)
 
@@ -115,23 +115,6 @@ class PartyProcess:
         assert isinstance(program, Program)
         return program
 
-    def _drive(self, program: Program[Any]) -> object:
-        flow = program.start()
-        answer: object = None
-        trouble: PartyLostError | None = None
-        try:
-            while True:
-                effect = flow.send(answer) if trouble is None else flow.throw(trouble)
-                answer = trouble = None
-                try:
-                    answer = self._do(effect)
-                except PartyLostError as lost:
-                    if not isinstance(effect, Recv):
-                        raise
-                    trouble = lost
-        except StopIteration as stop:
-            return stop.value
-
     def _do(self, effect: Effect) -> object:
         if isinstance(effect, Send):
             self.at = f"sending {effect.tag!r} to {effect.receiver}"
@@ -140,10 +123,13 @@ class PartyProcess:
             return None
         if isinstance(effect, Recv):
             return self._receive(effect)
+        if isinstance(effect, Tell):
+            self.line.say("tell", effect.phase, effect.round, effect.rounds, effect.likelihood)
+            return None
         return self._compute(effect)
 
     def _receive(self, effect: Recv) -> object:
-        self.at = f"waiting for {effect.tag!r} from {effect.sender}"
+        self.at = waiting_for(effect)
         check_other_party(self.me, effect, self.members)
         if self.mail.waiting(effect):
             self.line.say("at", self.at)

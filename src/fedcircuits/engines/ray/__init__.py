@@ -31,7 +31,7 @@ from fedcircuits.engines.ray.cluster import Needs
 from fedcircuits.engines.ray.worker import ROOMS
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Federation, Party
-from fedcircuits.federation.flow import Program
+from fedcircuits.federation.flow import Program, Tell
 from fedcircuits.federation.ledger import Entry
 from fedcircuits.federation.messages import decode_plain, encode_plain
 from fedcircuits.federation.recipes import pack, unpack
@@ -81,6 +81,7 @@ class RayEngine:
     def __call__(self, programs: Mapping[str, Program[T]], kept: Kept | None = None) -> Outcome[T]:
         """Every party's result; ``kept`` is the work of an earlier run that failed."""
         outcome: Outcome[T] = Outcome(kept=dict(kept or {}))
+        outcome.begin(programs)
         ray = cluster.connect(self.address)
         homes = self._homes(programs)
         try:
@@ -89,7 +90,7 @@ class RayEngine:
             )
         except PartyLostError as lost:
             named = next(p for p, home in homes.items() if home == lost.party)
-            outcome.lost[named] = PartyLostError(named, str(lost))
+            outcome.lose(named, PartyLostError(named, str(lost)))
             return outcome
         run = _ClusterRun(ray, outcome, {p: found[home] for p, home in homes.items()})
         threads = self.threads or threads_each(len(programs))
@@ -233,7 +234,8 @@ class _ClusterRun(Generic[T]):
                 time.sleep(GRACE)
                 reports = [["gone", [], {}]]
             for kind, entries, *about in reports:
-                self.outcome.ledger.add(Entry(*entry) for entry in entries)
+                for entry in entries:
+                    self.outcome.send(Entry(*entry))
                 if self._last(party, kind, about):
                     del self.streams[stream]
 
@@ -242,17 +244,22 @@ class _ClusterRun(Generic[T]):
         match kind, *about:
             case "at", str(step):
                 self.at[party] = step
+                self.outcome.step(party, step)
+                return False
+            case "tell", str(phase), int(t), int(rounds), float(likelihood):
+                self.outcome.tell(party, Tell(phase, t, rounds, likelihood))
                 return False
             case "kept", str(name), bytes(data):
                 self.outcome.kept[party, name] = unpack(data, rooms=ROOMS)
                 return False
             case "result", dict(sent), bytes(data):
-                self.outcome.results[party] = unpack(data, rooms=ROOMS)
-            case "failed", dict(sent), str(blamed), str(text), str(told), list(places):
-                lost = self.outcome.lost[party] = PartyLostError(blamed, text, told)
+                self.outcome.end(party, unpack(data, rooms=ROOMS))
+            case "failed", dict(sent), str(blamed), str(text), str(safe_text), list(places):
+                lost = PartyLostError(blamed, text, safe_text)
                 lost.add_note(f"in the worker of {party}, where these lines called each other")
                 for place in places:
                     lost.add_note(f"  {place}")
+                self.outcome.lose(party, lost)
             case "gone", dict(sent):
                 pass
             case _:
@@ -262,7 +269,7 @@ class _ClusterRun(Generic[T]):
 
     def _dead(self, party: str, error: Exception) -> None:
         text = f"{party} died while {self.at[party]} ({type(error).__name__})"
-        self.outcome.lost[party] = PartyLostError(party, text)
+        self.outcome.lose(party, PartyLostError(party, text))
         self.died.add(party)
 
     def _leave(self, party: str, sent: Mapping[str, int]) -> None:
@@ -270,7 +277,7 @@ class _ClusterRun(Generic[T]):
         lost = self.outcome.lost.get(party)
         reason = f"{party} has finished and sends nothing more"
         if lost is not None:
-            reason = f"{party} is lost ({lost.told})"
+            reason = f"{party} is lost ({lost.safe_text})"
         for actor in set(self.actors.values()):
             actor.gone.remote(self.name, party, dict(sent), reason)
 

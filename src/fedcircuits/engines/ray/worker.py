@@ -22,7 +22,7 @@ import os
 import tempfile
 import traceback
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -36,7 +36,7 @@ import torch
 from fedcircuits.engines.driving import Data, Driver, NumberedMail
 from fedcircuits.engines.outcome import failure
 from fedcircuits.errors import FedcircuitsError, PartyLostError, ProtocolError, TableError
-from fedcircuits.federation.flow import Program, Recv, Send
+from fedcircuits.federation.flow import Program, Recv, Send, Tell
 from fedcircuits.federation.messages import decode_plain, encode_plain
 from fedcircuits.federation.recipes import pack, unpack
 from fedcircuits.tables.stored import StoredTable
@@ -44,7 +44,6 @@ from fedcircuits.tables.stored import StoredTable
 PRELOAD = "fedcircuits.engines.process.preload"
 ROOMS = ("circuits", "estimators", "leaves", "testing")  # whose functions a recipe may name, too
 MOST_PLACED = 32  # large arguments that a worker keeps, the latest
-SLOW = 0.5  # seconds of waiting after which the caller is told
 LAST = frozenset({"result", "failed"})
 Report = list[object]
 
@@ -56,17 +55,14 @@ class _SeatMail(NumberedMail):
         super().__init__()
         self.seat = seat
 
-    def take(self, me: str, wanted: Recv, timeout: float) -> Data:
-        box, turn = self._mail[wanted.sender, wanted.tag], self.seat.turn
-        turn.release()
+    def take(
+        self, me: str, wanted: Recv, timeout: float, slow: Callable[[str], None] | None = None
+    ) -> Data:
+        self.seat.turn.release()
         try:
-            with self._changed:
-                here = self._changed.wait_for(lambda: box or self._ended(wanted.sender), SLOW)
-            if not here:
-                self.seat.at(f"waiting for {wanted.tag!r} from {wanted.sender}")
-            return super().take(me, wanted, timeout)
+            return super().take(me, wanted, timeout, slow)
         finally:
-            turn.acquire()
+            self.seat.turn.acquire()
 
 
 class ActorSeat:
@@ -101,6 +97,9 @@ class ActorSeat:
 
     def at(self, step: str) -> None:
         self.report("at", step)
+
+    def tell(self, news: Tell) -> None:
+        self.report("tell", news.phase, news.round, news.rounds, news.likelihood)
 
     def report(self, kind: str, *about: object) -> None:
         entries, self.entries = self.entries, []
@@ -250,4 +249,4 @@ def _told(lost: PartyLostError, error: Exception) -> list[object]:
     """Who is to blame, the text for the owner, the one for the others, and where it was."""
     lines = traceback.extract_tb(error.__traceback__)
     places = [f"{f.filename}:{f.lineno} in {f.name}" for f in lines]
-    return [lost.party, str(lost), lost.told, places]
+    return [lost.party, str(lost), lost.safe_text, places]

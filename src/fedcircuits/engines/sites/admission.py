@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -103,8 +103,7 @@ class Admission:
         role = self.policy.check_program(program, own, rows)
         if role.kind == "ask" and self.store is not None and not known:
             asker = str(program.arguments.get("asker", CALLER))
-            self.policy.check_question(role, asker, self.store.questions())
-            self.store.count_question()
+            self.store.count_question(partial(self.policy.check_question, role, asker))
 
     def _with_rows(self, party: Party, runs: tuple[str, ...]) -> Party:
         """With all its rows, or with those that runs of these names have found in turn."""
@@ -125,19 +124,11 @@ class Admission:
         if isinstance(value, View) and self.party is not None and not self.policy.results:
             budget, rules = value.budget, self.policy
             budget.most, budget.least = rules.most_questions, rules.least_rows_behind
-            budget.table, budget.model = self.party.table, model
-            budget.answered = max(budget.answered, self.store.answered(model, holder))
+            budget.table = self.party.table
+            budget.spend = partial(self.store.spend, model, holder)
         if is_dataclass(value) and hasattr(value, "allow_collect") and not self.policy.results:
             value = replace(value, allow_collect=self.policy.collect)  # type: ignore[type-var]
         return value
-
-    def answered(self, program: Program[Any], party: str, result: object) -> None:
-        """After a question: rows that were answered count, also when the site is started again."""
-        view = program.arguments.get("view")
-        if isinstance(view, View) and isinstance(result, int):
-            view.budget.answered = max(view.budget.answered, result)
-            if self.store is not None and view.budget.model:
-                self.store.answered(view.budget.model, party, result)
 
 
 def _part(kept: object, name: str) -> object:

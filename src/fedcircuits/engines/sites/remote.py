@@ -28,7 +28,7 @@ from fedcircuits.engines.sites.store import RunFolder, Store
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.described import DescribedTable, Whereabouts, checked_name
 from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Program
+from fedcircuits.federation.flow import Program, Tell
 from fedcircuits.federation.ledger import Entry
 from fedcircuits.federation.recipes import Held, Here, Open, Own, filled, pack, unpack
 
@@ -50,7 +50,20 @@ class _Run:
     ready: set[str] = field(default_factory=set)
     over: set[str] = field(default_factory=set)
     heard: dict[str, float] = field(default_factory=dict)  # when a site last said something
+    here: set[str] = field(default_factory=set)  # roles whose messages are seen as they come
     went: bool = False
+
+    def hear(self, entry: Entry) -> None:
+        """A message has come to a role that runs here: its sender's own list has it later."""
+        if self.outcome.watch is not None:
+            self.outcome.watch.sent(entry)
+            self.here.add(entry.receiver)
+
+    def sent(self, entry: Entry) -> None:
+        """As its sender tells it at its end."""
+        self.outcome.ledger.add([entry])
+        if self.outcome.watch is not None and entry.receiver not in self.here:
+            self.outcome.watch.sent(entry)
 
     @property
     def open(self) -> list[str]:
@@ -151,6 +164,7 @@ class Remote(SiteInquiries):
             if name in self._runs:
                 raise FederationError(f"a run {name!r} goes on already: give it another name")
             self._runs[name] = this
+        this.outcome.begin(places)
         try:
             for party, program in programs.items():
                 own = {step: v for (who, step), v in this.outcome.kept.items() if who == party}
@@ -240,6 +254,7 @@ class Remote(SiteInquiries):
                 self._report(run, party, [kind, *facts], body)
 
     def _report(self, run: _Run, party: str, head: Head, body: Data) -> None:
+        here = run.places[party] == CALLER
         match head:
             case ["ready"]:
                 run.ready.add(party)
@@ -248,8 +263,13 @@ class Remote(SiteInquiries):
                 self._go(run)
             case ["at", str(step)]:
                 run.at[party] = step
+                run.outcome.step(party, step)
+            case ["tell", str(phase), int(t), int(rounds), float(likelihood)] if here:
+                run.outcome.tell(party, Tell(phase, t, rounds, likelihood))
+            case ["heard", str(sender), str(tag), int(size)] if here:
+                run.hear(Entry(sender, party, tag, size))
             case ["result", list(entries)]:
-                run.outcome.results[party] = self._result(run, party, body)
+                run.outcome.end(party, self._result(run, party, body))
                 self._leave(run, party, entries, f"{party} has finished and sends nothing more")
             case ["failed", str(blamed), str(text), list(entries)]:
                 self._shown(run, party, body)
@@ -272,7 +292,7 @@ class Remote(SiteInquiries):
         return result
 
     def _lost(self, run: _Run, party: str, error: PartyLostError, entries: list[Any]) -> None:
-        run.outcome.lost[party] = error
+        run.outcome.lose(party, error)
         if run.went:
             self._leave(run, party, entries, f"{party} is lost ({error})")
             return
@@ -282,7 +302,8 @@ class Remote(SiteInquiries):
 
     def _leave(self, run: _Run, party: str, entries: list[Any], reason: str) -> None:
         run.over.add(party)
-        run.outcome.ledger.add(Entry(party, to, tag, size, says) for to, tag, size, says in entries)
+        for to, tag, size, says in entries:
+            run.sent(Entry(party, to, tag, size, says))
         sent: dict[str, int] = {}
         for to, *_ in entries:
             sent[to] = sent.get(to, 0) + 1

@@ -14,6 +14,8 @@ A courier brings frames in order from sites that it has made sure of (courier.py
     to the caller     ready run, party, attempt · refused …, text · at …, step
                       result …, entries · failed …, blamed, text, entries
                       alive run · described question, facts
+                      of a role that runs at the caller: heard …, sender, tag, bytes ·
+                      tell …, phase, round, rounds, likelihood
 
 ``places`` says at which site a party of the run lives; ``attempt`` tells what a party says in a run
 that goes on from what it said before the run was broken off. A party that is begun again goes on
@@ -38,7 +40,7 @@ from fedcircuits.engines.sites.roles import name_of
 from fedcircuits.engines.sites.store import Inbox, RunFolder, Store
 from fedcircuits.errors import FedcircuitsError, FederationError, SiteError
 from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Program, Send
+from fedcircuits.federation.flow import Program, Send, Tell
 from fedcircuits.federation.recipes import pack
 from fedcircuits.version import __version__
 
@@ -74,7 +76,11 @@ class PartySeat:
     started: bool = False
 
     def put(self, sender: str, number: int, tag: str, data: Data) -> None:
-        if self.mail.put(sender, number, tag, data) and self.inbox is not None:
+        if not self.mail.put(sender, number, tag, data):
+            return
+        if self.station.me == CALLER:
+            self.say("heard", [sender, tag, len(data)])
+        if self.inbox is not None:
             self.inbox.add(sender, number, tag, data)
 
     def send(self, effect: Send, number: int) -> None:
@@ -93,6 +99,11 @@ class PartySeat:
 
     def at(self, step: str) -> None:
         self.say("at", [step])
+
+    def tell(self, news: Tell) -> None:
+        """What a party of an owner tells of its loops stays where it is."""
+        if self.station.me == CALLER:
+            self.say("tell", [news.phase, news.round, news.rounds, news.likelihood])
 
     def say(self, kind: str, facts: Head, body: bytes = b"") -> None:
         """To the caller."""
@@ -236,10 +247,10 @@ class Station:
                 self.note("begun", **facts, bytes=len(body), again=again)
         except Exception as error:
             _log(error, "run %s", run)
-            told = _told(error)
+            why = _told(error)
             with suppress(SiteError):  # its disk may be full
-                self.note("refused", run=run, party=party, why=told)
-            self.carrier.send(CALLER, ["refused", run, party, attempt, told])
+                self.note("refused", run=run, party=party, why=why)
+            self.carrier.send(CALLER, ["refused", run, party, attempt, why])
             return
         seat.say("ready", [])
         if again:
@@ -297,15 +308,14 @@ class Station:
             _log(error, "%s in run %s", seat.party, seat.run)
             lost = failure(seat.party, driver.at, error)
             with suppress(SiteError):  # its disk may be full
-                self.note("failed", run=seat.run, party=seat.party, why=lost.told)
-            seat.say_last("failed", lost.party, lost.told, body=self._shown(seat, None))
+                self.note("failed", run=seat.run, party=seat.party, why=lost.safe_text)
+            seat.say_last("failed", lost.party, lost.safe_text, body=self._shown(seat, None))
 
     def _shown(self, seat: PartySeat, result: object) -> bytes:
         """What the caller sees of a party's result and kept work: nothing, but in trials."""
         return pack((result, dict(seat.kept))) if self.policy.results else b""
 
     def _keep(self, seat: PartySeat, result: object) -> None:
-        self.admission.answered(seat.program, seat.party, result)
         if self.me == CALLER:
             self.results[seat.run, seat.party] = result
         elif (
@@ -353,4 +363,4 @@ def _log(error: Exception, text: str, *about: str) -> None:
 
 def _told(error: Exception) -> str:
     """What others hear of it; the site's log has the rest."""
-    return error.told if isinstance(error, FedcircuitsError) else type(error).__name__
+    return error.safe_text if isinstance(error, FedcircuitsError) else type(error).__name__

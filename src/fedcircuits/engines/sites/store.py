@@ -25,7 +25,7 @@ import os
 import shutil
 import struct
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -122,18 +122,21 @@ class Store:
             return 0
         return int(kept.get(_today(), 0))
 
-    def count_question(self) -> None:
+    def count_question(self, check: Callable[[int], None]) -> None:
+        """One more today, unless ``check`` of those before it raises; one question at a time."""
         with self._lock:
-            text = json.dumps({_today(): self.questions() + 1})
-            write(self.folder / QUESTIONS, text.encode())
+            check(asked := self.questions())
+            write(self.folder / QUESTIONS, json.dumps({_today(): asked + 1}).encode())
 
-    def answered(self, model: str, party: str, rows: int | None = None) -> int:
-        """Rows of questions about a model that were answered; a larger number is kept."""
+    def spend(self, model: str, party: str, rows: int, most: int) -> int:
+        """Rows of questions about a model that were asked before; these are counted if that is not
+        too many, before any of them is answered."""
         path = self._model(model) / f"{checked_name(party)}.answered"
-        before = int(path.read_text()) if path.is_file() else 0
-        if rows is not None and rows > before:
-            write(path, str(rows).encode())
-        return max(before, rows or 0)
+        with self._lock:
+            before = int(path.read_text()) if path.is_file() else 0
+            if before + rows <= most:
+                write(path, str(before + rows).encode())
+        return before
 
     # ------------------------------------------------------------------ models
 

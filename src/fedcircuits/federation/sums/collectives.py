@@ -152,14 +152,27 @@ class HubSum:
     def agree(
         self, tag: str, value: Array, reveals: str = "", check: Check | None = None
     ) -> Flow[Array]:
-        if self.me != self.hub:
-            return (yield from decision(self.hub, tag, check))
-        yield from broadcast(self._others, Decision(np.asarray(value)), tag, reveals)
-        return frozen(np.asarray(value))
+        return (yield from agreed(self.me, self.hub, self._others, tag, value, reveals, check))
 
     @property
     def _others(self) -> list[str]:
         return [m for m in self.members if m != self.hub]
+
+
+def agreed(
+    me: str,
+    leader: str,
+    others: Sequence[str],
+    tag: str,
+    value: Array,
+    reveals: str,
+    check: Check | None,
+) -> Flow[Array]:
+    """The leader's value, which it sends to all others."""
+    if me != leader:
+        return (yield from decision(leader, tag, check))
+    yield from broadcast(others, Decision(np.asarray(value)), tag, reveals)
+    return frozen(np.asarray(value))
 
 
 def addend(

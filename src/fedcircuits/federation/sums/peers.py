@@ -55,9 +55,9 @@ class TreeSum:
         if self.me == self.tree.root:
             result = packed(total if then is None else then(total), self.dtype, tag)
         else:
-            told = f"sums of a branch, of {reveals}" if children and reveals else reveals
+            revealed = f"sums of a branch, of {reveals}" if children and reveals else reveals
             parent = self.tree.parents[self.me]
-            yield from send(parent, Addend(packed(total, self.dtype, tag)), tag, told)
+            yield from send(parent, Addend(packed(total, self.dtype, tag)), tag, revealed)
             result = yield from result_from(parent, None if then else shape, tag, check)
         yield from broadcast(children, Addend(result), tag, of_sum(reveals, then))
         return settled(result)

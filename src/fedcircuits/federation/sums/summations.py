@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from fedcircuits.arguments import Choice, Declared, Real, Whole, check_arguments
 from fedcircuits.errors import FederationError
@@ -88,8 +88,28 @@ class Hub(Summation):
         return Cost(2, 2 * (len(members) - 1))
 
 
+class AlongLinks(Summation):
+    """Ways to add up in which parties talk to their neighbours in a graph."""
+
+    __slots__ = ()
+    graph: Graph
+
+    def __post_init__(self) -> None:
+        check_arguments(self, FederationError)
+        object.__setattr__(self, "graph", plain(self.graph))
+
+    def members(self, parties: Sequence[str]) -> tuple[str, ...]:
+        return self.topology(parties).names
+
+    def topology(self, parties: Sequence[str]) -> Topology:
+        return Topology.of(self.graph, parties)
+
+    def without_lost(self, parties: Sequence[str], remaining: Sequence[str]) -> Self:
+        return replace(self, graph=_remaining(self.graph, parties, remaining))  # type: ignore[type-var]
+
+
 @dataclass(frozen=True, slots=True)
-class Tree(Summation):
+class Tree(AlongLinks):
     """Sums go up a spanning tree of the graph and the result comes down: 2 (N − 1) messages, exact.
 
     The tree is one of shortest ways to a party in the middle. A party learns the sum of each branch
@@ -104,22 +124,9 @@ class Tree(Summation):
     graph: Graph = "complete"
     dtype: Traffic = "float64"
 
-    def __post_init__(self) -> None:
-        check_arguments(self, FederationError)
-        object.__setattr__(self, "graph", plain(self.graph))
-
-    def members(self, parties: Sequence[str]) -> tuple[str, ...]:
-        return self.topology(parties).names
-
-    def topology(self, parties: Sequence[str]) -> Topology:
-        return Topology.of(self.graph, parties)
-
     def at(self, me: str, members: Sequence[str]) -> TreeSum:
         _check_member(me, members)
         return TreeSum(me, spanning_tree(Topology.of(self.graph, members)), self.dtype)
-
-    def without_lost(self, parties: Sequence[str], remaining: Sequence[str]) -> Tree:
-        return replace(self, graph=_remaining(self.graph, parties, remaining))
 
     def cost(self, members: Sequence[str]) -> Cost:
         tree = spanning_tree(Topology.of(self.graph, members))
@@ -127,7 +134,7 @@ class Tree(Summation):
 
 
 @dataclass(frozen=True, slots=True)
-class Gossip(Summation):
+class Gossip(AlongLinks):
     """Rounds in which every party sends its running average to all its neighbours.
 
     With ``rounds`` the number of rounds is given, and ``cost`` says which error to reckon with.
@@ -143,16 +150,6 @@ class Gossip(Summation):
     rounds: int | None = None
     dtype: Traffic = "float64"
 
-    def __post_init__(self) -> None:
-        check_arguments(self, FederationError)
-        object.__setattr__(self, "graph", plain(self.graph))
-
-    def members(self, parties: Sequence[str]) -> tuple[str, ...]:
-        return self.topology(parties).names
-
-    def topology(self, parties: Sequence[str]) -> Topology:
-        return Topology.of(self.graph, parties)
-
     def at(self, me: str, members: Sequence[str]) -> GossipSum:
         _check_member(me, members)
         topology = Topology.of(self.graph, members)
@@ -165,9 +162,6 @@ class Gossip(Summation):
             spanning_tree(topology, topology.names[0]),
             self.dtype,
         )
-
-    def without_lost(self, parties: Sequence[str], remaining: Sequence[str]) -> Gossip:
-        return replace(self, graph=_remaining(self.graph, parties, remaining))
 
     def cost(self, members: Sequence[str]) -> Cost:
         topology = Topology.of(self.graph, members)

@@ -57,7 +57,11 @@ def learn_tree(
     """The best tree of coarse columns; with channels, of every so many columns, named after the
     first of them, that share the information of all their pairs."""
     codes, sizes = coarsened(values, schema, levels_for(len(schema)))
-    found = information(codes, sizes, weight)
+    return tree_of_groups(schema, information(codes, sizes, weight), channels)
+
+
+def tree_of_groups(schema: Schema, found: Array, channels: int) -> nx.Graph:
+    """The same of the information of all pairs of columns (columns, columns)."""
     groups = len(schema) // channels
     together = found.reshape(groups, channels, groups, channels).sum(axis=(1, 3))
     return best_tree(Schema(schema.variables[::channels]), together)

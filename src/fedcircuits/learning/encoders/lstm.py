@@ -183,10 +183,10 @@ def downward(given, series, back, gates, cells, bent, hidden, by_inputs, by_stat
                 i, f, o, g = now[u], now[width + u], now[2 * width + u], now[3 * width + u]
                 at_i, at_f = slopes[u], slopes[width + u]
                 at_o, at_g = slopes[2 * width + u], slopes[3 * width + u]
-                flat, told, h, cell = bent[t, k, u], given[t, k, u], by_h[u], by_cell[u]
+                flat, outer, h, cell = bent[t, k, u], given[t, k, u], by_h[u], by_cell[u]
                 past = cells[max(t - 1, 0), k, u]
                 for r in range(rows):
-                    slope = h[r] + told[r]
+                    slope = h[r] + outer[r]
                     at_o[r] = slope * flat[r] * o[r] * (one - o[r])
                     c = cell[r] + slope * o[r] * (one - flat[r] * flat[r])
                     at_i[r] = c * g[r] * i[r] * (one - i[r])

@@ -261,7 +261,7 @@ class _Growth:
                 if len(p := rows[np.where(enough[code], code, -1) == k])]  # fmt: skip
 
     def _by_class(self, record: NodeDraft, classes: list[Index], columns: Index) -> list[OpenPart]:
-        """A sum over the classes of the target, each with the other columns as they are in it."""
+        """A sum over the classes of the target, each with the remaining columns given it."""
         sizes = [self.weight[rows].sum(dtype=np.float64) for rows in classes]
         record.weights = np.array(sizes)
         others, found = columns[columns != self.by_class], []

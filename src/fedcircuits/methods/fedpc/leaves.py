@@ -14,7 +14,7 @@ from sklearn.base import clone
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.federation.federation import Party
-from fedcircuits.federation.flow import Flow, compute, digest
+from fedcircuits.federation.flow import Flow, compute, digest, tell
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc.assembly import POOLED, leaf_name
 from fedcircuits.methods.fedpc.planning import ClientWork
@@ -44,12 +44,15 @@ def learn_leaves(
 ) -> Flow[dict[str, LearnedLeaf]]:
     """Every leaf of this client, from the rows of its cluster."""
     learned: dict[str, LearnedLeaf] = {}
-    for name, rows, columns in _leaves(party.name, work, labels, len(table)):
+    leaves = list(_leaves(party.name, work, labels, len(table)))
+    for name, rows, columns in leaves:
+        yield from tell("learn", len(learned), len(leaves))
         drawn = int(np.random.default_rng([*seed, len(learned)]).integers(2**31))
         step = f"learning {name.rpartition('/')[0]}"
         mark = digest(stamp, f"{drawn} {columns}", rows)
         about = (learner, table.select(columns), rows, drawn, party.least_count)
         learned[name] = yield from compute(step, partial(_learned_leaf, *about), key=mark)
+    yield from tell("learn", len(leaves), len(leaves))
     return learned
 
 
@@ -65,6 +68,11 @@ def _leaves(
         for cluster in range(int(label.max()) + 1):
             name = leaf_name(me, cluster, group.number)
             yield name, np.flatnonzero(label == cluster), group.variables
+
+
+def fitted_leaf(learner: LeafLearner, table: Table, *, seed: int, least: int) -> LearnedLeaf:
+    """A leaf from all rows of a table."""
+    return _learned_leaf(learner, table, np.arange(len(table)), seed, least)
 
 
 def _learned_leaf(

@@ -6,7 +6,7 @@ one: clusters of the parties that are in it, joined by the rows they all hold. W
 shared there is one division. Where all hold everything there is one per party, of that party
 alone: data split by rows. Between the two every party is the first choice in one of them and gets
 all it holds; what is left goes to those it shares most rows with. A circuit mixes its divisions by
-their rows. So a shared variable stays next to the other columns of whoever models it.
+their rows. So a shared variable stays next to the remaining columns of whoever models it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.methods.fedpc.cells import MOST_CELLS, CellTask
 from fedcircuits.methods.meeting.hello import Assignment
 from fedcircuits.methods.refinement.roles import EMSettings
 from fedcircuits.methods.refinement.training import Way
+from fedcircuits.methods.shared.training import SharedPlan
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()
 Auto = Literal["auto"]
 Rule = Literal["cooccurrence", "sizes", "em"]
 Shared = Literal["divided", "cluster", "pooled"]
+Dependence = Literal["combinations", "tree"]
 Flags = npt.NDArray[np.bool_]
 SMALL = 2_000  # rows: circuits are quickly learned from fewer, and mixing them gains more
 MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
@@ -70,6 +73,7 @@ class FedPCPlan:
     summation: Summation = field(default=HUB, repr=False)
     rows: RowRule = field(default="tokens", repr=False)  # how they are matched
     answers: Answers = field(default="leaves", repr=False)
+    dependence: Dependence = "combinations"  # of columns at different parties
 
     def for_party(self) -> FedPCPlan:
         return replace(self, summation=self.summation.for_party())
@@ -77,6 +81,16 @@ class FedPCPlan:
     @property
     def em(self) -> EMSettings:
         return EMSettings(self.refine, self.validation, self.summation, self.seed)
+
+    @property
+    def shares(self) -> SharedPlan:
+        """Of circuits by sums."""
+        return SharedPlan(self.members, self.summation, self.seed)
+
+    @property
+    def by_tree(self) -> bool:
+        """Whether a latent tree joins the columns of parties (latent.py)."""
+        return self.dependence == "tree"
 
     def way_of_em(self, horizontal: bool) -> Way | None:
         """EM across parties on their own "rows", or on shared ones by the "network" or, if nobody
@@ -130,6 +144,7 @@ class ClientWork(Message, frozen=True):
 
     tasks: tuple[ClusterTask, ...]
     groups: tuple[LeafGroup, ...]
+    cells: tuple[CellTask, ...] = ()
 
     def check(self, names: Sequence[str], tag: str, shares: bool) -> None:
         """MessageError unless a client with these columns can do it; ``tag``: that it came under,
@@ -138,11 +153,16 @@ class ClientWork(Message, frozen=True):
         numbers = [group.number for group in self.groups]
         sets = [t.columns for t in self.tasks] + [g.variables for g in self.groups]
         known = all(s and len(set(s)) == len(s) and set(s) <= set(names) for s in sets)
+        cut = [task.column for task in self.cells]
+        whole = not cut or (sorted(cut) == sorted(names) and not divisions and tag == self.tag)
+        few = all(2 <= task.most <= MOST_CELLS for task in self.cells)
         for field_name, holds, problem in (
             ("tasks", known, "expected columns of the client's table, each once"),
             ("tasks", len(set(divisions)) == len(divisions), "a division occurs twice"),
             ("tasks", tag == self.tag or not any(t.exchange for t in self.tasks), "no tokens"),
             ("tasks", shares or not any(t.exchange for t in self.tasks), "nobody shares clusters"),
+            ("cells", whole, "expected every column once, instead of clusters, with tokens"),
+            ("cells", few, f"expected from 2 to {MOST_CELLS} cells of numbers"),
             ("groups", len(set(numbers)) == len(numbers), "a group occurs twice"),
             ("groups", {g.division for g in self.groups} == set(divisions), "of other divisions"),
         ):
@@ -268,7 +288,11 @@ def _spaces(
 
 
 def work_of(
-    party: str, divisions: Sequence[Division], split: VariableSplit, plan: FedPCPlan
+    party: str,
+    divisions: Sequence[Division],
+    split: VariableSplit,
+    plan: FedPCPlan,
+    cells: tuple[CellTask, ...] = (),
 ) -> ClientWork:
     """What a client is to cluster and learn."""
     tasks, groups = [], []
@@ -282,4 +306,4 @@ def work_of(
         alone = len(division.parties) == 1
         tasks.append(ClusterTask(number, columns, alone, division.exchanges(split, plan)))
         groups += [LeafGroup(i, number, s.variables, i in pooled) for i, s in spaces.items()]
-    return ClientWork(tuple(tasks), tuple(groups))
+    return ClientWork(tuple(tasks), tuple(groups), cells)

@@ -27,7 +27,7 @@ from fedcircuits.circuits.evaluation.network import UpperCircuit
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.circuit import Leaf
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.questions.distribution import Index, Regions
+from fedcircuits.circuits.questions.queryable import Index, Regions
 from fedcircuits.errors import QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, compute, receive, send

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.circuit import Leaf
 from fedcircuits.circuits.graph.family import Array, Region
-from fedcircuits.circuits.questions.distribution import Regions
+from fedcircuits.circuits.questions.queryable import Regions
 from fedcircuits.errors import SiteError
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.federation.messages import Booleans, IntegerVector, Message, RealMatrix, Reals

@@ -42,7 +42,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.questions.distribution import Index
+from fedcircuits.circuits.questions.queryable import Index
 from fedcircuits.errors import ProtocolError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, broadcast, compute, receive, send

@@ -15,22 +15,33 @@ Roles: clients hold tables, a coordinator holds none.
     clusters client ↔ coordinator: coarse groups of shared rows (clusters.py). Only with a key and
              share_clusters, which is off unless asked for.
     learn    nothing crosses: every client clusters its rows and learns a circuit of what it models
-             from every cluster.
+             from every cluster; or, where a latent tree joins columns, from the cells of each
+             column (cells.py).
     count    client → coordinator: rows of every cluster, and with refine whether what it has
              learned may leave it. With a key and unless weights="sizes" it is counted in how many
              rows which clusters meet: by the clusters of rows in the order of tokens
              (federation/sums/counting.py), or with secret sums on shares of them.
+             For the tree: the cells of rows in the order of tokens, of every column.
     graph    coordinator → client: which of its leaves are used. The graph stays.
+    shared   with few rows each, of the same columns: one circuit by sums, mixed with what parties
+             have learned alone (methods/shared/mixing.py).
     em       with refine or weights="em": EM across parties, on shared rows or, where parties hold
              different rows of the same columns and allow their circuits to leave them, on all rows
              (methods/refinement/training.py).
 
+Two ways join parties that hold different columns (dependence): combinations of their clusters
+(assembly.py), which are few for few parties, or a latent tree over the cells of all columns
+(latent.py), whose cost is linear in the columns and which learns from rows that some parties lack.
+
 The coordinator learns how many rows fall into which combination of clusters; without secret sums
-also which rows, that it cannot name, fall together. What circuits have learned stays with their
-parties. Clients learn who takes part, which of their columns others hold too and, with
-share_clusters, which of the shared rows lie together by other parties' numbers: these, coarsely.
-They learn nothing else of others' columns or rows. A coordinator that gets the key from a client
-could try out row ids; with rows="private" there is nothing to try. Weights of the root:
+also which rows, that it cannot name, fall together. For the tree it learns more: which of at most
+24 cells of every column each row lies in, or its category unless it is rare. What circuits have
+learned stays with their parties. Clients learn who takes part, which of their columns others hold
+too and, with share_clusters, which of the shared rows lie together by other parties' numbers:
+these, coarsely. They learn nothing else of others' columns or rows. A coordinator that gets the key
+from a client could try out row ids; with rows="private" there is nothing to try.
+
+Weights of the root:
 
     cooccurrence   how often clusters of different parties meet in a row (assembly.py)
     sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids,
@@ -47,6 +58,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -58,14 +70,16 @@ from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, Party, kind_of, row_ids, subspaces
 from fedcircuits.federation.flow import Flow, digest, gather, receive, send
-from fedcircuits.federation.messages import Count, Message, require
+from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.placement import QuestionBudget, View, leaves_at
-from fedcircuits.federation.sums.counting import CombinationCounts
+from fedcircuits.federation.sums.counting import compact
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.least_counts import rare_mixed
 from fedcircuits.methods.fedpc.assembly import children_of, joined
+from fedcircuits.methods.fedpc.cells import RowCells, cells_of, learn_cells
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
-from fedcircuits.methods.fedpc.leaves import LeafLearner, LearnedLeaf, learn_leaves
+from fedcircuits.methods.fedpc.latent import by_forest, cell_tasks, collect_cells
+from fedcircuits.methods.fedpc.leaves import LeafLearner, LearnedLeaf, fitted_leaf, learn_leaves
 from fedcircuits.methods.fedpc.planning import (
     INDEPENDENT,
     MADE_UP,
@@ -80,24 +94,17 @@ from fedcircuits.methods.fedpc.planning import (
     numbered,
     work_of,
 )
+from fedcircuits.methods.fedpc.sizes import ClusterSizes, combination_counts
 from fedcircuits.methods.meeting.hello import Hello, Method, hellos_of, introduce
 from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
 from fedcircuits.methods.refinement import training as refinement
 from fedcircuits.methods.refinement.roles import LARGEST
 from fedcircuits.methods.refinement.training import Refined, Way
+from fedcircuits.methods.shared import mixing
+from fedcircuits.methods.shared.training import SharedLearner
 from fedcircuits.tables.table import Table
 
 METHOD = Method("fedpc", 1)
-
-
-class ClusterSizes(Message, frozen=True):
-    """By division how many rows each cluster has."""
-
-    tag: ClassVar[str] = "count/sizes"
-    reveals: ClassVar[str] = "rows of every cluster"
-
-    sizes: dict[int, tuple[Count, ...]]
-    collect: bool  # with refine: whether what it has learned may leave it
 
 
 class UsedLeaves(Message, frozen=True):
@@ -122,16 +129,22 @@ class TrainedCircuit:
 
 
 def client(
-    party: Party, plan: FedPCPlan, learner: LeafLearner, secret: bytes, given: Labels | None = None
+    party: Party,
+    plan: FedPCPlan,
+    learner: LeafLearner,
+    secret: bytes,
+    given: Labels | None = None,
+    sharers: Sequence[SharedLearner] = (),
 ) -> Flow[View]:
-    """``given``: clusters of its rows, found with the other parties before (methods/vertical)."""
+    """``given``: clusters of its rows, found with the other parties before (methods/vertical);
+    ``sharers``: circuits by sums in question, where parties have few rows (methods/shared)."""
     told = plan.target if plan.share_target else None
     run = (METHOD, FedPCAssignment, told, plan.members)
     assignment, table = yield from introduce(party, *run)
     _check_work(assignment)
     _check_scale(table)
     _check_given(given, len(table))
-    table = rare_mixed(table, party.least_count)
+    every, table = table if sharers else None, rare_mixed(table, party.least_count)
     members, work, order = plan.members, assignment.work, None
     if assignment.tokens:
         hidden = yield from hidden_rows(party.name, row_ids(party), members, secret, plan.rows)
@@ -147,9 +160,13 @@ def client(
     clustering = RowClustering(*about, seed, stamp, least)
     labels = yield from clustering.labels(work.tasks, order, given)
     learned = yield from learn_leaves(party, table, work, labels, learner, seed, stamp)
+    cut = {t.column: cells_of(table, t, least) for t in work.cells}
+    learned |= yield from learn_cells(party, table, work.cells, cut)
     sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
     yield from send(COORDINATOR, ClusterSizes(sizes, bool(plan.refine) and party.allow_collect))
-    if order is not None and plan.weights != "sizes":
+    if order is not None and cut:
+        yield from send(COORDINATOR, RowCells({n: compact(c[order]) for n, c in cut.items()}))
+    elif order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)
         yield from counts.contribute({d: label[order] for d, label in labels.items()})
     way, schema = plan.way_of_em(horizontal=order is None), table.schema
@@ -162,6 +179,11 @@ def client(
     budget = QuestionBudget(party.most_questions)
     allowed = party.allow_collect, budget, plan.answers
     view = View(party.name, schema, leaves, parameters, *allowed)
+    if every is not None:  # sums are of all parties: no category is rare at one of them
+        alone = partial(fitted_leaf, learner, seed=plan.seed, least=party.least_count)
+        return (
+            yield from mixing.client(view, every, (plan.shares, sharers, plan.validation), alone)
+        )
     if way is None or rows is None or not graph.refine:
         return view
     return (yield from refinement.client(way, view, rows, order, members, plan.em, stamp))
@@ -226,7 +248,7 @@ def _check_used(graph: UsedLeaves, learned: Mapping[str, LearnedLeaf], way: Way 
 # ---------------------------------------------------------------------- the coordinator
 
 
-def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
+def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[TrainedCircuit]:
     """Who plans and joins: it holds no rows, and ends up with the graph above the leaves."""
     members = plan.members
     hellos = yield from hellos_of(members, METHOD)
@@ -235,34 +257,32 @@ def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
     assignments = _assignments(hellos, split, divisions, plan)
     for party, assignment in assignments.items():
         yield from send(party, assignment)
-    where, notes = None, split.notes
+    where, notes, tree = None, split.notes, split.tokens and plan.by_tree
+    cells = cell_tasks(split.schema, hellos) if tree else {}
     if split.tokens:
         held = {p: hello.rows for p, hello in hellos.items()}
         where = yield from match_tokens(held, assignments[members[0]].holders)
-        divisions, notes = divisions_of(split, members, where, plan)
+        divisions, notes = ([], ()) if tree else divisions_of(split, members, where, plan)
         for party in members:
-            yield from send(party, work_of(party, divisions, split, plan))
+            work = work_of(party, divisions, split, plan, cells.get(party, ()))
+            yield from send(party, work)
         exchanging = {i: d for i, d in enumerate(divisions) if d.exchanges(split, plan)}
         if exchanging:
             yield from exchange_clusters(exchanging, members, where)
     sizes = yield from gather(members, ClusterSizes)
     for party, message in sizes.items():
-        _check_sizes(message, party, divisions, hellos[party].rows)
-    counts: Mapping[int, CombinationCounts] = {}
-    if where is not None and plan.weights != "sizes":
-        counting = plan.summation.counts(COORDINATOR, members)
-        tables = {
-            i: d.table([len(sizes[p].sizes[i]) for p in d.parties]) for i, d in enumerate(divisions)
-        }
-        counts = yield from counting.collect(tables, where)
-        for i, (combinations, met) in counts.items():
-            for party, labels in zip(divisions[i].parties, combinations.T, strict=True):
-                _check_met(labels, met, party, sizes[party].sizes[i])
+        message.check(party, divisions, hellos[party].rows)
     rng = np.random.default_rng([plan.seed, 0])
-    parts = [
-        children_of(d, {p: sizes[p].sizes[i] for p in d.parties}, counts.get(i), plan, rng)
-        for i, d in enumerate(divisions)
-    ]
+    if where is not None and tree:
+        sent = yield from collect_cells(cells, split.schema, members, where)
+        part, notes = by_forest(sent, cells, where, split.schema, plan.target, rng)
+        parts = [part]
+    else:
+        counts = yield from combination_counts(divisions, sizes, where, plan)
+        parts = [
+            children_of(d, {p: sizes[p].sizes[i] for p in d.parties}, counts.get(i), plan, rng)
+            for i, d in enumerate(divisions)
+        ]
     joint = joined(parts, split.schema)
     shared = None if where is None else where[(where >= 0).all(axis=1)]  # rows that all hold
     way, more = _way_of_em(split, plan, shared, sizes)
@@ -273,6 +293,11 @@ def coordinator(plan: FedPCPlan) -> Flow[TrainedCircuit]:
     if way is not None:
         rows = sum(hello.rows for hello in hellos.values())
         refined = yield from refinement.coordinator(way, joint, members, plan.em, rows, shared)
+    if sharers:
+        about = (plan.shares, sharers, plan.validation), split.horizontal
+        rows_of = [hello.rows for hello in hellos.values()]
+        joint, told = yield from mixing.coordinator(joint, rows_of, *about)
+        refined, more = Refined(joint), (*more, *told)
     return TrainedCircuit(refined, (*notes, *more))
 
 
@@ -309,25 +334,6 @@ def _assignments(
         work = None if split.tokens else work_of(party, divisions, split, plan)
         assignments[party] = FedPCAssignment(tuple(schemas), variables, split.tokens, holders, work)
     return assignments
-
-
-def _check_sizes(
-    message: ClusterSizes, party: str, divisions: Sequence[Division], rows: int
-) -> None:
-    expected = {i for i, d in enumerate(divisions) if party in d.parties}
-    fits = message.sizes.keys() == expected
-    problem = f"the {COORDINATOR} asked for clusters of divisions {sorted(expected)}"
-    require(fits, party, ClusterSizes, "sizes", problem)
-    sound = all(min(s, default=0) > 0 and sum(s) == rows for s in message.sizes.values())
-    require(sound, party, ClusterSizes, "sizes", f"expected clusters of its {rows:,} rows")
-
-
-def _check_met(labels: Labels, rows: Array, party: str, sizes: Sequence[int]) -> None:
-    """``labels``: of a party in combinations of so many rows, −1 where it is not in them."""
-    held = labels >= 0
-    found = np.bincount(labels[held], rows[held], len(sizes))
-    fits = len(found) == len(sizes) and bool((found <= np.array(sizes)).all())
-    require(fits, party, ClusterSizes, "sizes", "more rows were counted in a cluster")
 
 
 def _way_of_em(

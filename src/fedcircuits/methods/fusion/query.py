@@ -255,8 +255,8 @@ def opinions(members: Sequence[str], width: int, showing: Showing) -> Flow[Fusio
 def _truths(every: JoinedRows, members: Sequence[str], target: Variable) -> Flow[Array]:
     """(rows,): what the first party knows that knows it."""
     found = np.full(len(every.where), np.nan)
-    for i, (party, told) in enumerate((yield from gather(members, RowTruth)).items()):
-        places, values = every.where[:, i], np.asarray(told.values, np.float64)
+    for i, (party, truth) in enumerate((yield from gather(members, RowTruth)).items()):
+        places, values = every.where[:, i], np.asarray(truth.values, np.float64)
         require_shape(values, (int((places >= 0).sum()),), party, RowTruth, "values")
         codes = values[~np.isnan(values)]
         fits = np.isin(codes, np.arange(target.size)) if target.size else np.isfinite(codes)

@@ -125,8 +125,8 @@ class FusionGraph(Message, frozen=True):
 
 def owner(party: Party, plan: FusionPlan, encoder: Encoder, secret: bytes) -> Flow[OwnerView]:
     party = yield from with_task(party, plan.target, plan.task)
-    told = plan.target if plan.share_target else None
-    run = (METHOD, FusionAssignment, told, plan.members)
+    shared = plan.target if plan.share_target else None
+    run = (METHOD, FusionAssignment, shared, plan.members)
     assignment, table = yield from hello.introduce(party, *run)
     me, showing = party.name, plan.showing
     target = _checked_target(assignment, table, plan)
@@ -154,12 +154,16 @@ def owner(party: Party, plan: FusionPlan, encoder: Encoder, secret: bytes) -> Fl
 
 def _checked_target(assignment: FusionAssignment, table: Table, plan: FusionPlan) -> Variable:
     """The target, if all that the coordinator asks is as the plan says."""
-    target, told = assignment.target, assignment.holders is not None
+    target, named = assignment.target, assignment.holders is not None
     known = [v for v in table.schema if v.name == target.name] or [target]
     for part, holds, expected in (
         ("target", target.name == plan.target, repr(plan.target)),
         ("target", known == [target], f"the kind and categories of its own {target.name!r}"),
-        ("holders", told == plan.share_target, f"them with share_target, {plan.share_target} here"),
+        (
+            "holders",
+            named == plan.share_target,
+            f"them with share_target, {plan.share_target} here",
+        ),
     ):
         require(holds, COORDINATOR, FusionAssignment, part, f"expected {expected}")
     return target
@@ -279,8 +283,8 @@ def _assign(
     holders = tuple(p for p, own in schemas.items() if plan.target in own)
     for party in hellos:
         variables = schema.select(schemas[party].names).variables
-        told = holders if plan.share_target else None
-        assignment = FusionAssignment(plan.members, variables, ids, told, target)
+        named = holders if plan.share_target else None
+        assignment = FusionAssignment(plan.members, variables, ids, named, target)
         yield from send(party, assignment)
     return target, holders
 

@@ -84,11 +84,11 @@ def member(party: Party, plan: AlignmentPlan, secret: bytes) -> Flow[Labels]:
 def coordinator(plan: AlignmentPlan) -> Flow[int]:
     """How many rows all parties hold."""
     if plan.rows == "private":
-        told = {p: m.rows for p, m in (yield from gather(plan.members, SharedCount)).items()}
-        if len(set(told.values())) > 1:
-            counts = ", ".join(f"{p} {rows:,}" for p, rows in told.items())
+        rows_at = {p: m.rows for p, m in (yield from gather(plan.members, SharedCount)).items()}
+        if len(set(rows_at.values())) > 1:
+            counts = ", ".join(f"{p} {rows:,}" for p, rows in rows_at.items())
             raise SiteError(f"parties find different numbers of shared rows: {counts}")
-        return told[plan.members[0]]
+        return rows_at[plan.members[0]]
     where = match_messages((yield from gather(plan.members, RowTokens)))
     shared = where[(where >= 0).all(axis=1)]
     for party, places in zip(plan.members, shared.T, strict=True):

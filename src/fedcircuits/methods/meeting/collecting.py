@@ -40,9 +40,9 @@ def hand_over(me: str, part: object, allow: bool) -> Flow[None]:
 
 def take_over(parties: tuple[str, ...], kind: type[T]) -> Flow[dict[str, T]]:
     """By party its part, which must be of this kind."""
-    told = yield from gather(parties, LearnedPart)
+    messages = yield from gather(parties, LearnedPart)
     parts: dict[str, T] = {}
-    for party, message in told.items():
+    for party, message in messages.items():
         with blaming(party, LearnedPart, "part"):
             part = unpack(message.part)
         right = isinstance(part, kind)

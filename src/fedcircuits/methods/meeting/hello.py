@@ -151,7 +151,7 @@ def _check_assignment(
 ) -> None:
     me, table, holders = party.name, party.table, assignment.holders
     names = {v.name for v in assignment.variables}
-    told = any(assignment.routes(me))
+    asked = any(assignment.routes(me))
     ordered = holders is None or (
         bool(holders) and holders == tuple(m for m in members if m in holders)
     )
@@ -164,7 +164,7 @@ def _check_assignment(
         ("holders", holders is None or target is not None, "nobody shares a target"),
         ("holders", ordered, "expected members in their order"),
         ("holders", same, f"expected {me} if it holds {target!r}"),
-        ("tokens", assignment.tokens or not told, "values of the target are told by token"),
+        ("tokens", assignment.tokens or not asked, "values of the target are told by token"),
         ("tokens", not assignment.tokens or table.row_ids is not None, "rows have no ids"),
     ):
         require(holds, COORDINATOR, assignment.tag, field, problem)

@@ -51,7 +51,7 @@ from math import log, log1p, log2
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array, Region
-from fedcircuits.circuits.questions.distribution import Queryable, Regions
+from fedcircuits.circuits.questions.queryable import Queryable, Regions
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event
 from fedcircuits.errors import ProtocolError, QueryError
 from fedcircuits.federation.federation import Party

@@ -291,6 +291,7 @@ class ForestRole(Role[None]):
         self.totals = np.split(total, np.cumsum([s.width for s in self.active])[:-1])
         for structure, part in zip(self.active, self.totals, strict=True):
             structure.judge(part, self.schedule, last)
+        self.history.append(float(np.mean([s.history[-1] for s in self.structures])))
         return None
 
     def agree(self, rounds: range, best: int, ends: bool) -> Flow[tuple[int, bool]]:

@@ -185,7 +185,7 @@ class PublicForest(Message, frozen=True):
         return cls(forest.circuit.dumps(), forest.marginals, trained.total, trained.history)
 
     @property
-    def told(self) -> str:
+    def revealed(self) -> str:
         also = ["the number of all rows"] if self.total is not None else []
         also += ["how likely rows held back are, by iteration"] if self.history else []
         return "; ".join(["the public graph", *also])
@@ -197,9 +197,9 @@ class PublicForest(Message, frozen=True):
 
 def coordinator(members: Sequence[str]) -> Flow[PublicForest]:
     """Hears what is public, the same from all: whoever says otherwise than most is blamed."""
-    told = yield from gather(members, PublicForest)
-    most = max(told.values(), key=list(told.values()).count)
-    for party, own in told.items():
+    forests = yield from gather(members, PublicForest)
+    most = max(forests.values(), key=list(forests.values()).count)
+    for party, own in forests.items():
         require(own == most, party, PublicForest, "circuit", "expected what the others tell")
     with blaming(members[0], PublicForest, "circuit"):
         _ = most.forest
@@ -212,7 +212,7 @@ def client(
     """A party's side: what it keeps."""
     trained = yield from member(party, members, plan, summation, key)
     public = PublicForest.of(trained)
-    yield from send(COORDINATOR, public, reveals=public.told)
+    yield from send(COORDINATOR, public, reveals=public.revealed)
     return ForestView(trained.forest, trained.shares, party.allow_collect)
 
 

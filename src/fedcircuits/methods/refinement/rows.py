@@ -228,7 +228,7 @@ class RowClient(RowRole[Packed]):
         self.shapes = [above, *(leaf.no_counts() for leaf in leaves.values())]
         self.sizes = [len(shape.flat()) for shape in self.shapes]
         self.size, self.columns = HEAD + sum(self.sizes), len(network.circuit.schema)
-        self.counted = np.concatenate([_counted(shape) for shape in self.shapes])
+        self.counted = np.concatenate([are_counts(shape) for shape in self.shapes])
 
     def own(self, t: int, last: bool) -> Flow[Array]:
         work = self._likelihoods if last else self._statistics
@@ -294,19 +294,20 @@ def client(site: EMSite) -> Flow[RowClient]:
     rows = site.table.select(network.circuit.schema.names)  # in one order at all parties
     moments = Moments.of(rows)
     circuits = {name: LeafCircuit.of(own) for name, own in view.parameters.circuits.items()}
-    told = {view.me: PartyLeaves(circuits, moments.mean, moments.deviation)}
-    yield from broadcast(others, told[view.me])
-    told |= yield from gather(others, PartyLeaves)
+    parts = {view.me: PartyLeaves(circuits, moments.mean, moments.deviation)}
+    yield from broadcast(others, parts[view.me])
+    parts |= yield from gather(others, PartyLeaves)
     leaves: dict[str, EMLeaf] = {}
     mark = digest(site.stamp, encode_message(graph))
     for party in site.members:
         nodes = [n for n in network.circuit.leaves() if graph.holders[n.name] == party]
-        mean, deviation = (a.astype(np.float64) for a in (told[party].mean, told[party].deviation))
+        part = parts[party]
+        mean, deviation = (a.astype(np.float64) for a in (part.mean, part.deviation))
         moments = Moments(rows.names, mean, deviation)
         every, step = rows if party == view.me else None, site.settings.step
-        for name, own in told[party].circuits(nodes, rows.schema, party).items():
+        for name, own in part.circuits(nodes, rows.schema, party).items():
             leaves[name] = EMLeaf(own, rows, moments, every, step)
-        mark = digest(mark, encode_message(told[party]))
+        mark = digest(mark, encode_message(part))
     ordered = {leaf.name: leaves[leaf.name] for leaf in network.circuit.leaves()}
     role = RowClient(site, graph, network, ordered, mark)
     if site.first and COORDINATOR in role.members:
@@ -332,7 +333,7 @@ def _network(graph: CircuitGraph, site: EMSite) -> UpperCircuit:
     return network
 
 
-def _counted(shape: Counts) -> npt.NDArray[np.bool_]:
+def are_counts(shape: Counts) -> npt.NDArray[np.bool_]:
     """Which of the statistics are expected numbers of rows."""
     steps: list[Derivative] = []
     for step in shape.steps:

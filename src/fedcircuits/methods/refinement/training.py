@@ -57,6 +57,7 @@ coordinator learns no number of a row, and of rows held back the mean log-likeli
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +68,7 @@ import numpy as np
 
 from fedcircuits.circuits.evaluation.program import Packed
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.federation.flow import Flow
+from fedcircuits.federation.flow import Flow, tell
 from fedcircuits.federation.placement import Joint, View
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.stopping import EarlyStopping, held_share
@@ -100,6 +101,7 @@ def rounds_of_em(
     likely rows held back were in all rounds."""
     scores: list[float] = []
     states: deque[tuple[A, list[Packed]]] = deque(maxlen=stopping.patience + 1)
+    yield from tell("em", 0, rounds)
     for t in range(rounds + 1):
         states.append(role.state())
         score = yield from role.expect(t, last=t == rounds)
@@ -111,6 +113,7 @@ def rounds_of_em(
         if ends:
             break
         role.maximise()
+        yield from tell("em", t + 1, rounds, role.history[-1] if role.history else math.nan)
     role.restore(states[best - t - 1])
     return best, scores
 

@@ -36,9 +36,9 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow
+from fedcircuits.federation.sums.checked import CheckedSums, counts_problem, noisy_problem
 from fedcircuits.federation.sums.collectives import Check, Then
 from fedcircuits.methods.trees.decision_tree import Integers, Truths, single
-from fedcircuits.methods.trees.sums import CheckedSums, counts_problem, noisy_problem
 from fedcircuits.privacy.differential.noise import Noise
 from fedcircuits.tables.table import Table
 

@@ -29,7 +29,8 @@ from typing import TypeAlias
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.federation.flow import Flow
+from fedcircuits.federation.flow import Flow, tell
+from fedcircuits.federation.sums.checked import MOST_ROWS, CheckedSums, noisy_problem
 from fedcircuits.methods.trees.decision_tree import (
     DecisionTreeLeaf,
     FlatTree,
@@ -38,9 +39,7 @@ from fedcircuits.methods.trees.decision_tree import (
 )
 from fedcircuits.methods.trees.edges import edges_of
 from fedcircuits.methods.trees.gradient_trees import Cells, GrowingTree, gradients, outputs_of
-from fedcircuits.methods.trees.growing import LabelledRows
-from fedcircuits.methods.trees.plan import TreesPlan
-from fedcircuits.methods.trees.sums import MOST_ROWS, CheckedSums, noisy_problem
+from fedcircuits.methods.trees.growing import LabelledRows, TreesPlan
 from fedcircuits.privacy.differential.noise import Noise
 from fedcircuits.tables.schema import Schema
 
@@ -100,6 +99,7 @@ def boost_noisily(
         flat, moved = tree.grown(min(1.0, PACE / trees), base)
         scores += moved[tree.place]
         grown.append(flat)
+        yield from tell("boost", t + 1, trees)
     return grown
 
 

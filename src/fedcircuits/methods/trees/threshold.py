@@ -34,6 +34,7 @@ from fedcircuits.federation.messages import (
     require,
     require_shape,
 )
+from fedcircuits.federation.sums.checked import MOST_ROWS, CheckedSums
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels, Tokens
 from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages, rising_order
@@ -46,7 +47,6 @@ from fedcircuits.methods.trees.ensemble import (
     multiply_trees,
 )
 from fedcircuits.methods.trees.growing import GrownTrees, LabelledRows
-from fedcircuits.methods.trees.sums import MOST_ROWS, CheckedSums
 
 TRIED = np.arange(1, 200) / 200
 

@@ -57,21 +57,20 @@ from fedcircuits.federation.messages import (
     require,
     require_shape,
 )
+from fedcircuits.federation.sums.checked import MOST_ROWS, counts_problem
 from fedcircuits.methods.meeting import hello
 from fedcircuits.methods.meeting.task import agree_on_task, with_task
 from fedcircuits.methods.meeting.tokens import hidden_rows, match_tokens, send_tokens, target_of
 from fedcircuits.methods.trees import growing, noisy, threshold
 from fedcircuits.methods.trees.decision_tree import Predictor, are_probabilities
 from fedcircuits.methods.trees.ensemble import SEEN, PartyTrees, TreeEnsemble, fuse_of, graph_of
-from fedcircuits.methods.trees.growing import GrownTrees, LabelledRows
-from fedcircuits.methods.trees.plan import TreesPlan
-from fedcircuits.methods.trees.sums import MOST_ROWS, counts_problem
+from fedcircuits.methods.trees.growing import GrownTrees, LabelledRows, TreesPlan
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
 
 METHOD = hello.Method("trees", 2)
 NOBODY = (
-    "nobody can learn to predict {!r}: no party has it beside other columns; share_target=True "
+    "nobody can learn to predict {!r}: no party has it beside different columns; share_target=True "
     "lets its holders tell the others the values of shared rows"
 )
 
@@ -141,8 +140,8 @@ def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flo
     if plan.noise is not None and plan.task != "given":
         raise SiteError("classes that are found in rows have no noise: privacy needs declared ones")
     party = yield from with_task(party, plan.target, plan.task)
-    told = plan.target if plan.share_target else None
-    task, table = yield from hello.introduce(party, METHOD, TreesAssignment, told)
+    shared = plan.target if plan.share_target else None
+    task, table = yield from hello.introduce(party, METHOD, TreesAssignment, shared)
     _check_assignment(party, plan, task)
     target, routes = task.target, task.routes(party.name)
     hidden = order = None

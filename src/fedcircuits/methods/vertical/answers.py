@@ -41,7 +41,7 @@ from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
 from fedcircuits.methods.meeting.rows import MatchedRows, match_rows
-from fedcircuits.methods.vertical.kmeans import PartyCentres
+from fedcircuits.methods.vertical.points import PartyCentres
 from fedcircuits.methods.vertical.rows import (
     FINITE,
     RowDraw,
@@ -176,9 +176,9 @@ def coordinator(parties: Sequence[str], plan: AnswersPlan, summation: Summation)
         require(known, leader, RowAnswers, "rows", f"expected those of {', '.join(parties)}")
     total = answers.values.shape[1]
     every = []
-    for party, told in (yield from gather(parties, RowOrder)).items():
-        require_shape(told.at, (answers.rows[party],), party, RowOrder, "at")
-        at = np.asarray(told.at, np.int64)
+    for party, order in (yield from gather(parties, RowOrder)).items():
+        require_shape(order.at, (answers.rows[party],), party, RowOrder, "at")
+        at = np.asarray(order.at, np.int64)
         fits = bool((at >= 0).all() and (at < total).all()) and len(np.unique(at)) == len(at)
         require(fits, party, RowOrder, "at", f"expected different places below {total}")
         every.append(at)

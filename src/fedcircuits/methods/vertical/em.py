@@ -15,17 +15,17 @@ from typing import Literal
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.federation.flow import Flow, compute
+from fedcircuits.federation.flow import Flow, compute, tell
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.vertical.block import BlockState, MixtureBlock, UserValues, added
-from fedcircuits.methods.vertical.kmeans import PointSpace, lloyd, seeded
+from fedcircuits.methods.vertical.kmeans import KEPT, begun, lloyd, seeded
+from fedcircuits.methods.vertical.points import PointSpace
 from fedcircuits.methods.vertical.rows import FINITE, RowSums, Span, expected
 from fedcircuits.tables.table import Table
 
 SEED_ROUNDS = 20  # of k-means before EM
 EMPTY = 1.5  # rows: a component that is responsible for fewer begins anew
-KEPT = 5  # rounds between two states that are kept for a run that fails
 LIKELIER = "how much likelier each component finds rows than the last one does, in its columns"
 LIKELY = "how likely each component finds rows, in its columns"
 AGREED = "the log-likelihood, and whether a component is empty"
@@ -158,7 +158,8 @@ def _started(local: MixtureMember, run: int) -> Flow[Components]:
     space = PointSpace.of(local.table, weight[sums.rows.at], standardise=True)
     points = space.points(local.table.values)
     seeds = yield from seeded(sums, points, f"{run}", rng)
-    clusters = yield from lloyd(sums, points, seeds, f"{run}", SEED_ROUNDS, 0.0)
+    start = begun(sums, points, seeds)
+    clusters = yield from lloyd(sums, points, start, f"{run}", SEED_ROUNDS, 0.0)
     resp = np.asarray(clusters.labels == np.arange(plan.components)[:, None], np.float64)
     batch = local.batch_sums(resp, sums.everything, model, model.state)
     return local.maximised([batch], model, model.state)
@@ -187,6 +188,7 @@ def _iterated(
             local.block.in_user_units(model.state), model.weights, progress.run,
             progress.round + 1, (*progress.bounds, bound), restarts, best, plan,
         )  # fmt: skip
+        yield from tell("em", progress.round, plan.max_iter, bound)
         if settled(plan, progress):
             break
         if progress.round % KEPT == 0:

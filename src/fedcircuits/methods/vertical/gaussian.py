@@ -8,8 +8,14 @@ d = z − o_k and responsibilities w:
     covariance = second / count − (first / count)(first / count)ᵀ + reg_covar · I
 
 so that sums of different rows add up and nothing cancels. ``reg_covar`` is in the units of z: a
-share of each column's own variance. A column that never changes has scale 1. Where values are
-missing, they are integrated out (leaves/multivariate_gaussian.py).
+share of each column's own variance. A column that never changes has scale 1.
+
+Where values are missing, they are integrated out (leaves/multivariate_gaussian.py). A component of
+few rows, some of which are seen in part, then has fewer rows than its covariance needs, and is sure
+of what it has not seen. So it borrows: where a share s of its rows is seen in part, its covariance
+of W columns gets 2 (W + 1) s further rows, that vary as rows do within all components, with their
+correlations a little shrunk. Nothing is borrowed where rows are whole or not there at all, and
+little where there are many.
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI
 
 CHUNK = 4096  # rows at a time: what they need stays in the cache
 SAME = 1e-14  # deviation of a column that never changes, relative to its largest value
+BORROWED = 2.0  # rows for each row of a covariance and the mean, if all rows are seen in part
 FAMILY = MultivariateGaussian()
 
 
@@ -107,6 +114,8 @@ class GaussianFactor:
         step = sums["first"] / count[:, None]
         second = sums["second"] / count[:, None, None] - step[:, :, None] * step[:, None, :]
         covariance = (second + np.swapaxes(second, 1, 2)) / 2
+        if self.gaps:
+            covariance = self._borrowed(covariance, sums["whole"], sums["partial"])
         covariance += self.reg_covar * np.eye(len(self.names))
         return {
             "mean": np.where(known[:, None], origin["mean"] + step, state["mean"]),
@@ -116,13 +125,27 @@ class GaussianFactor:
     def _with_gaps(self, weight: Array, state: Arrays, origin: Arrays, rows: slice) -> Arrays:
         """The family's sums are about the state's mean; they are moved to the origin."""
         x, w = np.ascontiguousarray(self.z[:, rows].T), torch.from_numpy(weight)
-        sums = FAMILY.statistics(torch.from_numpy(x), w, _tensors(state))
-        count, first, second = (sums[n].numpy() for n in ("count", "first", "second"))
+        found = FAMILY.statistics(torch.from_numpy(x), w, _tensors(state))
+        count, first, second = (found[n].numpy() for n in ("count", "first", "second"))
         move = state["mean"] - origin["mean"]
         cross = first[:, :, None] * move[:, None, :]
         square = move[:, :, None] * move[:, None, :]
         second = second + cross + np.swapaxes(cross, 1, 2) + count[:, None, None] * square
-        return {"count": count, "first": first + count[:, None] * move, "second": second}
+        first = first + count[:, None] * move
+        known = ~np.isnan(x)
+        whole, some = known.all(axis=1), known.any(axis=1)
+        sums = {"count": count, "first": first, "second": second}
+        return {**sums, "whole": weight @ whole, "partial": weight @ (some & ~whole)}
+
+    def _borrowed(self, covariance: Array, whole: Array, partial: Array) -> Array:
+        """Covariances (components, columns, columns), drawn towards what components have within
+        them by the rows of which only a part was seen."""
+        seen = whole + partial
+        within = np.einsum("k,kij->ij", seen / max(float(seen.sum()), 1e-300), covariance)
+        within = within * (1 - FAMILY.shrinkage) + FAMILY.shrinkage * np.diag(np.diag(within))
+        lent = BORROWED * (len(within) + 1) * partial / np.maximum(seen, 1e-300)
+        share = (lent / np.maximum(seen + lent, 1e-300))[:, None, None]
+        return np.asarray(covariance + share * (within - covariance))
 
     def _root(self, state: Arrays, component: int) -> Array:
         try:

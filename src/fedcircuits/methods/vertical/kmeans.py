@@ -23,30 +23,26 @@ Every member learns every row's cluster, and which row of the common order each 
 hub learns every party's distances for rows that it cannot name, from which the party's columns can
 be worked out up to a shift and a rotation; a party with few columns nearly shows its data.
 
-A party's columns as points: numbers in the units of the data about their mean, or standardised, and
-indicators of categories, scaled so that two different categories are 1 apart. Distances are squared
-and add up over columns, and so over parties. A missing value adds nothing to a distance and nothing
-to a centre.
+A run that is broken off goes on from the last centres that all members have kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Flow, send
+from fedcircuits.federation.flow import Flow, compute, send, tell
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of, meet
 from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights, match_rows
-from fedcircuits.methods.vertical.gaussian import CHUNK, column_scales
+from fedcircuits.methods.vertical.points import PartyCentres, PointSet, PointSpace
 from fedcircuits.methods.vertical.reports import (
     MeansOutcome,
     TrainedMeans,
@@ -68,11 +64,9 @@ from fedcircuits.methods.vertical.rows import (
     expected,
     holders,
 )
-from fedcircuits.tables.features import FeatureLayout
-from fedcircuits.tables.schema import Schema
-from fedcircuits.tables.table import Table
 
 METHOD = Method("vertical k-means", 2)
+KEPT = 5  # rounds between two states that are kept for a run that fails
 FROM_ROW = "squared distances of rows from a row, in its columns"
 NEARER = "how much nearer rows are to each centre than to the last, in its columns"
 FROM_CENTRES = "squared distances of rows from all centres, in its columns"
@@ -93,6 +87,24 @@ class KMeansPlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class MeansProgress:
+    """Where a member is in a run, from which it goes on should the run fail."""
+
+    centres: Array  # (clusters, features) of the member
+    labels: Labels  # (rows,) in the common order, that of the run's own key
+    inertia: float
+    run: int = 0
+    round: int = 0
+    best: LloydResult | None = None  # of the runs before
+    plan: KMeansPlan | None = None
+
+    def fitting(self, rows: int) -> MeansProgress:
+        """The same for so many rows: clusters of other rows are not known."""
+        alike = len(self.labels) == rows
+        return self if alike else replace(self, labels=np.full(rows, -1, np.int64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class KMeansResult:
     """What a party has at the end, and keeps."""
 
@@ -107,22 +119,26 @@ def member(
     summation: Summation,
     secret: bytes,
     weight: SampleWeights | None = None,
+    start: MeansProgress | None = None,
 ) -> Flow[KMeansResult]:
-    """A party's side; ``weight``: of rows."""
+    """A party's side; ``weight``: of rows; ``start``: where a run that failed was."""
     me, members = party.name, summation.members(parties)
-    end = yield from _learned(me, parties, party, plan, summation, secret, weight)
+    end = yield from _learned(me, parties, party, plan, summation, secret, weight, start)
     if me == leader_of(members):
         yield from send(COORDINATOR, end.outcome())
     return KMeansResult(end.labels(), PartyCentres(end.space, end.best.centres))
 
 
 def coordinator(
-    parties: Sequence[str], plan: KMeansPlan, summation: Summation
+    parties: Sequence[str],
+    plan: KMeansPlan,
+    summation: Summation,
+    start: MeansProgress | None = None,
 ) -> Flow[TrainedMeans]:
     """Whoever asked: it adds up, or hears from the first party what came of it."""
     leader = leader_of(summation.members(parties))
     if leader == COORDINATOR:
-        about = (None, plan, summation, b"", None)
+        about = (None, plan, summation, b"", None, start)
         outcome = (yield from _learned(COORDINATOR, parties, *about)).outcome()
     else:
         outcome = yield from means_told(leader, plan.max_iter)
@@ -138,6 +154,7 @@ def _learned(
     summation: Summation,
     secret: bytes,
     weight: SampleWeights | None,
+    start: MeansProgress | None,
 ) -> Flow[MeansEnd]:
     """One member's side, whether it holds columns or not."""
     members = summation.members(parties)
@@ -151,13 +168,28 @@ def _learned(
     points = space.points(table.values)
     draw = RowDraw(me, parties[0], members, rows)
     sums = RowSums(summation.at(me, members), joined, plan.clusters, draw)
-    results: list[LloydResult] = []
-    for run in range(plan.n_init):
-        rng = np.random.default_rng([plan.seed, run])
-        seeds = yield from seeded(sums, points, f"{run}", rng)
-        results.append((yield from lloyd(sums, points, seeds, f"{run}", plan.max_iter, plan.tol)))
-        results = [min(results, key=lambda result: result.inertia)]
-    return MeansEnd(rows, space, results[0])
+    best = yield from _best_run(plan, sums, points, start)
+    return MeansEnd(rows, space, best)
+
+
+def _best_run(
+    plan: KMeansPlan, sums: RowSums, points: PointSet, start: MeansProgress | None
+) -> Flow[LloydResult]:
+    """All runs from the one that was broken off, and the best of them."""
+    best = None if start is None else start.best
+    for run in range(0 if start is None else start.run, plan.n_init):
+        name, resumed = f"{run}", start is not None and run == start.run
+        if start is None or not resumed:
+            rng = np.random.default_rng([plan.seed, run])
+            seeds = yield from seeded(sums, points, name, rng)
+            begins = begun(sums, points, seeds)
+        else:
+            begins = start.fitting(sums.rows.total)
+        begins = replace(begins, run=run, best=best, plan=plan)
+        found = yield from lloyd(sums, points, begins, name, plan.max_iter, plan.tol)
+        best = found if best is None or found.inertia < best.inertia else best
+    assert best is not None
+    return best
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,18 +261,23 @@ class LloydResult:
     rounds: int
 
 
+def begun(sums: RowSums, points: PointSet, seeds: Sequence[int]) -> MeansProgress:
+    """Centres at rows of the common order."""
+    centres = np.stack([points.at(sums.position(row)) for row in seeds])
+    return MeansProgress(centres, np.full(sums.rows.total, -1, np.int64), np.inf)
+
+
 def lloyd(
-    sums: RowSums, points: PointSet, seeds: Sequence[int], name: str, max_iter: int, tol: float
+    sums: RowSums, points: PointSet, start: MeansProgress, name: str, max_iter: int, tol: float
 ) -> Flow[LloydResult]:
     """Lloyd's rule until no row changes, the sum falls by too little, or rounds are over."""
-    centres = np.stack([points.at(sums.position(row)) for row in seeds])
+    centres, labels, before = start.centres, start.labels, start.inertia
     number, total, weight = sums.components, sums.rows.total, sums.rows.weight
-    labels, before = np.full(total, -1, np.int64), np.inf
     inertias, which = Span(1, -FINITE, FINITE), Span(1, -1, number - 1, whole=True)
     check = expected((total + 1,), Span(total, 0, number - 1, whole=True), inertias)
     agreed = expected((3,), inertias, Span(1, 0, total, whole=True), which)
     then = partial(_nearest, weight)
-    for t in range(max_iter):
+    for t in range(start.round, max_iter):
         tag, terms = f"means/rows/{name}/{t}", _nearness(points, centres)
         result = yield from sums.compared(tag, terms, sums.everything, NEARER, then, check)
         new = result[:-1].astype(np.int64)
@@ -259,7 +296,11 @@ def lloyd(
             centres[int(empty)] = points.at(sums.position(row))
         elif changed == 0 or (np.isfinite(before) and before - inertia < tol * before):
             break
-        before = inertia
+        before = float(inertia)
+        yield from tell("means", t + 1, max_iter)
+        if start.plan is not None and (t + 1) % KEPT == 0 and t + 1 < max_iter:
+            at = replace(start, centres=centres, labels=labels, inertia=before, round=t + 1)
+            yield from compute(f"round {t + 1} of run {start.run}", partial(replace, at))
     return LloydResult(labels, centres, float(inertia), t + 1)
 
 
@@ -273,107 +314,3 @@ def _nearest(weight: Array, total: Array) -> Array:
 
 def _nearness(points: PointSet, centres: Array) -> Terms:
     return lambda rows: -points.distances(centres, rows)
-
-
-# ---------------------------------------------------------------------- columns as points
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PointSpace:
-    """How rows of a table become points; a feature is a number, or one category of several."""
-
-    schema: Schema
-    shift: Array  # (features,)
-    scale: Array  # (features,)
-
-    @classmethod
-    def of(cls, table: Table, weight: Array, standardise: bool) -> PointSpace:
-        shift, scale = column_scales(_features(table.schema, table.values), weight)
-        plain = _indicators(table.schema) | (not standardise)
-        return cls(table.schema, shift, np.where(plain, 1.0, scale))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return feature_names(self.schema)
-
-    def points(self, values: Array) -> PointSet:
-        """Rows (rows, columns) as points."""
-        z = ((_features(self.schema, values) - self.shift) / self.scale).T
-        gaps = np.isnan(z)
-        seen = (~gaps).astype(np.float64) if gaps.any() else None
-        return PointSet(np.ascontiguousarray(np.nan_to_num(z)), seen)
-
-    def in_user_units(self, centres: Array) -> Array:
-        """Centres in the units of the data; for categories their shares."""
-        values = centres * self.scale + self.shift
-        return np.where(_indicators(self.schema), values * np.sqrt(2), values)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PointSet:
-    """Rows as points; centres are (centres, features)."""
-
-    x: Array  # (features, rows), 0 where missing
-    seen: Array | None  # (features, rows), 1 or 0; None if nothing is missing
-
-    def at(self, row: int | None) -> Array:
-        """(features,) of a row; the middle of all rows for one that is not here."""
-        return np.zeros(len(self.x)) if row is None else self.x[:, row].copy()
-
-    def distances(self, centres: Array, rows: slice) -> Array:
-        """(centres, rows), squared."""
-        x = self.x[:, rows]
-        out = np.empty((len(centres), x.shape[1]))
-        for a in range(0, x.shape[1], CHUNK):
-            for k, centre in enumerate(centres):
-                d = x[:, a : a + CHUNK] - centre[:, None]
-                if self.seen is not None:
-                    d *= self.seen[:, rows][:, a : a + CHUNK]
-                out[k, a : a + CHUNK] = np.einsum("ij,ij->j", d, d)
-        return out
-
-    def centres(self, weight: Array, before: Array) -> Array:
-        """Means of rows weighted by (centres, rows); a centre without any stays."""
-        sums = weight @ self.x.T
-        if self.seen is None:
-            count = np.repeat(weight.sum(axis=1)[:, None], len(self.x), axis=1)
-        else:
-            count = weight @ self.seen.T
-        return np.where(count > 0, sums / np.where(count > 0, count, 1.0), before)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PartyCentres:
-    """What a party has learned: the centres in its columns."""
-
-    space: PointSpace
-    centres: Array  # (clusters, features)
-
-    @property
-    def schema(self) -> Schema:
-        return self.space.schema
-
-    @property
-    def components(self) -> int:
-        return len(self.centres)
-
-    def terms(self, values: Array) -> Array:
-        """(clusters, rows): negative squared distances of rows (rows, columns)."""
-        return -self.space.points(values).distances(self.centres, slice(0, len(values)))
-
-
-def feature_names(schema: Schema) -> tuple[str, ...]:
-    """Of the features of columns: that of a number, or "column=category"."""
-    return FeatureLayout.of(schema).names(schema)
-
-
-def _indicators(schema: Schema) -> npt.NDArray[np.bool_]:
-    """(features,): whether a feature is one category of several."""
-    return np.asarray(FeatureLayout.of(schema).codes >= 0)
-
-
-def _features(schema: Schema, values: Array) -> Array:
-    """(rows, features), indicators scaled so that two categories are 1 apart; NaN is missing."""
-    features = FeatureLayout.of(schema).values(values)
-    features[:, _indicators(schema)] /= np.sqrt(2)
-    return features

@@ -108,37 +108,37 @@ class TrainedMeans:
 
 def mixture_told(leader: str, components: int, rounds: int) -> Flow[MixtureOutcome]:
     """What the first party tells, of so many components and rounds at most."""
-    told = yield from receive(leader, MixtureOutcome)
-    require_shape(told.weights, (components,), leader, MixtureOutcome, "weights")
-    shares = bool((told.weights >= 0).all()) and abs(told.weights.sum() - 1) < 1e-6
-    known = all(k < components and t <= rounds for k, t in told.restarts)
+    outcome = yield from receive(leader, MixtureOutcome)
+    require_shape(outcome.weights, (components,), leader, MixtureOutcome, "weights")
+    shares = bool((outcome.weights >= 0).all()) and abs(outcome.weights.sum() - 1) < 1e-6
+    known = all(k < components and t <= rounds for k, t in outcome.restarts)
     for field, holds, problem in (
         ("weights", shares, "expected shares that add up to 1"),
-        ("bounds", 0 < len(told.bounds) <= rounds, f"expected 1 to {rounds} log-likelihoods"),
-        ("bounds", bool((told.bounds < np.inf).all()), "expected numbers"),
-        ("bound", told.bound < np.inf, "expected a number"),
+        ("bounds", 0 < len(outcome.bounds) <= rounds, f"expected 1 to {rounds} log-likelihoods"),
+        ("bounds", bool((outcome.bounds < np.inf).all()), "expected numbers"),
+        ("bound", outcome.bound < np.inf, "expected a number"),
         ("restarts", known, f"expected components below {components} and rounds to {rounds}"),
     ):
         require(holds, leader, MixtureOutcome, field, problem)
-    return told
+    return outcome
 
 
 def means_told(leader: str, rounds: int) -> Flow[MeansOutcome]:
-    told = yield from receive(leader, MeansOutcome)
-    fits = 0 < told.rounds <= rounds
+    outcome = yield from receive(leader, MeansOutcome)
+    fits = 0 < outcome.rounds <= rounds
     require(fits, leader, MeansOutcome, "rounds", f"expected 1 to {rounds}")
-    require(abs(told.inertia) < np.inf, leader, MeansOutcome, "inertia", "expected a number")
-    return told
+    require(abs(outcome.inertia) < np.inf, leader, MeansOutcome, "inertia", "expected a number")
+    return outcome
 
 
 def schemas_of(
-    told: MixtureOutcome | MeansOutcome, parties: Sequence[str], leader: str
+    outcome: MixtureOutcome | MeansOutcome, parties: Sequence[str], leader: str
 ) -> dict[str, Schema]:
     """By party its columns, each with one holder."""
-    known = told.columns.keys() == set(parties)
-    require(known, leader, told.tag, "columns", f"expected those of {', '.join(parties)}")
-    with blaming(leader, told.tag, "columns"):
-        schemas = {p: Schema(told.columns[p]) for p in parties}
+    known = outcome.columns.keys() == set(parties)
+    require(known, leader, outcome.tag, "columns", f"expected those of {', '.join(parties)}")
+    with blaming(leader, outcome.tag, "columns"):
+        schemas = {p: Schema(outcome.columns[p]) for p in parties}
         check_holders(schemas)
     return schemas
 

@@ -55,11 +55,19 @@ def check_leaf(
 ) -> None:
     """Raise AssertionError unless ``family`` keeps every law of its contract.
 
-    parameters  values with any leading axes, every distribution among them is tried; some that the
-                family accepts if None. A joint family is tried on two real variables and needs the
-                axis of units.
-    variable    what the leaf stands over; by default one that fits the parameters.
-    without     names of laws a family is known not to keep (``maximum`` for a fit that is none).
+    Parameters
+    ----------
+    family : Family or JointFamily
+        The leaf family.
+    parameters : mapping of str to array, optional
+        Values with any leading axes, every distribution among them is tried; some that the family
+        accepts if None. A joint family is tried on two real variables and needs the axis of units.
+    variable : Variable, optional
+        What the leaf stands over; by default one that fits the parameters.
+    rng : numpy.random.Generator, optional
+        Draws points and rows.
+    without : collection of str, optional
+        Names of laws a family is known not to keep (``maximum`` for a fit that is none).
     """
     rng = np.random.default_rng(20) if rng is None else rng
     if unknown := set(without) - LAWS.keys() - joint.LAWS.keys():

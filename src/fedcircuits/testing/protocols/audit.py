@@ -27,7 +27,7 @@ import numpy as np
 
 from fedcircuits.engines.outcome import Kept
 from fedcircuits.errors import MessageError, PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send, through
+from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send, Tell, through
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.messages import (
     Message,
@@ -115,12 +115,12 @@ def _counted(records: Mapping[str, Record], ledger: Ledger) -> Iterator[str]:
 
 def _received(records: Mapping[str, Record], ledger: Ledger) -> Iterator[str]:
     for name, record in records.items():
-        told = Counter((e.sender, e.tag, e.bytes) for e in ledger if e.receiver == name)
+        stated = Counter((e.sender, e.tag, e.bytes) for e in ledger if e.receiver == name)
         heard = [m for m in record.inbox if isinstance(m, Envelope)]
         got = Counter((m.party, m.tag, len(m.data)) for m in heard)
-        for sender, tag, _ in got - told:
+        for sender, tag, _ in got - stated:
             yield f"{name} got {tag!r} from {sender}, which is not in the ledger"
-        for sender, tag, _ in told - got:
+        for sender, tag, _ in stated - got:
             yield f"{name} never got {tag!r} from {sender}, by which it learned something"
 
 
@@ -197,7 +197,7 @@ class _Reader:
                 at = self.name, effect.name  # kept for the same messages only if it has a key
                 known = effect.key and at in self.kept
                 return deepcopy(self.kept[at]) if known else effect.work()
-            return self._next(left, effect)
+            return None if isinstance(effect, Tell) else self._next(left, effect)
 
         try:
             flow = through(deepcopy(self.program).start(), answer)

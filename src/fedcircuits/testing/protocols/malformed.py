@@ -118,8 +118,8 @@ def _problem(change: Change, outcome: Outcome[Any]) -> str:
             answered = party == change.sender and not change.form and party in cause.problem
             return "" if (named and blamed) or answered else f"{party} says: {lost}"
         if party != change.sender and not isinstance(cause, PartyLostError):
-            told = cause or lost  # an engine sees that nobody sends, and names who waits for whom
-            known = isinstance(told, FedcircuitsError) and change.sender in str(told)
+            error = cause or lost  # an engine sees that nobody sends, and names who waits for whom
+            known = isinstance(error, FedcircuitsError) and change.sender in str(error)
             return "" if known and not change.form else f"{party} says: {lost}"
     if change.form and not outcome.lost:
         return "it was not refused"

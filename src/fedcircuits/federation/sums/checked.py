@@ -1,4 +1,4 @@
-"""Sums of a group that grows trees together, refused where no rows can have them."""
+"""Sums over a group, refused where no rows can have them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""Sections of a report that draw a circuit: what it believes, and how it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedcircuits.app import comparing, report
+from fedcircuits.app.inspecting import places
+from fedcircuits.app.loading import AnyModel
+from fedcircuits.app.record import TrainingRecord
+from fedcircuits.app.report import Block, Heading, Paragraph, Picture
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import WEIGHT
+from fedcircuits.circuits.questions.regions import EVERYTHING
+from fedcircuits.estimators.model import Model
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.pictures.drawing import Drawing, figure_of
+from fedcircuits.pictures.federation import federated_drawing
+from fedcircuits.pictures.graph import graph_drawing
+from fedcircuits.pictures.judging import dependence_drawing
+from fedcircuits.pictures.marginals import Beliefs, marginals_drawing
+from fedcircuits.reports.comparison import Comparison, compare
+from fedcircuits.tables.table import Table
+
+MOST_LEAVES = 40  # that are drawn one by one
+MOST_PANELS = 12
+
+
+def beliefs(model: Model, test: Table | None, seed: int) -> Iterator[Block]:
+    """Marginals and dependencies, beside those of test rows."""
+    yield Heading("Columns")
+    shown = list(model.schema_.names[:MOST_PANELS])
+    drawing = marginals_drawing(Beliefs(model._distribution, model._nothing(), EVERYTHING), shown)
+    yield Picture(
+        report.png_of(figure_of(drawing)), f"What the model believes of {len(shown)} columns."
+    )
+    if test is None:
+        return
+    found = compare(model, test, random_state=seed)
+    yield Paragraph(
+        "Total variation between draws of the model and test rows: 0 is the same, 1 is nothing in "
+        "common. A distance near chance, that of as many draws of the model itself, is none."
+    )
+    yield comparing.columns(found)
+    if len(found.pairs):
+        yield Heading("Dependencies")
+        yield Picture(
+            report.png_of(figure_of(_pairs_drawing(found, test))),
+            "How much one column tells of another: below the diagonal in the model, above it in "
+            "the test rows.",
+        )
+        yield comparing.dependencies(found, ("model", "test rows"))
+
+
+def _pairs_drawing(found: Comparison, test: Table) -> Drawing:
+    named = {*found.pairs["column"], *found.pairs["with"]}
+    names = [n for n in test.names if n in named]
+    at = {n: i for i, n in enumerate(names)}
+    sides: dict[str, Array] = {s: np.zeros((len(names), len(names))) for s in ("first", "second")}
+    for _, line in found.pairs.iterrows():
+        i, j = at[line["column"]], at[line["with"]]
+        for side, square in sides.items():
+            square[i, j] = square[j, i] = line[side]
+    return dependence_drawing(names, sides["first"], sides["second"])
+
+
+def graph(model: AnyModel, told: TrainingRecord | None) -> Iterator[Block]:
+    """The circuit, by party where it is known who has which part."""
+    yield Heading("The circuit")
+    circuit = model.circuit_
+    placement = {} if told is None else told.placement
+    placed = {node.name for node in circuit.nodes} == placement.keys()
+    if placed:
+        yield places(circuit, placement)
+    if placed and circuit.is_density and len(list(circuit.leaves())) <= MOST_LEAVES:
+        parties = sorted({p for p in placement.values() if p != COORDINATOR})
+        drawing = federated_drawing(circuit, placement, parties, _weights(model, circuit))
+        caption = (
+            "Squares are circuits that a party has learned, one per cluster of its rows; dots join "
+            "clusters that meet in a row; wider lines weigh more."
+        )
+    else:
+        drawing = graph_drawing(circuit, getattr(model, "parameters_", None))
+        caption = "Layers of the circuit, its root on top."
+    yield Picture(report.png_of(figure_of(drawing)), caption)
+
+
+def _weights(model: AnyModel, circuit: Circuit) -> Array:
+    parameters = getattr(model, "parameters_", None)
+    if parameters is None and (joint := getattr(model, "joint_", None)) is not None:
+        parameters = joint.parameters
+    children = len(circuit.root.children)
+    if parameters is None or WEIGHT not in parameters.values.get(circuit.root.name, {}):
+        return np.ones(max(1, children))
+    return np.asarray(parameters[circuit.root.name][WEIGHT][0])

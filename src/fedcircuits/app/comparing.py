@@ -1,0 +1,96 @@
+"""``fedcircuits compare``: two models, or a model and data, side by side."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcircuits.app import options
+from fedcircuits.app.ending import clear
+from fedcircuits.app.options import AsJson, ModelFile, Seed
+
+if TYPE_CHECKING:
+    from fedcircuits.app.report import TextTable
+    from fedcircuits.reports.comparison import Comparison
+
+MOST_SHOWN = 12
+
+
+def compare(
+    model: ModelFile,
+    other: Annotated[
+        str, typer.Argument(metavar="OTHER", help="Another model (.fc), or a file of rows.")
+    ],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Of two models: rows to find likely.")
+    ] = None,
+    draws: Annotated[int, typer.Option(min=2, help="Rows drawn from models.")] = 5000,
+    json: AsJson = False,
+    consortium: options.Consortium = None,
+    seed: Seed = 0,
+) -> None:
+    """Show how a model differs from another one, or from data.
+
+    Columns are compared by total variation (0 the same, 1 nothing in common) and pairs of columns
+    by how much one tells of the other. What is not above `chance` is no difference.
+
+    `fedcircuits compare model.fc older.fc --data test.csv`
+
+    `fedcircuits compare model.fc test.csv`
+    """
+    with clear():
+        from json import dumps
+
+        from fedcircuits.app import screen
+        from fedcircuits.app.loading import any_model, distribution
+        from fedcircuits.estimators.model import Model
+        from fedcircuits.reports.comparison import compare as compared
+        from fedcircuits.reports.rows import read_rows
+        from fedcircuits.tables.table import Table
+
+        with ExitStack() as stack:
+            first = distribution(
+                stack.enter_context(any_model(model, consortium)), model, "compare"
+            )
+            second: Model | Table
+            if Path(other).suffix == ".fc":
+                loaded = stack.enter_context(any_model(Path(other), consortium))
+                second = distribution(loaded, Path(other), "compare")
+            else:
+                second = read_rows(other, first.schema_)
+            rows = None if data is None else read_rows(data, first.schema_)
+            found = compared(first, second, rows, draws=draws, random_state=seed)
+        if json:
+            screen.say(dumps(found.to_json(), ensure_ascii=False, indent=2))
+            return
+        for name, value in found.likelihoods.items():
+            screen.say(f"{name}: {value:.4g} nats per row")
+        for grid in (columns(found), dependencies(found)):
+            screen.say()
+            screen.show(grid)
+
+
+def columns(found: Comparison) -> TextTable:
+    from fedcircuits.app.report import TextTable
+
+    ordered = found.columns.sort_values("distance", ascending=False, kind="stable")
+    rows = [
+        [str(name), f"{line['distance']:.3f}", f"{line['chance']:.3f}"]
+        for name, line in ordered.head(MOST_SHOWN).iterrows()
+    ]
+    caption = f"Columns that differ most, {len(rows)} of {len(ordered)}:"
+    return TextTable(("column", "distance", "chance"), rows, caption)
+
+
+def dependencies(found: Comparison, sides: tuple[str, str] = ("first", "second")) -> TextTable:
+    from fedcircuits.app.report import TextTable
+
+    rows = [
+        [line["column"], line["with"], f"{line['first']:.3f}", f"{line['second']:.3f}"]
+        for _, line in found.pairs.head(MOST_SHOWN).iterrows()
+    ]
+    caption = f"Dependence, the strongest {len(rows)} of {len(found.pairs)} pairs:"
+    return TextTable(("column", "with", *sides), rows, caption, texts=2)

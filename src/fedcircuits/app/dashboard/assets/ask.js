@@ -1,0 +1,265 @@
+"use strict";
+// Ask: evidence on the left, distributions on the right. Every change asks once for all of them.
+
+const Ask = {
+  columns: [], known: {}, panels: new Map(), pinned: null, latest: null, number: 0, busy: false, again: false,
+
+  begin(start) {
+    this.columns = start.columns;
+    const controls = byId("controls");
+    for (const column of this.columns) controls.append(this.control(column));
+    for (const column of this.columns) this.panels.set(column.name, new Panel(column));
+    byId("find").addEventListener("input", () => this.find(byId("find").value));
+    byId("clear").addEventListener("click", () => this.clear());
+    byId("pin").addEventListener("click", () => this.pin());
+    byId("event-form").addEventListener("submit", (e) => { e.preventDefault(); this.event(); });
+    byId("evidence").addEventListener("submit", (e) => e.preventDefault());
+    byId("complete").addEventListener("click", () => this.complete());
+    byId("draw").addEventListener("click", () => this.draw());
+    byId("number").addEventListener("input", () => this.link());
+    byId("seed").addEventListener("input", () => this.link());
+    const target = this.columns.find((c) => c.name === start.target && c.labels.length);
+    if (target) byId("event").value = `${target.name} = ${target.labels[target.labels.length - 1]}`;
+    this.link();
+    this.legend();
+    this.changed();
+  },
+
+  control(column) {
+    const box = element("fieldset", { "data-column": column.name }, element("legend", {}, column.name));
+    box.append(column.labels.length ? this.menu(column) : this.range(column, box));
+    return box;
+  },
+
+  menu(column) {
+    const select = element("select", { "aria-label": `known value of ${column.name}` }, element("option", { value: "" }, "not known"));
+    column.labels.forEach((label, code) => select.append(element("option", { value: String(code) }, label)));
+    select.addEventListener("change", () => this.set(column.name, select.value === "" ? null : { codes: [Number(select.value)] }));
+    return select;
+  },
+
+  range(column, box) {
+    const whole = column.kind !== "real";
+    const [least, most] = [column.points[0], column.points[column.points.length - 1]];
+    const step = whole ? 1 : (most - least) / 200;
+    const holder = element("div");
+    const fields = ["from", "to"].map((word, i) => {
+      const text = element("input", { type: "number", step: "any", "aria-label": `${column.name} ${word}` });
+      const slide = element("input", { type: "range", min: String(least), max: String(most), step: String(step),
+        value: String(i ? most : least), "aria-label": `${column.name} ${word}, slider` });
+      slide.addEventListener("input", () => {
+        const end = Number(slide.value) <= least + step / 2 && !i || Number(slide.value) >= most - step / 2 && i;
+        text.value = end ? "" : short(slide.value);
+        tell();
+      });
+      text.addEventListener("input", () => {
+        slide.value = text.value === "" ? (i ? most : least) : text.value;
+        tell();
+      });
+      return { text, slide, word };
+    });
+    const tell = () => {
+      const [low, high] = fields.map((f) => (f.text.value === "" ? null : Number(f.text.value)));
+      const same = low !== null && low === high;
+      this.set(column.name, low === null && high === null ? null : same ? { value: low } : { low, high });
+    };
+    for (const f of fields) holder.append(element("div", { class: "row" }, f.word, f.text), f.slide);
+    return holder;
+  },
+
+  set(name, said) {
+    if (said === null) delete this.known[name]; else this.known[name] = said;
+    document.querySelectorAll("#controls fieldset").forEach((box) =>
+      box.classList.toggle("known", box.dataset.column in this.known));
+    this.link();
+    this.changed();
+  },
+
+  clear() {
+    this.known = {};
+    byId("evidence").reset();
+    document.querySelectorAll("#controls fieldset").forEach((box) => { box.classList.remove("known"); box.hidden = false; });
+    this.link();
+    this.changed();
+  },
+
+  find(text) {
+    document.querySelectorAll("#controls fieldset").forEach((box) => {
+      box.hidden = !box.dataset.column.toLowerCase().includes(text.toLowerCase());
+    });
+  },
+
+  // One question at a time; while it is asked, the last change waits.
+  async changed() {
+    if (this.busy) { this.again = true; return; }
+    this.busy = true;
+    try {
+      do {
+        this.again = false;
+        const found = await ask("marginals", { known: this.known });
+        if (found) await this.show(found);
+      } while (this.again);
+    } finally { this.busy = false; }
+  },
+
+  async show(found) {
+    this.latest = found;
+    const given = found.known.length > 0;
+    for (const [name, panel] of this.panels) panel.show(given ? found.marginals[name] || null : null, found.known.includes(name), this.known[name]);
+    const chance = found.probability === null || !given ? "" : ` (which ${percent(found.probability)} of rows are)`;
+    byId("words").textContent = given ? `Given ${found.words}${chance}:` : "Nothing is known yet:";
+    byId("words").dataset.milliseconds = found.milliseconds.toFixed(1);
+    this.crossed(found.crossed);
+    this.legend();
+    if (this.again) return;
+    if (found.known.some((n) => this.known[n] && ("low" in this.known[n] || (this.known[n].codes || []).length > 1))) {
+      const inside = await ask("within", { known: this.known });
+      if (inside) for (const [name, values] of Object.entries(inside.marginals)) this.panels.get(name).show(values, true, this.known[name]);
+    }
+    if (!this.again && byId("event").value.trim()) await this.event();
+    document.body.dataset.answered = String((this.number += 1));
+  },
+
+  async event() {
+    const text = byId("event").value.trim();
+    if (!text) { byId("event-answer").textContent = ""; return; }
+    const found = await ask("event", { known: this.known, event: text });
+    if (!found) { byId("event-answer").textContent = ""; return; }
+    this.eventFound = found;
+    const given = Object.keys(this.known).length > 0;
+    const kept = this.pinned && this.pinned.event && this.pinned.event.event === found.event
+      ? ` Kept: ${percent(this.pinned.event.after)} given ${this.pinned.words || "nothing"}.` : "";
+    byId("event-answer").textContent = given
+      ? `${found.event}: ${percent(found.after)} with what is known, ${percent(found.before)} without.${kept}`
+      : `${found.event}: ${percent(found.before)}.${kept}`;
+    byId("event-answer").dataset.value = String(given ? found.after : found.before);
+  },
+
+  pin() {
+    this.pinned = this.pinned ? null : { words: this.latest ? this.latest.words : "", event: this.eventFound };
+    byId("pin").setAttribute("aria-pressed", String(this.pinned !== null));
+    byId("pin").textContent = this.pinned ? "Drop the comparison" : "Keep to compare";
+    for (const panel of this.panels.values()) panel.pin(this.pinned !== null);
+    this.legend();
+    if (this.latest) this.event();
+  },
+
+  legend() {
+    const given = Object.keys(this.known).length > 0;
+    const items = [["before", "nothing known"]];
+    if (given) items.push(["after", "with what is known"]);
+    if (this.pinned) items.push(["pinned", `kept: given ${this.pinned.words || "nothing"}`]);
+    byId("legend").replaceChildren(...items.map(([kind, text]) => element("li", { class: kind }, text)));
+  },
+
+  crossed(rows) {
+    const holder = byId("crossed");
+    if (rows === null) { holder.replaceChildren("The whole model is in this file: no party was asked, nothing crossed."); return; }
+    if (!rows.length) { holder.replaceChildren("Nothing crossed."); return; }
+    const parties = [...new Set(rows.map((r) => r[1]))].filter((p) => p !== "coordinator");
+    holder.replaceChildren(element("p", {}, `Asked: ${parties.join(", ") || "nobody"}.`),
+      grid(["from", "to", "messages", "bytes", "what it reveals"], rows));
+  },
+
+  async complete() {
+    const found = await ask("completed", { known: this.known });
+    if (!found) return;
+    const how = found.exact ? "No other row is more probable." : "The best that one path through the circuit finds; another row may be more probable.";
+    const ranges = found.ignored.length ? ` Ranges cannot be used here: ${found.ignored.join(", ")}.` : "";
+    const rows = Object.entries(found.row).map(([name, value]) => [name, value, found.given.includes(name) ? "known" : "filled in"]);
+    byId("completed").replaceChildren(element("p", {}, how + ranges), grid(["column", "value", ""], rows));
+    this.crossed(found.crossed);
+  },
+
+  address(number) {
+    const given = { known: JSON.stringify(this.known), number, seed: byId("seed").value || "0" };
+    return `api/samples.csv?${new URLSearchParams(given)}`;
+  },
+
+  link() { byId("download").href = this.address(byId("number").value || "100"); },
+
+  async draw() {
+    const answer = await fetch(this.address(10));
+    const text = await answer.text();
+    if (!answer.ok) { problem(JSON.parse(text).error); return; }
+    problem("");
+    const [head, ...rows] = text.trim().split("\n").map((line) => line.split(","));
+    byId("samples").replaceChildren(grid(head, rows.map((r) => r.map((c) => (c !== "" && isFinite(c) ? short(c) : c)))));
+  },
+};
+
+// The distribution of one column: bars of categories, a curve of numbers.
+class Panel {
+  constructor(column) {
+    this.column = column; this.after = null; this.kept = null;
+    this.note = element("span", { class: "note" });
+    this.plot = element("div");
+    this.sum = element("div", { class: "sum" });
+    this.figure = element("figure", { class: "marginal", "data-column": column.name },
+      this.note, element("figcaption", {}, column.name + (column.unit ? ` (${column.unit})` : "")), this.plot, this.sum);
+    byId("marginals").append(this.figure);
+    this.draw();
+  }
+
+  show(after, known, said) {
+    this.after = after;
+    this.said = known ? said : null;
+    this.figure.classList.toggle("known", known);
+    this.note.textContent = known ? "known" : "";
+    this.draw();
+  }
+
+  pin(on) { this.kept = on ? this.current() : null; this.draw(); }
+
+  current() {
+    if (this.after) return this.after;
+    if (this.said && this.said.codes && this.said.codes.length === 1) return this.column.points.map((c) => (c === this.said.codes[0] ? 1 : 0));
+    return this.said ? null : this.column.before;
+  }
+
+  draw() {
+    if (this.column.labels.length) this.bars(); else this.curve();
+    const now = this.current();
+    this.figure.dataset.values = JSON.stringify(now);
+    this.sum.textContent = this.words(now);
+  }
+
+  words(now) {
+    if (this.said && "value" in this.said) return `is ${short(this.said.value)}`;
+    if (!now) return "";
+    const at = now.indexOf(Math.max(...now));
+    if (this.column.labels.length) return `most probable: ${this.column.labels[at]}, ${percent(now[at])}`;
+    const total = now.reduce((a, b) => a + b, 0);
+    const mean = now.reduce((a, b, i) => a + b * this.column.points[i], 0) / total;
+    return total > 0 ? `about ${short(mean)} on average, most probable near ${short(this.column.points[at])}` : "";
+  }
+
+  bars() {
+    const now = this.current();
+    const sets = [["before", this.column.before]];
+    if (this.kept) sets.push(["pinned", this.kept]);
+    if (now !== this.column.before) sets.push(["after", now]);
+    const order = this.column.points.map((_, i) => i).sort((a, b) => Math.max(...sets.map((s) => s[1][b])) - Math.max(...sets.map((s) => s[1][a])));
+    const few = order.slice(0, 6).sort((a, b) => a - b);
+    const rows = few.map((i) => element("tr", {}, element("th", { scope: "row" }, this.column.labels[i]),
+      element("td", {}, ...sets.map(([kind, values]) => element("meter", { class: kind, min: 0, max: 1, value: values[i], "aria-label": `${kind} ${percent(values[i])}` }))),
+      element("td", { class: "share" }, percent(sets[sets.length - 1][1][i]))));
+    this.plot.replaceChildren(element("table", { class: "bars" }, element("tbody", {}, ...rows)));
+  }
+
+  curve() {
+    const stems = this.column.kind === "count" && this.column.points.length <= 40;
+    if (!this.chart) {
+      this.plot.setAttribute("role", "img");
+      this.plot.setAttribute("aria-label", `distribution of ${this.column.name}`);
+      this.chart = chart(this.plot, [{ label: "before", colour: "before", fill: true }, { label: "kept", colour: "pinned", dash: true },
+        { label: "after", colour: "after", fill: true }], { stems });
+    }
+    const now = this.current();
+    const nothing = this.column.points.map(() => null);
+    const after = now === this.column.before ? nothing : now || nothing;
+    this.chart.setData([this.column.points, this.column.before, this.kept || nothing, after]);
+  }
+
+  resize() { if (this.chart) this.chart.setSize({ width: Math.max(this.plot.clientWidth, 100), height: 90 }); }
+}

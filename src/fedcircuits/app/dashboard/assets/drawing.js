@@ -1,0 +1,55 @@
+"use strict";
+// Elements, tables, numbers and small charts.
+
+const byId = (id) => document.getElementById(id);
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "class") made.className = value;
+    else if (name in made && typeof value !== "string") made[name] = value;
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+function grid(heads, rows, caption) {
+  const table = element("table", { class: "grid" });
+  if (caption) table.append(element("caption", {}, caption));
+  table.append(element("thead", {}, element("tr", {}, ...heads.map((h) => element("th", { scope: "col" }, h)))));
+  table.append(element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((c) => element("td", {}, String(c)))))));
+  return table;
+}
+
+function percent(share) {
+  if (share > 0 && share < 0.005) return "< 1 %";
+  if (share > 0.995 && share < 1) return "> 99 %";
+  return `${Math.round(100 * share)} %`;
+}
+
+const short = (number) => Number(Number(number).toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: false });
+
+function bytesWords(size) {
+  const units = ["bytes", "kB", "MB", "GB", "TB"];
+  let i = 0;
+  while (size >= 1000 && i < units.length - 1) { size /= 1000; i += 1; }
+  return i === 0 ? `${size} bytes` : `${Number(size.toPrecision(3))} ${units[i]}`;
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+// A chart of curves over one x; `curves` are {label, colour, fill, dash}.
+function chart(holder, curves, { height = 90, small = true, xUnit = null, stems = false } = {}) {
+  const axis = { stroke: colour("faint"), grid: { show: !small, stroke: colour("pale"), width: 1 },
+    ticks: { size: 3, stroke: colour("pale") }, font: "11px system-ui" };
+  const series = curves.map((c) => ({ label: c.label, stroke: colour(c.colour), width: c.dash ? 1.5 : 2,
+    dash: c.dash ? [4, 3] : undefined, fill: c.fill ? colour(c.colour) + "33" : undefined,
+    points: { show: stems }, paths: stems ? uPlot.paths.bars({ size: [0.5, 8] }) : undefined }));
+  const options = { width: Math.max(holder.clientWidth || 200, 100), height, cursor: { show: false }, legend: { show: false },
+    scales: { x: { time: false }, y: small ? { range: (u, low, high) => [0, high || 1] } : {} },
+    series: [{}, ...series],
+    axes: [{ ...axis, size: 22, space: 45, values: (u, v) => v.map((n) => (n === null ? "" : short(n) + (xUnit || ""))) },
+      small ? { show: false } : { ...axis, size: 62, values: (u, v) => v.map(short) }] };
+  return new uPlot(options, [[], ...curves.map(() => [])], holder);
+}

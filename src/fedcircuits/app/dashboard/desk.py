@@ -1,0 +1,209 @@
+"""Questions of the dashboard to one model, and their answers as plain values.
+
+Evidence comes by column: ``{"low": 40, "high": None}``, ``{"value": 3}`` or ``{"codes": [0, 2]}``,
+where codes are places in the categories of a column. Every answer says what crossed for it.
+
+    grids        where each column is looked at: all codes, or POINTS numbers between quantiles of
+                 draws. They stay the same, so that curves move and axes do not
+    marginals    p(column = point | evidence) at every point, exact, of all columns that evidence
+                 leaves open at once: one question to the model
+    within       the same of columns that evidence gives a range: one question each
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+
+import numpy as np
+
+from fedcircuits.app.crossing import by_route
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.questions.events import parse_event
+from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
+from fedcircuits.errors import QueryError
+from fedcircuits.estimators.model import Model
+from fedcircuits.federation.ledger import Ledger
+from fedcircuits.pictures.marginals import evidence_words
+from fedcircuits.tables.schema import Schema, Variable
+from fedcircuits.tables.table import Table
+
+POINTS, DRAWS, MOST_CODES = 24, 400, 40
+MOST_ROWS = 100_000  # drawn at once
+Plain = dict[str, object]
+
+
+class Desk:
+    """Answers one question at a time."""
+
+    def __init__(self, model: Model) -> None:
+        self.model, self.schema, self.ask_model = model, model.schema_, model._distribution
+        self._lock = Lock()
+        rng = np.random.default_rng(0)
+        nothing = np.full((1, len(self.schema)), np.nan)
+        drawn = self.ask_model.sample(np.repeat(nothing, DRAWS, axis=0), rng)
+        self.grids = [_grid(v, drawn[:, i]) for i, v in enumerate(self.schema)]
+        self.ends = [(float(d.min()), float(d.max())) for d in drawn.T]
+        self.before = self._marginals(nothing, EVERYTHING, range(len(self.schema)))[1]
+
+    # ------------------------------------------------------------------ questions
+
+    def columns(self) -> list[Plain]:
+        """What can be asked about, and what the model knows without evidence."""
+        return [
+            {
+                "name": v.name,
+                "kind": v.kind,
+                "unit": v.unit or "",
+                "labels": [str(c) for c in v.categories] if v.size else [],
+                "points": self.grids[i].tolist(),
+                "ends": list(self.ends[i]),
+                "before": self.before[v.name],
+            }
+            for i, v in enumerate(self.schema)
+        ]
+
+    def marginals(self, known: Mapping[str, object], within: bool = False) -> Plain:
+        """Of all open columns, or of those with a range (``within``)."""
+
+        def answer() -> Plain:
+            x, event = self._given(known)
+            ranges = {self.schema.index(n) for box in event for n in box}
+            fixed = {i for i, value in enumerate(x[0]) if not np.isnan(value)}
+            every = set(range(len(self.schema)))
+            asked = sorted(ranges if within else every - ranges - fixed)
+            log_known, found = self._marginals(x, event, asked)
+            return {
+                "marginals": found,
+                "known": [self.schema.names[i] for i in sorted(ranges | fixed)],
+                "probability": None if fixed_reals(x, self.schema) else float(np.exp(log_known)),
+                "words": evidence_words(self.schema, x, event),
+            }
+
+        return self._crossing(answer)
+
+    def event(self, known: Mapping[str, object], text: str) -> Plain:
+        """P(event | evidence), and without evidence, in words."""
+
+        def answer() -> Plain:
+            asked = parse_event(text, self.schema)
+            x, event = self._given(known)
+            nothing = np.full_like(x, np.nan)
+            before = float(np.exp(self.ask_model.log_probability(nothing, asked)[0]))
+            evidence = self._possible(x, event)
+            joint = self.ask_model.log_probability(x, conjunction(asked, event))[0]
+            after = float(np.exp(min(joint - evidence, 0.0)))
+            return {"before": before, "after": after, "event": text.strip()}
+
+        return self._crossing(answer)
+
+    def completed(self, known: Mapping[str, object]) -> Plain:
+        """The most probable row with the values that are fixed; ranges cannot be told it."""
+
+        def answer() -> Plain:
+            x, event = self._given(known)
+            found = self.ask_model.mpe(x)
+            row = Table(self.schema, found.values).to_pandas().iloc[0]
+            ranges = sorted({name for box in event for name in box})
+            given = [v.name for v, seen in zip(self.schema, ~np.isnan(x[0]), strict=True) if seen]
+            return {
+                "row": {str(name): _shown(value) for name, value in row.items()},
+                "given": given,
+                "exact": found.exact,
+                "ignored": ranges,
+            }
+
+        return self._crossing(answer)
+
+    def drawn(self, known: Mapping[str, object], number: int, seed: int) -> tuple[str, Plain]:
+        """Rows as csv, and what crossed for them."""
+        if not 1 <= number <= MOST_ROWS:
+            raise QueryError(f"expected 1 to {MOST_ROWS:,} rows, got {number:,}")
+
+        def answer() -> Plain:
+            rows = self.model.sample(number, self._mapping(known), random_state=seed)
+            return {"csv": rows.to_csv(index=False)}
+
+        found = self._crossing(answer)
+        return str(found.pop("csv")), found
+
+    # ------------------------------------------------------------------ inside
+
+    def _marginals(
+        self, x: Array, event: Event, columns: Sequence[int]
+    ) -> tuple[float, dict[str, list[float]]]:
+        """log p(evidence), and by column densities or probabilities at its points."""
+        rows, sizes = [x], [len(self.grids[i]) for i in columns]
+        for i in columns:
+            block = np.repeat(x, len(self.grids[i]), axis=0)
+            block[:, i] = self.grids[i]
+            rows.append(block)
+        logs = self.ask_model.log_probability(np.concatenate(rows), event)
+        if np.isneginf(logs[0]):
+            raise QueryError("the evidence has probability zero under the model")
+        parts = np.split(np.exp(logs[1:] - logs[0]), np.cumsum(sizes)[:-1])
+        names = [self.schema.names[i] for i in columns]
+        return float(logs[0]), {n: p.tolist() for n, p in zip(names, parts, strict=True)}
+
+    def _possible(self, x: Array, event: Event) -> float:
+        found = float(self.ask_model.log_probability(x, event)[0])
+        if np.isneginf(found):
+            raise QueryError("the evidence has probability zero under the model")
+        return found
+
+    def _given(self, known: Mapping[str, object]) -> tuple[Array, Event]:
+        return self.model._given(self._mapping(known))
+
+    def _mapping(self, known: Mapping[str, object]) -> dict[str, object]:
+        return {name: _evidence(self.schema[name], said) for name, said in known.items()}
+
+    def _crossing(self, answer: Callable[[], Plain]) -> Plain:
+        """The answer, how long it took, and what crossed for it alone."""
+        with self._lock:
+            ledger = getattr(self.model, "queries_", None)
+            already, began = len(ledger or ()), time.perf_counter()
+            found = answer()
+            milliseconds = 1000 * (time.perf_counter() - began)
+            crossed = Ledger(ledger.entries[already:]) if ledger is not None else None
+        routes = None if crossed is None else [list(row) for row in by_route(crossed).rows]
+        return {**found, "milliseconds": milliseconds, "crossed": routes}
+
+
+def fixed_reals(x: Array, schema: Schema) -> bool:
+    """Whether a real has one exact value: evidence then has a density and no probability."""
+    pairs = zip(schema, x[0], strict=True)
+    return any(v.kind == "real" and not np.isnan(value) for v, value in pairs)
+
+
+def _evidence(variable: Variable, said: object) -> object:
+    """What the page says of a column, as evidence of the library."""
+    match said:
+        case {"codes": [*codes]} if variable.size and all(
+            isinstance(c, int) and 0 <= c < variable.size for c in codes
+        ):
+            return [variable.categories[c] for c in codes]
+        case {"value": int(value) | float(value)} if not variable.size:
+            return value
+        case {"low": int() | float() | None as low, "high": int() | float() | None as high} if (
+            not variable.size
+        ):
+            return (low, high)
+    raise QueryError(
+        f"{variable.name!r}: expected codes of a category, a value, or low and high of a number"
+    )
+
+
+def _grid(variable: Variable, drawn: Array) -> Array:
+    if variable.size:
+        return np.arange(float(min(variable.size, MOST_CODES)))
+    low, high = np.quantile(drawn, [0.005, 0.995])
+    if variable.kind == "count":
+        low, high = np.floor(low), np.ceil(high)
+        return np.unique(np.rint(np.linspace(low, high, min(int(high - low) + 1, POINTS))))
+    room = 0.05 * (high - low) or 1.0
+    return np.linspace(low - room, high + room, POINTS)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,131 @@
+"""What the dashboard shows of a model and of a site: parties, what was revealed, policy, audit."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from fedcircuits.app import crossing, record
+from fedcircuits.app.analyst import audit_lines, audit_row
+from fedcircuits.app.dashboard.desk import Plain
+from fedcircuits.circuits.graph import files
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.engines.sites.files import SITE, Kit
+from fedcircuits.estimators.federated import FederatedEstimator
+from fedcircuits.estimators.model import Model
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.pictures.drawing import Drawing, figure_of
+from fedcircuits.pictures.federation import federated_drawing
+from fedcircuits.pictures.graph import graph_drawing
+
+AUDITED = 200  # lines of an audit, the latest
+
+
+def describe(path: Path, model: Model) -> Plain:
+    """A model's own page."""
+    told = None if isinstance(model, FederatedEstimator) else record.read(path)
+    circuit, parties = model.circuit_, parties_of(model.circuit_, _placement(model, path))
+    about: Plain = {
+        "file": path.name,
+        "estimator": type(model).__name__,
+        "target": getattr(model, "target", None),
+        "nodes": len(circuit),
+        "parties": parties,
+        "learned": {},
+        "revealed": None,
+        "crossed": None,
+        "where": None,
+    }
+    if isinstance(model, FederatedEstimator):
+        about["revealed"] = _rows(crossing.revealed(model.ledger_).rows)
+        about["crossed"] = _rows(crossing.by_phase(model.ledger_).rows)
+        about["where"] = None if model.where_ is None else asdict(model.where_)
+    else:
+        _, _, metadata = files.read(path)
+        learned = metadata.get("learned")
+        about["estimator"] = metadata.get("estimator") or about["estimator"]
+        about["learned"] = learned if isinstance(learned, dict) else {}
+    if told is not None:
+        about["revealed"], about["crossed"] = told.revealed, told.crossed
+    return about
+
+
+def _rows(rows: object) -> list[list[str]]:
+    return [list(row) for row in rows]  # type: ignore[attr-defined]
+
+
+def _placement(model: Model, path: Path) -> Mapping[str, str]:
+    """By node who holds it; of a collected circuit, who held it when it was learned."""
+    placed = getattr(model, "placement_", None)
+    if not isinstance(placed, Mapping):
+        told = record.read(path)
+        placed = {} if told is None else told.placement
+    return {node.name: placed.get(node.name, COORDINATOR) for node in model.circuit_.nodes}
+
+
+def parties_of(circuit: Circuit, placement: Mapping[str, str]) -> list[Plain]:
+    """Who holds how many leaves, over which columns; nothing where one party holds all."""
+    counts = Counter(placement[leaf.name] for leaf in circuit.leaves())
+    if set(counts) <= {COORDINATOR}:
+        return []
+    columns: dict[str, dict[str, None]] = {}
+    for leaf in circuit.leaves():
+        columns.setdefault(placement[leaf.name], {}).update(dict.fromkeys(leaf.scope))
+    found: list[Plain] = []
+    for party, number in sorted(counts.items()):
+        held = [n for n in circuit.schema.names if n in columns[party]]
+        found.append({"name": party, "circuits": number, "columns": held})
+    return found
+
+
+def picture(path: Path, model: Model) -> bytes:
+    """The circuit as SVG: by party where it is federated."""
+    text = io.BytesIO()
+    figure_of(_drawing(path, model)).savefig(text, format="svg", metadata={"Date": None})
+    return text.getvalue()
+
+
+def _drawing(path: Path, model: Model) -> Drawing:
+    circuit, placement = model.circuit_, _placement(model, path)
+    parties = [str(p["name"]) for p in parties_of(circuit, placement)]
+    parameters = getattr(model, "parameters_", None)
+    joint = getattr(model, "joint_", None)
+    values: object = parameters if parameters is not None else getattr(joint, "parameters", None)
+    root = circuit.root.name
+    if not parties or not isinstance(values, Parameters) or root not in values:
+        return graph_drawing(circuit, parameters)
+    return federated_drawing(circuit, placement, parties, values[root][WEIGHT][0])
+
+
+# ---------------------------------------------------------------------- a site
+
+
+def of_site(folder: Path) -> Plain:
+    """A kit: whose it is, what its site allows, and what was asked of it lately."""
+    kit = Kit(folder)
+    found: Plain = {
+        "name": kit.name,
+        "consortium": kit.consortium.name,
+        "members": sorted(kit.consortium.known),
+        "policy": None,
+        "audit": None,
+    }
+    if (kit.folder / SITE).is_file():
+        found["policy"] = {n: _word(v) for n, v in asdict(kit.site_file().policy).items()}
+        store = kit.folder / kit.site_file().store
+        there = (store / "audit.jsonl").is_file()
+        lines = audit_lines(folder)[-AUDITED:] if there else []
+        found["audit"] = [audit_row(line) for line in lines]
+    return found
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple | list):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)

@@ -1,0 +1,254 @@
+"""The dashboard's pages and answers, over HTTP.
+
+    GET  /                       the page, with its script and style beside it (assets/)
+    GET  /api/start              what there is: the model's columns, events, sites
+    POST /api/marginals|within   evidence → distributions of all columns, what crossed
+    POST /api/event              evidence, event → its probability
+    POST /api/completed          evidence → the most probable row
+    GET  /api/samples.csv        evidence, number, seed → rows
+    GET  /api/events             events of a training from a place in its file
+    GET  /api/model, circuit.svg, site
+
+Whoever reaches the page may ask the model whatever it answers, so it is served to this machine
+alone, or to those who have its token. Requests with another host's name in their head are refused,
+so that no page of elsewhere can point a name at this server; so are questions that come from pages
+of another origin. The page loads nothing from elsewhere and may not (its content policy).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from fedcircuits.app import events
+from fedcircuits.app.screen import one_line
+from fedcircuits.errors import FedcircuitsError, QueryError
+
+if TYPE_CHECKING:  # what a training is watched without
+    from fedcircuits.app.dashboard.desk import Desk
+
+ASSETS = Path(__file__).parent / "assets"
+COOKIE = "fedcircuits_token"
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+MOST_BODY = 1 << 20  # bytes of a question
+Plain = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a dashboard shows: some of these."""
+
+    path: Path | None = None
+    desk: Desk | None = field(default=None, repr=False)
+    events: Path | None = None
+    site: Path | None = None
+
+
+def application(shown: Shown, hosts: Sequence[str], token: str = "") -> Starlette:
+    """``hosts``: names by which it may be called; ``token``: what a caller must know, if any."""
+    pages = _Pages(shown)
+    routes = [
+        Route("/", pages.page),
+        Route("/api/start", _answered(pages.start)),
+        Route("/api/marginals", _answered(pages.marginals), methods=["POST"]),
+        Route("/api/within", _answered(pages.within), methods=["POST"]),
+        Route("/api/event", _answered(pages.event), methods=["POST"]),
+        Route("/api/completed", _answered(pages.completed), methods=["POST"]),
+        Route("/api/samples.csv", _answered(pages.samples)),
+        Route("/api/events", _answered(pages.events)),
+        Route("/api/model", _answered(pages.model)),
+        Route("/api/circuit.svg", _answered(pages.circuit)),
+        Route("/api/site", _answered(pages.site)),
+        Mount("/assets", StaticFiles(directory=ASSETS)),
+    ]
+    gate = _Gate(token)
+    middleware = [
+        Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+        Middleware(BaseHTTPMiddleware, dispatch=gate),
+        Middleware(GZipMiddleware, minimum_size=2000),
+    ]
+    return Starlette(routes=routes, middleware=middleware)
+
+
+# ---------------------------------------------------------------------- who may ask
+
+Next = Callable[[Request], Awaitable[Response]]
+
+
+class _Gate:
+    """Lets those in who know the token, and pages of this origin alone."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+
+    async def __call__(self, request: Request, call_next: Next) -> Response:
+        response = self._refusal(request)
+        if response is None:
+            response = await call_next(request)
+        response.headers.update(HEADERS)
+        return response
+
+    def _refusal(self, request: Request) -> Response | None:
+        origin = request.headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+            return PlainTextResponse("pages of elsewhere may not ask this server", 403)
+        if not self.token:
+            return None
+        given = request.query_params.get("token")
+        if given is not None and self._fits(given):
+            response = RedirectResponse(request.url.path, 303)
+            response.set_cookie(COOKIE, given, httponly=True, samesite="strict")
+            return response
+        if given is None and self._fits(request.cookies.get(COOKIE, "")):
+            return None
+        wrong = "the token is wrong" if given is not None else "a token is needed"
+        text = f"{wrong}: open the address that fedcircuits dashboard has printed"
+        return PlainTextResponse(text, 403)
+
+    def _fits(self, given: str) -> bool:
+        return secrets.compare_digest(given.encode(), self.token.encode())
+
+
+# ---------------------------------------------------------------------- answers
+
+Asked = Callable[[Request, Plain], Plain | Response]
+
+
+def _answered(function: Asked) -> Callable[[Request], Awaitable[Response]]:
+    """A function's answer as JSON; errors of the asker are told in one line."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            said: Plain = await _said(request) if request.method == "POST" else {}
+            found = await run_in_threadpool(function, request, said)
+        except (FedcircuitsError, OSError) as error:
+            return JSONResponse({"error": one_line(str(error))}, 400)
+        return found if isinstance(found, Response) else JSONResponse(found)
+
+    return endpoint
+
+
+async def _said(request: Request) -> Plain:
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > MOST_BODY:
+            raise QueryError(f"a question has at most {MOST_BODY:,} bytes")
+    return _object(data.decode("utf-8", "replace"))
+
+
+def _object(text: str) -> Plain:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise QueryError("a question is a JSON object")
+    return found
+
+
+def _known(said: Plain) -> Plain:
+    known = said.get("known", {})
+    if not isinstance(known, dict):
+        raise QueryError("'known' is a JSON object: evidence by column")
+    return known
+
+
+class _Pages:
+    def __init__(self, shown: Shown) -> None:
+        self.shown = shown
+
+    @property
+    def desk(self) -> Desk:
+        if self.shown.desk is None:
+            raise QueryError("no model is shown here: fedcircuits dashboard MODEL.fc")
+        return self.shown.desk
+
+    @property
+    def path(self) -> Path:
+        return self.shown.path or Path("model.fc")
+
+    async def page(self, request: Request) -> Response:
+        return Response((ASSETS / "index.html").read_bytes(), media_type="text/html")
+
+    def start(self, request: Request, said: Plain) -> Plain:
+        shown = self.shown
+        return {
+            "file": None if shown.path is None else shown.path.name,
+            "columns": None if shown.desk is None else shown.desk.columns(),
+            "target": None if shown.desk is None else getattr(shown.desk.model, "target", None),
+            "events": None if shown.events is None else shown.events.name,
+            "site": None if shown.site is None else shown.site.name,
+        }
+
+    def marginals(self, request: Request, said: Plain) -> Plain:
+        return self.desk.marginals(_known(said))
+
+    def within(self, request: Request, said: Plain) -> Plain:
+        return self.desk.marginals(_known(said), within=True)
+
+    def event(self, request: Request, said: Plain) -> Plain:
+        return self.desk.event(_known(said), str(said.get("event", "")))
+
+    def completed(self, request: Request, said: Plain) -> Plain:
+        return self.desk.completed(_known(said))
+
+    def samples(self, request: Request, said: Plain) -> Response:
+        asked = request.query_params
+        try:
+            number, seed = int(asked.get("number", "10")), int(asked.get("seed", "0"))
+        except ValueError:
+            raise QueryError("number and seed are whole numbers") from None
+        if seed < 0:
+            raise QueryError(f"seed is a whole number from 0, got {seed}")
+        csv, _ = self.desk.drawn(_object(asked.get("known", "{}")), number, seed)
+        name = {"Content-Disposition": 'attachment; filename="samples.csv"'}
+        return Response(csv, media_type="text/csv", headers=name)
+
+    def events(self, request: Request, said: Plain) -> Plain:
+        if self.shown.events is None:
+            raise QueryError("no training is watched here: fedcircuits dashboard RUN.jsonl")
+        try:
+            start = int(request.query_params.get("from", "0"))
+        except ValueError:
+            raise QueryError("'from' is a whole number") from None
+        found, next_place = events.read_from(self.shown.events, start)
+        return {"events": found, "next": next_place, "anew": next_place < start}
+
+    def model(self, request: Request, said: Plain) -> Plain:
+        from fedcircuits.app.dashboard import overview
+
+        return overview.describe(self.path, self.desk.model)
+
+    def circuit(self, request: Request, said: Plain) -> Response:
+        from fedcircuits.app.dashboard import overview
+
+        return Response(overview.picture(self.path, self.desk.model), media_type="image/svg+xml")
+
+    def site(self, request: Request, said: Plain) -> Plain:
+        if self.shown.site is None:
+            raise QueryError("no site is shown here: fedcircuits dashboard KIT")
+        from fedcircuits.app.dashboard import overview
+
+        return overview.of_site(self.shown.site)

@@ -1,0 +1,87 @@
+"""``fedcircuits evaluate``: how well a model fits rows that it has not seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedcircuits.app import options
+from fedcircuits.app.ending import clear
+from fedcircuits.app.options import AsJson, ModelFile, RowFiles, Seed, Target, TrainFiles
+
+if TYPE_CHECKING:
+    from fedcircuits.app.report import TextTable
+    from fedcircuits.reports.evaluation import Evaluation
+
+TITLES = {
+    "log_likelihood": "log-likelihood",
+    "macro_f1": "macro F1",
+    "auc": "AUC",
+    "log_loss": "log loss",
+    "calibration_error": "calibration error",
+    "r2": "r²",
+    "rmse": "RMSE",
+}
+
+
+def evaluate(
+    model: ModelFile,
+    files: RowFiles,
+    train: TrainFiles = None,
+    target: Target = None,
+    row_id: options.RowId = None,
+    json: AsJson = False,
+    consortium: options.Consortium = None,
+    seed: Seed = 0,
+) -> None:
+    """Measure a model on rows that it has not seen, beside plain baselines.
+
+    Likelihood is the mean log-likelihood per row. Classes are measured by accuracy, macro F1, AUC,
+    log loss and calibration error; numbers by r², RMSE and calibration error. With training rows
+    there are baselines, each party alone, and all rows in one place.
+
+    `fedcircuits evaluate model.fc test.csv --train north.csv --train south.csv`
+    """
+    with clear():
+        from json import dumps
+
+        from fedcircuits.app import rows, screen
+        from fedcircuits.app.loading import any_model
+        from fedcircuits.estimators.fusion_model import FusionModel
+        from fedcircuits.reports.evaluation import evaluate as evaluated
+
+        with any_model(model, consortium) as loaded:
+            if isinstance(loaded, FusionModel):
+                found = evaluated(loaded, rows.owned(files, row_id))
+            else:
+                test = rows.whole(loaded, files, row_id)
+                parts = rows.parts(loaded, train, row_id) if train else None
+                found = evaluated(loaded, test, train=parts, target=target, random_state=seed)
+        if json:
+            screen.say(dumps(found.to_json(), ensure_ascii=False, indent=2))
+        else:
+            screen.say(f"{headline(found)}\n")
+            screen.show(scores(found))
+
+
+def headline(found: Evaluation) -> str:
+    what = f"; {found.target!r} is predicted from the other columns" if found.target else ""
+    none = f"; {found.impossible:,} of them are impossible under the model" * bool(found.impossible)
+    return f"{found.rows:,} rows{none}{what}"
+
+
+def scores(found: Evaluation) -> TextTable:
+    """A line per model; — for what it does not have."""
+    from fedcircuits.app.report import TextTable
+
+    names = [n for n in found.scores.columns if found.scores[n].notna().any()]
+    rows = [
+        [str(line), *(_number(found.scores.loc[line, n]) for n in names)]
+        for line in found.scores.index
+    ]
+    return TextTable(("model", *(TITLES.get(n, n) for n in names)), rows)
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "—"
+    return "−∞" if value == float("-inf") else f"{value:.4g}"

@@ -1,0 +1,86 @@
+"""The events of a training in a file, a JSON object per line, that a dashboard reads as it grows.
+
+``fedcircuits train … --watch run.jsonl`` writes it, ``fedcircuits dashboard run.jsonl`` shows it:
+on this machine, for any engine, during a training or after it. Messages and waits of one party
+within a moment are one line; counts of messages and bytes are totals, so none is missing in them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TextIO
+
+from fedcircuits.engines.watching import Callback, Progress
+from fedcircuits.errors import FileError
+
+MOMENT = 0.05  # seconds
+ENDING = ".jsonl"
+MOST = 1 << 20  # bytes that are read at once
+
+
+class EventWriter:
+    """A callback that writes down what it hears."""
+
+    def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self.file, self.clock = file, clock
+        self._last: dict[tuple[str, str], float] = {}
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.kind in ("message", "wait"):
+            now, key = self.clock(), (progress.kind, progress.party)
+            if now - self._last.get(key, -math.inf) < MOMENT:
+                return
+            self._last[key] = now
+        self.file.write(json.dumps(plain(progress), ensure_ascii=False) + "\n")
+        self.file.flush()
+
+
+def plain(progress: Progress) -> dict[str, object]:
+    """Without numbers that JSON does not know."""
+    values = asdict(progress)
+    bad = (n for n, v in values.items() if isinstance(v, float) and not math.isfinite(v))
+    return {**values, **dict.fromkeys(bad)}
+
+
+@contextmanager
+def written(path: Path | None) -> Iterator[Callback | None]:
+    """What writes events to a file; one that is there tells of another run, and is replaced."""
+    if path is None:
+        yield None
+        return
+    if path.suffix != ENDING:
+        raise FileError(f"{path}: expected the name of a file of events, ending in {ENDING}")
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            yield EventWriter(file)
+    except IsADirectoryError:
+        raise FileError(f"{path}: expected the name of a file, got a folder") from None
+
+
+def read_from(path: Path, offset: int) -> tuple[list[dict[str, object]], int]:
+    """Whole lines from there on, and where the next begin. A file that has become shorter tells of
+    another run: it is read from its beginning, and the first place is 0 again."""
+    if not path.is_file():
+        return [], 0
+    size = path.stat().st_size
+    start = offset if 0 <= offset <= size else 0
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read(MOST)
+    end = data.rfind(b"\n") + 1
+    found = []
+    for line in data[:end].splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        if not isinstance(event, dict) or "kind" not in event:
+            raise FileError(f"{path}: it has a line that tells of no event of a training")
+        found.append(event)
+    return found, start + end

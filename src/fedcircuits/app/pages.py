@@ -1,0 +1,197 @@
+"""What stands on the page of ``fedcircuits report``, section by section."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedcircuits.app import circuit_sections, evaluating, record, report, rows
+from fedcircuits.app.crossing import listed
+from fedcircuits.app.loading import AnyModel
+from fedcircuits.app.record import TrainingRecord
+from fedcircuits.app.report import Block, Commands, Heading, Paragraph, Picture, TextTable
+from fedcircuits.estimators.federated import FederatedEstimator
+from fedcircuits.estimators.fusion_model import FusionModel
+from fedcircuits.estimators.model import Model
+from fedcircuits.pictures.drawing import figure_of
+from fedcircuits.pictures.judging import calibration_drawing
+from fedcircuits.reports.evaluation import THE_MODEL, Evaluation, evaluate
+from fedcircuits.version import __version__
+
+BEST = {"log_likelihood": max, "accuracy": max, "macro_f1": max, "auc": max, "r2": max,
+        "log_loss": min, "rmse": min}  # fmt: skip
+IN_WORDS = {"log_likelihood": "log-likelihood", "auc": "AUC", "r2": "r²"}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the user has given for a report."""
+
+    model: Path
+    test: tuple[str, ...]
+    train: tuple[str, ...]
+    row_id: str | None
+    target: str | None
+    seed: int
+
+    def command(self, verb: str) -> str:
+        words = ["fedcircuits", verb, str(self.model)]
+        for option, files_ in (("--test", self.test), ("--train", self.train)):
+            words += [word for f in files_ for word in (option, f)]
+        words += ["--row-id", self.row_id] if self.row_id else []
+        words += ["--target", self.target] if self.target else []
+        words += ["--seed", str(self.seed)] if self.seed else []
+        return shlex.join(words)
+
+
+def judged(model: AnyModel, given: Given) -> Evaluation | None:
+    """None without test rows."""
+    if not given.test:
+        return None
+    if isinstance(model, FusionModel):
+        return evaluate(model, rows.owned(given.test, given.row_id))
+    test = rows.whole(model, given.test, given.row_id)
+    train = rows.parts(model, given.train, given.row_id) if given.train else None
+    return evaluate(model, test, train=train, target=given.target, random_state=given.seed)
+
+
+def page_of(model: AnyModel, found: Evaluation | None, given: Given) -> str:
+    """The whole page as text."""
+    told = _record(model, given.model)
+    blocks = [*opening(model, told, given), *fit(found), *calibration(found)]
+    if isinstance(model, Model):
+        test = rows.whole(model, given.test, given.row_id) if given.test else None
+        blocks += circuit_sections.beliefs(model, test, given.seed)
+    blocks += circuit_sections.graph(model, told)
+    blocks += [*crossed(told), *reproduction(told, given)]
+    return report.page(f"Report on {given.model.name}", blocks)
+
+
+def _record(model: AnyModel, path: Path) -> TrainingRecord | None:
+    if isinstance(model, FederatedEstimator) and model.where_ is not None:
+        return record.of_training(model, None, "")
+    return record.read(path)
+
+
+# ---------------------------------------------------------------------- what was learned
+
+
+def opening(model: AnyModel, told: TrainingRecord | None, given: Given) -> Iterator[Block]:
+    target = getattr(model, "target", None) or getattr(model, "target_", None)
+    schema = model.circuit_.schema if isinstance(model, FusionModel) else model.schema_
+    what = "a joint distribution over" if isinstance(model, Model) else "a predictor from"
+    aim = f" Its target is {target!r}." if target else ""
+    yield Paragraph(
+        f"{given.model.name} is {what} {len(schema):,} columns: {listed(schema.names, 8)}.{aim}"
+    )
+    if told is None:
+        yield Paragraph("The file does not tell how it was learned.")
+        return
+    yield Heading("What was learned, and from whom")
+    parties = f" of {len(told.parties)} parties" if told.parties else ""
+    yield Paragraph(
+        f"{told.estimator} learned it from a {told.split} split{parties}: "
+        f"{_split_in_words(told.split)}. Rows stayed where they were."
+    )
+    if told.parties:
+        lines = [
+            (name, listed(held.columns, 6), f"{held.rows:,}") for name, held in told.parties.items()
+        ]
+        yield TextTable(("party", "columns", "rows"), lines, texts=2)
+    if told.notes:
+        yield Paragraph(f"Notes of the training: {'; '.join(told.notes)}")
+
+
+def _split_in_words(split: str) -> str:
+    return {
+        "horizontal": "parties hold different rows of the same columns",
+        "vertical": "parties hold different columns of the same rows",
+        "hybrid": "parties hold different rows and different columns",
+    }.get(split, split)
+
+
+# ---------------------------------------------------------------------- how good it is
+
+
+def fit(found: Evaluation | None) -> Iterator[Block]:
+    yield Heading("How good it is")
+    if found is None:
+        yield Paragraph("No test rows were given, so nothing was measured: --test test.csv.")
+        return
+    yield Paragraph(f"Measured on {evaluating.headline(found)}.")
+    yield evaluating.scores(found)
+    yield Paragraph(_best(found))
+
+
+def _best(found: Evaluation) -> str:
+    """Which line is best in every measure: if a plain baseline wins, that is said."""
+    winners = []
+    for measure, better in BEST.items():
+        if measure not in found.scores:
+            continue
+        values = found.scores[measure].dropna()
+        if len(values) > 1 and THE_MODEL in values:
+            name = IN_WORDS.get(measure, measure.replace("_", " "))
+            winners.append(f"by {name} {values.index[values == better(values)][0]}")
+    return f"Best {'; '.join(winners)}." if winners else "There is nothing to compare it with."
+
+
+def calibration(found: Evaluation | None) -> Iterator[Block]:
+    if found is None or found.target is None:
+        return
+    error = float(found.scores.loc[THE_MODEL, "calibration_error"])
+    if np.isnan(error):
+        return
+    yield Heading("Calibration")
+    if not found.reliability:
+        yield Paragraph(
+            f"The calibration error of {found.target!r} is {error:.3f}: the mean distance between "
+            "how often truths lie below a predicted quantile and how often they should, for "
+            "quantiles from 10 % to 90 %."
+        )
+        return
+    bins = [(b.rows, b.confidence, b.accuracy) for b in found.reliability]
+    yield Paragraph(
+        f"Of rows whose predicted class has probability p, a share p should be right. The expected "
+        f"calibration error is {error:.3f}."
+    )
+    yield Picture(
+        report.png_of(figure_of(calibration_drawing(bins))),
+        "Share that is right by the probability of the predicted class; below, how many rows.",
+    )
+    yield TextTable(
+        ("probability", "share that is right", "rows"),
+        [(f"{c:.3f}", f"{a:.3f}", f"{n:,}") for n, c, a in bins],
+    )
+
+
+# ---------------------------------------------------------------------- what crossed
+
+
+def crossed(told: TrainingRecord | None) -> Iterator[Block]:
+    if told is None or not told.crossed:
+        return
+    yield Heading("What crossed between the parties")
+    yield TextTable(("phase", "messages", "bytes"), told.crossed)
+    if told.revealed:
+        yield Heading("What was revealed to whom")
+        yield TextTable(("phase", "to", "from", "what"), told.revealed, texts=4)
+    if told.privacy:
+        yield Paragraph(f"Noise gives a guarantee of differential privacy: {told.privacy}.")
+
+
+def reproduction(told: TrainingRecord | None, given: Given) -> Iterator[Block]:
+    yield Heading("How to reproduce it")
+    digest = hashlib.sha256(given.model.read_bytes()).hexdigest()
+    learned = f" It was learned with version {told.version}." if told and told.version else ""
+    yield Paragraph(
+        f"The SHA-256 of {given.model.name} is {digest}.{learned} This page was made with version "
+        f"{__version__}. The same files and seeds give the same numbers."
+    )
+    lines = [told.command] if told is not None and told.command else []
+    yield Commands([*lines, given.command("report")])

@@ -1,0 +1,85 @@
+"""How a model was learned, as its file tells: from whom, by which command, what crossed.
+
+``train`` writes it into the file of every model that it learns from files. A model at sites has its
+own ledger, from which the same is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from fedcircuits.app import crossing
+from fedcircuits.circuits.graph import files
+from fedcircuits.errors import FileError
+from fedcircuits.estimators.federated import FederatedEstimator
+from fedcircuits.federation.federation import Federation
+from fedcircuits.version import __version__
+
+Lines = list[list[str]]
+
+
+class HoldingRecord(msgspec.Struct, frozen=True):
+    """What one party had."""
+
+    rows: int
+    columns: list[str]
+
+
+class TrainingRecord(msgspec.Struct, frozen=True):
+    """What a report tells of a training."""
+
+    estimator: str
+    split: str
+    version: str = ""
+    command: str = ""
+    parties: dict[str, HoldingRecord] = {}
+    crossed: Lines = []  # phase, messages, bytes
+    revealed: Lines = []  # phase, to, from, what
+    placement: dict[str, str] = {}  # nodes of the federated circuit
+    notes: list[str] = []
+    privacy: str = ""
+
+
+def of_training(
+    model: FederatedEstimator[object], federation: Federation | None, command: str
+) -> TrainingRecord:
+    """``federation``: whose rows can be counted here."""
+    parties = {} if federation is None else {
+        p.name: HoldingRecord(len(p.table), list(p.table.names)) for p in federation
+    }  # fmt: skip
+    placement, ledger = getattr(model, "placement_", None), model.ledger_
+    spent = ledger.privacy
+    return TrainingRecord(
+        type(model).__name__,
+        model.kind_,
+        __version__,
+        command,
+        parties,
+        [list(row) for row in crossing.by_phase(ledger).rows],
+        [list(row) for row in crossing.revealed(ledger).rows],
+        dict(placement) if isinstance(placement, Mapping) else {},
+        list(model.notes_),
+        ""
+        if spent is None
+        else f"ε = {spent.epsilon:.3g}, δ = {spent.delta:.1g}, for tables that "
+        f"differ in {spent.neighbours}",
+    )
+
+
+def write(path: Path, record: TrainingRecord) -> None:
+    """Into a model's file that is there already."""
+    files.note_training(path, msgspec.to_builtins(record))
+
+
+def read(path: Path) -> TrainingRecord | None:
+    """None for a model whose file does not tell."""
+    found = files.training_of(path)
+    if not found:
+        return None
+    try:
+        return msgspec.convert(found, TrainingRecord)
+    except msgspec.ValidationError as error:
+        raise FileError(f"{path} is damaged: its record of the training: {error}") from None

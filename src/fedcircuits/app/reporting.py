@@ -1,0 +1,64 @@
+"""``fedcircuits report``: one page about a model, to be read in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedcircuits.app import options
+from fedcircuits.app.ending import clear
+from fedcircuits.app.options import AsJson, ModelFile, Seed, Target, TestFiles, TrainFiles
+
+
+def report(
+    model: ModelFile,
+    test: TestFiles = None,
+    train: TrainFiles = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="An .html file; by default MODEL.html.")
+    ] = None,
+    target: Target = None,
+    row_id: options.RowId = None,
+    json: AsJson = False,
+    consortium: options.Consortium = None,
+    seed: Seed = 0,
+) -> None:
+    """Write one HTML page about a model: from whom it learned, how good it is, what crossed.
+
+    With test rows it has likelihood, predictions and calibration beside baselines, and columns and
+    dependencies beside those of the rows. With training rows of the parties it also has baselines
+    that learn from them, and each party alone. The page is one file and loads nothing.
+
+    `fedcircuits report model.fc --test test.csv --train north.csv --train south.csv --row-id id`
+    """
+    with clear():
+        from json import dumps
+
+        from fedcircuits.app import pages, screen
+        from fedcircuits.app import report as html
+        from fedcircuits.app.loading import any_model
+        from fedcircuits.errors import FileError, QueryError
+
+        place = output or model.with_suffix(".html")
+        if place.suffix != ".html":
+            raise FileError(f"{place}: expected the name of a page, ending in .html")
+        if train and not test:
+            raise QueryError(
+                "--train is for baselines, which are measured on test rows: give --test"
+            )
+        files = pages.Given(model, tuple(test or ()), tuple(train or ()), row_id, target, seed)
+        screen.tell("measuring")
+        with any_model(model, consortium) as loaded:
+            found = pages.judged(loaded, files)
+            screen.tell("drawing")
+            page = pages.page_of(loaded, found, files)
+        html.write(place, page.encode())
+        if json:
+            told = None if found is None else found.to_json()
+            screen.say(
+                dumps({"page": str(place), "evaluation": told}, ensure_ascii=False, indent=2)
+            )
+        else:
+            screen.say(f"wrote {place}: {len(page) / 1e6:.1f} MB, open it in a browser")

@@ -1,0 +1,88 @@
+"""``fedcircuits synthesise``: a table of draws, and a report on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedcircuits.app import options
+from fedcircuits.app.ending import clear
+from fedcircuits.app.options import AsJson, ModelFile, Seed, Target, TestFiles, TrainFiles
+
+if TYPE_CHECKING:
+    from fedcircuits.reports.synthesis import Synthesis
+
+MOST_SHOWN = 8
+
+
+def synthesise(
+    model: ModelFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="A csv file; an older one is replaced.")
+    ],
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of rows.")] = 1000,
+    train: TrainFiles = None,
+    test: TestFiles = None,
+    target: Target = None,
+    row_id: options.RowId = None,
+    json: AsJson = False,
+    consortium: options.Consortium = None,
+    seed: Seed = 0,
+) -> None:
+    """Write a table of synthetic rows, and report how faithful they are and how near to real ones.
+
+    With training rows the report compares columns and pairs of columns, and tells how near
+    synthetic rows come to real ones. With test rows it also tells what can be learned from
+    synthetic rows, and whether they are nearer to training rows than new rows are. Nearness finds
+    copies; it is no guarantee of privacy.
+
+    `fedcircuits synthesise model.fc -n 1000 --train train.csv --test test.csv -o synthetic.csv`
+    """
+    with clear():
+        from json import dumps
+
+        from fedcircuits.app import report, rows, screen
+        from fedcircuits.app.loading import any_model, distribution
+        from fedcircuits.errors import FileError
+        from fedcircuits.reports.synthesis import synthesise as made
+
+        if output.suffix != ".csv":
+            raise FileError(f"{output}: expected the name of a table, ending in .csv")
+        with any_model(model, consortium) as loaded:
+            fitted = distribution(loaded, model, "synthesise")
+            real, held = (rows.whole(fitted, f, row_id) if f else None for f in (train, test))
+            found = made(
+                fitted, number, real=real, test=held, target=target, random_state=seed
+            )  # fmt: skip
+        report.write(output, found.table.to_pandas().to_csv(index=False).encode())
+        if json:
+            screen.say(dumps(found.to_json(), ensure_ascii=False, indent=2))
+            return
+        _show(found)
+        screen.say(f"wrote {output}: {number:,} rows")
+
+
+def _show(found: Synthesis) -> None:
+    from fedcircuits.app import screen
+
+    if found.columns is None or found.pairs is None or found.nearness is None:
+        screen.say("no report: give the training rows by --train")
+        return
+    worst = found.columns.sort_values(ascending=False, kind="stable").head(MOST_SHOWN)
+    listed = ", ".join(f"{name} {value:.3f}" for name, value in worst.items())
+    screen.say(f"columns: total variation {found.columns.mean():.3f} on average; {listed}")
+    if len(found.pairs):
+        gaps = found.pairs["difference"]
+        screen.say(f"pairs: dependence differs by {gaps.mean():.3f} on average, {gaps.max():.3f} "
+                   "at most")  # fmt: skip
+    for name, line in () if found.usefulness is None else found.usefulness.iterrows():
+        numbers = ", ".join(f"{k.replace('_', ' ')} {v:.3f}" for k, v in line.items())
+        screen.say(f"learned from {name}, on test rows: {numbers}")
+    near = found.nearness
+    screen.say(f"nearest training row: {near.copies:,} of {near.compared:,} rows are copies; "
+               f"median distance {near.synthetic[1]:.3f}")  # fmt: skip
+    if near.test is not None and near.closer is not None:
+        screen.say(f"  of test rows it is {near.test[1]:.3f}; {near.closer:.1%} of synthetic rows "
+                   "are nearer than the nearest 5 % of test rows")  # fmt: skip

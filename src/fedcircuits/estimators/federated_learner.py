@@ -1,0 +1,119 @@
+"""Learners of one table that learn from a federation, too: of parties with different rows of the
+same columns. What crosses are sums, and the model is that of all rows in one place."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar, Generic, Self, TypeVar
+
+from fedcircuits.circuits.graph.structures import by_kind
+from fedcircuits.engines.outcome import Engine
+from fedcircuits.engines.watching import Callback
+from fedcircuits.errors import FederationError
+from fedcircuits.estimators.federated import FederatedEstimator, FederatedRun, TrainingState
+from fedcircuits.estimators.learner import Learner, Training, Weights
+from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.methods.shared import training as shared
+from fedcircuits.methods.shared.training import LearnedTogether, SharedPlan
+from fedcircuits.privacy.differential.noise import no_privacy
+
+R = TypeVar("R")
+TWO = "of two parties each works out the other's counts: it takes its own off the sum"
+NO_PRIVACY = no_privacy(
+    "a row has no bounded share in the statistics of EM: ChowLiuTree and FedTrees learn with noise"
+)
+
+
+class FederatedLearner(Learner, FederatedEstimator[R], Generic[R]):
+    """A learner whose ``fit`` takes one table, or a federation of rows."""
+
+    summation: Summation
+    target: str | None
+
+    def fit(
+        self,
+        X: Training | Federation,
+        y: object = None,
+        sample_weight: Weights = None,
+        *,
+        engine: str | Engine | None = None,
+        resume: bool | str = False,
+        name: str | None = None,
+        callback: Callback | None = None,
+    ) -> Self:
+        """Learn from a DataFrame, Table, array or file, or from a federation.
+
+        ``sample_weight`` is for tables in memory; ``engine``, ``resume``, ``name`` and
+        ``callback`` are for federations, as for every federated estimator.
+        """
+        self.__dict__.pop("ledger_", None)
+        if not isinstance(X, Federation):
+            if self.privacy is not None:
+                raise FederationError(
+                    "privacy is for federations, whose parties add the noise; of one table: "
+                    "fit(Federation({'all': table}))"
+                )
+            return super().fit(X, y, sample_weight)
+        if sample_weight is not None:
+            raise FederationError("sample_weight is for one table: parties count whole rows")
+        federation = self._checked(X, y)
+        self.target_ = self.target
+        if len(federation) == 2 and self.privacy is None:
+            warnings.warn(TWO, UserWarning, stacklevel=2)
+        return self._train(federation, self._programs, engine, resume, name, callback)
+
+
+class SharedByEM(FederatedLearner[LearnedTogether]):
+    """Learners whose circuit has one structure for all rows, and parameters by EM.
+
+    In a federation the structure follows from summed counts, and an epoch is one round over all
+    rows at once (methods/shared/training.py). ``start_`` is what EM began with.
+    """
+
+    alone: ClassVar[tuple[tuple[str, object, str], ...]] = ()  # arguments that need one table
+
+    def _check_federation(self, federation: Federation) -> Federation:
+        shared.same_columns({p.name: p.table.schema for p in federation})
+        name = type(self).__name__
+        for argument, wanted, why in self.alone:
+            if getattr(self, argument) != wanted:
+                raise FederationError(
+                    f"{name}({argument}={getattr(self, argument)!r}) is for one table: {why}; "
+                    f"take {argument}={wanted!r} for a federation"
+                )
+        if not self.summation.exact:
+            raise FederationError(
+                f"{name} adds up exactly, so that all parties have one circuit: expected Hub(), "
+                f"Tree(…) or Secret(), got {type(self.summation).__name__}"
+            )
+        self.summation.members(federation.names)  # an error where they cannot add up so
+        if self.target is not None:
+            federation.schema.index(self.target)
+        return federation
+
+    def to_send(self) -> Self:
+        """The same without what it has learned, for parties: a recipe holds no function."""
+        learner = type(self)(**self.get_params(deep=False))
+        if getattr(learner, "leaf_family", None) is by_kind:
+            learner.set_params(leaf_family=by_kind.__name__)
+        return learner
+
+    def _programs(
+        self, federation: Federation, state: TrainingState
+    ) -> dict[str, Program[LearnedTogether]]:
+        plan = SharedPlan(federation.names, self.summation, state.seed)
+        learner = self.to_send()
+        programs: dict[str, Program[LearnedTogether]] = {
+            COORDINATOR: Program(shared.coordinator, {"plan": plan, "learner": learner})
+        }
+        for party in federation:
+            own = {"party": party, "plan": plan.for_party(), "learner": learner}
+            programs[party.name] = Program(shared.client, own)
+        return programs
+
+    def _keep(self, run: FederatedRun[LearnedTogether]) -> None:
+        found = run.results[COORDINATOR]
+        self.start_ = found.beginning.start
+        self._keep_fitted(found.beginning.circuit, found.fitted)

@@ -1,0 +1,132 @@
+"""Gaps filled from the joint distribution of all columns: once, or several times by draws.
+
+strategy="mean"    E[x | what the row has] of reals and counts, the most probable value of
+                   categories and booleans: each gap by itself
+strategy="mpe"     the most probable completion of the whole row
+strategy="sample"  a draw from P(gaps | what the row has): gaps keep their spread, and several
+                   draws (``multiple``) tell how much an analysis depends on them
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from fedcircuits.arguments import SEED, Choice, Declared, Whole, check_arguments
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import QueryError
+from fedcircuits.estimators.model import Model
+from fedcircuits.estimators.predictors import as_table, checked, frozen, learner_of
+from fedcircuits.tables.table import Table
+
+Filled: TypeAlias = pd.DataFrame | npt.NDArray[np.generic]
+
+
+class CircuitImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Fills the gaps of rows from a joint distribution of their columns.
+
+    Parameters
+    ----------
+    model : learner or fitted model, default=None
+        What learns the distribution from rows with gaps, ``LearnSPN()`` if None; a model that has
+        learned already is used as it is (``CircuitClassifier``).
+    strategy : {"mean", "mpe", "sample"}, default="mean"
+        How ``transform`` fills: by means and most probable values, by the most probable
+        completion of the row, or by a draw.
+    random_state : int or None, default=None
+        The seed of draws, and of a learner that has none.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X = load_iris(as_frame=True).data
+    >>> X.iloc[::3, 0] = np.nan
+    >>> imputer = CircuitImputer(random_state=0).fit(X)
+    >>> int(imputer.transform(X).isna().sum().sum())
+    0
+    >>> len(imputer.multiple(X, 5))
+    5
+    """
+
+    allowed: ClassVar[Declared] = {
+        "strategy": Choice("mean", "mpe", "sample"), "random_state": SEED,
+    }  # fmt: skip
+    model_: Model
+
+    def __init__(
+        self,
+        model: object = None,
+        *,
+        strategy: Literal["mean", "mpe", "sample"] = "mean",
+        random_state: int | None = None,
+    ) -> None:
+        self.model = model
+        self.strategy = strategy
+        self.random_state = random_state
+
+    def fit(self, X: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Learn P(X) from rows that may have gaps. y is not used: what is predicted from filled
+        rows must not have filled them."""
+        check_arguments(self)
+        rows = checked(self, X, reset=True)
+        if (ready := frozen(self.model)) is not None:
+            ready._values(rows[:1])
+            self.model_ = ready
+            return self
+        learner = learner_of(self.model, self.random_state)
+        self.model_ = learner.fit(as_table(rows), sample_weight=sample_weight)
+        return self
+
+    def transform(self, X: object) -> Filled:
+        """X without gaps, in the form X has."""
+        rng = np.random.default_rng(self.random_state)
+        return self._filled(X, rng)
+
+    def multiple(self, X: object, number: int = 5) -> list[Filled]:
+        """So many completions of X, each with gaps drawn anew: analyse each, then combine."""
+        Whole(1).check("number", number, QueryError)
+        seeds = np.random.default_rng(self.random_state).spawn(number)
+        return [self._filled(X, rng, "sample") for rng in seeds]
+
+    def _filled(self, X: object, rng: np.random.Generator, strategy: str | None = None) -> Filled:
+        check_is_fitted(self, "model_")
+        rows = checked(self, X, reset=False)
+        x = self.model_._values(rows)
+        match strategy or self.strategy:
+            case "sample":
+                done = self.model_._distribution.sample(x, rng)
+            case "mpe":
+                done = self.model_._distribution.mpe(x).values
+            case _:
+                done = self._means(x)
+        frame = Table(self.model_.schema_, done).to_pandas()
+        if not isinstance(rows, pd.DataFrame):
+            return frame.to_numpy(dtype=np.float64)
+        filled = rows.copy()
+        for name in rows.columns:
+            if str(name) in self.model_.schema_ and (gaps := rows[name].isna()).any():
+                whole = pd.Series(frame[str(name)].to_numpy(), rows.index)
+                filled[name] = rows[name].where(~gaps, whole)
+        return filled
+
+    def _means(self, x: Array) -> Array:
+        done = x.copy()
+        asked = self.model_._distribution
+        for at, variable in enumerate(self.model_.schema_):
+            gaps = np.flatnonzero(np.isnan(x[:, at]))
+            if len(gaps) and variable.size:
+                done[gaps, at] = asked.posterior(x[gaps], variable.name).argmax(axis=1)
+            elif len(gaps):
+                means = asked.moments(x[gaps], variable.name)[0]
+                done[gaps, at] = np.rint(means) if variable.kind == "count" else means
+        return done
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = True
+        return tags

@@ -1,0 +1,189 @@
+"""A mixture of normals over all real columns, beside tables of the others: few rows suffice."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.family import Arrays
+from fedcircuits.circuits.graph.leaf_regions import by_kind
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.estimators.federated import SUMMATION
+from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
+from fedcircuits.estimators.learner import in_memory
+from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.learning.batches import Source
+from fedcircuits.learning.em import EMSchedule
+from fedcircuits.learning.starts import softened, start_from
+from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
+from fedcircuits.learning.summed.sketches import Sketch
+from fedcircuits.leaves import MultivariateGaussian
+from fedcircuits.methods.shared.training import HUB, in_one_place
+from fedcircuits.tables.schema import Schema
+
+NORMAL = "multivariate_gaussian"
+BINS = 24  # of a column in which one number is common
+LEAST = 1e-6  # variance of a normal, relative to that of its narrowest column
+
+
+class MixtureOfNormals(SharedByEM):
+    """Components with one normal for all real columns, and a table or rate for every other column.
+
+    With a ``target`` that has classes every component is of one class. Components borrow from each
+    other, so that few rows of each suffice: covariances are drawn towards what they have in common,
+    frequencies towards those of all rows. Real columns of which one number is common, such as 0,
+    have histograms.
+
+    It is learned from one table, or from a federation of parties that hold different rows of the
+    same columns: they add up, and the mixture is that of EM on all rows.
+
+    Parameters
+    ----------
+    components : int, default=1
+        The number of components, of each class if there are any.
+    target : str or None, default=None
+        The column that ``predict`` predicts unless told otherwise.
+    pooled : float, default=10.0
+        The number of pseudo-rows of every component with the covariance that all have in common.
+    smoothing : float, default=2.0
+        The number of pseudo-rows of every component that look as the whole column does, for columns
+        that are not in normals.
+    max_iter : int, default=30
+        The largest number of iterations of EM.
+    tol : float, default=1e-3
+        EM stops when the mean log-likelihood per row gains less than this in an iteration.
+    summation : Summation, default=Hub()
+        How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
+        which nobody sees what a single party counts.
+    privacy : None
+        Differential privacy is refused: a row has no bounded share in the statistics of EM.
+    random_state : int or None, default=None
+        The seed of the clusters; None draws one.
+
+    Examples
+    --------
+    >>> from fedcircuits import Table
+    >>> rng = np.random.default_rng(0)
+    >>> kind = rng.integers(2, size=60)
+    >>> x = rng.normal(size=(60, 2)) + 3 * kind[:, None]
+    >>> table = Table.of({"a": x[:, 0], "b": x[:, 1], "ill": kind == 1})
+    >>> model = MixtureOfNormals(target="ill", random_state=0).fit(table)
+    >>> model.predict_proba(table).shape
+    (60, 2)
+    """
+
+    allowed: ClassVar[Declared] = {
+        "components": Whole(1), "target": COLUMN, "pooled": Real(above=0),
+        "smoothing": Real(least=0), "max_iter": Whole(1), "tol": Real(least=0),
+        "summation": SUMMATION, "privacy": NO_PRIVACY, "random_state": SEED,
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        components: int = 1,
+        *,
+        target: str | None = None,
+        pooled: float = 10.0,
+        smoothing: float = 2.0,
+        max_iter: int = 30,
+        tol: float = 1e-3,
+        summation: Summation = HUB,
+        privacy: None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.components = components
+        self.target = target
+        self.pooled = pooled
+        self.smoothing = smoothing
+        self.max_iter = max_iter
+        self.tol = tol
+        self.summation = summation
+        self.privacy = privacy
+        self.random_state = random_state
+
+    def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
+        values = in_memory(rows, type(self).__name__).values
+        found = in_one_place(values, schema, self, int(rng.integers(2**31)))
+        self.start_ = found.beginning.start
+        self._keep_fitted(found.beginning.circuit, found.fitted)
+
+    # ------------------------------------------------------------------ by sums
+
+    def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
+        """One for every component."""
+        return self.components, self._classes(schema)
+
+    def _classes(self, schema: Schema) -> int | None:
+        if self.target is None or not schema[self.target].size:
+            return None
+        return schema.index(self.target)
+
+    def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
+        """Components from summed clusters."""
+        classes = self._classes(schema)
+        units = self.components * (1 if classes is None else schema.variables[classes].size)
+        lumpy = {i for i, v in enumerate(schema) if v.kind == "real" and rows.sketch.lumpy(i)}
+        circuit = self._structure(schema, units, lumpy)
+        values = dict(
+            start_from(circuit, rows.values, softened(rows.labels, units, rng), rng).values
+        )
+        sizes = np.bincount(rows.labels, minlength=units) + 1.0
+        values["root"] = {WEIGHT: (sizes / sizes.sum())[None]}
+        if classes is not None:
+            code = np.repeat(np.arange(float(units // self.components)), self.components)
+            values["classes"] = {"code": code[:, None]}
+        for i in lumpy:
+            values[f"bins:{schema.names[i]}"] = _histogram(rows.sketch, i, units)
+        return Beginning(circuit, Parameters(values), {NORMAL: self._rule(rows, schema, lumpy)})
+
+    def rounds(self) -> tuple[EMSchedule, float]:
+        """Until nothing is gained; no rows are held back."""
+        plan = EMSchedule(
+            epochs=self.max_iter,
+            tolerance=self.tol,
+            patience=2,
+            smoothing=0.5,
+            behind=self.smoothing,
+        )
+        return plan, 0.0
+
+    def _rule(self, rows: ClusteredRows, schema: Schema, lumpy: set[int]) -> MultivariateGaussian:
+        real = [i for i, v in enumerate(schema) if v.kind == "real" and i not in lumpy]
+        spread = rows.values[:, real].var(axis=0) if real else np.ones(1)
+        least = max(LEAST * float(spread.min()), 1e-300)
+        return MultivariateGaussian(least, self.pooled)
+
+    def _structure(self, schema: Schema, units: int, lumpy: set[int]) -> Circuit:
+        """A product of leaves of so many units, and their sum."""
+        classes, groups = self._classes(schema), dict[tuple[str, str, int], list[str]]()
+        for i, variable in enumerate(schema):
+            if i == classes:
+                key = "classes", "indicator", 0
+            elif i in lumpy:
+                key = f"bins:{variable.name}", "histogram", 0
+            elif variable.kind == "real":
+                key = "normals", NORMAL, 0
+            else:
+                family, levels = by_kind(variable), variable.levels
+                key = f"{family}{levels or ''}", family, levels
+            groups.setdefault(key, []).append(variable.name)
+        leaves = [Leaf(n, f, tuple(scope), units) for (n, f, _), scope in groups.items()]
+        nodes: list[Node] = [*leaves]
+        if len(leaves) > 1:
+            nodes.append(Product("component", tuple(leaf.name for leaf in leaves)))
+        return Circuit((*nodes, Sum("root", (nodes[-1].name,))), schema)
+
+
+def _histogram(sketch: Sketch, column: int, units: int) -> Arrays:
+    """Bins of equally many rows, common numbers apart, and one on either side far beyond."""
+    [levels], _ = sketch.merged_bins([column], BINS)
+    edges, counts = sketch.edges[column], sketch.counts[column]
+    first = np.flatnonzero(np.diff(levels, prepend=-1))
+    inner, far = np.append(edges[first], edges[-1]), 10 * (edges[-1] - edges[0] + abs(edges[-1]))
+    held = np.concatenate([[0.0], np.add.reduceat(counts, first), [0.0]]) + 0.1
+    probability = np.tile(held / held.sum(), (units, 1, 1))
+    bounds = np.concatenate([[inner[0] - far], inner, [inner[-1] + far]])
+    return {"edges": np.tile(bounds, (units, 1, 1)), "probability": probability}

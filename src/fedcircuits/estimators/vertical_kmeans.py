@@ -1,0 +1,156 @@
+"""VerticalKMeans: clusters of rows whose columns different parties hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from fedcircuits.arguments import FLAG, SEED, Declared, Real, Whole
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.estimators.federated import (
+    ROWS,
+    SUMMATION,
+    FederatedRun,
+    MakePrograms,
+    TrainingState,
+)
+from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.vertical import HUB, VerticalEstimator, latest
+from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.flow import Program
+from fedcircuits.federation.messages import blaming, require_shape
+from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.methods.meeting.collecting import LearnedPart
+from fedcircuits.methods.meeting.rows import SampleWeights
+from fedcircuits.methods.vertical import kmeans
+from fedcircuits.methods.vertical.kmeans import KMeansPlan, KMeansResult, MeansProgress
+from fedcircuits.methods.vertical.points import PartyCentres, feature_names
+from fedcircuits.methods.vertical.reports import TrainedMeans
+from fedcircuits.privacy.differential.noise import no_privacy
+
+Clusters = KMeansResult | TrainedMeans
+
+
+class VerticalKMeans(VerticalEstimator[Clusters]):
+    """k-means over columns of different parties: the clusters of their columns together.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    n_init : int, default=1
+        Starts by k-means++, the best of which is kept.
+    max_iter : int, default=300
+        Rounds of Lloyd's rule at most.
+    tol : float, default=0.0
+        Stop when the sum of distances falls by a smaller share; 0: when no row changes.
+    standardise : bool, default=False
+        Whether each party divides its numbers by their standard deviation first.
+    summation, hops, rows, random_state, privacy
+        As for ``VerticalGaussianMixture``.
+
+    Examples
+    --------
+    >>> import fedcircuits as fc
+    >>> rng = np.random.default_rng(0)
+    >>> table = fc.Table.of(rng.normal(size=(300, 6)) + 6 * rng.integers(2, size=(300, 1)))
+    >>> model = VerticalKMeans(2, random_state=0).fit(fc.split(table, 3, by="columns"))
+    >>> model.predict(table).tolist() == model.labels_["party 1"].tolist()
+    True
+    """
+
+    allowed: ClassVar[Declared] = {
+        "n_clusters": Whole(1),
+        "n_init": Whole(1),
+        "max_iter": Whole(1),
+        "tol": Real(least=0),
+        "standardise": FLAG,
+        "summation": SUMMATION,
+        "hops": Whole(0),
+        "rows": ROWS,
+        "random_state": SEED,
+        "privacy": no_privacy("parties tell each other of single rows without noise"),
+    }
+
+    inertia_: float  # sum of squared distances from the centres
+    n_iter_: int
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_init: int = 1,
+        max_iter: int = 300,
+        tol: float = 0.0,
+        standardise: bool = False,
+        summation: Summation = HUB,
+        hops: int = 0,
+        rows: RowRule = "tokens",
+        random_state: int | None = None,
+        privacy: None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.standardise = standardise
+        self.summation = summation
+        self.hops = hops
+        self.rows = rows
+        self.random_state = random_state
+        self.privacy = privacy
+
+    def _programs_for(
+        self, federation: Federation, weights: Mapping[str, SampleWeights]
+    ) -> MakePrograms[Clusters]:
+        def programs(left: Federation, state: TrainingState) -> dict[str, Program[Clusters]]:
+            plan = KMeansPlan(
+                int(self.n_clusters), int(self.max_iter), float(self.tol), int(self.n_init),
+                bool(self.standardise), self._hubs(left.names), state.seed, self.rows,
+            )  # fmt: skip
+            members = self._summation(left.names).members(left.names)
+            state.kept, start = latest(state.kept, members, plan, MeansProgress)
+            roles, own = (kmeans.member, kmeans.coordinator), {"weight": weights, "start": start}
+            return self._members(*roles, left, state, plan, own, {"start": start.get(COORDINATOR)})
+
+        return programs
+
+    def _keep(self, run: FederatedRun[Clusters]) -> None:
+        trained = run.results[COORDINATOR]
+        assert isinstance(trained, TrainedMeans)
+        self._set_kept(run, trained.columns, int(self.n_clusters), "centres")
+        self.schema_ = run.federation.schema
+        self.inertia_, self.n_iter_ = trained.outcome.inertia, trained.outcome.rounds
+        self.notes_ = trained.notes
+
+    def predict(self, X: Rows | Federation) -> Labels:
+        """The nearest centre of every row; rows of a federation come in the order of its first
+        party's, then rows that this one does not hold."""
+        if isinstance(X, Federation):
+            return np.asarray(self._party_answers(X)[0], np.int64)
+        return np.asarray(self._table_terms(X).argmax(axis=0))
+
+    def score(self, X: Rows, y: object = None) -> float:
+        """The negative sum of squared distances of the rows from their centres."""
+        return float(self._table_terms(X).max(axis=0).sum())
+
+    @property
+    def feature_names_(self) -> tuple[str, ...]:
+        """Of the columns of ``cluster_centers_``: numbers, and "column=category"."""
+        self._check_fitted()
+        return tuple(n for schema in self._columns.values() for n in feature_names(schema))
+
+    @property
+    def cluster_centers_(self) -> Array:
+        """(clusters, features) in the units of the data, if all parties allow it."""
+        every = []
+        for party, centres in self._parts("centres", PartyCentres).items():
+            with blaming(party, LearnedPart, "part"):
+                own = centres.space.in_user_units(centres.centres)
+            shape = self._components, len(feature_names(self._columns[party]))
+            require_shape(own, shape, party, LearnedPart, "part")
+            every.append(own)
+        return np.hstack(every)

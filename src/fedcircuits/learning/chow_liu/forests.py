@@ -1,0 +1,299 @@
+"""Mixtures of one Chow–Liu forest over states of columns, from rows that may have gaps.
+
+States are cells of columns: categories, or cells of numbers in rising order. One forest joins them;
+every component of the mixture has tables P(state | parent's state) of its own, drawn towards those
+of all rows, and these towards what few numbers can say:
+
+    two ordered columns   a normal copula: their correlation says how states follow each other, so
+                          that fine cells of few rows have smooth tables
+    others                the frequencies of the states
+
+An edge stands for what it gains on the rows that have both columns, less what its parameters cost
+(BIC). Columns that no row joins, or none enough, are in different trees: independent. Rows with
+gaps count as what the others say (EM with messages along the forest). How many components there are
+and how far they are drawn is chosen by rows held back, and independence is one of the choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp, ndtr, ndtri
+from sklearn.cluster import KMeans
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.chow_liu.states import (
+    MOST_CORRELATED,
+    RESIDUE,
+    Index,
+    StateRows,
+    gains,
+    normal_scores,
+)
+from fedcircuits.learning.chow_liu.trees import spanning_tree
+
+COMPONENTS = (2, 4, 8, 16)  # that are tried in turn
+DRAWN = (1.0, 5.0)  # rows by which shares of components are drawn towards those of all rows
+PULL = 10.0  # rows by which tables are drawn towards a normal copula
+MIXED_PULL = 0.5  # and others towards the shares of states
+POINTS = 8  # of a cell at which a copula is evaluated
+ROUNDS = 6
+GAP_ROUNDS = 5  # of EM over gaps for the tables of all rows
+HELD = 0.2  # of the rows, to choose by
+FEW = 100  # rows, of which none are held back
+MOST_ROWS = 20_000  # that a choice looks at
+LEAST_GAIN = 0.05  # nats a row: more components gain at least as much
+LEAST = 1e-300
+Edges = Sequence[tuple[int, int]]  # (column, parent), parents first, −1 for a root
+Tables = list[Array]  # by edge P(state | parent's state), (parent's states or 1, states)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedForest:
+    """What was learned: edges (column, parent), parents first, −1 for a root."""
+
+    edges: Edges
+    weights: Array  # (components,)
+    components: list[Tables]
+    gain: float  # of rows held back over independence, in nats a row; 0 where none were held back
+    refused: bool = False  # whether edges were found, and rows held back were likelier without
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def table_of(counts: Array, above: Array, own: Array, ordered: bool, pull: float = PULL) -> Array:
+    """P(state | parent's state) from (expected) counts of pairs and the shares of both columns'
+    states; ``ordered``: whether both are."""
+    drawn = counts + RESIDUE * own
+    if ordered:
+        drawn = drawn + pull * copula(counts, above, own)
+    else:
+        drawn = drawn + MIXED_PULL * own
+    return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
+
+
+def copula(counts: Array, above: Array, own: Array) -> Array:
+    """P(state | parent's state) of two normal variables with the correlation of these counts."""
+    a, b, total = normal_scores(above), normal_scores(own), max(float(counts.sum()), 1e-9)
+    p = counts / total
+    cross = a @ p @ b - (a @ p.sum(axis=1)) * (b @ p.sum(axis=0))
+    inner = float(a**2 @ above) * float(b**2 @ own)
+    few = total / (total + 3)  # of few rows a correlation may be chance
+    r = float(np.clip(few * cross / max(inner, 1e-9), -MOST_CORRELATED, MOST_CORRELATED))
+    starts = np.cumsum(above) - above
+    steps = (np.arange(POINTS) + 0.5) / POINTS
+    z = ndtri(np.clip(starts[:, None] + above[:, None] * steps, 1e-9, 1 - 1e-9))
+    ends = ndtri(np.append(0.0, np.cumsum(own)).clip(0, 1))
+    ends[-1] = np.inf
+    below = ndtr((ends - r * z[:, :, None]) / np.sqrt(1 - r * r))
+    table = np.maximum(np.diff(below, axis=2).mean(axis=1), 0.0)
+    return np.asarray(table / table.sum(axis=1, keepdims=True))
+
+
+def _tables(rows: StateRows, edges: Edges) -> Tables:
+    """Those of all rows."""
+    shares, both = rows.shares, [p >= 0 and rows.ordered[p] and rows.ordered[c] for c, p in edges]
+    found = [
+        shares[c][None] if p < 0 else table_of(rows.pair(p, c), shares[p], shares[c], ordered)
+        for (c, p), ordered in zip(edges, both, strict=True)
+    ]
+    for _ in range(0 if rows.complete else GAP_ROUNDS):
+        counts = Messages(rows, edges, found).counts(np.ones(len(rows)))
+        found = _maximised(rows, edges, counts, 0.0)
+    return found
+
+
+def _maximised(rows: StateRows, edges: Edges, counts: Tables, drawn: float) -> Tables:
+    """Tables from expected counts; ``drawn``: rows by which shares of states are drawn towards
+    those of all rows, where the counts are of a component."""
+    shares = {
+        c: _smoothed(own.sum(axis=0), rows.shares[c], rows.ordered[c], drawn)
+        for (c, _), own in zip(edges, counts, strict=True)
+    }
+    return [
+        shares[c][None]
+        if p < 0
+        else table_of(own, shares[p], shares[c], rows.ordered[p] and rows.ordered[c])
+        for (c, p), own in zip(edges, counts, strict=True)
+    ]
+
+
+def _smoothed(counts: Array, share: Array, ordered: bool, drawn: float) -> Array:
+    """Shares of states; those of ordered ones lean on their neighbours if they are few."""
+    if ordered and drawn:
+        for _ in range(2):
+            padded = np.pad(counts, 1, mode="edge")
+            counts = 0.25 * padded[:-2] + 0.5 * counts + 0.25 * padded[2:]
+    found = counts + (drawn or RESIDUE) * share
+    return np.asarray(found / found.sum())
+
+
+class Messages:
+    """One pass of messages from the leaves of a forest to its roots."""
+
+    def __init__(self, rows: StateRows, edges: Edges, tables: Tables) -> None:
+        self.rows, self.edges, self.tables = rows, edges, tables
+        self.state: dict[int, Array] = {}  # what rows say below and at a column, (rows, states)
+        self.message: dict[int, Array] = {}
+        self.log = np.zeros(len(rows))  # likelihood
+        below: dict[int, Array] = {}
+        for (column, parent), table in zip(reversed(edges), reversed(tables), strict=True):
+            own = rows.evidence(column)
+            state = own * below.pop(column) if column in below else own
+            message = np.maximum(state @ table.T, LEAST)  # (rows, parent's states)
+            largest = message.max(axis=1, keepdims=True)
+            self.log += np.log(largest[:, 0])
+            self.state[column] = state / largest
+            self.message[column] = message / largest
+            if parent >= 0:
+                sent = self.message[column]
+                below[parent] = below[parent] * sent if parent in below else sent
+
+    def counts(self, weight: Array) -> Tables:
+        """Expected rows of every pair of states, by edge."""
+        found, posterior = [], {-1: weight[:, None]}
+        for (column, parent), table in zip(self.edges, self.tables, strict=True):
+            given = posterior[parent] / self.message[column]
+            found.append(table * (given.T @ self.state[column]))
+            posterior[column] = self.state[column] * (given @ table)
+        return found
+
+
+# ---------------------------------------------------------------------- mixtures
+
+
+def learn_forest(
+    rows: StateRows, rng: np.random.Generator, classes: Index | None = None
+) -> LearnedForest:
+    """``classes``: of rows, −1 where unknown, by which components may begin. The order of rows does
+    not count: one seed gives one model, whatever order tokens have."""
+    order = np.lexsort(rows.states.T)
+    rows, classes = rows.rows(order), None if classes is None else classes[order]
+    columns = range(len(rows.sizes))
+    known = rng.permutation(len(rows))[:MOST_ROWS]
+    held = round(HELD * len(known)) if len(known) >= FEW else 0
+    best: tuple[int, float, bool] = (1, DRAWN[0], False)
+    gain = 0.0
+    if held:
+        part, judges = rows.rows(known[held:]), rows.rows(known[:held])
+        edges = spanning_tree(gains(part), 0.0)
+        apart = [(c, -1) for c in columns]
+        alone = Messages(judges, apart, [part.shares[c][None] for c in columns]).log
+        best, gain = _chosen(part, judges, edges, rng, None if classes is None else classes[known])
+        if not gain > float(alone.mean()):
+            found = [rows.shares[c][None] for c in columns]
+            refused = any(p >= 0 for _, p in edges)
+            return LearnedForest(apart, np.ones(1), [found], 0.0, refused)
+        gain -= float(alone.mean())
+    edges = spanning_tree(gains(rows), 0.0)
+    weights, components = _mixture(rows, edges, *best, rng, classes)
+    return LearnedForest(edges, weights, components, gain)
+
+
+def _chosen(
+    part: StateRows,
+    judges: StateRows,
+    edges: Edges,
+    rng: np.random.Generator,
+    classes: Index | None,
+) -> tuple[tuple[int, float, bool], float]:
+    """Components, pull and whether they begin with classes; how likely the judges are."""
+    own = None if classes is None else classes[len(judges) :]
+    pooled = _tables(part, edges)
+    best = (1, DRAWN[0], False)
+    score = float(Messages(judges, edges, pooled).log.mean())
+    tried = [] if own is None or own.max() < 1 else [(int(own.max()) + 1, True)]
+    for number, by_class in (*tried, *((n, False) for n in COMPONENTS)):
+        before = score
+        for pull in DRAWN:
+            learned = _mixture(part, edges, number, pull, by_class, rng, own, pooled)
+            found = float(_joint(judges, edges, *learned)[1].mean())
+            if found > score + LEAST_GAIN:
+                best, score = (number, pull, by_class), found
+        if score == before and not by_class:
+            break
+    return best, score
+
+
+def _mixture(
+    rows: StateRows,
+    edges: Edges,
+    number: int,
+    pull: float,
+    by_class: bool,
+    rng: np.random.Generator,
+    classes: Index | None = None,
+    pooled: Tables | None = None,
+) -> tuple[Array, list[Tables]]:
+    """EM for so many components; weights and tables of each."""
+    pooled = _tables(rows, edges) if pooled is None else pooled
+    if number == 1:
+        return np.ones(1), [pooled]
+    share = _start(rows, number, rng, classes if by_class else None)
+    components = [pooled] * number
+    for _ in range(ROUNDS):
+        weights = (share.sum(axis=1) + 1) / (len(rows) + number)
+        counts = [
+            _counts(rows, edges, tables, part)
+            for tables, part in zip(components, share, strict=True)
+        ]
+        components = [_maximised(rows, edges, own, pull) for own in counts]
+        share = _joint(rows, edges, weights, components)[0]
+    return weights, components
+
+
+def _counts(rows: StateRows, edges: Edges, tables: Tables, weight: Array) -> Tables:
+    if not rows.complete:
+        return Messages(rows, edges, tables).counts(weight)
+    found = []
+    for (c, p), table in zip(edges, tables, strict=True):
+        own = rows.states[:, c] + (rows.states[:, p] * table.shape[1] if p >= 0 else 0)
+        rows_of = np.bincount(own, weight, table.size).astype(np.float64)
+        found.append(rows_of.reshape(table.shape))
+    return found
+
+
+def _joint(
+    rows: StateRows, edges: Edges, weights: Array, components: list[Tables]
+) -> tuple[Array, Array]:
+    """Posteriors of components (components, rows), and the likelihoods of rows."""
+    logs = np.log(weights)[:, None] + np.stack([_logs(rows, edges, t) for t in components])
+    total = np.asarray(logsumexp(logs, axis=0))
+    return np.exp(logs - total), total
+
+
+def _logs(rows: StateRows, edges: Edges, tables: Tables) -> Array:
+    if not rows.complete:
+        return Messages(rows, edges, tables).log
+    total = np.zeros(len(rows))
+    for (c, p), table in zip(edges, tables, strict=True):
+        total += np.log(table)[rows.states[:, p] if p >= 0 else 0, rows.states[:, c]]
+    return total
+
+
+def _start(rows: StateRows, number: int, rng: np.random.Generator, classes: Index | None) -> Array:
+    """Shares of components (components, rows): by classes, or clusters of rows."""
+    share = np.full((number, len(rows)), 1.0 / number)
+    if classes is None:
+        seed, x = int(rng.integers(2**31)), _features(rows)
+        most = min(number, len(np.unique(x, axis=0)))
+        label = KMeans(most, n_init=1, random_state=seed).fit_predict(x)
+        classes = np.asarray(label, np.int64)
+    known = np.flatnonzero(classes >= 0)
+    share[:, known] *= 0.1
+    share[classes[known], known] += 0.9
+    return share
+
+
+def _features(rows: StateRows) -> Array:
+    found = []
+    for c, ordered in enumerate(rows.ordered):
+        if ordered:
+            found.append(np.append(rows.scores(c), 0.0)[rows.states[:, c]][:, None])
+        else:
+            hot = rows.evidence(c) - rows.shares[c]
+            found.append(np.where(rows.states[:, [c]] >= 0, hot, 0.0))
+    return np.hstack(found)

@@ -1,0 +1,184 @@
+"""k-means and clusters of rows from sums over parties, and rows drawn from what was summed.
+
+Features of a row are the normal scores of its numbers (sketches.py) and an indicator for each of
+its categories; a missing value is 0 in all of them. Nobody's row is a centre: first centres are
+drawn from the normal distribution with the mean and covariance of all rows, and Lloyd's rule goes
+by sums. Rows with different values of ``classes`` are never in one cluster.
+
+Rows drawn from the clusters, each column on its own, stand for all rows where EM begins: a start
+from them is what it would be from rows of the same clusters (learning/starts.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedcircuits.circuits.evaluation.step import Rules
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.learning.summed.sketches import Codes, Sketch
+from fedcircuits.tables.features import FeatureLayout
+
+APART = 1e3  # what classes are multiplied by, so that clusters are within them
+WIDE = 512  # features; of more no covariance is summed
+ROUNDS = 10  # of Lloyd's rule
+STILL = 1e-3  # how far centres move at least
+DRAWN = 50  # rows for each cluster
+FEWEST, MOST = 2_000, 20_000  # rows drawn in all
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusteredRows:
+    """Rows drawn from clusters, and what else was summed."""
+
+    values: Array  # (rows, columns)
+    labels: Codes  # (rows,) clusters
+    information: Array  # (columns, columns) nats that columns say about each other
+    sketch: Sketch
+    rows: int  # that were summed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beginning:
+    """What EM begins with: a circuit, its parameters, and bounds of its leaves."""
+
+    circuit: Circuit
+    start: Parameters
+    rules: Rules | None = None
+    scale: float | None = None  # that all variables share, if they do
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SummedFeatures:
+    """Rows as k-means sees them."""
+
+    sketch: Sketch
+    layout: FeatureLayout
+    weight: Array  # (features,)
+
+    @classmethod
+    def of(cls, sketch: Sketch, classes: int | None) -> SummedFeatures:
+        layout = FeatureLayout.of(sketch.schema, lambda v: v.size > 0)
+        weight = np.where(layout.columns == classes, APART, 1.0)
+        return cls(sketch, layout, weight)
+
+    def seen(self, values: Array) -> Array:
+        """(rows, features), NaN where a value is missing."""
+        scored = values.copy()
+        for i, variable in enumerate(self.sketch.schema):
+            if not variable.size:
+                missing = np.isnan(values[:, i])
+                scored[:, i] = np.where(missing, np.nan, self.sketch.scores(i, values[:, i]))
+        return self.layout.values(scored)
+
+    def __call__(self, values: Array) -> Array:
+        return np.nan_to_num(self.seen(values)) * self.weight
+
+    @property
+    def moments_size(self) -> int:
+        d = len(self.layout)
+        return 1 + d + (d * d if d <= WIDE else d)
+
+    def moments(self, values: Array) -> Array:
+        """Rows, sums of features, and of their products or squares, end to end."""
+        x = self(values)
+        second = x.T @ x if len(self.layout) <= WIDE else np.square(x).sum(axis=0)
+        return np.concatenate([[float(len(x))], x.sum(axis=0), second.reshape(-1)])
+
+    def drawn_centres(self, moments: Array, clusters: int, rng: np.random.Generator) -> Array:
+        d = len(self.layout)
+        total, first, second = max(moments[0], 1.0), moments[1 : 1 + d], moments[1 + d :]
+        mean = first / total
+        if d <= WIDE:
+            covariance = second.reshape(d, d) / total - np.outer(mean, mean)
+            values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+            spread = vectors * np.sqrt(np.maximum(values, 0.0))
+            return np.asarray(mean + rng.normal(size=(clusters, d)) @ spread.T)
+        deviation = np.sqrt(np.maximum(second / total - mean**2, 0.0))
+        return np.asarray(mean + rng.normal(size=(clusters, d)) * deviation)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SummedCentres:
+    features: SummedFeatures
+    points: Array  # (clusters, features)
+
+    @classmethod
+    def drawn(
+        cls,
+        features: SummedFeatures,
+        moments: Array,
+        clusters: int,
+        classes: int | None,
+        rng: np.random.Generator,
+    ) -> SummedCentres:
+        """So many for each of the classes, if there are any."""
+        if classes is None:
+            return cls(features, features.drawn_centres(moments, clusters, rng))
+        number = features.sketch.schema.variables[classes].size
+        points = features.drawn_centres(moments, clusters * number, rng)
+        own = features.layout.columns == classes
+        points[:, own] = APART * np.repeat(np.eye(number), clusters, axis=0)
+        return cls(features, points)
+
+    def nearest(self, values: Array) -> Codes:
+        x = self.features(values)
+        distance = np.square(self.points).sum(axis=1) - 2 * x @ self.points.T
+        return np.asarray(distance.argmin(axis=1))
+
+    def sums(self, values: Array) -> Array:
+        """Of every cluster rows and sums of features (clusters · (1 + features),)."""
+        member = self._members(values)
+        return np.hstack(
+            [member.sum(axis=1, keepdims=True), member @ self.features(values)]
+        ).reshape(-1)
+
+    def moved(self, sums: Array) -> tuple[SummedCentres, bool]:
+        """Centres in the middle of their rows, and whether any has moved; those without rows stay
+        where they are."""
+        rows = sums[:, :1]
+        points = np.where(rows > 0.5, sums[:, 1:] / np.maximum(rows, 1.0), self.points)
+        moves = float(np.abs(points - self.points).max()) > STILL
+        return SummedCentres(self.features, points), moves
+
+    def spread(self, values: Array) -> Array:
+        """Of every cluster rows, then for every feature rows that have it, their sum and that of
+        their squares (clusters · (1 + 3 · features),)."""
+        member, x = self._members(values), self.features.seen(values)
+        known, x = (~np.isnan(x)).astype(np.float64), np.nan_to_num(x)
+        parts = [member @ known, member @ x, member @ np.square(x)]
+        return np.hstack([member.sum(axis=1, keepdims=True), *parts]).reshape(-1)
+
+    def _members(self, values: Array) -> Array:
+        label = self.nearest(values)
+        return np.asarray(label == np.arange(len(self.points))[:, None], np.float64)
+
+
+def drawn_rows(
+    features: SummedFeatures, spread: Array, rng: np.random.Generator
+) -> tuple[Array, Codes]:
+    """Rows of the clusters by their sizes, with at least a few of each, every column on its own."""
+    sketch, d = features.sketch, len(features.layout)
+    rows, seen = np.maximum(spread[:, 0], 0.0), np.maximum(spread[:, 1 : 1 + d], 0.0)
+    first, second = spread[:, 1 + d : 1 + 2 * d], spread[:, 1 + 2 * d :]
+    share = rows / max(rows.sum(), 1.0)
+    wanted = int(np.clip(DRAWN * len(rows), FEWEST, MOST))
+    labels = np.repeat(np.arange(len(rows)), np.maximum(np.rint(wanted * share), 2).astype(int))
+    values = np.empty((len(labels), len(sketch.schema)))
+    mean = (first + first.sum(axis=0) / np.maximum(seen.sum(axis=0), 1.0)) / (seen + 1.0)
+    square = (second + second.sum(axis=0) / np.maximum(seen.sum(axis=0), 1.0)) / (seen + 1.0)
+    deviation = np.sqrt(np.maximum(square - mean**2, 1e-6))
+    for i, variable in enumerate(sketch.schema):
+        at = slice(features.layout.starts[i], features.layout.starts[i + 1])
+        if not variable.size:
+            scores = mean[labels, at] + deviation[labels, at] * rng.normal(size=(len(labels), 1))
+            values[:, i] = sketch.numbers(i, scores[:, 0])
+            continue
+        chance = np.maximum(mean[:, at], 1e-9)
+        edges = np.cumsum(chance / chance.sum(axis=1, keepdims=True), axis=1)[labels]
+        above = rng.random((len(labels), 1)) > edges[:, :-1]
+        values[:, i] = above.sum(axis=1)
+    return values, labels

@@ -1,0 +1,169 @@
+"""How the values of every column lie, from counts of rows in bins: these add up over parties.
+
+Categories have a bin for each of their codes. Of numbers nobody knows the scale, so that the first
+bins are bounded by powers of two, on either side of 0; from what is counted in them follow finer
+ones, which hold about equally many rows each, and so on. A value that many rows share ends up in a
+narrow bin of its own. Bins follow from sums alone, so that all who know the sums have the same.
+
+    score    of a number: the normal quantile of the share of rows below the middle of its bin
+    coarse   bins of few levels, for the mutual information of pairs of columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr, ndtri
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.tables.schema import Schema
+
+Codes = npt.NDArray[np.int64]
+BINS = 64  # of a column of numbers
+FINER = 3  # times that bins are made finer
+POWERS = 2.0 ** np.arange(-40, 61)
+FIRST = np.concatenate([-POWERS[::-1], POWERS])  # edges; values beyond count in the last bins
+NARROW = 1e-9  # of the larger edge: bins are not made narrower
+HEAVY = 0.2  # share of the rows that one value must have to stand apart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sketch:
+    """Bins of every column, and how many rows are in each."""
+
+    schema: Schema
+    edges: tuple[Array, ...]  # (bins + 1,) of every column, rising
+    counts: tuple[Array, ...] = ()  # (bins,)
+
+    @classmethod
+    def first(cls, schema: Schema) -> Sketch:
+        """Without counts."""
+        edges = [np.arange(v.levels + 1.0) - 0.5 if v.levels else FIRST for v in schema]
+        return cls(schema, tuple(map(np.asarray, edges)))
+
+    # ------------------------------------------------------------------ counting
+
+    def bins(self, values: Array) -> Codes:
+        """The bin of every value (rows, columns); −1 where it is missing."""
+        found = np.full(values.shape, -1)
+        for i, edges in enumerate(self.edges):
+            seen = ~np.isnan(values[:, i])
+            found[seen, i] = np.searchsorted(edges[1:-1], values[seen, i], side="right")
+        return found
+
+    def counted(self, values: Array) -> Array:
+        """Rows in every bin, of all columns end to end."""
+        bins = self.bins(values)
+        sizes = [len(edges) - 1 for edges in self.edges]
+        parts = [np.bincount(b[b >= 0], minlength=n) for b, n in zip(bins.T, sizes, strict=True)]
+        return np.concatenate(parts).astype(np.float64)
+
+    def with_counts(self, total: Array) -> Sketch:
+        ends = np.cumsum([len(edges) - 1 for edges in self.edges])[:-1]
+        return replace(self, counts=tuple(np.split(np.maximum(np.rint(total), 0.0), ends)))
+
+    def finer(self) -> Sketch:
+        """Bins of equally many rows, as far as is known; without counts."""
+        triples = zip(self.schema, self.edges, self.counts, strict=True)
+        return Sketch(self.schema, tuple(e if v.levels else _finer(e, c) for v, e, c in triples))
+
+    # ------------------------------------------------------------------ what follows from counts
+
+    def scores(self, column: int, values: Array) -> Array:
+        """Normal scores of numbers; 0 where they are missing."""
+        counts = self.counts[column]
+        total = max(counts.sum(), 1.0)
+        middle = (np.cumsum(counts) - counts / 2) / total
+        level = ndtri(np.clip(middle, 0.5 / total, 1 - 0.5 / total))  # (bins,)
+        found = np.zeros(len(values))
+        seen = ~np.isnan(values)
+        bins = np.searchsorted(self.edges[column][1:-1], values[seen], side="right")
+        found[seen] = level[bins]
+        return found
+
+    def numbers(self, column: int, scores: Array) -> Array:
+        """Numbers that have about these scores."""
+        edges, counts = self.edges[column], self.counts[column]
+        share = np.concatenate([[0.0], np.cumsum(counts)]) / max(counts.sum(), 1.0)
+        found = np.interp(ndtr(scores), share, edges)
+        if self.schema.variables[column].kind == "count":
+            found = np.clip(np.rint(found), 0.0, self.schema.variables[column].most)
+        return np.asarray(found)
+
+    def lumpy(self, column: int) -> bool:
+        """Whether a single number has a large share of the rows."""
+        edges, counts = self.edges[column], self.counts[column]
+        if not counts.any():
+            return False
+        spread = np.diff(np.interp([0.05, 0.95], np.cumsum(counts) / counts.sum(), edges[1:]))[0]
+        at = int(counts.argmax())
+        narrow = edges[at + 1] - edges[at] < 0.02 * max(spread, edges[-1] - edges[0]) or spread == 0
+        return bool(narrow and counts[at] > HEAVY * counts.sum())
+
+    def coarse(self, most: int) -> tuple[list[Codes], list[int]]:
+        """The level of every bin of every column, of at most so many, and their numbers."""
+        levels, sizes = [], []
+        for variable, counts in zip(self.schema, self.counts, strict=True):
+            named = any(isinstance(c, str) for c in variable.categories)
+            order = np.argsort(-counts, kind="stable") if named else np.arange(len(counts))
+            own = _merged(counts, order, most)
+            levels.append(own)
+            sizes.append(int(own.max()) + 1)
+        return levels, sizes
+
+    def merged_bins(self, columns: Sequence[int], most: int) -> tuple[list[Codes], list[int]]:
+        """Of numbers, neighbouring bins in at most about so many groups; common ones alone."""
+        levels = []
+        for i in columns:
+            counts = self.counts[i]
+            share = np.cumsum(counts) - counts / 2
+            group = (share * most // max(counts.sum(), 1.0)).astype(np.int64)
+            heavy = counts > max(counts.sum(), 1.0) / most
+            change = np.diff(group, prepend=-1) > 0
+            change |= heavy | np.concatenate([[False], heavy[:-1]])
+            levels.append(np.cumsum(change) - 1)
+        return levels, [int(own.max()) + 1 for own in levels]
+
+    def one_hot(self, values: Array, levels: Sequence[Codes], sizes: Sequence[int]) -> Array:
+        """(rows, levels of all columns) of 0 and 1; a missing value has none."""
+        bins, starts = self.bins(values), np.concatenate([[0], np.cumsum(sizes)])
+        found = np.zeros((len(values), int(starts[-1])))
+        for i, own in enumerate(levels):
+            rows = np.flatnonzero(bins[:, i] >= 0)
+            found[rows, starts[i] + own[bins[rows, i]]] = 1.0
+        return found
+
+
+def _finer(edges: Array, counts: Array) -> Array:
+    used = np.flatnonzero(counts)
+    if not len(used):
+        return edges[:2]
+    edges, counts = edges[used[0] : used[-1] + 2], counts[used[0] : used[-1] + 1]
+    share = np.concatenate([[0.0], np.cumsum(counts)]) / counts.sum()
+    kept = np.concatenate([share[:-1] < share[1:], [True]])
+    kept[1:] |= share[1:] > share[:-1]
+    points = np.interp(np.linspace(0, 1, BINS + 1), share[kept], edges[kept])
+    least = NARROW * max(abs(points[0]), abs(points[-1]), POWERS[0])
+    apart = [points[0]]
+    for point in points[1:-1]:
+        if point - apart[-1] > least and points[-1] - point > least:
+            apart.append(point)
+    return np.array([*apart, points[-1]])
+
+
+def _merged(counts: Array, order: Codes, most: int) -> Codes:
+    """Levels of bins: common ones alone, the others in equally filled groups, in this order."""
+    if len(counts) <= most:
+        return np.arange(len(counts))
+    total = max(counts.sum(), 1.0)
+    heavy = counts > total / most
+    found = np.zeros(len(counts), np.int64)
+    found[heavy] = np.arange(heavy.sum())
+    rest = order[~heavy[order]]
+    left, own = max(1, most - int(heavy.sum())), counts[order[~heavy[order]]]
+    middle = np.cumsum(own) - own / 2
+    found[rest] = heavy.sum() + np.minimum(middle * left // max(own.sum(), 1.0), left - 1)
+    return np.unique(found, return_inverse=True)[1].reshape(-1)

@@ -1,0 +1,192 @@
+"""Columns in cells, for the latent tree over the columns of all parties (latent.py).
+
+A category is a cell of its own, rare ones share one; numbers are cut at their quantiles, a value
+that many rows have is a cell of its own. No cell has fewer rows than the party's least count. From
+every cell of a column that it models, a party learns a distribution of the column. Cells of numbers
+say where a row lies and leaves must say more: a leaf is as wide as its cell and a kernel that fits
+the number of rows, so that neighbours overlap, with a trace of heavy tails.
+
+    count/cells   client → coordinator: by column the cell of each of its rows, in the order of its
+                  tokens; −1 where the value is missing.
+
+The coordinator learns which rows, that it cannot name, lie in which cell of every column: their
+ranks, coarsely, but no value. Other parties learn nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.federation.federation import Party
+from fedcircuits.federation.flow import Flow, compute
+from fedcircuits.federation.messages import Count, IntegerVector, Message, require, require_shape
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.spn.marginals import Marginals
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
+
+FEWEST_ROWS = 8  # of a cell
+ROWS_OF_CELL = 12  # that a cell of numbers has at least where there are many rows
+MOST_CELLS = 24
+KERNEL = 0.5  # deviations, at a row: a kernel is as wide as this many of them over rows^(1/5)
+TAIL = 0.05  # of a leaf of numbers: a Student t of twice its width
+DEGREES = 4.0
+UNKNOWN = -1  # the cell of a missing value
+LearnedCell = tuple[Circuit, Parameters]
+
+
+@dataclass(frozen=True, slots=True)
+class CellTask:
+    """One column that a client cuts into cells."""
+
+    column: str
+    most: Count  # cells of numbers
+    models: bool  # whether it learns a leaf from every cell
+
+
+class RowCells(Message, frozen=True):
+    """By column: the cell of each of a client's rows."""
+
+    tag: ClassVar[str] = "count/cells"
+    reveals: ClassVar[str] = (
+        "which cell of each of its columns rows lie in that it cannot name (sealed tokens)"
+    )
+
+    cells: dict[str, IntegerVector]
+
+    def check(self, tasks: Sequence[CellTask], schema: Schema, rows: int, sender: str) -> None:
+        """MessageError unless it has a cell for each of so many rows in every column."""
+        expected = {task.column: task for task in tasks}
+        fits = self.cells.keys() == expected.keys()
+        require(fits, sender, RowCells, "cells", f"expected cells of {', '.join(expected)}")
+        for name, cells in self.cells.items():
+            require_shape(cells, (rows,), sender, RowCells, "cells")
+            most = schema[name].size or expected[name].most
+            fits = not rows or bool((cells.min() >= UNKNOWN) and cells.max() < most)
+            require(fits, sender, RowCells, "cells", f"expected cells from −1 to {most - 1}")
+
+
+def number_of_cells(rows: int) -> int:
+    """Of numbers, by the rows of whoever holds the fewest."""
+    return int(np.clip(rows // ROWS_OF_CELL, 2, MOST_CELLS))
+
+
+def cell_name(party: str, column: str, cell: int) -> str:
+    return f"{party}/{column}/cell {cell}"
+
+
+# ---------------------------------------------------------------------- cells
+
+
+def cells_of(table: Table, task: CellTask, least: int) -> Labels:
+    """The cell of every row (rows,): codes of categories, or numbers of cells in rising order. A
+    column without any value is one cell."""
+    column = table.select([task.column]).values[:, 0]
+    seen = ~np.isnan(column)
+    if not seen.any():
+        return np.zeros(len(column), np.int64)
+    cells = np.full(len(column), UNKNOWN, np.int64)
+    if table.schema[task.column].size:
+        cells[seen] = _categories(column[seen].astype(np.int64), least)
+    else:
+        cells[seen] = _quantiles(column[seen], task.most, max(FEWEST_ROWS, least))
+    return cells
+
+
+def _categories(codes: Labels, least: int) -> Labels:
+    """Rare categories share the cell of one of them, or of the commonest where they are few."""
+    rows = np.bincount(codes)
+    rare = np.flatnonzero((rows > 0) & (rows < least))
+    if not len(rare):
+        return codes
+    pooled = rare[0] if rows[rare].sum() >= least else rows.argmax()
+    return np.where(np.isin(codes, rare), pooled, codes)
+
+
+def _quantiles(x: Array, most: int, fewest: int) -> Labels:
+    """Cells of about equally many rows; equal values are never parted."""
+    values, at, rows = np.unique(x, return_inverse=True, return_counts=True)
+    wanted, cell = max(fewest, len(x) / most), np.zeros(len(values), np.int64)
+    number, held = 0, 0
+    for i, own in enumerate(rows.tolist()):
+        if held >= fewest and number + 1 < most and held + own / 2 > wanted:
+            number, held = number + 1, 0
+        cell[i] = number
+        held += own
+    if held < fewest and number:
+        cell[cell == number] = number - 1
+    return cell[at.reshape(-1)]
+
+
+# ---------------------------------------------------------------------- leaves
+
+
+def learn_cells(
+    party: Party, table: Table, tasks: Sequence[CellTask], cells: Mapping[str, Labels]
+) -> Flow[dict[str, LearnedCell]]:
+    """By name a leaf from every cell of the columns that this party models."""
+    models = [task.column for task in tasks if task.models]
+    if not models:
+        return {}
+    work = partial(_learned, party.name, table, models, cells, party.least_count)
+    return (yield from compute("learning from cells of its columns", work))
+
+
+def _learned(
+    party: str, table: Table, models: Sequence[str], cells: Mapping[str, Labels], least: int
+) -> dict[str, LearnedCell]:
+    learned: dict[str, LearnedCell] = {}
+    for column in models:
+        part, own = table.select([column]), cells[column]
+        weight, rng = np.ones(len(part)), np.random.default_rng(0)
+        marginals = Marginals(part.values, part.schema, weight, rng, least=least)
+        known = not np.isnan(part.values).all()
+        smooth = known and part.schema.variables[0].kind == "real" and not marginals.lumpy
+        for cell in np.unique(own[own >= 0]).tolist():
+            rows, name = np.flatnonzero(own == cell), "cell"
+            if smooth:
+                circuit = _smooth(part, rows)
+            else:
+                nodes, values = marginals.nodes(name, rows, np.array([0]))
+                circuit = Circuit(tuple(nodes), part.schema), Parameters(values)
+            learned[cell_name(party, column, cell)] = circuit
+    return learned
+
+
+def _smooth(part: Table, rows: Labels) -> LearnedCell:
+    """A normal distribution as wide as the cell and a kernel, with tails."""
+    column, names = part.values[:, 0], part.schema.names
+    x, every = column[rows], column[~np.isnan(column)]
+    near = _around(np.sort(every), x)
+    kernel = min(KERNEL * _spread(every) * len(every) ** -0.2, near / 3)
+    variance = max(float(x.var()) + kernel**2, 1e-6 * float(every.var()), 1e-300)
+    nodes = Leaf("in", "gaussian", names), Leaf("out", "student_t", names)
+    mean, deviation = np.array([[x.mean()]]), np.array([[2 * np.sqrt(variance)]])
+    values: dict[str, Arrays] = {
+        "in": {"mean": mean, "variance": np.array([[variance]])},
+        "out": {"location": mean, "scale": deviation, "degrees": np.array([[DEGREES]])},
+        "cell": {WEIGHT: np.array([[1 - TAIL, TAIL]])},
+    }
+    return Circuit((*nodes, Sum("cell", ("in", "out"))), part.schema), Parameters(values)
+
+
+def _around(every: Array, x: Array) -> float:
+    """The width of the cell with as many rows on either side."""
+    low, high = np.searchsorted(every, [x.min(), x.max()])
+    ends = np.clip([low - len(x), high + len(x)], 0, len(every) - 1)
+    return float(every[ends[1]] - every[ends[0]])
+
+
+def _spread(every: Array) -> float:
+    """A deviation that rows far out hardly move."""
+    low, high = np.quantile(every, [0.25, 0.75])
+    deviation = float(every.std())
+    return min(deviation, float(high - low) / 1.34) or deviation

@@ -1,0 +1,197 @@
+"""The upper part of a federated circuit as a latent tree over the columns of all parties.
+
+Every column has a hidden state, its cell (cells.py): below it are the leaves that its party has
+learned from its cells, above it a table for every state of its neighbour in the tree. A mixture of
+such trees is learned from the cells of rows, whoever holds them (learning/chow_liu/forests.py):
+a row that only some parties hold says what it says of their columns. Messages, bytes and time grow
+with the number of columns, not of combinations.
+
+A column that several parties hold is modelled by the one with the most rows. Rows that it lacks
+count by the cells of other holders, where these mean the same: codes of categories do, and ranks of
+numbers if both put common rows into about the same cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fedcircuits.circuits.graph.circuit import CIRCUIT, Leaf, Product, Sum
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import WEIGHT
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, gather
+from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.chow_liu.forests import LearnedForest, learn_forest
+from fedcircuits.learning.chow_liu.states import StateRows
+from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
+from fedcircuits.methods.fedpc.cells import CellTask, RowCells, cell_name, number_of_cells
+from fedcircuits.methods.meeting.hello import Hello
+from fedcircuits.tables.schema import Schema
+
+NEAR = 1.5  # cells: how far ranks of common rows may lie apart on average
+COMMON = 10  # rows by which ranks are compared
+APART = (
+    "columns of different parties are taken to be independent: so rows that were held back are "
+    "likelier than by what the others say of how columns depend on each other"
+)
+UNJOINED = "no row is held by two parties: their columns are taken to be independent"
+
+
+def cell_tasks(schema: Schema, hellos: Mapping[str, Hello]) -> dict[str, tuple[CellTask, ...]]:
+    """What every party cuts into cells."""
+    held = {p: hello.schema.names for p, hello in hellos.items()}
+    rows = {p: hello.rows for p, hello in hellos.items()}
+    tasks: dict[str, list[CellTask]] = {p: [] for p in held}
+    for name in schema.names:
+        holders = [p for p, names in held.items() if name in names]
+        most = number_of_cells(min(rows[p] for p in holders))
+        model = max(holders, key=lambda p: rows[p])
+        for party in holders:
+            tasks[party].append(CellTask(name, most, party == model))
+    return {p: tuple(own) for p, own in tasks.items()}
+
+
+def collect_cells(
+    tasks: Mapping[str, Sequence[CellTask]],
+    schema: Schema,
+    members: Sequence[str],
+    where: Labels,
+) -> Flow[dict[str, RowCells]]:
+    sent = yield from gather(members, RowCells)
+    for i, party in enumerate(members):
+        sent[party].check(tasks[party], schema, int((where[:, i] >= 0).sum()), party)
+    return sent
+
+
+def by_forest(
+    cells: Mapping[str, RowCells],
+    tasks: Mapping[str, Sequence[CellTask]],
+    where: Labels,
+    schema: Schema,
+    target: str | None,
+    rng: np.random.Generator,
+) -> tuple[tuple[Assembly, RootChildren], tuple[str, ...]]:
+    """Nodes of the tree, and notes. ``where`` (rows, parties): the place of a row in each party's
+    list, −1 where the party does not hold it."""
+    models = {t.column: p for p, own in tasks.items() for t in own if t.models}
+    columns = [
+        _states(name, models[name], cells, where, bool(schema[name].size)) for name in schema.names
+    ]
+    kept = [names for _, names in columns]
+    rows = StateRows(
+        np.stack([states for states, _ in columns], axis=1),
+        tuple(len(names) for names in kept),
+        tuple(not v.size for v in schema),
+    )
+    known = target is not None and schema[target].size > 0
+    classes = rows.states[:, schema.index(target)] if known and target is not None else None
+    learned = learn_forest(rows, rng, classes)
+    assembly = Assembly((), {})
+    names = _Trees(assembly, schema, models, kept, learned).names()
+    number = np.full(1, float(len(rows)))
+    notes = (APART,) if learned.refused else ()
+    if not ((where >= 0).sum(axis=1) > 1).any():
+        notes = (UNJOINED,)
+    return (assembly, RootChildren(names, learned.weights * number)), notes
+
+
+def _states(
+    name: str, model: str, cells: Mapping[str, RowCells], where: Labels, category: bool
+) -> tuple[Labels, list[int]]:
+    """The state of every row (rows,), and the cell of the modelling party that each state is."""
+    parties = list(cells)
+    holders = [model, *(p for p in parties if p != model and name in cells[p].cells)]
+    main = _placed(cells[model].cells[name], where[:, parties.index(model)])
+    found = main.copy()
+    for party in holders[1:]:
+        other = _placed(cells[party].cells[name], where[:, parties.index(party)])
+        if category or _alike(main, other):
+            found = np.where(found < 0, other, found)
+    kept, states = np.unique(main[main >= 0]), np.full(len(found), -1, np.int64)
+    at = np.minimum(np.searchsorted(kept, found), len(kept) - 1)
+    same = (found >= 0) & (kept[at] == found)
+    states[same] = at[same]
+    return states, kept.tolist()
+
+
+def _placed(cells: Labels, at: Labels) -> Labels:
+    """Cells of a party's list in the order of all rows, −1 of those that it lacks."""
+    return np.where(at >= 0, cells.astype(np.int64)[np.maximum(at, 0)], -1)
+
+
+def _alike(main: Labels, other: Labels) -> bool:
+    """Whether two parties' cells of numbers mean the same on the rows that both hold."""
+    both = (main >= 0) & (other >= 0)
+    if both.sum() < COMMON or main.max() != other.max():
+        return False
+    return bool(np.abs(main[both] - other[both]).mean() <= NEAR)
+
+
+class _Trees:
+    """Nodes of all components."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        schema: Schema,
+        models: Mapping[str, str],
+        kept: Sequence[Sequence[int]],
+        learned: LearnedForest,
+    ) -> None:
+        self.assembly, self.schema, self.models = assembly, schema, models
+        self.kept, self.learned = kept, learned
+        self.below: dict[int, list[int]] = {c: [] for c in range(len(kept))}
+        for column, parent in learned.edges:
+            if parent >= 0:
+                self.below[parent].append(column)
+
+    def names(self) -> list[str]:
+        """A node that spans all columns for every component."""
+        leaves = [self._leaves(c) for c in range(len(self.kept))]
+        found = []
+        for i, tables in enumerate(self.learned.components):
+            made: dict[int, str] = {}
+            for (column, _), table in zip(
+                reversed(self.learned.edges), reversed(tables), strict=True
+            ):
+                made[column] = self._column(i, column, table, leaves[column], made)
+            roots = [made[c] for c, p in self.learned.edges if p < 0]
+            found.append(self._product(f"tree {i}", roots))
+        return found
+
+    def _leaves(self, column: int) -> list[str]:
+        name = self.schema.names[column]
+        party = self.models[name]
+        leaves = [cell_name(party, name, cell) for cell in self.kept[column]]
+        for leaf in leaves:
+            self.assembly.nodes[leaf] = Leaf(leaf, CIRCUIT, (name,))
+            self.assembly.placement[leaf] = party
+        return leaves
+
+    def _column(
+        self, tree: int, column: int, table: Array, leaves: list[str], made: Mapping[int, str]
+    ) -> str:
+        """What stands below an edge: a mixture for every state of the parent."""
+        name = self.schema.names[column]
+        children = leaves
+        if self.below[column]:
+            states = f"states of {name}"
+            self._sum(states, leaves, np.eye(len(leaves)))
+            deeper = [made[c] for c in self.below[column]]
+            children = [self._product(f"{name}, tree {tree}", [states, *deeper])]
+        return self._sum(f"{name} given its neighbour, tree {tree}", children, table)
+
+    def _sum(self, name: str, children: list[str], weight: Array) -> str:
+        self.assembly.nodes[name] = Sum(name, tuple(children), len(weight))
+        self.assembly.weights[name] = {WEIGHT: weight}
+        self.assembly.placement[name] = COORDINATOR
+        return name
+
+    def _product(self, name: str, children: list[str]) -> str:
+        if len(children) == 1:
+            return children[0]
+        self.assembly.nodes[name] = Product(name, tuple(children))
+        self.assembly.placement[name] = COORDINATOR
+        return name

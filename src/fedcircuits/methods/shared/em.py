@@ -1,0 +1,122 @@
+"""EM of one circuit that all parties have, on rows that each keeps: expected statistics add up, and
+everybody makes the same M-step. It is EM on all rows in one place (learning/em.py), to rounding.
+
+What a party adds in round t, and all learn the total of:
+
+    log-likelihood of its possible rows, number of impossible ones, number of rows   (3,)
+    the same of the rows that it holds back                                          (3,)
+    expected statistics of its rows for every sum and leaf                           (size,)
+
+Rows held back are judged before the first M-step and after every one, and EM ends with the
+parameters that were best on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import TableError
+from fedcircuits.federation.flow import Flow
+from fedcircuits.learning.em import EMSchedule, Fitted, in_one_scale, with_pseudo_rows
+from fedcircuits.learning.stopping import Mask, mean_likelihood
+from fedcircuits.learning.summed.clusters import Beginning
+from fedcircuits.methods.refinement.roles import NATS, statistics_problem
+from fedcircuits.methods.refinement.rows import are_counts
+from fedcircuits.methods.shared.summing import SummedRows
+
+COUNTS = "expected statistics of its rows for every node, their log-likelihood and number"
+HEAD = 6  # numbers before the statistics
+SCALE = 2.0**12  # as which they are added: sums on shares have a fixed point
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnRows:
+    """Rows of one party: some to learn from, some held back."""
+
+    learned: torch.Tensor  # (rows, columns)
+    held: torch.Tensor
+
+    @classmethod
+    def of(cls, values: Array, held: Mask) -> OwnRows:
+        return cls(torch.from_numpy(values[~held].copy()), torch.from_numpy(values[held].copy()))
+
+
+def em_by_sums(
+    rows: SummedRows, held: Mask, beginning: Beginning, plan: EMSchedule
+) -> Flow[Fitted]:
+    """``held``: which of a member's rows are held back."""
+    program, own = CircuitProgram(beginning.circuit), OwnRows.of(rows.values, held)
+    start, scale = beginning.start, beginning.scale
+    packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
+    shape = program.counts(own.learned[:0], packed)
+    sound = SoundStatistics(are_counts(shape), len(beginning.circuit.schema))
+    history: list[float] = []
+    scores: list[float] = []
+    best, converged = packed, False
+    while True:
+        work = _Statistics(program, packed, own)
+        tag = f"shared/counts/{len(history)}"
+        total = (yield from rows.sum(tag, work, COUNTS, sound.problem)) / SCALE
+        if total[2] < 0.5:
+            raise TableError("no row has a value to learn from")
+        history.append(mean_likelihood(*total[:3]))
+        if total[5] >= 0.5:
+            scores.append(mean_likelihood(*total[3:HEAD]))
+            best = packed if scores[-1] >= max(scores) else best
+            converged = plan.stopping.ends(scores)
+        else:
+            best = packed
+            converged = len(history) > 1 and history[-1] - history[-2] < plan.tolerance
+        if converged or len(history) > plan.epochs:
+            return Fitted(program.unpack(best), tuple(history), tuple(scores), converged)
+        with rows.making(tag):
+            counts = with_pseudo_rows(program, shape.like(total[HEAD:]), packed, plan)
+            packed = program.maximise(counts, packed, beginning.rules)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Statistics:
+    """What a party adds in one round."""
+
+    program: CircuitProgram
+    packed: Packed
+    rows: OwnRows
+
+    def __call__(self) -> Array:
+        counts = self.program.counts(self.rows.learned, self.packed)
+        likely = np.array([counts.log_likelihood, 0.0, len(self.rows.learned)])
+        if not np.isfinite(counts.log_likelihood):
+            likely = _likelihood(self.program, self.packed, self.rows.learned)
+        held = _likelihood(self.program, self.packed, self.rows.held)
+        return SCALE * np.concatenate([likely, held, counts.flat()])
+
+
+def _likelihood(program: CircuitProgram, packed: Packed, x: torch.Tensor) -> Array:
+    logs = program.log_values(x, packed).numpy()
+    possible = np.isfinite(logs)
+    return np.array([logs[possible].sum(), (~possible).sum(), len(logs)], np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoundStatistics:
+    """What statistics of some parties' rows must be like, by the number of rows in them."""
+
+    counted: Mask  # (size,) which are expected numbers of rows
+    columns: int
+
+    def problem(self, values: Array) -> str:
+        if problem := statistics_problem(values):
+            return problem
+        likely, impossible, rows = values[:HEAD].reshape(2, 3).T / SCALE  # learned from, held back
+        slack = 0.01 * rows.sum() + 1.0  # sums on shares are rounded
+        counts = np.concatenate([rows, impossible, values[HEAD:][self.counted] / SCALE])
+        if not ((counts >= -slack) & (counts <= rows.sum() + slack)).all():
+            return "expected counts of no more rows than there are"
+        if not (likely <= NATS * self.columns * (rows + slack)).all():
+            return "expected log-likelihoods of so many rows"
+        return ""

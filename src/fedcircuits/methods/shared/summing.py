@@ -1,0 +1,152 @@
+"""Up to where EM begins: columns, pairs of columns and clusters of rows, all from sums.
+
+    shared/bins/0…3     rows in bins of every column, which become finer (learning/summed)
+    shared/pairs        rows that have both of two coarse levels, for all pairs of columns; sums of
+                        features and of their products
+    shared/centres/t    of every cluster its rows and sums of their features, up to 10 rounds
+    shared/spread       the same with squares, and how many rows have a value
+
+Everybody makes the same of the totals: bins, levels, mutual information, centres, and rows drawn
+from the clusters with a seed that all have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import (
+    FederationError,
+    ParameterError,
+    ProtocolError,
+    StructureError,
+    TableError,
+)
+from fedcircuits.federation.flow import Flow, compute, digest
+from fedcircuits.federation.sums.collectives import Check, Collective
+from fedcircuits.learning.chow_liu.coarse import levels_for
+from fedcircuits.learning.independence import mutual_information
+from fedcircuits.learning.summed.clusters import (
+    ROUNDS,
+    ClusteredRows,
+    SummedCentres,
+    SummedFeatures,
+    drawn_rows,
+)
+from fedcircuits.learning.summed.sketches import FINER, Sketch
+from fedcircuits.methods.refinement.roles import statistics_problem
+from fedcircuits.tables.schema import Schema
+
+BINS = "rows in bins of every column"
+PAIRS = "rows that have two levels, for all pairs of columns; sums of features and their products"
+CENTRES = "rows of every cluster, and sums of their features"
+SPREAD = "rows of every cluster, and sums and squares of their features"
+MOST = 2.0**40  # rows
+ROWS_A_LEVEL = 25  # squared, of all rows: coarse columns have fewer levels where rows are few
+
+
+class SummedRows:
+    """A member's rows, and sums of what it and the others count of theirs."""
+
+    def __init__(
+        self, values: Array, collective: Collective, members: Sequence[str], about: str
+    ) -> None:
+        self.values, self.collective, self.members = values, collective, members
+        self.mark = digest(values, about)  # work is kept for the same rows and plan only
+
+    def sum(self, tag: str, work: Callable[[], Array], reveals: str, check: Check) -> Flow[Array]:
+        """The total of what ``work`` finds. What was found is kept for the same sums before."""
+        own = yield from compute(f"counting its rows for {tag}", work, key=self.mark)
+        if problem := check(own):
+            raise FederationError(f"what was counted of its rows cannot be added up: {problem}")
+        total = yield from self.collective.sum(tag, own, reveals, check=check)
+        if problem := check(total):
+            raise ProtocolError(self._wrong(tag, problem))
+        self.mark = digest(self.mark, tag, total)
+        return total
+
+    @contextmanager
+    def making(self, tag: str) -> Iterator[None]:
+        """What cannot be made of the totals is due to one of the members."""
+        try:
+            yield
+        except (ParameterError, StructureError, ValueError, np.linalg.LinAlgError) as error:
+            raise ProtocolError(self._wrong(tag, str(error))) from error
+
+    def _wrong(self, tag: str, problem: str) -> str:
+        named = ", ".join(self.members)
+        return f"the sum {tag!r}: {problem}; one of {named} has sent wrong numbers"
+
+
+def counts_problem(values: Array) -> str:
+    """What is wrong with numbers of rows."""
+    sound = bool(((values >= -0.5) & (values <= MOST)).all())
+    return "" if sound else "expected numbers of rows"
+
+
+def _pairs_problem(counts: int, values: Array) -> str:
+    """The same, of which only the first are numbers of rows, and one behind them."""
+    return statistics_problem(values) or counts_problem(values[: counts + 1])
+
+
+def _clusters_problem(clusters: int, values: Array) -> str:
+    """The same of clusters, of which the first number is one of rows."""
+    return statistics_problem(values) or counts_problem(values.reshape(clusters, -1)[:, 0])
+
+
+def summed_rows(
+    rows: SummedRows, schema: Schema, clusters: int, classes: int | None, seed: int
+) -> Flow[ClusteredRows]:
+    """Rows drawn from clusters of all parties' rows: so many, or so many of each class."""
+    rng = np.random.default_rng([seed, 1])
+    sketch = yield from _sketch(rows, schema)
+    most = max(float(c.sum()) for c in sketch.counts)
+    few = int(np.sqrt(most) / ROWS_A_LEVEL**0.5)
+    levels, sizes = sketch.coarse(max(3, min(levels_for(len(schema)), few)))
+    features = SummedFeatures.of(sketch, classes)
+    triangle = np.triu_indices(sum(sizes))
+
+    def pairs() -> Array:
+        hot = sketch.one_hot(rows.values, levels, sizes)
+        return np.concatenate([(hot.T @ hot)[triangle], features.moments(rows.values)])
+
+    number = len(triangle[0])
+    total = yield from rows.sum("shared/pairs", pairs, PAIRS, partial(_pairs_problem, number))
+    tables = np.zeros((sum(sizes),) * 2)
+    tables[triangle] = np.maximum(np.rint(total[:number]), 0.0)
+    tables = np.maximum(tables, tables.T)
+    information = mutual_information(tables, np.concatenate([[0], np.cumsum(sizes)]))
+    moments = total[number:]
+    if moments[0] < 0.5:
+        raise TableError("every value of all parties is missing: there is nothing to learn from")
+    with rows.making("shared/pairs"):
+        centres = SummedCentres.drawn(features, moments, clusters, classes, rng)
+    spread = yield from _clusters(rows, centres)
+    drawn = drawn_rows(features, spread, rng)
+    return ClusteredRows(*drawn, information, sketch, int(np.rint(moments[0])))
+
+
+def _sketch(rows: SummedRows, schema: Schema) -> Flow[Sketch]:
+    sketch = Sketch.first(schema)
+    for t in range(FINER + 1):
+        sketch = sketch.finer() if t else sketch
+        count = partial(sketch.counted, rows.values)
+        total = yield from rows.sum(f"shared/bins/{t}", count, BINS, counts_problem)
+        sketch = sketch.with_counts(total)
+    return sketch
+
+
+def _clusters(rows: SummedRows, centres: SummedCentres) -> Flow[Array]:
+    shape, problem = (len(centres.points), -1), partial(_clusters_problem, len(centres.points))
+    for t in range(ROUNDS if len(centres.points) > 1 else 0):
+        add = partial(centres.sums, rows.values)
+        total = yield from rows.sum(f"shared/centres/{t}", add, CENTRES, problem)
+        centres, moves = centres.moved(total.reshape(shape))
+        if not moves:
+            break
+    spread = partial(centres.spread, rows.values)
+    return (yield from rows.sum("shared/spread", spread, SPREAD, problem)).reshape(shape)

@@ -1,0 +1,237 @@
+"""Parties whose rows make the circuit by sums worse for the others: wrong labels, another unit, a
+sensor that stands still.
+
+Each party first takes its own statistics off the total, and so knows the circuit that the others
+would have without it. How likely its rows are there, it tells the coordinator, and how many of its
+columns stand still. Where a party stands out by that, it need not be wrong: it may be unlike the
+others, as they are unlike each other. So the others learn once more without it. It is named if
+their own rows, held back, are likelier then by more than chance; and if it stands out by far, or by
+columns that stand still at no other party, unless the others' rows are less likely without it.
+
+    shared/totals        client → sum: expected statistics of its rows for every node
+    shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
+                         under what the others have learned; how many columns stand still
+    shared/suspects      coordinator → client: parties that stand out, at most two
+    shared/with/i/t      client → sum: the statistics again, and without those of suspect i, which
+    shared/without/i/t   all can take off the total
+    shared/effect        client → sum: of every suspect, what the others' rows held back gain
+                         without it (suspects · 3,)
+    shared/effects       first client → coordinator: the totals of these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
+from fedcircuits.federation.messages import FiniteVector, Message, require, require_shape
+from fedcircuits.federation.sums.collectives import Collective
+from fedcircuits.learning.em import EMSchedule, with_pseudo_rows
+from fedcircuits.learning.stopping import Mask
+from fedcircuits.learning.summed.clusters import Beginning
+from fedcircuits.methods.refinement.roles import statistics_problem
+from fedcircuits.methods.shared.training import LearnedTogether
+
+FEWEST = 4  # parties among which one can stand out
+OUT, FAR = 2.0, 6.0  # deviations by which a party stands out, and by far
+CHANCE = 3.0  # deviations of a gain that is no chance
+GAIN = 0.05  # nats a row that it is at least
+MOST = 2  # suspects
+ROUNDS = 2  # of EM without a suspect
+ENOUGH = 5  # values of a column that may stand still
+SMOOTH = ("gaussian", "multivariate_gaussian")
+FLOOR = -1e4  # nats of a row that the circuit finds impossible
+TOTALS = "expected statistics of its rows for every node"
+EFFECT = "what its rows held back gain without a suspect, and their number"
+
+
+class RowsFit(Message, frozen=True):
+    """How well a party's rows fit what the others have learned: mean, variance and number of their
+    log-likelihoods, and how many columns of reals have one value."""
+
+    tag: ClassVar[str] = "shared/fit"
+    reveals: ClassVar[str] = (
+        "how likely its rows are under what the others have learned, how many columns stand still"
+    )
+
+    facts: FiniteVector
+
+
+class Suspects(Message, frozen=True):
+    """Parties that stand out."""
+
+    tag: ClassVar[str] = "shared/suspects"
+    reveals: ClassVar[str] = "whose rows stand out"
+
+    names: tuple[str, ...]
+
+
+class SuspectEffects(Message, frozen=True):
+    """Of every suspect: the others' gain without it, its square, and their rows."""
+
+    tag: ClassVar[str] = "shared/effects"
+    reveals: ClassVar[str] = "what rows held back gain without each suspect"
+
+    totals: FiniteVector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judge:
+    """A member with its rows, and the circuit that all have learned from rows not held back."""
+
+    me: str
+    values: Array
+    held: Mask
+    beginning: Beginning
+    plan: EMSchedule
+    collective: Collective
+    program: CircuitProgram
+    packed: Packed
+
+    @classmethod
+    def of(
+        cls,
+        me: str,
+        values: Array,
+        held: Mask,
+        found: LearnedTogether,
+        plan: EMSchedule,
+        collective: Collective,
+    ) -> Judge:
+        program = CircuitProgram(found.beginning.circuit)
+        packed = program.pack(found.fitted.parameters)
+        return cls(me, values, held, found.beginning, plan, collective, program, packed)
+
+    def statistics(self, packed: Packed) -> Array:
+        rows = torch.from_numpy(self.values[~self.held].copy())
+        return self.program.counts(rows, packed).flat()
+
+    def maximised(self, total: Array, packed: Packed) -> Packed:
+        shape = self.program.counts(torch.from_numpy(self.values[:0].copy()), packed)
+        counts = with_pseudo_rows(self.program, shape.like(total), packed, self.plan)
+        return self.program.maximise(counts, packed, self.beginning.rules)
+
+    def log_values(self, rows: Mask, packed: Packed) -> Array:
+        x = torch.from_numpy(self.values[rows].copy())
+        return np.asarray(np.maximum(self.program.log_values(x, packed).double().numpy(), FLOOR))
+
+    def still(self) -> int:
+        """How many real columns that are not in histograms have one value at this party."""
+        circuit, found = self.beginning.circuit, 0
+        for leaf in circuit.leaves():
+            for name in leaf.scope if leaf.family in SMOOTH else ():
+                x = self.values[:, circuit.schema.index(name)]
+                x = x[~np.isnan(x)]
+                found += len(x) >= ENOUGH and bool((x == x[0]).all())
+        return found
+
+    def without(self, suspects: Sequence[str]) -> Flow[Array]:
+        """Totals of gains, their squares and rows, of every suspect."""
+        own = np.zeros((len(suspects), 3))
+        for i, suspect in enumerate(suspects):
+            with_it = without = self.packed
+            for t in range(ROUNDS):
+                mine = self.statistics(without)
+                mine = np.zeros_like(mine) if self.me == suspect else mine
+                total = yield from self.sum(f"shared/without/{i}/{t}", mine, TOTALS)
+                without = self.maximised(total, without)
+                total = yield from self.sum(
+                    f"shared/with/{i}/{t}", self.statistics(with_it), TOTALS
+                )
+                with_it = self.maximised(total, with_it)
+            if self.me != suspect and self.held.any():
+                gain = self.log_values(self.held, without) - self.log_values(self.held, with_it)
+                own[i] = gain.sum(), np.square(gain).sum(), len(gain)
+        return (yield from self.sum("shared/effect", own.reshape(-1), EFFECT))
+
+    def sum(self, tag: str, own: Array, reveals: str) -> Flow[Array]:
+        return self.collective.sum(tag, own, reveals, check=statistics_problem)
+
+
+def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
+    """A party, which may be a suspect itself."""
+    total = yield from judge.sum("shared/totals", judge.statistics(judge.packed), TOTALS)
+
+    def fit() -> Array:
+        left = np.array(total - judge.statistics(judge.packed))
+        every, others = np.ones(len(judge.values), np.bool_), judge.maximised(left, judge.packed)
+        logs = judge.log_values(every, others)
+        return np.array([logs.mean(), logs.var(), len(logs), judge.still()])
+
+    mark = digest(judge.values, total)
+    facts = yield from compute("judging its rows by what others have learned", fit, key=mark)
+    yield from send(COORDINATOR, RowsFit(facts))
+    suspects = (yield from receive(COORDINATOR, Suspects)).names
+    known = set(suspects) <= set(members) and len(set(suspects)) == len(suspects) <= MOST
+    require(known, COORDINATOR, Suspects, "names", f"expected at most {MOST} of the parties")
+    if suspects:
+        totals = yield from judge.without(suspects)
+        if judge.me == members[0]:
+            yield from send(COORDINATOR, SuspectEffects(np.array(totals)))
+
+
+def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Flow[tuple[str, ...]]:
+    """Notes on parties that make it worse. ``judge``: where the coordinator takes part in sums."""
+    if judge is not None:
+        nothing = np.zeros_like(judge.statistics(judge.packed))
+        yield from judge.sum("shared/totals", nothing, TOTALS)
+    fits = {p: f.facts for p, f in (yield from gather(members, RowsFit)).items()}
+    for party, facts in fits.items():
+        require_shape(facts, (4,), party, RowsFit, "facts")
+        sound = bool((facts[1:] >= [0, 1, 0]).all() and (np.abs(facts) < 1e12).all())
+        require(sound, party, RowsFit, "facts", "expected mean, variance and number of rows")
+    found = standing_out(fits)
+    suspects = tuple(found)
+    yield from broadcast(members, Suspects(suspects))
+    if not suspects:
+        return ()
+    if judge is not None:
+        yield from judge.without(suspects)
+    first = members[0]
+    totals = (yield from receive(first, SuspectEffects)).totals
+    require_shape(totals, (3 * len(suspects),), first, SuspectEffects, "totals")
+    pairs = zip(found.items(), totals.reshape(-1, 3), strict=True)
+    return tuple(_note(name, out, *effect) for (name, out), effect in pairs if named(out, *effect))
+
+
+def standing_out(fits: Mapping[str, Array]) -> dict[str, float]:
+    """Parties whose rows fit what others have learned worse, or better, than chance allows, or of
+    which columns stand still; in how many deviations. ``MOST`` of them, who stand out most."""
+    if len(fits) < FEWEST:
+        return {}
+    mean, variance, rows, still = np.stack(list(fits.values())).T
+    away = mean - np.median(mean)
+    usual = 1.4826 * np.median(np.abs(away))
+    chance = np.sqrt(np.median(variance) / np.maximum(rows, 1.0))
+    out = np.abs(away) / np.maximum(np.maximum(usual, chance), 1e-9)
+    alone = (still > 0) & (np.quantile(still, 0.75) == 0)
+    out = np.where(alone, np.maximum(out, FAR), out)
+    order = [i for i in np.argsort(-out, kind="stable") if out[i] > OUT]
+    return {list(fits)[i]: float(out[i]) for i in order[:MOST]}
+
+
+def named(out: float, gain: float, square: float, rows: float) -> bool:
+    """Whether a party that stands out so far is named, by what others gain without it."""
+    if rows < 2:
+        return False
+    mean = gain / rows
+    spread = np.sqrt(max(square / rows - mean**2, 0.0) / rows)
+    if out >= FAR:
+        return bool(mean > -CHANCE * spread)
+    return bool(mean > GAIN and mean > CHANCE * spread)
+
+
+def _note(party: str, out: float, gain: float, square: float, rows: float) -> str:
+    return (
+        f"{party} stands out, by {out:.1f} deviations of what parties differ: without it the "
+        f"others' {rows:.0f} rows, held back, gain {gain / max(rows, 1.0):.2f} nats each. Look at "
+        "its labels, units and columns that stand still, or leave it out: federation.select(…)"
+    )

@@ -1,0 +1,234 @@
+"""One circuit that all parties share, of parties that hold different rows of the same columns: its
+structure follows from summed counts, its parameters from EM whose statistics are added up.
+
+Roles: clients hold tables; a coordinator, for whom the circuit is learned, holds none, and takes
+part in sums where the summation wants it (``Hub``).
+
+    agree/hello       client → coordinator: names, kinds and categories of its columns, its number
+                      of rows
+    agree/plan        coordinator → client: who takes part, the agreed kinds of its columns
+    shared/bins/t     client → sum: counts of its rows; these and what follows are in summing.py
+    shared/pairs
+    shared/centres/t
+    shared/spread
+    shared/structure  one member → all others: a digest of the circuit, which all have made alike
+    shared/counts/t   client → sum: expected statistics of its rows for every node, log-likelihood
+                      and number of its rows and of those that it holds back (em.py)
+    shared/circuit    first client → coordinator, where it does not add up: what was learned
+
+All learn the totals, and so the circuit. No row and nobody's circuit leaves its party, and nobody
+learns one that was learned from the rows of one party. The summation decides who sees what a single
+party adds: a hub sees every party's array, in a tree parents see sums of branches, on secret shares
+nobody sees any. Whoever sees one party's array learns counts of its rows by column and pair of
+columns, and weighted sums of them: a party of few rows should take ``Secret()``. N − 1 parties
+together can always take their own off a total, and so can either of two.
+
+A lost party ends the run; what others have computed is kept.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.agreement import agree
+from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.flow import Compute, Flow, digest, receive, send
+from fedcircuits.federation.messages import Message, blaming, require
+from fedcircuits.federation.sums.collectives import Collective, Summation
+from fedcircuits.federation.sums.summations import Hub, Tree
+from fedcircuits.learning.em import EMSchedule, Fitted
+from fedcircuits.learning.stopping import Mask, held_share
+from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
+from fedcircuits.methods.meeting.hello import Assignment, Method, hellos_of, introduce
+from fedcircuits.methods.refinement.rows import LeafCircuit
+from fedcircuits.methods.shared.em import em_by_sums
+from fedcircuits.methods.shared.summing import SummedRows, summed_rows
+from fedcircuits.tables.schema import Schema
+
+METHOD = Method("shared", 1)
+SHARED = "shared circuit"  # in the words of errors
+HUB, ALONE = Hub(), Tree()
+
+
+class SharedLearner(Protocol):
+    """What says how a shared circuit looks and where EM begins: estimators that learn by EM."""
+
+    def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
+        """How many clusters EM begins with, and the column whose classes have so many each."""
+        ...
+
+    def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
+        """The circuit and where EM begins, by rows that were drawn from summed clusters."""
+        ...
+
+    def rounds(self) -> tuple[EMSchedule, float]:
+        """How EM goes, and the share of rows that are held back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPlan:
+    """What all members do alike."""
+
+    members: tuple[str, ...] = field(repr=False)
+    summation: Summation = field(default=HUB, repr=False)
+    seed: int = 0
+
+    def for_party(self) -> SharedPlan:
+        return replace(self, summation=self.summation.for_party())
+
+    def collective(self, me: str) -> Collective:
+        """A member's end of all sums of a run."""
+        return self.summation.at(me, self.summation.members(self.members))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearnedTogether:
+    """What every member has at the end."""
+
+    beginning: Beginning
+    fitted: Fitted
+
+
+class SharedCircuit(Message, frozen=True):
+    """First client → coordinator."""
+
+    tag: ClassVar[str] = "shared/circuit"
+    reveals: ClassVar[str] = "the circuit that all parties share, and how likely all rows are"
+
+    start: LeafCircuit
+    learned: LeafCircuit
+    history: list[float]
+    validation: list[float]
+    converged: bool
+
+    @classmethod
+    def of(cls, found: LearnedTogether) -> SharedCircuit:
+        circuit, fitted = found.beginning.circuit, found.fitted
+        start = LeafCircuit.of((circuit, found.beginning.start))
+        learned = LeafCircuit.of((circuit, fitted.parameters))
+        return cls(start, learned, [*fitted.history], [*fitted.validation], fitted.converged)
+
+    def together(self, schema: Schema, sender: str) -> LearnedTogether:
+        with blaming(sender, SharedCircuit, "learned"):
+            circuit, parameters = self.learned.learned()
+        with blaming(sender, SharedCircuit, "start"):
+            start = self.start.learned()[1]
+            start.check(circuit)
+        same = set(circuit.schema.names) == set(schema.names)
+        require(same, sender, SharedCircuit, "learned", "expected a circuit over all columns")
+        history = tuple(self.history), tuple(self.validation)
+        return LearnedTogether(
+            Beginning(circuit, start), Fitted(parameters, *history, self.converged)
+        )
+
+
+# ---------------------------------------------------------------------- roles
+
+
+def client(party: Party, plan: SharedPlan, learner: SharedLearner) -> Flow[LearnedTogether]:
+    """A party: the circuit of all rows."""
+    told, table = yield from introduce(party, METHOD, Assignment, members=plan.members)
+    table = table.select([v.name for v in told.variables])  # in one order at all parties
+    values = table.values[np.isfinite(table.values).any(axis=1)]
+    found = yield from learned_together(party.name, values, table.schema, plan, learner)
+    if party.name == plan.members[0] and COORDINATOR not in plan.summation.members(plan.members):
+        yield from send(COORDINATOR, SharedCircuit.of(found))
+    return found
+
+
+def coordinator(plan: SharedPlan, learner: SharedLearner) -> Flow[LearnedTogether]:
+    """Whoever asked for the circuit: it adds up, or hears what came of it."""
+    hellos = yield from hellos_of(plan.members, METHOD)
+    schema = same_columns({p: hello.schema for p, hello in hellos.items()})
+    for party in plan.members:
+        yield from send(party, Assignment(plan.members, schema.variables, False, None))
+    if COORDINATOR in plan.summation.members(plan.members):
+        nothing = np.zeros((0, len(schema)))
+        return (yield from learned_together(COORDINATOR, nothing, schema, plan, learner))
+    first = plan.members[0]
+    return (yield from receive(first, SharedCircuit)).together(schema, first)
+
+
+def same_columns(schemas: Mapping[str, Schema]) -> Schema:
+    """What all mean by their columns, or FederationError where one lacks some."""
+    agreed = agree(schemas)
+    for party, schema in schemas.items():
+        if absent := [n for n in agreed.names if n not in schema]:
+            holder = next(p for p, s in schemas.items() if absent[0] in s)
+            raise FederationError(
+                f"{party} has no column {absent[0]!r}, which {holder} has: a {SHARED} is for "
+                "parties with different rows of the same columns"
+            )
+    return agreed
+
+
+def lots_of(me: str, seed: int, rows: int) -> Array:
+    """From 0 to 1, of every row of a party: the smallest are held back."""
+    return np.random.default_rng([seed, zlib.crc32(me.encode())]).random(rows)
+
+
+def learned_together(
+    me: str,
+    values: Array,
+    schema: Schema,
+    plan: SharedPlan,
+    learner: SharedLearner,
+    held: Mask | None = None,
+    epochs: int | None = None,
+    collective: Collective | None = None,
+) -> Flow[LearnedTogether]:
+    """A member's part, with rows or without. ``held``: which of its rows are held back, by default
+    as the learner says; ``epochs``: of EM, exactly so many; ``collective``: its end of all sums of
+    a run, where several circuits are learned in it."""
+    collective = plan.collective(me) if collective is None else collective
+    schedule, share = learner.rounds()
+    about = f"{plan} {learner} {epochs} {None if held is None else held.tolist()}"
+    rows = SummedRows(values, collective, plan.members, about)
+    drawn = yield from summed_rows(rows, schema, *learner.clusters_summed(schema), plan.seed)
+    if held is None:
+        held = lots_of(me, plan.seed, len(values)) < held_share(drawn.rows, share)
+    if epochs is not None:
+        schedule = replace(schedule, epochs=epochs, tolerance=-np.inf)
+    rng = np.random.default_rng([plan.seed, 2])
+    with rows.making("shared/spread"):
+        beginning = learner.beginning(drawn, schema, rng)
+    yield from _same_circuit(beginning.circuit, collective)
+    fitted = yield from em_by_sums(rows, held, beginning, schedule)
+    return LearnedTogether(beginning, fitted)
+
+
+def in_one_place(
+    values: Array, schema: Schema, learner: SharedLearner, seed: int
+) -> LearnedTogether:
+    """The same of one table, without anything that crosses."""
+    flow = learned_together("all", values, schema, SharedPlan(("all",), ALONE, seed), learner)
+    answer: object = None
+    while True:
+        try:
+            effect = flow.send(answer)
+        except StopIteration as stop:
+            found: LearnedTogether = stop.value
+            return found
+        assert isinstance(effect, Compute), "a single member sends nothing"
+        answer = effect.work()
+
+
+def _same_circuit(circuit: Circuit, collective: Collective) -> Flow[None]:
+    """An error that blames whoever has made another circuit of the same sums."""
+    own = np.frombuffer(bytes.fromhex(digest(circuit.dumps())), np.uint8).astype(np.float64)
+
+    def problem(other: Array) -> str:
+        same = np.array_equal(own, other)
+        return "" if same else "it has made another circuit of the same sums: take equal versions"
+
+    about = "a digest of the circuit, which all know"
+    yield from collective.agree("shared/structure", own, about, problem)

@@ -1,0 +1,151 @@
+"""Two models, or a model and data, side by side: likelihoods, columns, dependencies.
+
+A model is compared by rows drawn from it, with the columns that both sides have. ``chance`` is the
+distance of the first model's draws from others of its own, as many as the second side has rows:
+what is not above it is no difference.
+
+    divergence   of two models a and b, the mean of log a(x) − log b(x) over draws x of a: KL(a ‖ b)
+                 in nats per row, and the other way round
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.arguments import SEED, Whole
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import ParameterError, QueryError
+from fedcircuits.estimators.model import Model, Rows
+from fedcircuits.reports.dependence import distances, pairs
+from fedcircuits.reports.rows import rows_of
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
+
+MOST_ROWS = 5_000  # of data, or draws, that columns are compared by
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How two sides differ: ``compare(model, other).columns``."""
+
+    likelihoods: dict[str, float]  # mean log-likelihood per row; divergences of two models
+    columns: pd.DataFrame  # by column: distance, chance
+    pairs: pd.DataFrame  # column, with, first, second, difference: dependence on both sides
+
+    def to_json(self) -> dict[str, object]:
+        likelihoods = {k: v if np.isfinite(v) else None for k, v in self.likelihoods.items()}
+        columns = {str(n): line.to_dict() for n, line in self.columns.iterrows()}
+        return {
+            "likelihoods": likelihoods, "columns": columns, "pairs": self.pairs.to_dict("records"),
+        }  # fmt: skip
+
+
+def compare(
+    model: Model,
+    other: Model | Rows,
+    data: Rows | None = None,
+    *,
+    draws: int = MOST_ROWS,
+    random_state: int = 0,
+) -> Comparison:
+    """How a model differs from another one, or from data.
+
+    Parameters
+    ----------
+    model : Model
+        A distribution.
+    other : Model, DataFrame, Table or array
+        Another distribution, or rows.
+    data : DataFrame, Table or array, optional
+        Of two models: rows whose likelihood under both is told.
+    draws : int, default=5000
+        Rows that are drawn from models.
+    random_state : int, default=0
+        The seed of draws.
+
+    Examples
+    --------
+    >>> import fedcircuits as fc
+    >>> table = fc.datasets.load("breast_cancer")
+    >>> one = fc.MixtureOfProducts(1, random_state=0).fit(table)
+    >>> many = fc.MixtureOfProducts(8, random_state=0).fit(table)
+    >>> found = fc.compare(many, one, draws=500)
+    >>> found.likelihoods["divergence of the second from the first"] > 1
+    True
+    >>> fc.compare(many, table, draws=500).columns.columns.tolist()
+    ['distance', 'chance']
+    """
+    Whole(2).check("draws", draws, ParameterError)
+    SEED.check("random_state", random_state, ParameterError)
+    rng = np.random.default_rng(random_state)
+    if not isinstance(other, Model):
+        if data is not None:
+            raise QueryError("data= is for two models; here one side is data already")
+        return _with_data(model, other, draws, rng)
+    return _of_models(model, other, data, draws, rng)
+
+
+def _with_data(model: Model, rows: Rows, draws: int, rng: np.random.Generator) -> Comparison:
+    real = rows_of(rows, model.schema_)
+    held = [n for n, c in zip(real.names, real.values.T, strict=True) if not np.isnan(c).all()]
+    one = drawn(model, model.schema_.select(held), draws, rng)
+    likelihoods = {
+        "data": model.score(real.select(held)),
+        "its own draws": model.score(one),
+    }
+    chosen = real.select(held)
+    if len(chosen) > MOST_ROWS:
+        chosen = chosen.rows(np.sort(rng.choice(len(chosen), MOST_ROWS, replace=False)))
+    again = drawn(model, one.schema, len(chosen), rng)
+    return Comparison(likelihoods, _columns(one, chosen, again), pairs(one, chosen))
+
+
+def _of_models(
+    model: Model, other: Model, data: Rows | None, draws: int, rng: np.random.Generator
+) -> Comparison:
+    shared = common(model.schema_, other.schema_)
+    one, again, two = (drawn(m, shared, draws, rng) for m in (model, model, other))
+    likelihoods: dict[str, float] = {}
+    if data is not None:
+        rows = rows_of(data, shared)
+        likelihoods |= {"data, first": model.score(rows), "data, second": other.score(rows)}
+    likelihoods["divergence of the second from the first"] = _gap(model, other, one)
+    likelihoods["divergence of the first from the second"] = _gap(other, model, two)
+    return Comparison(likelihoods, _columns(one, two, again), pairs(one, two))
+
+
+def common(first: Schema, second: Schema) -> Schema:
+    """The columns of both; QueryError if there is none, or one means two things."""
+    names = [n for n in first.names if n in second]
+    if not names:
+        raise QueryError(
+            f"the two models have no column in common: {', '.join(first.names[:8])}; "
+            f"{', '.join(second.names[:8])}"
+        )
+    for name in names:
+        one, two = first[name], second[name]
+        if one.kind != two.kind or set(one.categories) != set(two.categories):
+            raise QueryError(
+                f"{name!r} is {one.described()} in the first model and {two.described()} in the "
+                "second"
+            )
+    return first.select(names)
+
+
+def drawn(model: Model, schema: Schema, rows: int, rng: np.random.Generator) -> Table:
+    """Rows of a model in the columns, and the codes, of a schema."""
+    nothing = np.full((rows, len(model.schema_)), np.nan)
+    table = Table(model.schema_, model._distribution.sample(nothing, rng))
+    return Table.of(table.select(schema.names), schema=schema)
+
+
+def _gap(model: Model, other: Model, rows: Table) -> float:
+    gaps: Array = model.score_samples(rows) - other.score_samples(rows)
+    return float(gaps.mean())
+
+
+def _columns(one: Table, two: Table, again: Table) -> pd.DataFrame:
+    return pd.DataFrame({"distance": distances(one, two), "chance": distances(one, again)})

@@ -1,0 +1,257 @@
+"""How well a model fits rows that it has not seen, beside plain baselines.
+
+Every line of ``Evaluation.scores`` is measured on the same rows (measures.py). The likelihood is
+joint over all columns that these rows have; a line without one is no distribution over them. With
+training rows there are lines of baselines (baselines.py), of each party that learns alone, and of
+LearnSPN with all of these rows in one place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.arguments import SEED
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import ParameterError, QueryError
+from fedcircuits.estimators.fedtrees import Predictions
+from fedcircuits.estimators.fusion_model import FusionModel
+from fedcircuits.estimators.learn_spn import LearnSPN
+from fedcircuits.estimators.model import Model, Rows
+from fedcircuits.federation.federation import Federation
+from fedcircuits.reports import baselines
+from fedcircuits.reports.forecasts import Predicting, forecast
+from fedcircuits.reports.measures import (
+    CLASS_MEASURES,
+    NUMBER_MEASURES,
+    Forecast,
+    Measures,
+    ReliabilityBin,
+    measures_of,
+    reliability,
+)
+from fedcircuits.reports.rows import joined, rows_of
+from fedcircuits.tables.schema import Variable
+from fedcircuits.tables.table import Table
+
+THE_MODEL, TOGETHER = "the model", "LearnSPN, all rows in one place"
+INDEPENDENT, OWN_MARGINALS = "independent columns", "independent columns (its own marginals)"
+LIKELIHOOD = "log_likelihood"
+TrainingRows: TypeAlias = Rows | Mapping[str, Rows] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Scores on rows that a model has not seen: ``evaluate(model, test).scores``."""
+
+    rows: int
+    impossible: int  # rows of probability zero under the model
+    target: str | None
+    scores: pd.DataFrame  # a line per model: log_likelihood, and measures of predictions
+    reliability: tuple[ReliabilityBin, ...] = ()  # of the model, where the target has classes
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values; None for what cannot be had."""
+        lines = {
+            str(name): {k: float(v) if math.isfinite(v) else None for k, v in line.items()}
+            for name, line in self.scores.iterrows()
+        }
+        bins = [[b.rows, b.confidence, b.accuracy] for b in self.reliability]
+        return {
+            "rows": self.rows, "impossible": self.impossible, "target": self.target,
+            "scores": lines, "reliability": bins,
+        }  # fmt: skip
+
+
+def evaluate(
+    model: Predicting | FusionModel,
+    X: Rows | Federation,
+    *,
+    train: TrainingRows = None,
+    target: str | None = None,
+    random_state: int = 0,
+) -> Evaluation:
+    """Scores of a model on test rows, beside plain baselines.
+
+    Parameters
+    ----------
+    model : Model, FedTrees or FeatureFusion
+        What has been fitted.
+    X : DataFrame, Table or array; for FeatureFusion a Federation
+        Rows that the model has not seen. Columns that they lack are summed out.
+    train : rows, or a mapping of names of parties to their rows, optional
+        Training rows for the baselines. With a mapping, each party also learns alone; rows of
+        parties with different columns are joined by the row ids of their ``Table``.
+    target : str, optional
+        The column to predict; by default the model's own. Without one there are likelihoods alone.
+    random_state : int, default=0
+        The seed of draws and of what is learned here.
+
+    Examples
+    --------
+    >>> import fedcircuits as fc
+    >>> table = fc.datasets.load("breast_cancer")
+    >>> first, second = table.rows(range(400)), table.rows(range(400, 569))
+    >>> model = fc.MixtureOfProducts(4, target="diagnosis", random_state=0).fit(first)
+    >>> found = fc.evaluate(model, second, train=first)
+    >>> bool(found.scores.loc["the model", "accuracy"] > 0.85)
+    True
+    >>> found.scores.index.tolist()[:3]
+    ['the model', 'independent columns', 'most frequent class']
+    """
+    SEED.check("random_state", random_state, ParameterError)
+    if isinstance(model, FusionModel):
+        return _evaluate_fusion(model, X)
+    if isinstance(X, Federation):
+        X = joined({p.name: rows_of(p.table, model.schema_) for p in X})
+    return _Contest(model, X, train, target, random_state).evaluation()
+
+
+def _evaluate_fusion(model: FusionModel, X: object) -> Evaluation:
+    """Owners read the rows, and those that hold the target tell it."""
+    if not isinstance(X, Federation):
+        raise QueryError("a fusion predicts from the rows of its owners: give them as a Federation")
+    answers, variable = model._answers(X, truth=True), model.fusion_.target
+    assert answers.truth is not None, "it was asked for"
+    known = ~np.isnan(answers.truth)
+    if not known.any():
+        raise QueryError(f"no row has a value of {variable.name!r} to compare predictions with")
+    values, truth = answers.values[known], answers.truth[known]
+    found = Forecast(values[:, 0])
+    if variable.size:
+        found = Forecast(np.asarray(values.argmax(axis=1), np.float64), values)
+    scores = _frame({THE_MODEL: measures_of(found, truth, variable.size)}, variable)
+    return Evaluation(len(values), 0, variable.name, scores, _bins(found, truth))
+
+
+class _Contest:
+    """One model, its test rows, and what it is compared with."""
+
+    def __init__(
+        self, model: Predicting, X: Rows, train: TrainingRows, target: str | None, seed: int
+    ) -> None:
+        self.model, self.seed = model, seed
+        self.schema = model.schema_
+        self.test = rows_of(X, self.schema)
+        self.parts = self._training(train)
+        self.train = joined(self.parts) if self.parts else None
+        self.target = self._target(target)
+        self.truth = np.zeros(0)
+        if self.target is not None:
+            self.truth = self.test.values[:, self.schema.index(self.target.name)]
+            if np.isnan(self.truth).all():
+                raise QueryError(
+                    f"no row has a value of {self.target.name!r} to compare predictions with"
+                )
+
+    def _training(self, train: TrainingRows) -> dict[str, Table]:
+        if train is None:
+            return {}
+        given = train if isinstance(train, Mapping) else {"": train}
+        return {name: rows_of(rows, self.schema) for name, rows in given.items()}
+
+    def _target(self, target: str | None) -> Variable | None:
+        if isinstance(self.model, Predictions):
+            return self.schema[self.model._target(target)]
+        name = target if target is not None else getattr(self.model, "target", None)
+        return None if name is None else self.schema[name]
+
+    # ------------------------------------------------------------------ lines
+
+    def evaluation(self) -> Evaluation:
+        lines = dict(self._lines())
+        impossible, bins = 0, tuple[ReliabilityBin, ...]()
+        if isinstance(self.model, Model):
+            impossible = int(np.isneginf(self.model.score_samples(self.test)).sum())
+        if self.target is not None:
+            known = ~np.isnan(self.truth)
+            found = forecast(self.model, self.test.rows(known), self.target, self._rng())
+            lines[THE_MODEL] |= measures_of(found, self.truth[known], self.target.size)
+            bins = _bins(found, self.truth[known])
+        name = None if self.target is None else self.target.name
+        return Evaluation(len(self.test), impossible, name, _frame(lines, self.target), bins)
+
+    def _lines(self) -> Iterator[tuple[str, Measures]]:
+        yield THE_MODEL, self._fit_of(self.model)
+        if self.train is None:
+            if isinstance(self.model, Model):
+                yield OWN_MARGINALS, {LIKELIHOOD: self._own_marginals(self.model)}
+            return
+        yield INDEPENDENT, self._fit_of(baselines.independent(self.train))
+        yield from self._plain(self.train)
+        for name, part in self.parts.items() if len(self.parts) > 1 else ():
+            if measures := self._learned(part):  # nothing, if it lacks columns and the target
+                yield f"{name} alone", measures
+        yield TOGETHER, self._learned(self.train)
+
+    def _plain(self, train: Table) -> Iterator[tuple[str, Measures]]:
+        if self.target is None:
+            return
+        column = train.values[:, self.schema.index(self.target.name)]
+        column = column[~np.isnan(column)]
+        if len(column) == 0:
+            raise QueryError(f"no training row has a value of {self.target.name!r}")
+        known = ~np.isnan(self.truth)
+        name = "most frequent class" if self.target.size else "the mean"
+        guess = baselines.constant(column, int(known.sum()), self.target)
+        yield name, measures_of(guess, self.truth[known], self.target.size)
+        for kind in baselines.PREDICTORS:
+            found = baselines.predicted(kind, train, self.test.rows(known), self.target)
+            if found is not None:
+                measures = measures_of(found, self.truth[known], self.target.size)
+                yield baselines.name_of(kind, self.target), measures
+
+    def _learned(self, rows: Table) -> Measures:
+        """Of LearnSPN, from the columns that these rows have."""
+        held = [n for n, c in zip(rows.names, rows.values.T, strict=True) if not np.isnan(c).all()]
+        target = self.target if self.target is not None and self.target.name in held else None
+        name = None if target is None else target.name
+        model = LearnSPN(target=name, random_state=self.seed).fit(rows.select(held))
+        measures = self._fit_of(model)
+        if target is not None and len(held) > 1:
+            known = ~np.isnan(self.truth)
+            found = forecast(model, self.test.rows(known), target, self._rng())
+            measures |= measures_of(found, self.truth[known], target.size)
+        return measures
+
+    # ------------------------------------------------------------------ likelihoods
+
+    def _fit_of(self, model: Predicting) -> Measures:
+        """Of models that know all columns of the test rows."""
+        held = [
+            n for n, c in zip(self.test.names, self.test.values.T, strict=True)
+            if not np.isnan(c).all()
+        ]  # fmt: skip
+        if not isinstance(model, Model) or not set(held) <= set(model.schema_.names):
+            return {}
+        return {LIKELIHOOD: model.score(self.test)}
+
+    def _own_marginals(self, model: Model) -> float:
+        total = np.zeros(len(self.test))
+        for i in range(len(self.schema)):
+            alone = np.full_like(self.test.values, np.nan)
+            alone[:, i] = self.test.values[:, i]
+            total += model._distribution.log_likelihood(alone)
+        return float(total.mean())
+
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(self.seed)
+
+
+def _frame(lines: Mapping[str, Measures], target: Variable | None) -> pd.DataFrame:
+    measures: tuple[str, ...] = ()
+    if target is not None:
+        measures = CLASS_MEASURES if target.size else NUMBER_MEASURES
+    columns = [LIKELIHOOD, *measures]
+    return pd.DataFrame.from_dict(dict(lines), orient="index").reindex(columns=columns)
+
+
+def _bins(found: Forecast, truth: Array) -> tuple[ReliabilityBin, ...]:
+    if found.probabilities is None:
+        return ()
+    return tuple(reliability(found.probabilities, truth.astype(np.int64)))

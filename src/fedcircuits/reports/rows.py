@@ -1,0 +1,67 @@
+"""Rows of files in the columns of a model, joined where several parties hold parts of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedcircuits.errors import TableError
+from fedcircuits.estimators.questions import refuse_misspelt
+from fedcircuits.tables import readers
+from fedcircuits.tables.frames import columns_of
+from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.table import Table
+
+
+def contents(path: str | os.PathLike[str]) -> object:
+    """A file as it is: the text of a csv, the columns of a parquet file, the arrays of an npz."""
+    suffix = readers.suffix_of(path)
+    if suffix == ".npz":
+        return readers.npz_arrays(path)
+    if suffix == ".parquet":
+        return readers.parquet_table(path)
+    return readers.csv_frame(path)
+
+
+def read_rows(path: str | os.PathLike[str], schema: Schema, row_id: str | None = None) -> Table:
+    """The rows of a file in the codes of ``schema``; columns that it lacks are missing values."""
+    return rows_of(contents(path), schema, row_id)
+
+
+def rows_of(data: object, schema: Schema, row_id: str | None = None) -> Table:
+    """The same of what ``Table.of`` takes; TableError for a column that is nearly one of these."""
+    if not isinstance(data, Table | np.ndarray):
+        names = [str(name) for name in columns_of(data, None, row_id) if name != row_id]
+        refuse_misspelt(names, schema, None)
+    return Table.of(data, schema=schema, partial=True, row_id=row_id)
+
+
+def joined(parts: Mapping[str, Table]) -> Table:
+    """One table of what several parties hold, in one schema.
+
+    Rows with the same id become one row; where several parties hold a value of it, the first one
+    counts. Without row ids, rows are put below each other.
+    """
+    tables = list(parts.values())
+    if len(tables) == 1:
+        return tables[0]
+    if all(t.row_ids is None for t in tables):
+        held = [~np.isnan(t.values).all(axis=0) for t in tables]
+        if any((held[0] != h).any() for h in held):
+            raise TableError(
+                f"{', '.join(parts)} hold different columns: name the column that says which of "
+                "their rows belong together (--row-id)"
+            )
+        return Table(tables[0].schema, np.concatenate([t.values for t in tables]))
+    places: dict[object, int] = {}
+    found = [
+        [places.setdefault(i, len(places)) for i in t.row_ids.tolist()]
+        for t in tables
+        if t.row_ids is not None
+    ]
+    values = np.full((len(places), len(tables[0].schema)), np.nan)
+    for rows, table in zip(found, tables, strict=True):
+        values[rows] = np.where(np.isnan(values[rows]), table.values, values[rows])
+    return Table(tables[0].schema, values, np.array(list(places)))

@@ -1,0 +1,264 @@
+"""The dashboard in a real browser: asked by menus and ranges, watched, by keyboard, on a phone."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.app import events
+from fedcircuits.app.dashboard.desk import Desk
+from fedcircuits.app.dashboard.server import Shown
+from fedcircuits.engines.watching import Progress
+from tests.app import browser
+from tests.federation.cases import QUICK, mixed_table
+
+pytestmark = pytest.mark.skipif(bool(browser.lacking()), reason=browser.lacking() or "-")
+WAIT = 60.0  # seconds that a page may take on a busy machine
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, fc.CircuitModel]:
+    parties = fc.split(mixed_table(), ["north", "south"], by="columns", allow_collect=True)
+    path = tmp_path_factory.mktemp("model") / "model.fc"
+    fc.FedPC(QUICK, clusters=2, target="risk", random_state=0).fit(parties).save(path)
+    loaded = fc.load(path)
+    assert isinstance(loaded, fc.CircuitModel)
+    return path, loaded
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with browser.chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(driver: Any, model: tuple[Path, fc.CircuitModel]) -> Iterator[str]:
+    path, loaded = model
+    with browser.served(Shown(path, Desk(loaded))) as address:
+        yield address
+
+
+@pytest.fixture
+def opened(driver: Any, page: str) -> Iterator[Any]:
+    """The page, whose console stays without an error and which asks no other host."""
+    driver.get(page)
+    until(driver, lambda: answered(driver) >= 1)
+    yield driver
+    assert browser.complaints(driver) == []
+
+
+def until(driver: Any, holds: Callable[[], object]) -> None:
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    WebDriverWait(driver, WAIT, 0.1).until(lambda _: holds())
+
+
+def answered(driver: Any) -> int:
+    return int(driver.execute_script("return document.body.dataset.answered || 0"))
+
+
+def css(driver: Any, selector: str) -> Any:
+    return driver.find_element("css selector", selector)
+
+
+def values(driver: Any, column: str) -> list[float]:
+    panel = css(driver, f"figure[data-column='{column}']")
+    return list(json.loads(panel.get_attribute("data-values")))
+
+
+def settled(driver: Any, change: Callable[[], object]) -> None:
+    """The change is made, and its answer has been shown."""
+    before = answered(driver)
+    change()
+    until(driver, lambda: answered(driver) > before and not script(driver, "return Ask.busy"))
+
+
+def script(driver: Any, text: str) -> Any:
+    return driver.execute_script(text)
+
+
+def test_evidence_moves_all_marginals_to_the_library_s_numbers(
+    opened: Any, model: tuple[Path, fc.CircuitModel]
+) -> None:
+    from selenium.webdriver.support.select import Select
+
+    before = {name: values(opened, name) for name in ("risk", "smoker", "age")}
+    menu = Select(css(opened, "fieldset[data-column='colour'] select"))
+    settled(opened, lambda: menu.select_by_visible_text("blue"))
+    low = css(opened, "input[aria-label='weight from']")
+    settled(opened, lambda: low.send_keys("61"))
+    loaded, known = model[1], {"colour": "blue", "weight": (61, None)}
+    assert before["risk"] == pytest.approx(loaded._posterior("risk", None)[0].tolist())
+    assert values(opened, "risk") == pytest.approx(loaded._posterior("risk", known)[0].tolist())
+    assert values(opened, "smoker") == pytest.approx(loaded._posterior("smoker", known)[0].tolist())
+    assert values(opened, "age") != pytest.approx(before["age"], rel=1e-3)
+    probability = loaded.probability("risk = low", known)
+    assert float(css(opened, "#event-answer").get_attribute("data-value")) == pytest.approx(
+        probability
+    )
+    assert "Given colour = blue and weight >= 61" in css(opened, "#words").text
+    points = script(opened, "return Ask.columns.find((c) => c.name === 'age').points")
+    x, event = loaded._given(known)
+    rows = np.repeat(x, len(points), axis=0)
+    rows[:, loaded.schema_.index("age")] = points
+    logs = loaded._distribution.log_probability(rows, event)
+    logs -= loaded._distribution.log_probability(x, event)
+    assert values(opened, "age") == pytest.approx(np.exp(logs).tolist())
+
+
+def test_what_if_completing_drawing_and_what_crossed(opened: Any) -> None:
+    from selenium.webdriver.support.select import Select
+
+    menu = Select(css(opened, "fieldset[data-column='colour'] select"))
+    settled(opened, lambda: menu.select_by_visible_text("blue"))
+    css(opened, "#pin").click()
+    settled(opened, lambda: menu.select_by_visible_text("red"))
+    until(opened, lambda: "Kept:" in css(opened, "#event-answer").text)
+    assert "kept: given colour = blue" in css(opened, "#legend").text
+    css(opened, "#complete-box summary").click()
+    css(opened, "#complete").click()
+    until(opened, lambda: "colour red known" in css(opened, "#completed").text)
+    css(opened, "#sample-box summary").click()
+    css(opened, "#draw").click()
+    until(opened, lambda: len(opened.find_elements("css selector", "#samples tbody tr")) == 10)
+    cells = [row.text for row in opened.find_elements("css selector", "#samples tbody tr")]
+    assert all("red" in cell for cell in cells)
+    assert "number=100" in css(opened, "#download").get_attribute("href")
+    css(opened, "#crossed-box summary").click()
+    assert "no party was asked, nothing crossed" in css(opened, "#crossed").text
+
+
+def test_a_wrong_question_is_told_in_one_line(opened: Any) -> None:
+    settled(opened, lambda: css(opened, "#clear").click())
+    field = css(opened, "#event")
+    field.clear()
+    field.send_keys("aeg > 3\n")
+    until(opened, lambda: "aeg" in css(opened, "#problem").text)
+    assert [c for c in browser.complaints(opened) if "400" not in c] == []
+
+
+def test_by_keyboard_alone(opened: Any) -> None:
+    """From the top of the page to a known value, to another view and back."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    def press(*keys: str) -> None:
+        ActionChains(opened).send_keys(*keys).perform()
+
+    def focused() -> str:
+        return str(script(opened, "return document.activeElement.getAttribute('aria-label') || ''"))
+
+    script(opened, "document.activeElement.blur()")
+    for _ in range(60):
+        press(Keys.TAB)
+        if focused() == "known value of colour":
+            break
+    assert focused() == "known value of colour"
+    outline = "return getComputedStyle(document.activeElement).outlineStyle"
+    assert script(opened, outline) != "none"
+    settled(opened, lambda: press(Keys.ARROW_DOWN))
+    assert "colour = red" in css(opened, "#words").text
+    script(opened, "document.getElementById('tab-ask').focus()")
+    press(Keys.ARROW_RIGHT)  # past Watch, where there is no training
+    until(opened, lambda: css(opened, "#model").is_displayed())
+    until(opened, lambda: "The circuit" in css(opened, "#about").text)
+    press(Keys.ARROW_LEFT)
+    assert css(opened, "#ask").is_displayed()
+
+
+def test_names_for_screen_readers(opened: Any) -> None:
+    """Everything that is typed into or chosen from has a name."""
+    nameless = script(
+        opened,
+        "return [...document.querySelectorAll('input, select, button, a, img')].filter((e) =>"
+        " !(e.labels && e.labels.length) && !e.getAttribute('aria-label') && !e.alt"
+        " && !e.textContent.trim()).map((e) => e.outerHTML)",
+    )
+    assert nameless == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_in_light_and_dark(opened: Any, scheme: str) -> None:
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    opened.refresh()
+    until(opened, lambda: answered(opened) >= 1)
+    assert script(opened, "return document.documentElement.scrollWidth") <= 390
+    paper = script(opened, "return getComputedStyle(document.body).backgroundColor")
+    assert paper == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 25, 31)"}[scheme]
+    opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_wrong_token_is_refused(driver: Any, model: tuple[Path, fc.CircuitModel]) -> None:
+    with browser.served(Shown(model[0], Desk(model[1])), token="right") as address:
+        driver.get(f"{address}?token=wrong")
+        assert "the token is wrong" in css(driver, "body").text
+        driver.get(f"{address}api/start")
+        assert "a token is needed" in css(driver, "body").text
+        driver.get(f"{address}?token=right")
+        until(driver, lambda: answered(driver) >= 1)
+        assert "token" not in driver.current_url
+    assert all("403" in text for text in browser.complaints(driver))
+
+
+def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_path: Path) -> None:
+    """Processes of three parties; the one of south is killed while it learns."""
+    path, killed = tmp_path / "run.jsonl", list[int]()
+    parties = fc.split(mixed_table(600), ["north", "south", "west"], by="rows", allow_collect=True)
+    model = fc.FedPC(QUICK, clusters=1, refine=4, on_lost="continue", random_state=0)
+
+    def train() -> None:
+        with events.written(path) as writer:
+            assert writer is not None
+
+            def callback(progress: Progress) -> None:
+                writer(progress)
+                if not killed and progress.party == "south" and progress.kind == "step":
+                    killed.append(_process_of("south"))
+                    os.kill(killed[0], signal.SIGKILL)
+
+            with pytest.warns(UserWarning, match="going on without south"):
+                model.fit(parties, engine="process", callback=callback)
+
+    with browser.served(Shown(events=path)) as address:
+        driver.get(address)
+        until(driver, lambda: "Waiting for run.jsonl" in css(driver, "#watch-state").text)
+        training = Thread(target=train)
+        training.start()
+        until(driver, lambda: "south" in css(driver, "#parties").text)
+        assert css(driver, "#watch-state").get_attribute("data-over") == "false"
+        until(driver, lambda: css(driver, "#watch-state").get_attribute("data-over") == "true")
+        training.join()
+        faults = css(driver, "#faults").text
+        assert "south died while" in faults
+        assert css(driver, "tr[data-party='south']").get_attribute("class") == "lost"
+        assert "has finished" in css(driver, "tr[data-party='north']").text
+        told = json.loads(path.read_text().splitlines()[-1])
+        assert told["likelihood"] == pytest.approx(model.history_[-1])
+        state = f"{told['messages']:,} messages"
+        assert state in css(driver, "#watch-state").text
+        shown = script(driver, "return Watch.likelihoods.filter((l) => l !== null).pop()")
+        assert shown == pytest.approx(told["likelihood"])
+        assert css(driver, "#likelihood canvas").is_displayed()
+        assert browser.complaints(driver) == []
+    assert "going on without south" in model.notes_[0]
+
+
+def _process_of(party: str) -> int:
+    [process] = [p for p in multiprocessing.active_children() if p.name == party]
+    assert process.pid is not None
+    return process.pid

@@ -1,0 +1,234 @@
+"""The dashboard's server without a browser: who is refused, bad questions, what crossed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+import fedcircuits as fc
+from fedcircuits.app import cli, events
+from fedcircuits.app.dashboard.desk import Desk
+from fedcircuits.app.dashboard.server import ASSETS, Shown
+from fedcircuits.engines.watching import Progress
+from fedcircuits.errors import FileError
+from tests.app.browser import served
+from tests.federation.cases import QUICK, mixed_table
+
+COMMAND = [sys.executable, "-m", "fedcircuits", "dashboard"]
+
+
+@pytest.fixture(scope="module")
+def federated() -> fc.FedPC:
+    parties = fc.split(mixed_table(), ["north", "south"], by="columns")
+    return fc.FedPC(QUICK, clusters=2, target="risk", random_state=0).fit(parties)
+
+
+@pytest.fixture(scope="module")
+def address(federated: fc.FedPC) -> Iterator[str]:
+    with served(Shown(Path("model.fc"), Desk(federated))) as found:
+        yield found
+
+
+def answer(
+    address: str, path: str, said: object = None, **headers: str
+) -> tuple[int, dict[str, Any] | str]:
+    line = HTTPConnection(urlsplit(address).netloc, timeout=60)
+    body = None if said is None else said if isinstance(said, str) else json.dumps(said)
+    line.request("GET" if body is None else "POST", path, body, headers)
+    found = line.getresponse()
+    text = found.read().decode()
+    line.close()
+    form = found.headers.get("content-type", "")
+    return found.status, json.loads(text) if form.startswith("application/json") else text
+
+
+def test_an_answer_tells_what_crossed_for_it(address: str, federated: fc.FedPC) -> None:
+    already = len(federated.queries_)
+    status, found = answer(address, "/api/marginals", {"known": {"colour": {"codes": [2]}}})
+    assert status == 200 and isinstance(found, dict)
+    own = federated.queries_.entries[already:]
+    assert sum(int(row[2].replace(",", "")) for row in found["crossed"]) == len(own) > 0
+    assert sum(int(row[3].replace(",", "")) for row in found["crossed"]) == sum(
+        e.bytes for e in own
+    )
+    assert {row[1] for row in found["crossed"]} >= {"north", "south"}
+    expected = federated._posterior("risk", {"colour": "blue"})[0].tolist()
+    assert found["marginals"]["risk"] == pytest.approx(expected)
+
+
+def test_ranges_within(address: str, federated: fc.FedPC) -> None:
+    known = {"known": {"age": {"low": 40, "high": 50}, "visits": {"value": 3}}}
+    status, found = answer(address, "/api/within", known)
+    assert status == 200 and isinstance(found, dict) and list(found["marginals"]) == ["age"]
+    status, found = answer(address, "/api/marginals", known)
+    assert isinstance(found, dict) and found["known"] == ["age", "visits"]
+    share = federated.probability({"age": (40, 50), "visits": 3})
+    assert found["probability"] == pytest.approx(share)
+
+
+def test_samples_are_the_library_s(address: str, federated: fc.FedPC) -> None:
+    known = quote(json.dumps({"colour": {"codes": [0]}}))
+    status, csv = answer(address, f"/api/samples.csv?number=5&seed=3&known={known}")
+    assert status == 200
+    assert csv == federated.sample(5, {"colour": "red"}, random_state=3).to_csv(index=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "error"),
+    [
+        ("marginals", "{", "a question is a JSON object"),
+        ("marginals", [1], "a question is a JSON object"),
+        ("marginals", {"known": [1]}, "'known' is a JSON object"),
+        ("marginals", {"known": {"aeg": {"value": 1}}}, "aeg"),
+        ("marginals", {"known": {"colour": {"codes": [7]}}}, "expected codes of a category"),
+        ("marginals", {"known": {"colour": {"codes": []}}}, "expected at least one value"),
+        ("marginals", {"known": {"age": {"low": "x", "high": None}}}, "expected codes"),
+        ("marginals", {"known": {"age": {"low": 9, "high": 3}}}, "age"),
+        ("marginals", {"known": {"visits": {"value": -1}}}, "visits"),
+        ("event", {"event": "age >"}, "expected a value of 'age'"),
+        ("event", {"event": ""}, "expected"),
+        ("completed", {"known": 3}, "'known' is a JSON object"),
+    ],
+)
+def test_bad_questions_are_told_in_one_line(
+    address: str, path: str, said: object, error: str
+) -> None:
+    status, found = answer(address, f"/api/{path}", said)
+    assert status == 400 and isinstance(found, dict)
+    assert error in found["error"] and "\n" not in found["error"]
+
+
+@pytest.mark.parametrize("query", ["number=0", "number=x", "number=100001", "seed=-1", "known=3"])
+def test_bad_draws(address: str, query: str) -> None:
+    status, found = answer(address, f"/api/samples.csv?{query}")
+    assert status == 400 and isinstance(found, dict) and found["error"]
+
+
+def test_large_questions_are_refused(address: str) -> None:
+    status, found = answer(address, "/api/marginals", " " * (1 << 20) + "{}")
+    assert status == 400 and isinstance(found, dict) and "at most" in found["error"]
+
+
+def test_other_names_and_other_origins_are_refused(address: str) -> None:
+    assert answer(address, "/api/start", Host="evil.example")[0] == 400
+    assert answer(address, "/api/start", Origin="http://evil.example")[0] == 403
+    port = urlsplit(address).port
+    assert answer(address, "/api/start", Origin=f"http://127.0.0.1:{port}")[0] == 200
+
+
+def test_no_file_but_the_page_s_own(address: str) -> None:
+    assert answer(address, "/assets/../server.py")[0] == 404
+    assert answer(address, "/assets/%2e%2e/server.py")[0] == 404
+
+
+def test_the_page_is_small_and_names_no_other_host() -> None:
+    files = [p for p in ASSETS.iterdir() if p.suffix != ".txt"]
+    assert sum(p.stat().st_size for p in files) < 120_000
+    own = [p.read_text("utf-8") for p in files if not p.name.startswith("uPlot")]
+    assert not [text for text in own if "https://" in text or "//cdn" in text]
+    assert "MIT License" in (ASSETS / "uPlot.LICENSE.txt").read_text("utf-8")
+
+
+# ---------------------------------------------------------------------- events
+
+
+def test_events_are_read_as_the_file_grows(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    assert events.read_from(path, 0) == ([], 0)
+    with events.written(path) as write:
+        assert write is not None
+        write(Progress("begin", "north, south"))
+        first, place = events.read_from(path, 0)
+        write(Progress("round", "north", likelihood=float("-inf")))
+        for _ in range(5):
+            write(Progress("message", "north", "south"))  # within a moment: one line
+    rest, end = events.read_from(path, place)
+    assert [e["kind"] for e in first + rest] == ["begin", "round", "message"]
+    assert rest[0]["likelihood"] is None and end == path.stat().st_size
+    with path.open("a") as file:
+        file.write('{"kind": "do')
+    assert events.read_from(path, end) == ([], end), "half a line is left for later"
+    path.write_text('{"kind": "end"}\n')
+    assert events.read_from(path, end) == ([{"kind": "end"}], 16), "another run"
+
+
+def test_what_is_no_file_of_events_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text("[1]\n")
+    with pytest.raises(FileError, match="tells of no event"):
+        events.read_from(path, 0)
+    with pytest.raises(FileError, match=r"ending in \.jsonl"), events.written(tmp_path / "run.txt"):
+        pass
+
+
+# ---------------------------------------------------------------------- the command
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["gone.fc"], "gone.fc: there is no such file"),
+        (["a.jsonl", "b.jsonl"], "two of one kind: a.jsonl and b.jsonl; show one of them"),
+        (["run.jsonl", "--host", "256.1.1.1", "--port", "0"], "cannot serve at 256.1.1.1"),
+    ],
+)
+def test_what_cannot_be_shown_is_one_line(words: list[str], error: str) -> None:
+    found = CliRunner().invoke(cli.app, ["dashboard", *words])
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr.startswith("fedcircuits: ") and found.stderr.count("\n") == 1
+    assert error in found.stderr
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        found = CliRunner().invoke(cli.app, ["dashboard", "run.jsonl", "--port", port])
+    text = f"fedcircuits: cannot serve at 127.0.0.1, port {port}: Address already in use; "
+    assert (found.exit_code, found.stderr) == (1, f"{text}give another --port, or --port 0\n")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are another matter there")
+def test_others_than_this_machine_need_the_token_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    words = [*COMMAND, "run.jsonl", "--host", "0.0.0.0", "--port", "0"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    url = urlsplit(process.stdout.readline().removeprefix("dashboard at ").strip())
+    here = f"http://127.0.0.1:{url.port}/"
+    assert answer(here, "/")[0] == 403 and answer(here, "/?token=wrong")[0] == 403
+    assert answer(here, f"/?{url.query}")[0] == 303
+    cookie = f"fedcircuits_token={url.query.removeprefix('token=')}"
+    assert answer(here, "/api/start", Cookie=cookie)[0] == 200
+    process.send_signal(2)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "fedcircuits: stopped\n")
+
+
+def test_a_site_s_policy_and_audit(tmp_path: Path) -> None:
+    file, kits = tmp_path / "consortium.toml", tmp_path / "kits"
+    file.write_text('name = "trio"\nserver = "tls://localhost:4222"\nsites = ["north", "south"]\n')
+    assert CliRunner().invoke(cli.app, ["provision", str(file), "-o", str(kits)]).exit_code == 0
+    store = kits / "north" / "store"
+    store.mkdir()
+    line = {"time": "2026-01-02", "event": "asked", "what": "describe", "reveals": "its columns"}
+    (store / "audit.jsonl").write_text(json.dumps(line) + "\n")
+    with served(Shown(site=kits / "north")) as address:
+        status, found = answer(address, "/api/site")
+        assert answer(address, "/api/model")[0] == 400, "no model is shown here"
+    assert status == 200 and isinstance(found, dict)
+    assert (found["name"], found["consortium"]) == ("north", "trio")
+    assert found["policy"]["collect"] == "no" and found["policy"]["least_count"] == "5"
+    [row] = found["audit"]
+    assert (row[0], row[1], row[-1]) == ("2026-01-02", "asked", "its columns")

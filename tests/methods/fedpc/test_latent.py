@@ -1,0 +1,122 @@
+"""A latent tree over the columns of many parties: what it learns, what it costs, what crosses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.errors import FederationError
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.methods.fedpc.latent import UNJOINED
+
+
+def mixed(rows: int = 400, columns: int = 20, seed: int = 0) -> fc.Table:
+    """Numbers and names that hang together by a class and a factor."""
+    rng = np.random.default_rng(seed)
+    kind, factor = rng.integers(4, size=rows), rng.normal(size=rows)
+    centres = rng.normal(size=(4, columns)) * 1.5
+    x = centres[kind] + 0.8 * factor[:, None] + rng.normal(size=(rows, columns)) * 0.5
+    frame = pd.DataFrame({f"x{i}": x[:, i] for i in range(columns - 2)})
+    frame["size"] = np.array(["small", "medium", "large"])[np.digitize(x[:, -2], [-0.7, 0.7])]
+    frame["kind"] = np.array(list("abcd"))[kind]
+    return fc.Table.of(frame)
+
+
+def halves(table: fc.Table) -> tuple[fc.Table, fc.Table]:
+    return table.rows(np.arange(0, len(table), 2)), table.rows(np.arange(1, len(table), 2))
+
+
+def apart(train: fc.Table, test: fc.Table) -> float:
+    """Every column by itself."""
+    columns = [[name] for name in train.names]
+    alone = [
+        fc.LearnSPN(random_state=0).fit(train.select(c)).score(test.select(c)) for c in columns
+    ]
+    return float(sum(alone))
+
+
+def learned(train: fc.Table, parties: int, **how: object) -> fc.FedPC:
+    split = {"by": "columns", "target": "kind"} | how
+    return fc.FedPC(target="kind", dependence="tree", random_state=0).fit(
+        fc.split(train, parties, **split)
+    )  # type: ignore[arg-type]
+
+
+def test_it_is_the_same_for_any_number_of_parties() -> None:
+    train, test = halves(mixed())
+    scores = [learned(train, parties).score(test) for parties in (2, 5, 20)]
+    assert np.ptp(scores) < 1e-9
+    assert scores[0] > apart(train, test) + 5
+    one = fc.LearnSPN(target="kind", random_state=0).fit(train)
+    right = learned(train, 20).predict(test) == test.column("kind")
+    assert right.mean() > (one.predict(test) == test.column("kind")).mean() - 0.03
+
+
+def test_messages_are_linear_in_the_parties() -> None:
+    train, _ = halves(mixed())
+    counts = {p: len(learned(train, p).ledger_) for p in (5, 10, 20)}
+    assert counts[10] - counts[5] == 5 * 8 and counts[20] - counts[10] == 10 * 8
+
+
+@pytest.mark.parametrize("overlap", [0.2, 0.6])
+@pytest.mark.parametrize("parties", [5, 15])
+def test_rows_that_some_parties_lack_count(overlap: float, parties: int) -> None:
+    train, test = halves(mixed())
+    model = learned(train, parties, by="both", overlap=overlap)
+    assert model.kind_ == "hybrid"
+    assert model.score(test) > apart(train, test) + 3
+
+
+def test_only_the_coordinator_reads_cells() -> None:
+    train, _ = halves(mixed())
+    ledger = learned(train, 4).ledger_
+    assert {e.receiver for e in ledger if e.tag == "count/cells"} == {COORDINATOR}
+    told = {e.tag for e in ledger if e.sender == COORDINATOR}
+    assert told == {"agree/plan", "rows/plan", "graph/leaves"}
+
+
+def test_where_columns_have_nothing_to_do_with_each_other() -> None:
+    rng = np.random.default_rng(0)
+    table, test = halves(fc.Table.of(rng.normal(size=(600, 6))))
+    model = fc.FedPC(dependence="tree", random_state=0).fit(fc.split(table, 6, by="columns"))
+    assert model.notes_ == () and model.score(test) > apart(table, test) - 0.1
+
+
+def test_where_no_row_is_shared_it_is_said() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 1))
+    halves_ = {"north": {"id": np.arange(100), "a": x[:100, 0]}}
+    halves_ |= {"south": {"id": np.arange(100, 200), "b": x[:100, 0]}}
+    with pytest.warns(UserWarning, match="no row is held by two parties"):
+        model = fc.FedPC(dependence="tree", random_state=0).fit(fc.Federation(halves_, row_id="id"))
+    assert model.notes_ == (UNJOINED,)
+
+
+def test_questions_are_those_of_the_whole_circuit() -> None:
+    train, test = halves(mixed(200, 8))
+    model = learned(train, 8)
+    whole, rows = model.collect(), test.rows(np.arange(12))
+    assert np.allclose(model.score_samples(rows), whole.score_samples(rows))
+    few = rows.select(["x0", "x3"])
+    assert np.allclose(model.score_samples(few), whole.score_samples(few))
+    assert np.allclose(model.predict_proba(rows, "kind"), whole.predict_proba(rows, "kind"))
+    asked = "x1 > 0.5 and kind = a", "x2 < 1"
+    assert np.isclose(model.probability(*asked), whole.probability(*asked))
+    assert set(model.sample(5).columns) == set(train.names)
+    assert len(model.explain(few).values) == 12
+
+
+def test_the_former_way_remains() -> None:
+    train, _ = halves(mixed(200, 6))
+    split = fc.split(train, 3, by="columns", target="kind")
+    model = fc.FedPC(dependence="combinations", target="kind", random_state=0).fit(split)
+    tags = {e.tag for e in model.ledger_}
+    assert "count/clusters" in tags and "count/cells" not in tags
+
+
+@pytest.mark.parametrize("hidden", [{"summation": fc.Secret()}, {"answers": "root"}])
+def test_what_hides_cells_refuses_the_tree(hidden: dict[str, object]) -> None:
+    split = fc.split(mixed(100, 6), 3, by="columns")
+    with pytest.raises(FederationError, match="dependence='tree' needs the cells"):
+        fc.FedPC(dependence="tree", **hidden).fit(split)  # type: ignore[arg-type]

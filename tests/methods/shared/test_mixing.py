@@ -1,0 +1,173 @@
+"""FedPC of few rows each: one circuit by sums, chosen and mixed by rows held back; odd parties."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+import fedcircuits as fc
+from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import Program
+from fedcircuits.methods.shared.mixing import SHARES
+from fedcircuits.methods.shared.suspects import FAR, named, standing_out
+from fedcircuits.testing import check_messages, check_protocol
+from tests.drawn import drawn
+from tests.methods.watched import Watched
+
+CLASSES = 4
+
+
+def spoken(rows: int, seed: int = 0) -> fc.Table:
+    """Reals that hang together within classes, a category and a boolean: made for this test."""
+    rng, same = np.random.default_rng(seed), np.random.default_rng(99)
+    kind = rng.integers(CLASSES, size=rows)
+    middle, mixing = same.normal(size=(CLASSES, 6)), same.normal(size=(CLASSES, 6, 2))
+    x = middle[kind] + np.einsum("nij,nj->ni", mixing[kind], rng.normal(size=(rows, 2)))
+    x += 0.3 * rng.normal(size=x.shape)
+    columns: dict[str, Any] = {f"x{i}": x[:, i] for i in range(6)}
+    columns["form"] = np.array(["a", "b", "c"])[(kind + (rng.random(rows) < 0.4)) % 3]
+    columns["up"] = x[:, 0] + 0.3 * rng.normal(size=rows) > 0
+    columns["speaker"] = np.array([f"s{k}" for k in range(CLASSES)])[kind]
+    return fc.Table.of(columns)
+
+
+def learned(parties: fc.Federation, **options: Any) -> fc.FedPC:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # notes, which are looked at here
+        options = {"summation": fc.Secret(), **options}
+        return fc.FedPC(target="speaker", random_state=0, **options).fit(parties)
+
+
+def macro_f1(model: fc.Model, table: fc.Table) -> float:
+    codes = table.values[:, table.schema.index("speaker")].astype(int)
+    return float(f1_score(codes, model.predict_proba(table, "speaker").argmax(1), average="macro"))
+
+
+def test_twenty_parties_of_few_rows_are_as_good_as_one_place() -> None:
+    table, new = spoken(400), spoken(300, seed=1)
+    single = fc.LearnSPN(target="speaker", random_state=0).fit(table)
+    model = learned(fc.split(table, 20))
+    assert model.score(new) > single.score(new) - 0.5
+    assert macro_f1(model, new) > macro_f1(single, new) - 0.02
+    [note] = model.notes_
+    assert "one circuit by sums, MixtureOfNormals" in note and "rows held back" in note
+    once = learned(fc.split(table, 20), method="one_pass")
+    assert model.score(new) > once.score(new) + 1 and not once.notes_
+
+
+def test_never_below_what_parties_learn_alone() -> None:
+    """Parties that are unlike each other: what is mixed in is at least as good as their own."""
+    table, new = spoken(500), spoken(300, seed=1)
+    for skew in ("cluster", fc.dirichlet(0.1)):
+        parties = fc.split(table, 5, skew=skew, target="speaker")
+        model, once = learned(parties), learned(parties, method="one_pass")
+        assert model.score(new) > once.score(new) - 0.3
+
+
+def test_what_a_user_says_is_done() -> None:
+    parties = fc.split(spoken(120), 3)
+    given = learned(parties, learner=fc.LearnSPN())
+    assert not any("by sums" in note for note in given.notes_)
+    tree = learned(parties, method=fc.HiddenChowLiuTree(4, epochs=5))
+    assert "HiddenChowLiuTree" in tree.notes_[0]
+    many = learned(fc.split(spoken(1600), 3))
+    assert not any("by sums" in note for note in many.notes_)
+    with pytest.raises(fc.errors.FederationError, match="'one_pass' or an estimator that learns"):
+        fc.FedPC(method="sums").fit(parties)  # type: ignore[arg-type]
+
+
+def test_nobody_reads_what_a_party_of_few_rows_adds_unless_somebody_says_so() -> None:
+    """With a hub the coordinator would: by default parties learn alone, in one pass."""
+    model = learned(fc.split(spoken(120), 3), summation=fc.Hub())
+    assert not any("by sums" in note for note in model.notes_)
+
+
+def test_it_is_asked_saved_and_collected_as_ever(tmp_path: Any) -> None:
+    table = spoken(120)
+    model = learned(fc.split(table, 3, allow_collect=True))
+    whole = model.collect()
+    np.testing.assert_allclose(model.score_samples(table), whole.score_samples(table), atol=1e-9)
+    model.save(tmp_path / "model.fc")
+    again = fc.load(tmp_path / "model.fc")
+    np.testing.assert_allclose(again.score_samples(table), whole.score_samples(table), atol=1e-9)
+
+
+def test_secret_sums_and_trees_give_the_same_model() -> None:
+    table, new = spoken(150), spoken(50, seed=1)
+    method = fc.MixtureOfNormals(2, target="speaker")
+    hub = learned(fc.split(table, 3), method=method, summation=fc.Hub())
+    for summation in (fc.Secret(), fc.Tree("path")):
+        model = learned(fc.split(table, 3), method=method, summation=summation)
+        np.testing.assert_allclose(
+            model.score_samples(new), hub.score_samples(new), rtol=0, atol=1e-6
+        )
+
+
+# ---------------------------------------------------------------------- odd parties
+
+
+def spoiled(table: fc.Table, how: str, seed: int) -> fc.Table:
+    values, rng = table.values.copy(), np.random.default_rng(seed)
+    if how == "labels":
+        values[:, -1] = rng.integers(CLASSES, size=len(values))
+    elif how == "unit":
+        values[:, 1] *= 1000
+    else:
+        values[:, :3] = values[0, :3]
+    return fc.Table(table.schema, values)
+
+
+@pytest.mark.parametrize("how", ["labels", "unit", "still", "clean"])
+def test_a_party_with_wrong_rows_is_named(how: str) -> None:
+    parties = fc.split(spoken(400, seed=2), 10)
+    tables = {p.name: p.table for p in parties}
+    if how != "clean":
+        tables["party 4"] = spoiled(tables["party 4"], how, 0)
+    model = learned(parties.with_tables(tables))
+    odd = [note for note in model.notes_ if "stands out" in note]
+    assert [note.partition(" stands")[0] for note in odd] == (["party 4"] if how != "clean" else [])
+
+
+def test_who_stands_out() -> None:
+    usual = {f"p{i}": np.array([-10.0 + 0.1 * i, 4.0, 40.0, 0.0]) for i in range(8)}
+    assert standing_out(usual) == {}
+    assert list(standing_out(usual | {"odd": np.array([-30.0, 4.0, 40.0, 0.0])})) == ["odd"]
+    assert standing_out(usual | {"still": np.array([-10.0, 4.0, 40.0, 2.0])}) == {"still": FAR}
+    assert not named(4.0, 1.0, 5.0, 40.0) and named(4.0, 20.0, 15.0, 40.0)
+    assert named(10.0, 0.0, 5.0, 40.0) and not named(10.0, -20.0, 15.0, 40.0)
+
+
+# ---------------------------------------------------------------------- laws
+
+
+def programs(summation: Any) -> dict[str, Program[Any]]:
+    engine = Watched()
+    learner = fc.MixtureOfNormals(1, target="speaker", max_iter=1)
+    parties = fc.split(spoken(80), 4).with_tables(
+        {
+            f"party {i + 1}": spoken(20, seed=i).select(["x0", "x1", "up", "speaker"])
+            for i in range(4)
+        }
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = fc.FedPC(method=learner, target="speaker", summation=summation, random_state=0)
+        model.fit(parties, engine=engine)
+    made = engine.programs[0]
+    assert set(made) == {COORDINATOR, *parties.names}
+    return {n: Program(p.function, drawn(p.arguments)) for n, p in made.items()}
+
+
+@pytest.mark.parametrize("summation", [fc.Hub(), fc.Tree("cycle")])
+def test_laws_of_protocols(summation: Any) -> None:
+    made = programs(summation)
+    check_protocol(made, equal=lambda a, b: repr(a) == repr(b))
+    assert check_messages(made, most=80) > 60
+
+
+def test_shares_begin_with_the_circuit_by_sums_alone_and_end_with_parties_own() -> None:
+    assert SHARES[0] == 0 and SHARES[-1] == 1
