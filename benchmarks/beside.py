@@ -35,6 +35,22 @@ for _ in range(3):  # the first one compiles
     seconds.append(time.process_time() - start)
 print(json.dumps({"cpu_seconds": seconds, "check": float(model.score(train[:1000]))}))
 """
+SCORING = """
+import json, sys, time
+import numpy as np, torch
+import fedcircuits as fc
+from benchmarks.data import density_set
+torch.set_num_threads(1)
+with np.load(density_set(sys.argv[1])) as file:
+    train, test = file["train"].astype(bool), file["test"].astype(np.float64)
+model = fc.LearnSPN(random_state=0).fit(train[:5000])
+seconds = []
+for _ in range(5):  # the first one compiles
+    start = time.process_time()
+    found = model.score_samples(test)
+    seconds.append(time.process_time() - start)
+print(json.dumps({"cpu_seconds": seconds, "check": round(float(found.mean()), 10)}))
+"""
 LEARNERS = (
     "mixture of 50 products",
     "Chow–Liu tree",
@@ -60,6 +76,8 @@ def _jobs() -> dict[str, tuple[list[str], dict[str, Json]]]:
             job: dict[str, Json] = {"kind": kind, "pass": what, "path": path, "units": units}
             job |= {"threads": 1, "repeats": 20, "memory_gb": 8, "trees": ""}
             jobs[f"{title}: {what}"] = (["benchmarks/peers/ours.py"], job)
+    for name in ("nltcs", "plants", "baudio", "bnetflix"):
+        jobs[f"{name}: test rows scored by LearnSPN"] = (["-c", SCORING, name], {})
     for name in ("nltcs", "plants"):
         for title in LEARNERS:
             jobs[f"{name}: {title}"] = (["-c", LEARNING, name, title], {})

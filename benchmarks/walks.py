@@ -99,13 +99,13 @@ def split(table: Callable[[], fc.Table], by: str) -> fc.Federation:
 
 
 def strangers() -> fc.Federation:
-    """Parties with other columns and without row ids."""
+    """Parties with different columns and without row ids."""
     frame = mixed().to_pandas()
     return fc.Federation({"a": frame[["age", "dose", "town"]], "b": frame[["weight", "risk"]]})
 
 
 def overlapping() -> fc.Federation:
-    """Parties with other columns of other rows, in other orders."""
+    """Parties with different columns of different rows, in different orders."""
     frame = reals().to_pandas().assign(id=np.arange(240))
     parts = {"a": frame[["id", "x0"]][:200], "b": frame[["id", "x1"]][:29:-1]}
     return fc.Federation({**parts, "c": frame[["id", "x2"]][20:180]}, row_id="id")

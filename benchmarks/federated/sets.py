@@ -9,7 +9,7 @@ is as high as its leaf is narrow, so likelihoods of "adult" say more of that one
 the rest.
 
     horizontal            5 parties that prefer other classes
-    vertical              2 parties with other columns of all rows; the last one has the label
+    vertical              2 parties with different columns of all rows; the last one has the label
     hybrid                2 parties with 60 % of the rows each; a fifth of the columns is shared
     hybrid, label shared  the same, and both know the label of their rows
 """
