@@ -3,8 +3,8 @@
 The attacker asks for the log-likelihood of a row, or for the probability of its true class. Figures
 are areas under the ROC curve over as many rows learned from as fresh ones: 0.5 is nothing, 1 is
 every row. Likelihoods are attacked in two ways, of which the better counts: as they are, and above
-those of a reference model that the attacker has learned from other rows. "pooled" is the same kind
-of model learned from all rows in one place: what is left of it is not the federation's doing.
+those of a reference model that the attacker has learned from different rows. "pooled" is the same
+kind of model learned from all rows in one place: what is left of it is not the federation's doing.
 """
 
 from collections.abc import Callable

@@ -32,7 +32,7 @@ def test_baselines_and_parties_alone(desk: Desk) -> None:
     found = desk(f"evaluate model.fc test.csv {TRAIN}")
     assert found.exit_code == 0, found.stderr
     lines = [line.split("  ")[0] for line in found.stdout.splitlines()[2:]]
-    assert found.stdout.startswith(f"{TEST} rows; 'risk' is predicted from the other columns")
+    assert found.stdout.startswith(f"{TEST} rows; 'risk' is predicted from the remaining columns")
     assert lines[1:] == [
         "the model", "independent columns", "most frequent class", "logistic regression",
         "gradient boosting", "south alone", "LearnSPN, all rows in one place",

@@ -256,7 +256,7 @@ def test_an_object_that_says_it_can_gets_codes_and_gaps() -> None:
     model = fc.External(Frequencies()).fit(data)
     assert np.exp(model.score_samples(data)) == pytest.approx([0.75, 0.25, 1.0, 0.75, 0.75])
     assert set(model.sample(30, random_state=0)["colour"]) == {"red", "blue"}
-    with pytest.raises(QueryError, match="probabilities of 'colour' given other columns"):
+    with pytest.raises(QueryError, match="probabilities of 'colour' given the remaining columns"):
         model.predict_proba(np.empty((2, 0)), "colour")
 
 

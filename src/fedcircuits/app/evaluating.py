@@ -64,7 +64,7 @@ def evaluate(
 
 
 def headline(found: Evaluation) -> str:
-    what = f"; {found.target!r} is predicted from the other columns" if found.target else ""
+    what = f"; {found.target!r} is predicted from the remaining columns" if found.target else ""
     none = f"; {found.impossible:,} of them are impossible under the model" * bool(found.impossible)
     return f"{found.rows:,} rows{none}{what}"
 

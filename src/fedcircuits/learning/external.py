@@ -156,7 +156,7 @@ class Outside:
         return possible(self.log_probability(x, event))
 
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> NoReturn:
-        self.refuse(f"answer the probabilities of {variable!r} given other columns")
+        self.refuse(f"answer the probabilities of {variable!r} given the remaining columns")
 
     def moments(self, x: Array, variable: str, given: Event = EVERYTHING) -> NoReturn:
         self.refuse(f"answer the mean of {variable!r}: it gives no expectations")

@@ -20,7 +20,7 @@ Predicting: TypeAlias = Model | Predictions
 def forecast(
     model: Predicting, rows: Table, target: Variable, rng: np.random.Generator
 ) -> Forecast:
-    """The target of these rows from their other columns."""
+    """The target of these rows from their remaining columns."""
     features = rows.select(n for n in rows.names if n != target.name and n in model.schema_)
     if target.size:
         p = model.predict_proba(features, target.name)

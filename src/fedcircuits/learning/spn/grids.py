@@ -39,7 +39,7 @@ class Grid:
         return cls(edges, codes, (counts + 0.5 * even) / (counts.sum() + 0.5))
 
     def of_part(self, column: Array) -> Grid:
-        """The same bins for other rows of the column."""
+        """The same bins for different rows of the column."""
         return Grid(self.edges, _codes(self.edges, column), self.share)
 
     @property

@@ -6,7 +6,7 @@ By tokens (tokens.py): keyed hashes of row ids, which the coordinator matches wi
     rows/tokens     party → coordinator: tokens of its rows
     rows/shared     coordinator → party: which rows of its list all parties hold
 
-Privately (intersection.py), where nobody learns of other rows:
+Privately (intersection.py), where nobody learns of any further row:
 
     psi/…           first party ↔ other parties: private set intersection
     rows/count      party → coordinator: how many rows all parties hold

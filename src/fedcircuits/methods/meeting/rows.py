@@ -281,7 +281,7 @@ def _merged_weights(listed: Mapping[str, RowTokens], where: Labels) -> Array | N
     if not given:
         return None
     merged = agreed_values(where, weights, tuple(listed), "weight")
-    for i, party in enumerate(listed):  # who knows none of its weights may have other rows
+    for i, party in enumerate(listed):  # who knows none of its weights may have further rows
         absent = int(np.isnan(merged[where[:, i] >= 0]).sum())
         problem = f"nobody knows the weights of {absent:,} rows: give sample_weight by row id"
         require(not absent, party, RowTokens, "weights", problem)

@@ -99,7 +99,7 @@ class MeansProgress:
     plan: KMeansPlan | None = None
 
     def fitting(self, rows: int) -> MeansProgress:
-        """The same for so many rows: clusters of other rows are not known."""
+        """The same for so many rows: clusters of different rows are not known."""
         alike = len(self.labels) == rows
         return self if alike else replace(self, labels=np.full(rows, -1, np.int64))
 
