@@ -3,8 +3,8 @@
 Three parties; means over two seeds, which shuffle rows and cut the table. Adult has 1,000 rows to
 learn from and 1,000 to test, breast cancer 398 and 171, nltcs 1,500 (or all 16,181) and 1,000.
 Likelihoods are per test row, macro-F1 is of the class; seconds are of one core: learning, and
-answering the likelihoods of the test rows. "nothing" has every protection off; lines below it add one
-to it, but "the default". δ is 1e-5.
+answering the likelihoods of the test rows. "nothing" has every protection off; lines below it add
+one to it, but "the default". δ is 1e-5.
 """
 
 import argparse

@@ -78,7 +78,8 @@ class FedPC(FederatedCircuit[Result]):
         counts of rows refined by EM.
     shared_leaves : {"divided", "cluster", "pooled"}, default="divided"
         Columns that several parties hold: each party in turn models them with the rest of its
-        columns, or every holder has a leaf for every cluster, or, the paper's rule, one leaf for all rows.
+        columns, or every holder has a leaf for every cluster, or, the paper's rule, one leaf for
+        all rows.
     ensemble : int or "auto", default="auto"
         How many circuits to mix where parties hold different columns; "auto" is two, or four
         where rows are few.
