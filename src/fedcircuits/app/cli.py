@@ -320,9 +320,18 @@ def demo(
         "demo"
     ),
     seed: Seed = 7,
+    divisions: Annotated[
+        int,
+        typer.Option(
+            min=1, help="How often rows are divided into those to learn from and test rows."
+        ),
+    ] = 3,
 ) -> None:
-    """Three hospitals learn one model of breast cancer data; writes a report."""
+    """Three hospitals learn one model of breast cancer data; writes a report.
+
+    `fedcircuits demo --output demo`
+    """
     with clear():
         from fedcircuits.app.demo import run
 
-        run(output, seed)
+        run(output, seed, divisions)

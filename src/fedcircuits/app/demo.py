@@ -35,7 +35,6 @@ from fedcircuits.tables.table import Table
 TARGET, EVENT, EVIDENCE = "diagnosis", "diagnosis = malignant", "mean radius > 15"
 HOSPITALS = ["north", "south", "west"]
 SPLITS: dict[str, Skew] = {"rows": "label", "columns": None, "both": None}
-TRIALS = 3  # divisions into rows to learn from and test rows
 SHOWN = (
     *("mean radius", TARGET, "worst area", "mean concavity", "worst concave points"),
     *("area error", "mean texture", "worst smoothness", "worst symmetry"),
@@ -52,18 +51,18 @@ class Result:
 Results = dict[str, list[Result]]  # by model, one per trial
 
 
-def run(folder: Path, seed: int) -> None:
+def run(folder: Path, seed: int, divisions: int) -> None:
     began = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     table = datasets.load("breast_cancer")
     results: Results = {}
     models: dict[str, FedPC] = {}
-    for trial in range(TRIALS):
+    for trial in range(divisions):
         rng = np.random.default_rng([seed, trial])
         train, test = held_out(table, 0.3, rng)
         fitted = compete(train, test, int(rng.integers(2**31)), results)
         models = models or fitted  # questions and pictures are of the first trial
-    opening = introduction(table, len(train), len(test))
+    opening = introduction(table, len(train), len(test), divisions)
     grid, vertical = comparison(results, train), models["columns"]
     screen.say(f"{opening}\n")
     screen.show(grid)
@@ -126,11 +125,12 @@ def compete(train: Table, test: Table, seed: int, results: Results) -> dict[str,
 # ---------------------------------------------------------------------- in words
 
 
-def introduction(table: Table, learned: int, tested: int) -> str:
+def introduction(table: Table, learned: int, tested: int, divisions: int) -> str:
+    often = f"Means over {divisions} random divisions." if divisions > 1 else "One random division."
     return (
         f"Breast cancer: {len(table)} tumours, {len(table.names) - 1} measurements and the "
         f"diagnosis. Three hospitals learn from {learned} of them, split in three ways, and are "
-        f"compared on the other {tested}. Means over {TRIALS} random divisions."
+        f"compared on the other {tested}. {often}"
     )
 
 
