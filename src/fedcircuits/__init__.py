@@ -7,7 +7,10 @@ torch and scikit-learn.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from fedcircuits.compiling import choose_place as _choose_place
 from fedcircuits.version import __version__ as __version__
+
+_choose_place()
 
 if TYPE_CHECKING:
     from fedcircuits import datasets, errors, testing

@@ -32,8 +32,14 @@ def provision(
     renew: Annotated[
         list[str] | None, typer.Option(help="A member that gets new keys; its old ones end.")
     ] = None,
+    request: Annotated[
+        list[Path] | None,
+        typer.Option(help="What a member that made its own keys asks for (site request)."),
+    ] = None,
 ) -> None:
     """Make keys, certificates and a kit for every member of a consortium.
+
+    Members whose requests are given have made their keys themselves, and keep them.
 
     Kits that are there stay. A member that is taken off the file is refused from then on: hand the
     new consortium.toml to the others, and start the server again.
@@ -41,7 +47,25 @@ def provision(
     with clear():
         from fedcircuits.app import sites
 
-        sites.provision(consortium, output, renew or ())
+        asked = sites.asked_by(request or ())
+        if asked and sys.stdin.isatty():
+            typer.confirm("Is this what they see?", abort=True)
+        sites.provision(consortium, output, renew or (), asked)
+
+
+@site_app.command("request")
+def site_request(
+    name: Annotated[str, typer.Argument(help="This member's name in the consortium.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for its kit.")],
+) -> None:
+    """Make a member's private keys on its own machine, and a request for the lead's signature.
+
+    The lead runs  fedcircuits provision consortium.toml --request request.toml
+    """
+    with clear():
+        from fedcircuits.app import sites
+
+        sites.request(name, output)
 
 
 @site_app.command("check")

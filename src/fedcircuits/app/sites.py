@@ -14,16 +14,19 @@ import pandas as pd
 
 from fedcircuits.app import screen
 from fedcircuits.app.report import TextTable
+from fedcircuits.compiling import keep_compiled
+from fedcircuits.engines.sites.credentials import ends_soon, valid_until
 from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit, read_toml
+from fedcircuits.engines.sites.joining import REQUEST, JoinRequest, make_request, read_request
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.provision import provision as make_kits
-from fedcircuits.engines.sites.provision import valid_until
 from fedcircuits.engines.sites.roles import ROLES
 from fedcircuits.engines.sites.serving import RUNNING, ServedSite, lead_nvflare, party_of
 from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Party
 
+RETURNED = ("ca.crt", "site.crt", "consortium.toml")  # to a member that has made its keys
 TEMPLATE = """\
 # A consortium: who takes part, and where their messages meet.
 
@@ -49,10 +52,29 @@ def init(path: Path) -> None:
     screen.say(f"wrote {path}: edit it, then run  fedcircuits provision {path}")
 
 
-def provision(path: Path, output: Path, renew: Sequence[str] = ()) -> None:
+def request(name: str, output: Path) -> None:
+    """Make a member's keys where they stay, and what it asks the lead for."""
+    asked = make_request(output, name)
+    screen.say(f"made the keys of {name} in {output}: they stay there")
+    screen.say(f"send {output / REQUEST} to the lead of the consortium, who sees the fingerprint")
+    screen.say(f"  {asked.fingerprint}")
+    screen.say(f"copy what comes back ({', '.join(RETURNED)}) into {output}")
+
+
+def asked_by(paths: Sequence[Path]) -> list[JoinRequest]:
+    """Requests of members, with what the lead compares before it approves them."""
+    asked = [read_request(path) for path in paths]
+    for found in asked:
+        screen.say(f"{found.name} asks with the fingerprint  {found.fingerprint}")
+    return asked
+
+
+def provision(
+    path: Path, output: Path, renew: Sequence[str] = (), requests: Sequence[JoinRequest] = ()
+) -> None:
     """Make the kits of a consortium; those that are there stay, unless they are renewed."""
     consortium = read_toml(path, ConsortiumFile)
-    made = make_kits(consortium, output, renew)
+    made = make_kits(consortium, output, renew, requests)
     screen.say(f"made {', '.join(str(kit) for kit in made) or 'nothing new'}")
     nvflare = consortium.engine == "nvflare"
     start = "startup/start.sh" if nvflare else "nats.conf"
@@ -60,6 +82,9 @@ def provision(path: Path, output: Path, renew: Sequence[str] = ()) -> None:
     screen.say(f"the server:  {command} {output / 'server' / start}")
     for site in consortium.sites:
         kit = output / site
+        if (kit / REQUEST).exists():
+            screen.say(f"{site}:  has its keys; send it {', '.join(RETURNED)} of {kit}")
+            continue
         screen.say(f"{site}:  edit {kit / SITE}, then  fedcircuits site start {kit}")
 
 
@@ -75,6 +100,7 @@ def opened(folder: Path, data: Path | None) -> tuple[Kit, Party, Policy, str]:
 def check(folder: Path, data: Path | None) -> None:
     """Show what this site would tell the others, and what it allows."""
     kit, party, policy, _ = opened(folder, data)
+    kit.check()
     screen.say(f"{kit.name} of {kit.consortium.name}: {len(party.table):,} rows")
     rows = [[v.name, v.described()] for v in party.table.schema]
     screen.show(TextTable(("column", "what others hear of it"), rows, texts=2))
@@ -91,7 +117,11 @@ def start(folder: Path, data: Path | None) -> None:
         screen.say(f"keeps NVFlare's job of {leading.consortium.name} going")
         lead_nvflare(leading)
         return
+    keep_compiled(_store_of(leading) / "compiled")
     kit, party, policy, store = opened(folder, data)
+    certificate = kit.folder / "site.crt"
+    if certificate.is_file() and (soon := ends_soon(certificate)):
+        screen.warn(soon)
     served = ServedSite(kit, policy, party, store)
     served.connect()
     screen.say(f"{kit.name} serves {len(party.table):,} rows to {kit.consortium.name}")

@@ -52,8 +52,13 @@ class Programs:
         if source is not None:
             env["PYTHONPATH"] = str(source)
         for name in names:
-            words = [*COMMAND, "site", "start", str(self.folder / name), "--yes"]
-            self.running[name] = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
+            self.run(name, [*COMMAND, "site", "start", str(self.folder / name), "--yes"], env)
+        self.wait_until_served(*names)
+
+    def run(self, name: str, words: list[str], env: Mapping[str, str] | None = None) -> None:
+        self.running[name] = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
+
+    def wait_until_served(self, *names: str) -> None:
         for name in names:
             line = self.running[name].stdout
             assert line is not None and "serves" in line.readline(), name

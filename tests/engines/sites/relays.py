@@ -108,3 +108,16 @@ def nats_server(folder: Path, sites: Sequence[str], traced: bool = False) -> Ite
         yield server
     finally:
         server.stop()
+
+
+@contextmanager
+def served(kits: Path) -> Iterator[None]:
+    """The server of a consortium that has been provisioned."""
+    assert SERVER is not None
+    conf = str(kits / "server" / "nats.conf")
+    program = subprocess.Popen([SERVER, "-c", conf], stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        program.kill()
+        program.wait()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from fedcircuits.engines.sites.credentials import valid_until
 from fedcircuits.engines.sites.files import ConsortiumFile, Kit, SiteFile, read_toml
 from fedcircuits.engines.sites.nats import NatsLink
-from fedcircuits.engines.sites.provision import provision, valid_until
+from fedcircuits.engines.sites.provision import provision
 from fedcircuits.engines.sites.serving import party_of
 from fedcircuits.errors import FederationError
-from tests.engines.sites.relays import SERVER, free_port, needs_server
+from tests.engines.sites.relays import free_port, needs_server, served
 
 
 def consortium(*sites: str, port: int = 4222) -> ConsortiumFile:
@@ -44,18 +42,6 @@ def test_kits_that_are_there_stay_and_renewed_ones_do_not(tmp_path: Path) -> Non
     )
     with pytest.raises(FederationError, match="clinics has no member 'east'"):
         provision(members, tmp_path, ["east"])
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[None]:
-    assert SERVER is not None
-    conf = str(folder / "server" / "nats.conf")
-    program = subprocess.Popen([SERVER, "-c", conf], stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        program.kill()
-        program.wait()
 
 
 def lets_in(kit: Path) -> bool:

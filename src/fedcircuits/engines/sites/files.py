@@ -14,6 +14,7 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from fedcircuits.engines.sites.credentials import check_private, check_there
 from fedcircuits.engines.sites.nats import Access
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError
@@ -146,6 +147,17 @@ def coordinators_kit(path: Path) -> Kit:
     return kit
 
 
+def read_identity(path: Path) -> Identity:
+    check_there(path)
+    try:
+        check_private(path)
+        return Identity(bytes.fromhex(path.read_text().strip()))
+    except (OSError, ValueError) as error:
+        if isinstance(error, FederationError):
+            raise
+        raise FederationError(f"{path}: it cannot be read as an identity: {error}") from None
+
+
 class Kit:
     """A folder with a member's keys, certificate and consortium.toml."""
 
@@ -156,12 +168,7 @@ class Kit:
                 f"{folder} is no kit: it has no {CONSORTIUM}; make one by fedcircuits provision"
             )
         self.consortium = read_toml(self.folder / CONSORTIUM, ConsortiumFile)
-        try:
-            self.identity = Identity(bytes.fromhex((self.folder / "identity").read_text().strip()))
-        except (OSError, ValueError) as error:
-            raise FederationError(
-                f"{folder}: the file 'identity' cannot be read: {error}"
-            ) from None
+        self.identity = read_identity(self.folder / "identity")
         public = self.identity.public
         names = [name for name, key in self.consortium.known.items() if key == public]
         if not names:
@@ -178,3 +185,43 @@ class Kit:
 
     def site_file(self) -> SiteFile:
         return read_toml(self.folder / SITE, SiteFile)
+
+    def check(self) -> None:
+        """FederationError unless the server can be asked in: files are there and of today."""
+        if self.consortium.engine == "sites":
+            self.access.context()
+
+
+SITE_TEXT = """\
+# This site's own decisions. Nothing here is ever sent.
+
+[data]
+path = "data.csv"            # a csv or parquet file; or instead of it
+# database = "postgresql://reader@localhost/clinic"
+# query = "SELECT patient, age, sex FROM visits"
+# row_id = "patient"         # the column that says which rows of different sites belong together
+
+# [data.columns]             # the consortium's name = this site's name; others are left out
+# age = "alter"
+# [data.codes.sex]           # the consortium's value = this site's value
+# female = "w"
+# male = "m"
+# [data.scale]               # numbers times this are in the consortium's unit
+# weight = 0.45359237
+
+[policy]
+# roles = ["fedpc.*"]        # which roles it plays; fedcircuits site check lists them
+least_rows = 50              # it takes part only with at least so many rows
+least_count = 5              # nothing counted of its rows stands for fewer of them
+never = []                   # columns that are never used
+collect = false              # whether what it has learned may leave it
+forget = true                # whether it deletes a model when the coordinator asks for that
+share_target = false         # whether classes of shared rows are told to other sites
+share_clusters = false       # whether other sites are told which shared rows lie together
+share_columns = false        # whether whole columns may move to another site
+private_rows = false         # whether rows are matched by private set intersection only
+# askers = ["coordinator"]   # who may ask what it has learned
+# questions_per_day = 100    # how many questions it answers a day
+# most_questions = 10000     # how many rows of questions it answers about one model
+# least_rows_behind = 10     # it answers only what at least so many of its rows are about
+"""

@@ -4,24 +4,33 @@ Every site dials out to the server and stays. A packet to a site goes under the 
 ``fedcircuits.<receiver>.<sender>``. The server knows sites by their certificates and lets each
 publish as itself and read what is for it, nothing else. It stores nothing and can read nothing:
 packets are sealed (courier.py). What is lost while a connection is broken, couriers send again.
+
+A member is one program. Whoever connects asks under its own name, ``fedcircuits.<me>.<me>``, if it
+is there already, and one that is says so: a copy of a kit that runs elsewhere is noticed.
+
+    ?token    by whoever connects        !token    by a program that is there already
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
+from fedcircuits.engines.sites.credentials import check_dates, check_private, check_there
 from fedcircuits.errors import ExtraMissingError, FederationError
 
 SUBJECT = "fedcircuits"
 PENDING = 1 << 26  # bytes that wait for the connection; more are dropped, and sent again
+GRACE = 0.3  # seconds in which another program of this member answers
 logging.getLogger("asyncio").addFilter(  # it is said of every connection over TLS that ends
     lambda record: "eof_received" not in record.getMessage()
 )
@@ -38,13 +47,17 @@ class Access:
     key: Path
 
     def context(self) -> ssl.SSLContext:
+        for path in (self.authority, self.certificate, self.key):
+            check_there(path)
+        check_private(self.key)
+        check_dates(self.certificate)
         try:
             context = ssl.create_default_context(cafile=str(self.authority))
             context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
             raise FederationError(
-                f"the certificate of this site cannot be used ({error}): is {self.key} its own, "
-                "and are all files of the kit there?"
+                f"{self.certificate} cannot be used ({error}): is {self.key} its own key, and "
+                f"{self.authority} the certificate of the consortium?"
             ) from None
         return context
 
@@ -56,6 +69,9 @@ class NatsLink:
         self.me, self.access, self.receive = me, access, receive
         self._loop = asyncio.new_event_loop()
         self._line: Any = None
+        self._connected, self._problem = False, "it does not answer"
+        self._token, self._claimed = token_bytes(16), False
+        self._asked, self._taken = threading.Event(), threading.Event()
         logging.getLogger("asyncio").addFilter(_is_news)
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -64,26 +80,27 @@ class NatsLink:
         done = asyncio.run_coroutine_threadsafe(self._connect(timeout), self._loop)
         try:
             done.result(timeout + 5)
-        except FederationError:
+        except (FederationError, ExtraMissingError):
             self.close()
             raise
         except Exception as error:
             self.close()
+            if not isinstance(error, TimeoutError):
+                self._problem = _told(error)
             raise FederationError(
-                f"{self.me} cannot connect to {self.access.server} "
-                f"({str(error) or type(error).__name__}): does the server run there, and does its "
-                "consortium know this certificate?"
+                f"{self.me} cannot connect to {self.access.server}: {self._problem}"
             ) from None
 
     async def _connect(self, timeout: float) -> None:
         try:
-            import nats
+            from nats.aio.client import Client
         except ImportError as error:
             raise ExtraMissingError(
                 "sites talk through NATS: install fedcircuits[sites]"
             ) from error
-        self._line = await asyncio.wait_for(
-            nats.connect(
+        self._line = Client()
+        await asyncio.wait_for(
+            self._line.connect(
                 self.access.server,
                 tls=self.access.context(),
                 name=self.me,
@@ -93,7 +110,7 @@ class NatsLink:
                 max_outstanding_pings=2,
                 pending_size=PENDING,
                 inbox_prefix=f"_INBOX_{self.me}".encode(),
-                error_cb=_quiet,
+                error_cb=self._noticed,
             ),
             timeout,
         )
@@ -101,9 +118,42 @@ class NatsLink:
             f"{SUBJECT}.{self.me}.*", cb=self._heard, pending_bytes_limit=1 << 30
         )
         await self._line.flush()
+        self._connected = True
+
+    async def _noticed(self, error: Exception) -> None:
+        """What will not mend itself is raised; later breaks of the connection couriers bridge."""
+        if not self._connected:
+            self._problem = _told(error)
+            if _is_final(error):
+                raise error
+
+    def claim(self) -> None:
+        """FederationError if another program is connected as this member."""
+        self.send(self.me, b"?" + self._token)
+        self._asked.wait(10)  # the server has brought it to all that read what is for this member
+        if self._taken.wait(GRACE):
+            self.close()
+            raise FederationError(
+                f"{self.me} is connected already, by another program, perhaps on another machine "
+                "with a copy of this kit: end that one first"
+            )
+        self._claimed = True
+
+    def _presence(self, packet: bytes) -> None:
+        token = packet[1:]
+        if packet == b"?" + self._token:
+            self._asked.set()
+        elif packet == b"!" + self._token:
+            self._taken.set()
+        elif packet[:1] == b"?" and (self._claimed or self._token > token):
+            self.send(self.me, b"!" + token)
 
     async def _heard(self, message: Any) -> None:
-        self.receive(message.subject.rpartition(".")[2], message.data)
+        sender = message.subject.rpartition(".")[2]
+        if sender == self.me:
+            self._presence(message.data)
+        else:
+            self.receive(sender, message.data)
 
     def send(self, site: str, packet: bytes) -> None:
         with suppress(RuntimeError):  # it is closed
@@ -121,7 +171,8 @@ class NatsLink:
             return
         if self._line is not None:
             with suppress(Exception):  # a connection that is broken is closed all the same
-                asyncio.run_coroutine_threadsafe(self._line.close(), self._loop).result(10)
+                ending = asyncio.wait_for(self._line.close(), 10 if self._connected else 0.5)
+                asyncio.run_coroutine_threadsafe(ending, self._loop).result(15)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         if not self._thread.is_alive():
@@ -133,5 +184,29 @@ def _is_news(record: logging.LogRecord) -> bool:
     return "eof_received() has no effect" not in record.getMessage()
 
 
-async def _quiet(error: Exception) -> None:
-    """Breaks of the connection are news of the log alone: couriers bridge them."""
+def _is_final(error: Exception) -> bool:
+    """Whether one of the two does not accept the other: trying again changes nothing."""
+    if isinstance(error, ssl.SSLError):
+        return "ALERT" in (error.reason or "") or isinstance(error, ssl.SSLCertVerificationError)
+    return "Authorization Violation" in str(error)
+
+
+def _told(error: BaseException) -> str:
+    """Why a server could not be reached, and what to do."""
+    match error:
+        case ConnectionRefusedError():
+            return "nobody listens there; does the server run there?"
+        case socket.gaierror():
+            return "there is no such host; is the address in consortium.toml right?"
+        case ssl.SSLCertVerificationError():
+            why = error.verify_message
+            return (
+                f"the certificate of the server is not accepted ({why}); was it made for this "
+                "consortium and this address, and is the clock of this machine right?"
+            )
+        case TimeoutError():
+            return "it does not answer; does the server run there, and may it be reached?"
+    return (
+        f"it ended the connection ({str(error) or type(error).__name__}); does it know this "
+        "certificate, or was it renewed, or the member taken off? Its log says more"
+    )

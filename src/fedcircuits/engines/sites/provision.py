@@ -6,7 +6,8 @@
     coordinator/    the same for whoever trains and asks
 
 ``identity`` signs for a site towards the others, end to end; its public half stands in everybody's
-consortium.toml. A kit holds private keys: it is handed over on a safe way, and only once.
+consortium.toml. A kit holds private keys: it is handed over on a safe way, and only once. A member
+that made its keys itself (joining.py) has them alone: its kit here has request.toml in their place.
 
 The server knows a member by the name in its certificate, which has a part that is drawn with every
 certificate. So an older one is refused as soon as the server reads its new nats.conf, and a member
@@ -30,7 +31,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedcircuits.engines.nvflare.kits import NvflareProject, make_nvflare_kits
-from fedcircuits.engines.sites.files import CONSORTIUM, SITE, ConsortiumFile
+from fedcircuits.engines.sites.credentials import certificate_of
+from fedcircuits.engines.sites.files import (
+    CONSORTIUM,
+    SITE,
+    SITE_TEXT,
+    ConsortiumFile,
+    read_identity,
+)
+from fedcircuits.engines.sites.joining import (
+    REQUEST,
+    JoinRequest,
+    read_request,
+    write_key,
+    write_private,
+)
 from fedcircuits.engines.sites.nats import SUBJECT
 from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
@@ -93,7 +108,7 @@ class Authority:
         return cls(str(name), key, certificate)
 
     def save(self, folder: Path) -> None:
-        _write_key(folder / "ca.key", self.key)
+        write_key(folder / "ca.key", self.key)
         write(folder / "ca.crt", self.pem)
 
     @property
@@ -109,10 +124,22 @@ class Authority:
     ) -> None:
         """A key and a signed certificate for a site, or with ``hosts`` for the server."""
         key = ec.generate_private_key(ec.SECP256R1())
+        self.certify(folder, name, key.public_key(), hosts, lifetime)
+        write_key(folder / f"{'server' if hosts else 'site'}.key", key)
+
+    def certify(
+        self,
+        folder: Path,
+        name: str,
+        key: ec.EllipticCurvePublicKey,
+        hosts: Sequence[str] = (),
+        lifetime: datetime.timedelta = YEAR,
+    ) -> None:
+        """A signed certificate for a key that somebody else may have made."""
         known_as = hosts or [f"{name}.{token_hex(8)}"]
         usage = ExtendedKeyUsageOID.SERVER_AUTH if hosts else ExtendedKeyUsageOID.CLIENT_AUTH
         made = (
-            _builder(name, self.name, key.public_key(), lifetime)
+            _builder(name, self.name, key, lifetime)
             .add_extension(x509.SubjectAlternativeName(_hosts(known_as)), critical=False)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(
@@ -121,7 +148,6 @@ class Authority:
         )
         certificate = made.sign(self.key, hashes.SHA256())
         stem = "server" if hosts else "site"
-        _write_key(folder / f"{stem}.key", key)
         write(folder / f"{stem}.crt", certificate.public_bytes(serialization.Encoding.PEM))
         write(folder / "ca.crt", self.pem)
 
@@ -140,15 +166,8 @@ def server_conf(name: str, address: str, folder: Path, kits: Mapping[str, Path])
 
 def _user(path: Path) -> str:
     """The name by which the server knows the owner of a certificate."""
-    names = _certificate(path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    names = certificate_of(path).extensions.get_extension_for_class(x509.SubjectAlternativeName)
     return str(names.value.get_values_for_type(x509.DNSName)[0])
-
-
-def _certificate(path: Path) -> x509.Certificate:
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise FederationError(f"{path} cannot be read as a certificate: {error}") from None
 
 
 def _builder(
@@ -178,41 +197,62 @@ def _hosts(names: Sequence[str]) -> list[x509.GeneralName]:
     return found
 
 
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
-    write(path, key.private_bytes(*form, serialization.NoEncryption()))
-    path.chmod(0o600)
-
-
-def provision(consortium: ConsortiumFile, folder: Path, renew: Collection[str] = ()) -> list[Path]:
+def provision(
+    consortium: ConsortiumFile,
+    folder: Path,
+    renew: Collection[str] = (),
+    requests: Sequence[JoinRequest] = (),
+) -> list[Path]:
     """Kits for the server, the coordinator and every site that has none yet; members to ``renew``
-    get new keys, and the old ones are refused."""
-    if unknown := set(renew) - set(consortium.members):
+    get new keys, and the old ones are refused; members with ``requests`` keep theirs."""
+    _check_members(consortium, folder, renew, requests)
+    for request in requests:
+        write(folder / request.name / REQUEST, request.text().encode())
+    if consortium.engine == "nvflare":
+        project = NvflareProject(consortium.name, consortium.server, consortium.members)
+        made = make_nvflare_kits(project, folder)
+    else:
+        made = _nats_kits(consortium, folder, {*renew, *(r.name for r in requests)})
+    identities = {name: _identity(folder / name, name in renew) for name in consortium.members}
+    text = _consortium_text(consortium, identities)
+    for name in consortium.members:
+        write(folder / name / CONSORTIUM, text.encode())
+        own = (folder / name / REQUEST).exists()  # it has a site.toml already
+        if name != COORDINATOR and not own and not (folder / name / SITE).exists():
+            write(folder / name / SITE, SITE_TEXT.encode())
+    return made
+
+
+def _check_members(
+    consortium: ConsortiumFile,
+    folder: Path,
+    renew: Collection[str],
+    requests: Sequence[JoinRequest],
+) -> None:
+    if unknown := {*renew, *(r.name for r in requests)} - set(consortium.members):
         raise FederationError(
             f"{consortium.name} has no member {min(unknown)!r}: there are "
             f"{', '.join(consortium.members)}"
         )
-    if consortium.engine == "nvflare":
-        if renew:
-            raise FederationError("kits of NVFlare are renewed by its own provisioning")
-        project = NvflareProject(consortium.name, consortium.server, consortium.members)
-        made = make_nvflare_kits(project, folder)
-    else:
-        made = _nats_kits(consortium, folder, renew)
-    identities = {}
-    for name in consortium.members:
-        kit = folder / name
-        if not (kit / "identity").exists() or name in renew:
-            write(kit / "identity", Identity.fresh().private.hex().encode())
-            (kit / "identity").chmod(0o600)
-        key = Identity(bytes.fromhex((kit / "identity").read_text().strip()))
-        identities[name] = key.public.hex()
-    text = _consortium_text(consortium, identities)
-    for name in consortium.members:
-        write(folder / name / CONSORTIUM, text.encode())
-        if name != COORDINATOR and not (folder / name / SITE).exists():
-            write(folder / name / SITE, SITE_TEXT.encode())
-    return made
+    if consortium.engine == "nvflare" and renew:
+        raise FederationError("kits of NVFlare are renewed by its own provisioning")
+    for request in requests:
+        if (folder / request.name / "consortium.toml").exists() and request.name not in renew:
+            raise FederationError(
+                f"{request.name} has a kit already: if it asks for a new one, and you have made "
+                f"sure that it does, add --renew {request.name}"
+            )
+
+
+def _identity(kit: Path, renew: bool) -> str:
+    """A member's public identity, by its request or by the private one made here."""
+    if (kit / REQUEST).exists():
+        for private in ("identity", "site.key"):  # of a kit that was made here before
+            (kit / private).unlink(missing_ok=True)
+        return read_request(kit / REQUEST).identity
+    if not (kit / "identity").exists() or renew:
+        write_private(kit / "identity", Identity.fresh().private.hex().encode())
+    return read_identity(kit / "identity").public.hex()
 
 
 def _nats_kits(consortium: ConsortiumFile, folder: Path, renew: Collection[str]) -> list[Path]:
@@ -226,17 +266,16 @@ def _nats_kits(consortium: ConsortiumFile, folder: Path, renew: Collection[str])
         made.append(server)
     kits = {name: folder / name for name in consortium.members}
     for name, kit in kits.items():
-        if not kit.exists() or name in renew:
+        if (kit / "site.crt").exists() and name not in renew:
+            continue
+        if (kit / REQUEST).exists():
+            authority.certify(kit, name, read_request(kit / REQUEST).key)
+        else:
             authority.kit(kit, name)
-            made.append(kit)
+        made.append(kit)
     conf = server_conf(consortium.name, consortium.server, server.resolve(), kits)
     write(server / "nats.conf", conf.encode())
     return made
-
-
-def valid_until(path: Path) -> datetime.datetime:
-    """The end of a certificate."""
-    return _certificate(path).not_valid_after_utc
 
 
 def _authority(name: str, folder: Path) -> Authority:
@@ -266,38 +305,3 @@ def _column_text(name: str, column: DeclaredColumn) -> str:
     facts |= {"unit": column.unit} if column.unit else {}
     lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in facts.items())
     return "\n".join([f"[columns.{json.dumps(name, ensure_ascii=False)}]", *lines]) + "\n\n"
-
-
-SITE_TEXT = """\
-# This site's own decisions. Nothing here is ever sent.
-
-[data]
-path = "data.csv"            # a csv or parquet file; or instead of it
-# database = "postgresql://reader@localhost/clinic"
-# query = "SELECT patient, age, sex FROM visits"
-# row_id = "patient"         # the column that says which rows of different sites belong together
-
-# [data.columns]             # the consortium's name = this site's name; others are left out
-# age = "alter"
-# [data.codes.sex]           # the consortium's value = this site's value
-# female = "w"
-# male = "m"
-# [data.scale]               # numbers times this are in the consortium's unit
-# weight = 0.45359237
-
-[policy]
-# roles = ["fedpc.*"]        # which roles it plays; fedcircuits site check lists them
-least_rows = 50              # it takes part only with at least so many rows
-least_count = 5              # nothing counted of its rows stands for fewer of them
-never = []                   # columns that are never used
-collect = false              # whether what it has learned may leave it
-forget = true                # whether it deletes a model when the coordinator asks for that
-share_target = false         # whether classes of shared rows are told to other sites
-share_clusters = false       # whether other sites are told which shared rows lie together
-share_columns = false        # whether whole columns may move to another site
-private_rows = false         # whether rows are matched by private set intersection only
-# askers = ["coordinator"]   # who may ask what it has learned
-# questions_per_day = 100    # how many questions it answers a day
-# most_questions = 10000     # how many rows of questions it answers about one model
-# least_rows_behind = 10     # it answers only what at least so many of its rows are about
-"""

@@ -91,6 +91,7 @@ class ServedSite:
     def connect(self) -> None:
         self.store.hold(self.kit.name)
         self.link.connect()
+        self.link.claim()
         self.courier.start(self.link)
         self.store.audit("started", site=self.kit.name)
 
@@ -150,6 +151,7 @@ def attach(kit: Kit, remote: Remote, *closing: Callable[[], None]) -> None:
     courier = Courier(kit.name, kit.identity, kit.consortium.known, remote.hear, remote.restarted)
     link = link_of(kit, courier.receive)
     link.connect()
+    link.claim()
     courier.start(link)
     remote.attach(courier, courier.close, link.close, *closing)
 

@@ -324,12 +324,13 @@ class KeptOnDisk(MutableMapping[str, object]):
         return len(self._ready)
 
 
-def write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
+def write(path: Path, data: bytes, rights: int = 0o666) -> None:
+    """Whole or not at all; ``rights`` of others end with what their user withholds."""
     part = path.with_name(f".{path.name}.{token_hex(4)}")
     with _told(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with part.open("wb") as file:
+        made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights)
+        with open(made, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

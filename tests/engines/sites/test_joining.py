@@ -1,0 +1,183 @@
+"""Kits whose private keys are made where they are used, and kits that cannot be used."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedcircuits.engines.sites.credentials import check_dates, ends_soon
+from fedcircuits.engines.sites.files import ConsortiumFile, Kit
+from fedcircuits.engines.sites.joining import REQUEST, JoinRequest, make_request, read_request
+from fedcircuits.engines.sites.nats import Access, NatsLink
+from fedcircuits.engines.sites.provision import Authority, provision
+from fedcircuits.errors import FederationError
+from tests.engines.sites.relays import free_port, needs_server, served
+
+RETURNED = ("ca.crt", "site.crt", "consortium.toml")
+
+
+def consortium(port: int = 4222) -> ConsortiumFile:
+    return ConsortiumFile("clinics", f"tls://127.0.0.1:{port}", ("north", "south"))
+
+
+def joined(folder: Path, port: int = 4222) -> Path:
+    """The kit of north, which has asked for it, beside the kits of the lead."""
+    asked = make_request(folder / "north", "north")
+    sent = read_request(folder / "north" / REQUEST)
+    assert sent == asked and sent.fingerprint == asked.fingerprint
+    provision(consortium(port), folder / "kits", requests=[sent])
+    for name in RETURNED:
+        shutil.copy(folder / "kits" / "north" / name, folder / "north" / name)
+    return folder / "north"
+
+
+def test_the_lead_never_has_a_private_key_of_who_asks(tmp_path: Path) -> None:
+    kit = joined(tmp_path)
+    lead = tmp_path / "kits"
+    assert sorted(p.name for p in (lead / "north").iterdir()) == sorted((*RETURNED, REQUEST))
+    private = [(kit / name).read_bytes() for name in ("site.key", "identity")]
+    assert not [p for p in lead.rglob("*") if p.is_file() and p.read_bytes() in private]
+    for name in ("site.key", "identity"):
+        assert (kit / name).stat().st_mode & 0o777 == 0o600
+        assert (kit / name).read_text().strip() not in (kit / REQUEST).read_text()
+    assert Kit(kit).name == "north"
+    assert Kit(lead / "south").consortium.known["north"] == Kit(kit).identity.public
+    assert (lead / "south" / "site.key").exists()  # who has not asked gets a whole kit
+    assert provision(consortium(), lead) == []
+
+
+@needs_server
+def test_who_has_asked_is_let_in_until_its_certificate_is_renewed(tmp_path: Path) -> None:
+    pytest.importorskip("nats", reason="needs the extra sites")
+    port = free_port()
+    kit, lead = joined(tmp_path, port), tmp_path / "kits"
+
+    def let_in() -> bool:
+        link = NatsLink("north", Kit(kit).access, lambda *packet: None)
+        try:
+            link.connect(8)
+        except FederationError as error:
+            assert "Authorization Violation" in str(error)
+            return False
+        link.close()
+        return True
+
+    with served(lead):
+        assert let_in()
+    assert provision(consortium(port), lead, ["north"]) == [lead / "north"]
+    with served(lead):
+        assert not let_in()
+        shutil.copy(lead / "north" / "site.crt", kit / "site.crt")  # of the same key
+        assert let_in()
+
+
+def test_a_member_that_is_there_is_replaced_only_if_the_lead_says_so(tmp_path: Path) -> None:
+    lead = tmp_path / "kits"
+    provision(consortium(), lead)
+    asked = make_request(tmp_path / "north", "north")
+    with pytest.raises(FederationError, match=r"north has a kit already: .* add --renew north"):
+        provision(consortium(), lead, requests=[asked])
+    provision(consortium(), lead, ["north"], [asked])
+    assert not (lead / "north" / "site.key").exists() and not (lead / "north" / "identity").exists()
+    stranger = make_request(tmp_path / "east", "east")
+    with pytest.raises(FederationError, match="clinics has no member 'east'"):
+        provision(consortium(), lead, requests=[stranger])
+
+
+def test_requests_that_are_none_are_named(tmp_path: Path) -> None:
+    make_request(tmp_path / "north", "north")
+    other = make_request(tmp_path / "other", "north")
+    path = tmp_path / "north" / REQUEST
+    text = path.read_text()
+    changed = {
+        "it is not signed by the identity": re.sub(
+            'identity = ".*"', f'identity = "{other.identity}"', text
+        ),
+        "not signed by": text.replace('name = "north"', 'name = "south"'),
+        "line 6, identity": re.sub('identity = ".*"', 'identity = "7"', text),
+        "this is no request of a member": re.sub('"""(.|\n)*"""', '"""\nnone\n"""', text),
+        "this is no TOML": text[: len(text) // 2],
+    }
+    for told, spoiled in changed.items():
+        path.write_text(spoiled)
+        with pytest.raises(FederationError, match=rf"request\.toml.*{told}"):
+            read_request(path)
+    with pytest.raises(FederationError, match=r"site\.key is there already"):
+        make_request(tmp_path / "north", "north")
+    with pytest.raises(FederationError, match="'North' is no name of a member"):
+        make_request(tmp_path / "new", "North")
+    assert isinstance(other, JoinRequest) and not (tmp_path / "new").exists()
+
+
+# ---------------------------------------------------------------------- kits that cannot be used
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "site.crt", "site.key", "identity", "consortium.toml"])
+def test_a_file_that_is_missing_or_nonsense_is_named(tmp_path: Path, name: str) -> None:
+    provision(consortium(), tmp_path)
+    path = tmp_path / "north" / name
+    path.write_bytes(b"\x00nonsense\xff")
+    told = name if name != "ca.crt" else "site.crt cannot be used"
+    with pytest.raises(FederationError, match=re.escape(told)):
+        Kit(tmp_path / "north").check()
+    path.unlink()
+    with pytest.raises(FederationError, match=rf"{re.escape(name)}.*(no such file|provision)"):
+        Kit(tmp_path / "north").check()
+
+
+def test_keys_of_another_member_and_keys_that_all_may_read_are_refused(tmp_path: Path) -> None:
+    provision(consortium(), tmp_path)
+    north, key = tmp_path / "north", tmp_path / "north" / "site.key"
+    Kit(north).check()
+    for name in ("site.key", "identity"):
+        (north / name).chmod(0o644)
+        with pytest.raises(FederationError, match=rf"{name} may be read by others .*chmod 600"):
+            Kit(north).check()
+        (north / name).chmod(0o600)
+    shutil.copy(tmp_path / "south" / "site.key", key)
+    with pytest.raises(FederationError, match=r"site\.crt cannot be used .*its own key"):
+        Kit(north).check()
+
+
+def test_a_certificate_that_has_ended_or_a_clock_that_is_wrong_is_named(tmp_path: Path) -> None:
+    authority, now = Authority.fresh("clinics"), datetime.datetime.now(datetime.UTC)
+    authority.kit(tmp_path, "north", lifetime=datetime.timedelta(days=20))
+    path, day = tmp_path / "site.crt", datetime.timedelta(days=1)
+    check_dates(path)
+    with pytest.raises(FederationError, match=r"has ended on .* ask the lead"):
+        check_dates(path, now + 21 * day)
+    with pytest.raises(FederationError, match=r"begins on .* is its clock right\?"):
+        check_dates(path, now - day)
+    assert "ends on" in ends_soon(path)
+    authority.kit(tmp_path, "north")
+    assert ends_soon(path) == ""
+    authority.kit(tmp_path, "north", lifetime=datetime.timedelta(minutes=1))
+    with pytest.raises(FederationError, match="has ended"):
+        Access("tls://127.0.0.1:1", tmp_path / "ca.crt", path, tmp_path / "site.key").context()
+
+
+@needs_server
+def test_two_programs_with_copies_of_one_kit_are_told_apart(tmp_path: Path) -> None:
+    pytest.importorskip("nats", reason="needs the extra sites")
+    kits = tmp_path / "kits"
+    provision(consortium(free_port()), kits)
+    shutil.copytree(kits / "north", tmp_path / "copy")
+    with served(kits):
+        first, second = (
+            NatsLink("north", Kit(kit).access, lambda *packet: None)
+            for kit in (kits / "north", tmp_path / "copy")
+        )
+        first.connect()
+        first.claim()
+        second.connect()
+        with pytest.raises(FederationError, match="north is connected already, by another program"):
+            second.claim()
+        first.close()
+        third = NatsLink("north", Kit(tmp_path / "copy").access, lambda *packet: None)
+        third.connect()
+        third.claim()
+        third.close()
