@@ -33,6 +33,8 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.learning.batches import Batch, InMemory, Source
+from fedcircuits.learning.hidden_trees.run import TreeRun
+from fedcircuits.learning.hidden_trees.shape import TreeShape
 from fedcircuits.learning.stopping import EarlyStopping
 
 Report = Callable[[int, float], None]  # after every epoch: its number, mean log-likelihood
@@ -84,15 +86,27 @@ def maximise_likelihood(
     source = InMemory(rows, weight) if isinstance(rows, np.ndarray) else rows
     check_learnable(circuit, source)
     plan = schedule or EMSchedule()
-    program = CircuitProgram(circuit, dtype)
-    packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
-    run = _EMRun(program, packed, source, plan, rules, validation)
     draws = rng if rng is not None else np.random.default_rng(0)
+    run: TreeRun | _EMRun
+    if (shape := _fast(circuit, plan, dtype, scale)) is not None:
+        run = TreeRun(circuit, shape, start, source, plan, rules, validation)
+    else:
+        program = CircuitProgram(circuit, dtype)
+        packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
+        run = _EMRun(program, packed, source, plan, rules, validation)
     while not run.finished:
         run.epoch(draws)
         if report is not None:
             report(len(run.history), run.history[-1])
-    return run.fitted()
+    return Fitted(run.parameters(), tuple(run.history), tuple(run.validation), run.converged)
+
+
+def _fast(
+    circuit: Circuit, plan: EMSchedule, dtype: torch.dtype, scale: float | None
+) -> TreeShape | None:
+    """Hidden trees with tables as leaves have passes of their own, in single precision."""
+    suits = plan.batch_size is not None and not plan.behind and scale is None
+    return TreeShape.of(circuit) if suits and dtype == torch.float32 else None
 
 
 def check_learnable(circuit: Circuit, source: Source) -> None:
@@ -244,6 +258,6 @@ class _EMRun:
         if self.plan.batch_size is not None and len(self.history) >= self.plan.epochs:
             self.finished = True
 
-    def fitted(self) -> Fitted:
-        found = self.program.unpack(self.best)
-        return Fitted(found, tuple(self.history), tuple(self.validation), self.converged)
+    def parameters(self) -> Parameters:
+        """Of the best epoch."""
+        return self.program.unpack(self.best)

@@ -1,0 +1,206 @@
+"""The two passes over a hidden tree for a batch of rows, and what EM counts on the way.
+
+With u the values of a node's states, W the weights above it and F the flow of a unit, that is its
+posterior times the row's weight:
+
+    up      s = u Wᵀ, one matrix product for all nodes of a level; u of the parent takes s in
+    down    w = F / s;  wᵀ u is the derivative by the weights;  F of the node = (w W) · u
+
+Leaves are tables of running counts. A decay of all of them is one number, ``scale``, and a
+probability is made where it is looked up: what no row of a batch looks up costs nothing. Threads
+share the rows of a batch on both ways, and the nodes when leaves are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fedcircuits.circuits.evaluation.layout import in_threads
+from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.hidden_trees import kernels
+from fedcircuits.learning.hidden_trees.shape import TreeShape
+
+Floats = npt.NDArray[np.float32]
+Span = tuple[int, int]
+TOGETHER = 1 << 18  # numbers of the nodes of a level that go through at once: a megabyte
+LOST_SCALE = 1e-6  # at which the decay is written into the tables
+LEAST = np.float32(1e-30)
+LEAST_WEIGHT = np.float32(1e-20)  # a row may need what no row of the last batches did
+MOST = 1 - 1e-6  # of the average that a batch replaces
+BATCH = 256  # rows that are scored at once
+
+
+@dataclass
+class TreeState:
+    """Running counts, and the parameters that they make."""
+
+    table: Floats  # (levels of all variables, K) counts, to be multiplied by the scale
+    scale: float
+    prior: Floats  # (levels,) pseudo-counts
+    total: Floats  # (variables, K) counts of all levels
+    prior_total: Floats  # (variables, 1)
+    average: Floats  # (nodes − 1, K, K) counts of weights
+    weight: Floats
+    root: Floats  # (K,) counts
+    root_weight: Floats
+    smoothing: float  # of weights
+
+    def inverse(self) -> Floats:
+        return np.asarray(1 / np.maximum(self.total + self.prior_total, LEAST), np.float32)
+
+    def move(self, rate: float, rows: float, batch: Counted) -> None:
+        """Averages and weights, with a share of ``rate`` for the batch, which stands for so many
+        times its rows."""
+        self.total *= np.float32(1 - rate)
+        self.total += np.float32(rate * rows) * batch.leaves
+        if self.scale < LOST_SCALE:
+            self.table *= np.float32(self.scale)
+            self.scale = 1.0
+        root = batch.root / np.maximum(self.root_weight, LEAST)
+        for average, found, weight in (
+            (self.average, batch.weights, self.weight),
+            (self.root[None, None], root[None, None], self.root_weight[None, None]),
+        ):
+            kernels.move_weights(
+                average, found, np.float32(rate), np.float32(rows), np.float32(self.smoothing),
+                LEAST_WEIGHT, weight,
+            )  # fmt: skip
+
+
+@dataclass
+class Counted:
+    """What a batch says: expected counts, and the derivative by the weights."""
+
+    leaves: Floats  # (variables, K)
+    root: Floats  # (K,)
+    weights: Floats  # (nodes − 1, K, K)
+
+
+@dataclass
+class Room:
+    """Matrices of a batch, kept between batches."""
+
+    values: Tensor  # (nodes, batch, K)
+    sums: Tensor  # (nodes − 1, batch, K)
+    codes: npt.NDArray[np.int32]  # (variables, batch)
+
+
+class TreePasses:
+    def __init__(self, shape: TreeShape) -> None:
+        self.shape, self.nodes = shape, len(shape.sums)
+        self.room: Room | None = None
+
+    def log_values(self, x: Array, state: TreeState) -> Array:
+        """(rows,) in single precision; −∞ where that cannot hold what a row is worth."""
+        found = []
+        for a in range(0, len(x), BATCH):
+            room, logs = self._upward(x[a : a + BATCH], state)
+            values = np.maximum(room.values[-1].numpy() @ state.root_weight, LEAST)
+            found.append(np.where(logs > kernels.LOST / 2, logs + np.log(values), -np.inf))
+        return np.concatenate(found)
+
+    def update(
+        self, x: Array, weight: Array | None, state: TreeState, rate: float, rows: float
+    ) -> tuple[float, float]:
+        """One step of EM: log-likelihood and weight of the batch before it.
+
+        Counts of the batch stand for ``rows`` rows, and have a share of ``rate`` in the average.
+        """
+        room, logs = self._upward(x, state)
+        rate = min(rate, MOST)
+        row_weight = np.ones(len(x), np.float32) if weight is None else weight.astype(np.float32)
+        more = rows / float(row_weight.sum())
+        root = np.zeros(self.shape.units, np.float32)
+        kernels.root_of(state.root_weight, row_weight, room.values[-1].numpy(), logs, root)
+        state.scale *= 1 - rate
+        leaves = np.zeros_like(state.total)
+        factor = np.float32(rate * more / state.scale)
+        weights = self._downward(room, state, leaves, factor)
+        state.move(rate, more, Counted(leaves, root, weights))
+        sound = logs > kernels.LOST / 2
+        return float(logs[sound] @ row_weight[sound]), float(row_weight[sound].sum())
+
+    # ------------------------------------------------------------------ one batch
+
+    def _upward(self, x: Array, state: TreeState) -> tuple[Room, Array]:
+        """Values of all nodes, and the logarithms of what they were divided by."""
+        shape, room, logs = self.shape, self._room(len(x)), np.zeros(len(x))
+        kernels.codes_of(x, shape.first, shape.sizes, room.codes)
+        inverse, scale = state.inverse(), np.float32(state.scale)
+        values, sums, weight = room.values.numpy(), room.sums.numpy(), _tensor(state.weight)
+
+        def evaluate(a: int, b: int, span: Span) -> None:
+            kernels.values_of(
+                a, b, span, room.codes, shape.own, state.table, scale, state.prior, inverse,
+                shape.children, sums, values, logs,
+            )  # fmt: skip
+
+        def up(span: Span) -> None:
+            rows = slice(*span)
+            for a, b in self._spans(span):
+                evaluate(a, b, span)
+                pulled = weight[a:b].transpose(1, 2)
+                torch.bmm(room.values[a:b, rows], pulled, out=room.sums[a:b, rows])
+            evaluate(self.nodes - 1, self.nodes, span)
+
+        list(in_threads(up, _shared(len(x))))
+        return room, logs
+
+    def _downward(self, room: Room, state: TreeState, leaves: Floats, factor: np.float32) -> Floats:
+        """The derivative by the weights; counts of leaves are added to their tables."""
+        shape, weight = self.shape, _tensor(state.weight)
+        values, sums = room.values.numpy(), room.sums.numpy()
+        spans = _shared(values.shape[1])
+
+        def count(span: Span) -> None:
+            kernels.count_leaves(*span, room.codes, shape.own, values, factor, state.table, leaves)
+
+        def down(span: Span) -> Tensor:
+            found, rows = torch.empty_like(weight), slice(*span)
+            for a, b in reversed(list(self._spans(span))):
+                kernels.pulls_of(a, b, span, shape.parent, values, sums)
+                w, u = room.sums[a:b, rows], room.values[a:b, rows]
+                torch.bmm(w.transpose(1, 2), u, out=found[a:b])
+                kernels.flows_of(a, b, span, torch.bmm(w, weight[a:b]).numpy(), values)
+                if len(spans) == 1:  # while they are in the cache
+                    count((a, b))
+            return found
+
+        total, *others = in_threads(down, spans)
+        for other in others:
+            total += other
+        if len(spans) == 1:
+            count((self.nodes - 1, self.nodes))
+        else:
+            list(in_threads(count, _shared(self.nodes, 1)))
+        return np.asarray(total.numpy())
+
+    def _spans(self, rows: Span) -> Iterator[Span]:
+        """Nodes of one level that go through together."""
+        size = max(1, TOGETHER // ((rows[1] - rows[0]) * self.shape.units))
+        for a, b in self.shape.levels:
+            for c in range(a, b, size):
+                yield c, min(b, c + size)
+
+    def _room(self, batch: int) -> Room:
+        if self.room is None or self.room.values.shape[1] != batch:
+            k = self.shape.units
+            values, sums = torch.empty(self.nodes, batch, k), torch.empty(self.nodes - 1, batch, k)
+            self.room = Room(values, sums, np.empty((len(self.shape.first), batch), np.int32))
+        return self.room
+
+
+def _tensor(values: Floats) -> Tensor:
+    return torch.from_numpy(values)
+
+
+def _shared(number: int, least: int = 32) -> list[Span]:
+    """Spans for all threads."""
+    size = max(least, -(-number // torch.get_num_threads()))
+    return [(a, min(number, a + size)) for a in range(0, number, size)]

@@ -1,0 +1,153 @@
+"""Stepwise EM of a hidden tree with tables as leaves: the schedule of learning.em, by fast passes.
+
+The running counts begin as what the start expects of all rows, so that the first batches move the
+start and do not replace it.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcircuits.circuits.evaluation.step import Rules
+from fedcircuits.circuits.graph.circuit import Circuit
+from fedcircuits.circuits.graph.family import Array, Arrays, TabledFamily, family
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.learning.batches import InMemory, Source
+from fedcircuits.learning.hidden_trees.passes import Floats, TreePasses, TreeState
+from fedcircuits.learning.hidden_trees.shape import TreeShape
+from fedcircuits.learning.stopping import IMPOSSIBLE
+
+if TYPE_CHECKING:
+    from fedcircuits.learning.em import EMSchedule
+
+PROBABILITY = "probability"
+EVEN = 1e-3  # pseudo-rows of each level of a boolean
+
+
+class TreeRun:
+    """EM from ``start``, epoch by epoch."""
+
+    def __init__(
+        self,
+        circuit: Circuit,
+        shape: TreeShape,
+        start: Parameters,
+        source: Source,
+        plan: EMSchedule,
+        rules: Rules | None,
+        validation: InMemory | None,
+    ) -> None:
+        self.shape, self.source, self.plan, self.held = shape, source, plan, validation
+        self.passes = TreePasses(shape)
+        prior = _prior(circuit, shape, rules or {})
+        self.state = self.best = _state(shape, start, source.weight, prior, plan.smoothing)
+        self.history: list[float] = []
+        self.validation: list[float] = []
+        self.updates = 0
+        self.finished = self.converged = False
+
+    def epoch(self, rng: np.random.Generator) -> None:
+        assert self.plan.batch_size is not None
+        total = weight = 0.0
+        for x, w in self.source.batches(self.plan.batch_size, rng):
+            if w is not None and not w.sum() > 0:
+                continue
+            log, whole = self.passes.update(x, w, self.state, self._rate(), self.source.weight)
+            total, weight = total + log, weight + whole
+            self.updates += 1
+        self.history.append(total / max(weight, 1e-300))
+        self._judge()
+
+    def _rate(self) -> float:
+        assert self.plan.batch_size is not None
+        planned = self.plan.epochs * max(1.0, len(self.source) / self.plan.batch_size)
+        done = min(1.0, self.updates / planned)
+        return self.plan.step + done * (self.plan.last_step - self.plan.step)
+
+    def _judge(self) -> None:
+        """Validation rows decide what is kept and when to stop; else the number of epochs."""
+        self.finished = len(self.history) >= self.plan.epochs
+        if self.held is None:
+            self.best = self.state
+            return
+        self.validation.append(self._score(self.held))
+        if self.validation[-1] >= max(self.validation):
+            self.best = self.state if self.finished else deepcopy(self.state)
+        if self.plan.stopping.ends(self.validation):
+            self.finished = self.converged = True
+
+    def _score(self, rows: InMemory) -> float:
+        found = self.passes.log_values(rows.values, self.state)
+        return rows.mean(np.maximum(found, IMPOSSIBLE))
+
+    def parameters(self) -> Parameters:
+        """Of the best epoch."""
+        shape, state = self.shape, self.best
+        values: dict[str, Arrays] = {
+            name: {WEIGHT: _normalised(w)}
+            for name, w in zip(shape.sums, [*state.weight, state.root_weight[None]], strict=True)
+        }
+        inverse = state.inverse()
+        for name, rule, variables in shape.leaves:
+            found = [_normalised(_levels(shape, state, inverse, v).T) for v in variables]
+            table = np.stack(found, axis=1)  # (units, variables, levels)
+            values[name] = {PROBABILITY: table[..., 1] if rule == "bernoulli" else table}
+        return Parameters(values)
+
+
+def _levels(shape: TreeShape, state: TreeState, inverse: Floats, variable: int) -> Floats:
+    """Probabilities (levels, units) of a variable."""
+    span = slice(shape.first[variable], shape.first[variable] + shape.sizes[variable])
+    counts = np.float32(state.scale) * state.table[span] + state.prior[span, None]
+    return np.asarray(counts * inverse[variable])
+
+
+def _normalised(values: Floats) -> Array:
+    found = values.astype(np.float64)
+    return np.asarray(found / found.sum(axis=-1, keepdims=True))
+
+
+def _prior(circuit: Circuit, shape: TreeShape, rules: Rules) -> Floats:
+    found = np.full(int(shape.sizes.sum()), EVEN, np.float32)
+    for _, name, variables in shape.leaves:
+        rule = rules.get(name, family(name))
+        if not isinstance(rule, TabledFamily):
+            continue
+        for v in variables:
+            pseudo = rule.pseudo_counts(circuit.schema.names[v], int(shape.sizes[v]))
+            found[shape.first[v] : shape.first[v] + shape.sizes[v]] = pseudo
+    return found
+
+
+def _state(
+    shape: TreeShape, start: Parameters, rows: float, prior: Floats, smoothing: float
+) -> TreeState:
+    """What a start expects of so many rows."""
+    k, nodes = shape.units, len(shape.sums)
+    root = start[shape.sums[-1]][WEIGHT][0]
+    weight = np.stack([start[name][WEIGHT] for name in shape.sums[:-1]])
+    share = np.empty((nodes, k))
+    share[-1] = root
+    for n in range(nodes - 2, -1, -1):
+        share[n] = share[shape.parent[n]] @ weight[n]
+    table = np.empty((len(prior), k), np.float32)
+    total = np.empty((len(shape.first), k), np.float32)
+    variables_of = [
+        shape.own[1][a:b] for a, b in zip(shape.own[0][:-1], shape.own[0][1:], strict=True)
+    ]
+    for n, own in enumerate(variables_of):
+        total[own] = rows * share[n]
+    for name, rule, variables in shape.leaves:
+        given = start[name][PROBABILITY]
+        given = np.stack([1 - given, given], axis=-1) if rule == "bernoulli" else given
+        for i, v in enumerate(variables):
+            table[shape.first[v] : shape.first[v] + shape.sizes[v]] = given[:, i].T * total[v]
+    above = share[shape.parent[:-1]][:, :, None]
+    return TreeState(
+        table, 1.0, prior, total, np.add.reduceat(prior, shape.first)[:, None],
+        np.asarray(rows * above * weight, np.float32), weight.astype(np.float32),
+        np.asarray(rows * root, np.float32), root.astype(np.float32), smoothing,
+    )  # fmt: skip
