@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -211,13 +211,13 @@ def test_a_wrong_token_is_refused(driver: Any, model: tuple[Path, fc.CircuitMode
         assert "a token is needed" in css(driver, "body").text
         driver.get(f"{address}?token=right")
         until(driver, lambda: answered(driver) >= 1)
-        assert "token" not in driver.current_url
+        until(driver, lambda: "token" not in driver.current_url)
     assert all("403" in text for text in browser.complaints(driver))
 
 
 def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_path: Path) -> None:
     """Processes of three parties; the one of south is killed while it learns."""
-    path, killed = tmp_path / "run.jsonl", list[int]()
+    path, killed, seen = tmp_path / "run.jsonl", list[int](), Event()
     parties = fc.split(mixed_table(600), ["north", "south", "west"], by="rows", allow_collect=True)
     model = fc.FedPC(QUICK, clusters=1, refine=4, on_lost="continue", random_state=0)
 
@@ -230,6 +230,7 @@ def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_p
                 if not killed and progress.party == "south" and progress.kind == "step":
                     killed.append(_process_of("south"))
                     os.kill(killed[0], signal.SIGKILL)
+                    assert seen.wait(60), "the page has shown no party"
 
             with pytest.warns(UserWarning, match="going on without south"):
                 model.fit(parties, engine="process", callback=callback)
@@ -241,6 +242,7 @@ def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_p
         training.start()
         until(driver, lambda: "south" in css(driver, "#parties").text)
         assert css(driver, "#watch-state").get_attribute("data-over") == "false"
+        seen.set()
         until(driver, lambda: css(driver, "#watch-state").get_attribute("data-over") == "true")
         training.join()
         faults = css(driver, "#faults").text
