@@ -29,7 +29,7 @@ from fedcircuits.circuits.graph.structures import (
 )
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.federated import SUMMATION
-from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
+from fedcircuits.estimators.federated_learner import SharedByEM
 from fedcircuits.estimators.learner import BY_BATCHES, hold_back, progress
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import Source
@@ -45,6 +45,7 @@ from fedcircuits.learning.starts import (
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.leaves import Gaussian, GaussianMass
 from fedcircuits.methods.shared.training import HUB
+from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 LEAST = 1e-4  # variance of a leaf, where the user gives no bound
@@ -101,8 +102,10 @@ class EinsumNetwork(SharedByEM):
     summation : Summation, default=Hub()
         How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
         which nobody sees what a single party counts.
-    privacy : None
-        Differential privacy is refused: a row has no bounded share in the statistics of EM.
+    privacy : DifferentialPrivacy or None, default=None
+        Noise that the parties of a federation add to what they count of their rows, so that nobody
+        can tell whether one of them was there; for categories and booleans. The epsilon that is
+        spent stands in ``epsilon_`` and in the ledger.
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 
@@ -117,7 +120,7 @@ class EinsumNetwork(SharedByEM):
 
     allowed: ClassVar[Declared] = {
         "training": Choice("em", "gradient"), "learning_rate": Real(above=0), **BY_BATCHES,
-        "summation": SUMMATION, "privacy": NO_PRIVACY,
+        "summation": SUMMATION, "privacy": PRIVACY,
     }  # fmt: skip
     alone: ClassVar[tuple[tuple[str, object, str], ...]] = (
         ("training", "em", "parties add up the statistics of EM"),
@@ -146,7 +149,7 @@ class EinsumNetwork(SharedByEM):
         patience: int = 5,
         leaf_family: LeafFamily = by_kind,
         summation: Summation = HUB,
-        privacy: None = None,
+        privacy: DifferentialPrivacy | None = None,
         random_state: int | None = None,
     ) -> None:
         self.units = units

@@ -15,6 +15,7 @@ from fedcircuits.estimators.learner import Learner, Training, Weights
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.sums.collectives import Summation
+from fedcircuits.methods.shared import noisy
 from fedcircuits.methods.shared import training as shared
 from fedcircuits.methods.shared.training import LearnedTogether, SharedPlan
 from fedcircuits.privacy.differential.noise import no_privacy
@@ -22,7 +23,8 @@ from fedcircuits.privacy.differential.noise import no_privacy
 R = TypeVar("R")
 TWO = "of two parties each works out the other's counts: it takes its own off the sum"
 NO_PRIVACY = no_privacy(
-    "a row has no bounded share in the statistics of EM: ChowLiuTree and FedTrees learn with noise"
+    "a row has no bounded share in sums of numbers: HiddenChowLiuTree, MixtureOfProducts and "
+    "ChowLiuTree learn from categories and booleans with noise, FedTrees from all"
 )
 
 
@@ -69,7 +71,8 @@ class SharedByEM(FederatedLearner[LearnedTogether]):
     """Learners whose circuit has one structure for all rows, and parameters by EM.
 
     In a federation the structure follows from summed counts, and an epoch is one round over all
-    rows at once (methods/shared/training.py). ``start_`` is what EM began with.
+    rows at once (methods/shared/training.py). ``start_`` is what EM began with. With ``privacy``
+    there are a few rounds with noise, and no likelihood is told: ``history_`` is empty.
     """
 
     alone: ClassVar[tuple[tuple[str, object, str], ...]] = ()  # arguments that need one table
@@ -88,6 +91,8 @@ class SharedByEM(FederatedLearner[LearnedTogether]):
                 f"{name} adds up exactly, so that all parties have one circuit: expected Hub(), "
                 f"Tree(…) or Secret(), got {type(self.summation).__name__}"
             )
+        if self.privacy is not None:
+            noisy.refuse_numbers(federation.schema)
         self.summation.members(federation.names)  # an error where they cannot add up so
         if self.target is not None:
             federation.schema.index(self.target)
@@ -103,7 +108,10 @@ class SharedByEM(FederatedLearner[LearnedTogether]):
     def _programs(
         self, federation: Federation, state: TrainingState
     ) -> dict[str, Program[LearnedTogether]]:
-        plan = SharedPlan(federation.names, self.summation, state.seed)
+        names, summation = federation.names, self.summation
+        noise = None if self.privacy is None else self.privacy.noise(summation, names)
+        least = max(party.least_count for party in federation)
+        plan = SharedPlan(names, summation, state.seed, noise, least)
         learner = self.to_send()
         programs: dict[str, Program[LearnedTogether]] = {
             COORDINATOR: Program(shared.coordinator, {"plan": plan, "learner": learner})
@@ -117,3 +125,4 @@ class SharedByEM(FederatedLearner[LearnedTogether]):
         found = run.results[COORDINATOR]
         self.start_ = found.beginning.start
         self._keep_fitted(found.beginning.circuit, found.fitted)
+        self._spend(noisy.shares_of(noisy.rounds_of(self.rounds()[0])))

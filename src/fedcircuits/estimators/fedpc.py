@@ -210,6 +210,7 @@ class FedPC(FederatedCircuit[Result]):
             federation.names, clusters, self.products, self.weights, self.shared_leaves, ensemble,
             self.target, self.share_target, share, self.refine, float(self.validation),
             state.seed, summation, self.rows, self.answers, self.dependence,
+            max(party.least_count for party in federation),
         )  # fmt: skip
         secret, sharers = state.secrets_of(federation.names, self.rows), self._sharers(federation)
         programs: dict[str, Program[Result]] = {
@@ -273,6 +274,12 @@ class FedPC(FederatedCircuit[Result]):
         check_one_each("learner", self.learner, federation)
         if self.target is not None:
             federation.schema.index(self.target)
+        if isinstance(self.method, SharedByEM) and self.method.privacy is not None:
+            raise FederationError(
+                f"{type(self.method).__name__}(privacy=…) is mixed with circuits that parties "
+                "learn without noise, and chosen by likelihoods without noise, so that nothing is "
+                f"guaranteed: fit {type(self.method).__name__} on the federation itself"
+            )
         if self.dependence == "tree" and (self.summation.hides or self.answers == "root"):
             raise FederationError(
                 "dependence='tree' needs the cells of rows and the values of leaves at the "

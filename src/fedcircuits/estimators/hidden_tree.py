@@ -26,7 +26,7 @@ from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, latent_tree
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.federated import SUMMATION
-from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
+from fedcircuits.estimators.federated_learner import SharedByEM
 from fedcircuits.estimators.learner import BY_BATCHES, hold_back
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import InMemory, Source
@@ -36,6 +36,7 @@ from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_fro
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.leaves import Categorical
 from fedcircuits.methods.shared.training import HUB
+from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 TREE_ROWS = 10_000  # that the tree is learned from
@@ -81,8 +82,10 @@ class HiddenChowLiuTree(SharedByEM):
     summation : Summation, default=Hub()
         How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
         which nobody sees what a single party counts.
-    privacy : None
-        Differential privacy is refused: a row has no bounded share in the statistics of EM.
+    privacy : DifferentialPrivacy or None, default=None
+        Noise that the parties of a federation add to what they count of their rows, so that nobody
+        can tell whether one of them was there; for categories and booleans. The epsilon that is
+        spent stands in ``epsilon_`` and in the ledger.
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 
@@ -97,7 +100,7 @@ class HiddenChowLiuTree(SharedByEM):
     allowed: ClassVar[Declared] = {
         "units": Whole(1, 4096), "smoothing": Real(least=0), "weight_smoothing": Real(least=0),
         "restarts": Whole(1), "channels": Whole(1), **BY_BATCHES,
-        "summation": SUMMATION, "privacy": NO_PRIVACY,
+        "summation": SUMMATION, "privacy": PRIVACY,
     }  # fmt: skip
     alone: ClassVar[tuple[tuple[str, object, str], ...]] = (
         ("restarts", 1, "parties begin EM once"),
@@ -121,7 +124,7 @@ class HiddenChowLiuTree(SharedByEM):
         channels: int = 1,
         leaf_family: LeafFamily = by_kind,
         summation: Summation = HUB,
-        privacy: None = None,
+        privacy: DifferentialPrivacy | None = None,
         random_state: int | None = None,
     ) -> None:
         self.units = units

@@ -9,13 +9,14 @@ import numpy as np
 from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.estimators.federated import SUMMATION
-from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
+from fedcircuits.estimators.federated_learner import SharedByEM
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_from
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.methods.shared.training import HUB
+from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 
@@ -38,8 +39,10 @@ class MixtureOfProducts(SharedByEM):
     summation : Summation, default=Hub()
         How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
         which nobody sees what a single party counts.
-    privacy : None
-        Differential privacy is refused: a row has no bounded share in the statistics of EM.
+    privacy : DifferentialPrivacy or None, default=None
+        Noise that the parties of a federation add to what they count of their rows, so that nobody
+        can tell whether one of them was there; for categories and booleans. The epsilon that is
+        spent stands in ``epsilon_`` and in the ledger.
     random_state : int or None, default=None
         The seed of the clusters; None draws one.
 
@@ -54,7 +57,7 @@ class MixtureOfProducts(SharedByEM):
 
     allowed: ClassVar[Declared] = {
         "target": COLUMN, "max_iter": Whole(1), "tol": Real(least=0), "random_state": SEED,
-        "summation": SUMMATION, "privacy": NO_PRIVACY,
+        "summation": SUMMATION, "privacy": PRIVACY,
     }  # fmt: skip
 
     def __init__(
@@ -65,7 +68,7 @@ class MixtureOfProducts(SharedByEM):
         max_iter: int = 200,
         tol: float = 1e-4,
         summation: Summation = HUB,
-        privacy: None = None,
+        privacy: DifferentialPrivacy | None = None,
         random_state: int | None = None,
     ) -> None:
         self.components = components

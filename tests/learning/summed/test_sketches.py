@@ -13,10 +13,13 @@ from fedcircuits.learning.summed.sketches import FINER, Sketch
 from fedcircuits.tables.schema import Schema, Variable
 
 
+LEAST = 5
+
+
 def sketch_of(values: np.ndarray, schema: Schema, parts: int = 1) -> Sketch:
     sketch = Sketch.first(schema)
     for t in range(FINER + 1):
-        sketch = sketch.finer() if t else sketch
+        sketch = sketch.finer(LEAST) if t else sketch
         total = sum(sketch.counted(values[i::parts]) for i in range(parts))
         sketch = sketch.with_counts(np.asarray(total))
     return sketch

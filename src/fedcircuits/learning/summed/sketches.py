@@ -5,6 +5,10 @@ bins are bounded by powers of two, on either side of 0; from what is counted in 
 ones, which hold about equally many rows each, and so on. A value that many rows share ends up in a
 narrow bin of its own. Bins follow from sums alone, so that all who know the sums have the same.
 
+Bins of few rows would tell the values of these rows, the finer the better. So bins of fewer rows
+than ``2 · least`` are never divided but joined with their neighbours, and finer bins are so many
+that each would hold as many rows.
+
     score    of a number: the normal quantile of the share of rows below the middle of its bin
     coarse   bins of few levels, for the mutual information of pairs of columns
 """
@@ -65,10 +69,12 @@ class Sketch:
         ends = np.cumsum([len(edges) - 1 for edges in self.edges])[:-1]
         return replace(self, counts=tuple(np.split(np.maximum(np.rint(total), 0.0), ends)))
 
-    def finer(self) -> Sketch:
-        """Bins of equally many rows, as far as is known; without counts."""
+    def finer(self, least: int) -> Sketch:
+        """Bins of equally many rows, as far as is known, and of ``2 · least`` at least; without
+        counts."""
         triples = zip(self.schema, self.edges, self.counts, strict=True)
-        return Sketch(self.schema, tuple(e if v.levels else _finer(e, c) for v, e, c in triples))
+        edges = (e if v.levels else _finer(e, c, 2 * least) for v, e, c in triples)
+        return Sketch(self.schema, tuple(edges))
 
     # ------------------------------------------------------------------ what follows from counts
 
@@ -137,21 +143,37 @@ class Sketch:
         return found
 
 
-def _finer(edges: Array, counts: Array) -> Array:
+def _finer(edges: Array, counts: Array, fewest: int) -> Array:
     used = np.flatnonzero(counts)
     if not len(used):
         return edges[:2]
     edges, counts = edges[used[0] : used[-1] + 2], counts[used[0] : used[-1] + 1]
+    ends = _joined(counts, fewest)
+    edges, counts = edges[ends], np.add.reduceat(counts, ends[:-1])
     share = np.concatenate([[0.0], np.cumsum(counts)]) / counts.sum()
-    kept = np.concatenate([share[:-1] < share[1:], [True]])
-    kept[1:] |= share[1:] > share[:-1]
-    points = np.interp(np.linspace(0, 1, BINS + 1), share[kept], edges[kept])
+    bins = int(np.clip(counts.sum() // fewest, 1, BINS))
+    points = np.interp(np.linspace(0, 1, bins + 1), share, edges)
     least = NARROW * max(abs(points[0]), abs(points[-1]), POWERS[0])
     apart = [points[0]]
     for point in points[1:-1]:
         if point - apart[-1] > least and points[-1] - point > least:
             apart.append(point)
     return np.array([*apart, points[-1]])
+
+
+def _joined(counts: Array, fewest: int) -> Codes:
+    """Where bins end that hold so many rows each, or none: bins of fewer are joined."""
+    ends, held = [0], 0.0
+    for i, own in enumerate(counts):
+        if not held and own and ends[-1] != i:
+            ends.append(i)  # of a gap
+        held += own
+        if held >= fewest:
+            ends.append(i + 1)
+            held = 0.0
+    while len(ends) > 1 and 0 < counts[ends[-1] :].sum() < fewest:
+        ends.pop()
+    return np.array(ends if ends[-1] == len(counts) else [*ends, len(counts)])
 
 
 def _merged(counts: Array, order: Codes, most: int) -> Codes:

@@ -25,6 +25,7 @@ pair.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import sqrt
 from typing import ClassVar
 
@@ -90,8 +91,8 @@ def member(
     if noise is not None:
         settings["noise"] = [noise.multiplier, noise.honest]
     table = yield from agreed_table(party, members, METHOD, settings, TREE)
-    hot = OneHot.of(table.values, table.schema.variables)
-    counts = yield from compute("counting pairs of values", lambda: _above(pair_tables(hot.matrix)))
+    work = partial(pair_counts, table.values, table.schema)
+    counts = yield from compute("counting pairs of values", work)
     first = party.name == members[0]
     if first:
         yield from send(COORDINATOR, TreeColumns(table.schema.variables))
@@ -130,6 +131,13 @@ def tree_of(
     sums: Array, schema: Schema, smoothing: float, noisy: bool, taking: Sequence[str]
 ) -> LearnedTree:
     """The tree that follows from the sum of all counts, the same for everybody."""
+    return chow_liu_circuit(schema, *tables_of(sums, schema, noisy, taking), smoothing)
+
+
+def tables_of(
+    sums: Array, schema: Schema, noisy: bool, taking: Sequence[str]
+) -> tuple[Array, Index]:
+    """Counts of all pairs of values as a matrix, and where columns begin in it."""
     starts, total = OneHot.of(np.zeros((0, len(schema))), schema.variables).starts, np.rint(sums)
     if noisy:
         total = np.where(_possible(starts), np.maximum(total, 0.0), 0.0)
@@ -140,7 +148,12 @@ def tree_of(
         )
     if not total.any():
         raise TableError("every value of all parties is missing: there is nothing to learn from")
-    return chow_liu_circuit(schema, _both(total, starts), starts, smoothing)
+    return _both(total, starts), starts
+
+
+def pair_counts(values: Array, schema: Schema) -> Array:
+    """What one party counts: half of a symmetric matrix, end to end."""
+    return _above(pair_tables(OneHot.of(values, schema.variables).matrix))
 
 
 def sensitivity(columns: int) -> float:

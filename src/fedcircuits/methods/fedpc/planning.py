@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedcircuits.federation.federation import COORDINATOR, Subspace
+from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Subspace
 from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.placement import Answers
 from fedcircuits.federation.sums.collectives import Summation
@@ -74,6 +74,7 @@ class FedPCPlan:
     rows: RowRule = field(default="tokens", repr=False)  # how they are matched
     answers: Answers = field(default="leaves", repr=False)
     dependence: Dependence = "combinations"  # of columns at different parties
+    least: int = LEAST_COUNT  # rows of all parties in a bin of circuits by sums
 
     def for_party(self) -> FedPCPlan:
         return replace(self, summation=self.summation.for_party())
@@ -85,7 +86,7 @@ class FedPCPlan:
     @property
     def shares(self) -> SharedPlan:
         """Of circuits by sums."""
-        return SharedPlan(self.members, self.summation, self.seed)
+        return SharedPlan(self.members, self.summation, self.seed, least=self.least)
 
     @property
     def by_tree(self) -> bool:

@@ -101,7 +101,7 @@ from fedcircuits.methods.refinement import training as refinement
 from fedcircuits.methods.refinement.roles import LARGEST
 from fedcircuits.methods.refinement.training import Refined, Way
 from fedcircuits.methods.shared import mixing
-from fedcircuits.methods.shared.training import SharedLearner
+from fedcircuits.methods.shared.training import SharedLearner, check_least
 from fedcircuits.tables.table import Table
 
 METHOD = Method("fedpc", 1)
@@ -138,6 +138,8 @@ def client(
 ) -> Flow[View]:
     """``given``: clusters of its rows, found with the other parties before (methods/vertical);
     ``sharers``: circuits by sums in question, where parties have few rows (methods/shared)."""
+    if sharers:
+        check_least(party, plan.shares)
     told = plan.target if plan.share_target else None
     run = (METHOD, FedPCAssignment, told, plan.members)
     assignment, table = yield from introduce(party, *run)

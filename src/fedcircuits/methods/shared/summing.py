@@ -1,6 +1,7 @@
 """Up to where EM begins: columns, pairs of columns and clusters of rows, all from sums.
 
-    shared/bins/0…3     rows in bins of every column, which become finer (learning/summed)
+    shared/bins/0…3     rows in bins of every column, which become finer, but never hold few rows
+                        (learning/summed)
     shared/pairs        rows that have both of two coarse levels, for all pairs of columns; sums of
                         features and of their products
     shared/centres/t    of every cluster its rows and sums of their features, up to 10 rounds
@@ -69,6 +70,22 @@ class SummedRows:
         self.mark = digest(self.mark, tag, total)
         return total
 
+    def noisy_sum(
+        self,
+        tag: str,
+        work: Callable[[], Array],
+        reveals: str,
+        check: Check,
+        noise: Callable[[Array], Array],
+    ) -> Flow[Array]:
+        """The same with noise, which is added after what is kept."""
+        own = yield from compute(f"counting its rows for {tag}", work, key=self.mark)
+        total = yield from self.collective.sum(tag, noise(own), reveals, check=check)
+        if problem := check(total):
+            raise ProtocolError(self._wrong(tag, problem))
+        self.mark = digest(self.mark, tag, total)
+        return total
+
     @contextmanager
     def making(self, tag: str) -> Iterator[None]:
         """What cannot be made of the totals is due to one of the members."""
@@ -99,11 +116,12 @@ def _clusters_problem(clusters: int, values: Array) -> str:
 
 
 def summed_rows(
-    rows: SummedRows, schema: Schema, clusters: int, classes: int | None, seed: int
+    rows: SummedRows, schema: Schema, clusters: int, classes: int | None, seed: int, least: int
 ) -> Flow[ClusteredRows]:
-    """Rows drawn from clusters of all parties' rows: so many, or so many of each class."""
+    """Rows drawn from clusters of all parties' rows: so many, or so many of each class. ``least``:
+    rows of a bin."""
     rng = np.random.default_rng([seed, 1])
-    sketch = yield from _sketch(rows, schema)
+    sketch = yield from _sketch(rows, schema, least)
     most = max(float(c.sum()) for c in sketch.counts)
     few = int(np.sqrt(most) / ROWS_A_LEVEL**0.5)
     levels, sizes = sketch.coarse(max(3, min(levels_for(len(schema)), few)))
@@ -130,10 +148,10 @@ def summed_rows(
     return ClusteredRows(*drawn, information, sketch, int(np.rint(moments[0])))
 
 
-def _sketch(rows: SummedRows, schema: Schema) -> Flow[Sketch]:
+def _sketch(rows: SummedRows, schema: Schema, least: int) -> Flow[Sketch]:
     sketch = Sketch.first(schema)
     for t in range(FINER + 1):
-        sketch = sketch.finer() if t else sketch
+        sketch = sketch.finer(least) if t else sketch
         count = partial(sketch.counted, rows.values)
         total = yield from rows.sum(f"shared/bins/{t}", count, BINS, counts_problem)
         sketch = sketch.with_counts(total)

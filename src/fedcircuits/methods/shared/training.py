@@ -16,6 +16,8 @@ part in sums where the summation wants it (``Hub``).
                       and number of its rows and of those that it holds back (em.py)
     shared/circuit    first client → coordinator, where it does not add up: what was learned
 
+With differential privacy all of this is counted with noise, in fewer rounds (noisy.py).
+
 All learn the totals, and so the circuit. No row and nobody's circuit leaves its party, and nobody
 learns one that was learned from the rows of one party. The summation decides who sees what a single
 party adds: a hub sees every party's array, in a tree parents see sums of branches, on secret shares
@@ -39,7 +41,7 @@ from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.agreement import agree
-from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Party
 from fedcircuits.federation.flow import Compute, Flow, digest, receive, send
 from fedcircuits.federation.messages import Message, blaming, require
 from fedcircuits.federation.sums.collectives import Collective, Summation
@@ -49,8 +51,10 @@ from fedcircuits.learning.stopping import Mask, held_share
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.methods.meeting.hello import Assignment, Method, hellos_of, introduce
 from fedcircuits.methods.refinement.rows import LeafCircuit
+from fedcircuits.methods.shared import noisy
 from fedcircuits.methods.shared.em import em_by_sums
 from fedcircuits.methods.shared.summing import SummedRows, summed_rows
+from fedcircuits.privacy.differential.noise import Noise
 from fedcircuits.tables.schema import Schema
 
 METHOD = Method("shared", 1)
@@ -81,9 +85,12 @@ class SharedPlan:
     members: tuple[str, ...] = field(repr=False)
     summation: Summation = field(default=HUB, repr=False)
     seed: int = 0
+    noise: Noise | None = None  # with differential privacy
+    least: int = LEAST_COUNT  # rows of all parties that a bin of a number holds
 
     def for_party(self) -> SharedPlan:
-        return replace(self, summation=self.summation.for_party())
+        noise = None if self.noise is None else self.noise.for_party()
+        return replace(self, summation=self.summation.for_party(), noise=noise)
 
     def collective(self, me: str) -> Collective:
         """A member's end of all sums of a run."""
@@ -136,6 +143,7 @@ class SharedCircuit(Message, frozen=True):
 
 def client(party: Party, plan: SharedPlan, learner: SharedLearner) -> Flow[LearnedTogether]:
     """A party: the circuit of all rows."""
+    check_least(party, plan)
     told, table = yield from introduce(party, METHOD, Assignment, members=plan.members)
     table = table.select([v.name for v in told.variables])  # in one order at all parties
     values = table.values[np.isfinite(table.values).any(axis=1)]
@@ -156,6 +164,15 @@ def coordinator(plan: SharedPlan, learner: SharedLearner) -> Flow[LearnedTogethe
         return (yield from learned_together(COORDINATOR, nothing, schema, plan, learner))
     first = plan.members[0]
     return (yield from receive(first, SharedCircuit)).together(schema, first)
+
+
+def check_least(party: Party, plan: SharedPlan) -> None:
+    """FederationError where bins may hold fewer rows than the party allows."""
+    if party.least_count > plan.least:
+        raise FederationError(
+            f"{party.name} has least_count={party.least_count}, and bins of a {SHARED} may hold "
+            f"{plan.least} rows of all parties: expected a plan with the largest"
+        )
 
 
 def same_columns(schemas: Mapping[str, Schema]) -> Schema:
@@ -193,7 +210,9 @@ def learned_together(
     schedule, share = learner.rounds()
     about = f"{plan} {learner} {epochs} {None if held is None else held.tolist()}"
     rows = SummedRows(values, collective, plan.members, about)
-    drawn = yield from summed_rows(rows, schema, *learner.clusters_summed(schema), plan.seed)
+    if plan.noise is not None:
+        return (yield from _learned_noisily(rows, schema, plan, learner, plan.noise))
+    drawn = yield from summed_rows(rows, schema, *learner.clusters_summed(schema), plan.seed, plan.least)
     if held is None:
         held = lots_of(me, plan.seed, len(values)) < held_share(drawn.rows, share)
     if epochs is not None:
@@ -203,6 +222,19 @@ def learned_together(
         beginning = learner.beginning(drawn, schema, rng)
     yield from _same_circuit(beginning.circuit, collective)
     fitted = yield from em_by_sums(rows, held, beginning, schedule)
+    return LearnedTogether(beginning, fitted)
+
+
+def _learned_noisily(
+    rows: SummedRows, schema: Schema, plan: SharedPlan, learner: SharedLearner, noise: Noise
+) -> Flow[LearnedTogether]:
+    noisy.refuse_numbers(schema)
+    clusters = learner.clusters_summed(schema)
+    drawn = yield from noisy.noisy_rows(rows, schema, *clusters, plan.seed, noise)
+    with rows.making("shared/pairs"):
+        beginning = learner.beginning(drawn, schema, np.random.default_rng([plan.seed, 2]))
+    yield from _same_circuit(beginning.circuit, rows.collective)
+    fitted = yield from noisy.noisy_em(rows, beginning, learner.rounds()[0], noise)
     return LearnedTogether(beginning, fitted)
 
 
