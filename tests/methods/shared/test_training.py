@@ -173,13 +173,30 @@ def test_what_needs_one_table_is_refused() -> None:
         fc.EinsumNetwork(2, training="gradient").fit(parties)
     with pytest.raises(FederationError, match=r"Tree.* or Secret.*, got Chebyshev"):
         mixture(summation=fc.Chebyshev("cycle")).fit(parties)
-    with pytest.raises(FederationError, match="privacy must be None, as a row has no bounded"):
+    with pytest.raises(FederationError, match="privacy is for categories and booleans"):
         mixture(privacy=fc.DifferentialPrivacy(1.0)).fit(parties)
     with pytest.raises(FederationError, match="sample_weight is for one table"):
         mixture().fit(parties, sample_weight=np.ones(60))
     with pytest.raises(FederationError, match="has no column 'wet'"):
         less = mixed(20).select(["x", "y", "calls", "colour", "label"])
         mixture().fit(fc.Federation({"a": mixed(20), "b": less, "c": mixed(20)}))
+
+
+def test_a_party_keeps_its_least_count() -> None:
+    parties = dict(zip(names(3), parts(mixed(90), 3), strict=True))
+    careful = fc.Federation(parties, least_count={n: 5 + 10 * (n == "party1") for n in parties})
+    engine = Watched()
+    mixture().fit(careful, engine=engine)
+    [plan] = {repr(p.arguments["plan"].least) for p in engine.programs[0].values()}
+    assert plan == "15"
+    flows = programs(mixture(), parts(mixed(90), 3))
+    own = flows["party1"].arguments
+    party = Party("party1", own["party"].table, least_count=6)
+    flows["party1"] = Program(training.client, {**own, "party": party})
+    lost = Watched()(flows).lost
+    assert "has least_count=6, and bins of a shared circuit may hold 5" in str(
+        lost["party1"].__cause__ or lost["party1"]
+    )
 
 
 def test_two_parties_are_warned() -> None:

@@ -140,8 +140,7 @@ def client(
     ``sharers``: circuits by sums in question, where parties have few rows (methods/shared)."""
     if sharers:
         check_least(party, plan.shares)
-    told = plan.target if plan.share_target else None
-    run = (METHOD, FedPCAssignment, told, plan.members)
+    run = (METHOD, FedPCAssignment, plan.target if plan.share_target else None, plan.members)
     assignment, table = yield from introduce(party, *run)
     _check_work(assignment)
     _check_scale(table)

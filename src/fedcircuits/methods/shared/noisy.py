@@ -138,9 +138,7 @@ def _released(step: Step[Any, Any], counts: Derivative) -> list[torch.Tensor]:
     return [counts.sums, counts.count[single] - flat[first[single]]]
 
 
-def _restored(
-    step: Step[Any, Any], shape: Derivative, parts: Sequence[torch.Tensor]
-) -> Derivative:
+def _restored(step: Step[Any, Any], shape: Derivative, parts: Sequence[torch.Tensor]) -> Derivative:
     if isinstance(shape, torch.Tensor):
         return parts[0].to(shape).view(shape.shape)
     if not isinstance(shape, LeafCounts):

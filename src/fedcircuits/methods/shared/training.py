@@ -212,7 +212,9 @@ def learned_together(
     rows = SummedRows(values, collective, plan.members, about)
     if plan.noise is not None:
         return (yield from _learned_noisily(rows, schema, plan, learner, plan.noise))
-    drawn = yield from summed_rows(rows, schema, *learner.clusters_summed(schema), plan.seed, plan.least)
+    drawn = yield from summed_rows(
+        rows, schema, *learner.clusters_summed(schema), plan.seed, plan.least
+    )
     if held is None:
         held = lots_of(me, plan.seed, len(values)) < held_share(drawn.rows, share)
     if epochs is not None:

@@ -51,8 +51,9 @@ RELATION = "one row of one party, full or empty; the number of rows is public"
 class DifferentialPrivacy:
     """Noise so that what is learned hardly depends on any one row: an (ε, δ) guarantee.
 
-    It is for methods that learn from sums alone: ``ChowLiuTree`` and
-    ``FedTrees(grow="together")``. docs/differential-privacy.md says what is guaranteed.
+    It is for methods that learn from sums alone: ``ChowLiuTree``, ``FedTrees(grow="together")``
+    and, of categories and booleans, ``MixtureOfProducts``, ``HiddenChowLiuTree`` and
+    ``EinsumNetwork``. docs/differential-privacy.md says what is guaranteed.
 
     Parameters
     ----------
