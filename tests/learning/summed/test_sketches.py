@@ -12,7 +12,6 @@ from fedcircuits.learning.summed.clusters import SummedCentres, SummedFeatures, 
 from fedcircuits.learning.summed.sketches import FINER, Sketch
 from fedcircuits.tables.schema import Schema, Variable
 
-
 LEAST = 5
 
 

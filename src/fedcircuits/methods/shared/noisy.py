@@ -1,15 +1,15 @@
 """The same with differential privacy: what is counted of rows has noise before it leaves a party
 (privacy/differential/noise.py). For columns of categories and booleans, which are public.
 
-    shared/pairs      noisy counts of pairs of values, as of a Chow–Liu tree: where EM begins follows
-                      from them alone (learning/summed/pairs.py), so that it costs nothing more
+    shared/pairs      noisy counts of pairs of values, as of a Chow–Liu tree: where EM begins
+                      follows from them alone (learning/summed/pairs.py) and costs nothing more
     shared/counts/t   noisy expected counts, a fixed number of rounds; no likelihoods, no rows held
                       back
 
 How far one row moves expected counts: given the row, EM weighs the trees that a circuit is made of
 (one child of every sum, all children of products, down to one leaf for each column) by their
-posterior. A tree adds 1 to the count of each of its edges below sums and to one value of each of its
-leaves, so that its counts have the norm √(edges + leaves); an average of trees has no larger one
+posterior. A tree adds 1 to the count of each of its edges below sums and to one value of each of
+its leaves, so that its counts have the norm √(edges + leaves); an average of trees has no larger one
 than the largest of them.
 
     leaf 1 per column     product Σ children     sum 1 + max children     Δ² = at the root
