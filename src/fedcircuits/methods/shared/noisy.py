@@ -9,8 +9,8 @@
 How far one row moves expected counts: given the row, EM weighs the trees that a circuit is made of
 (one child of every sum, all children of products, down to one leaf for each column) by their
 posterior. A tree adds 1 to the count of each of its edges below sums and to one value of each of
-its leaves, so that its counts have the norm √(edges + leaves); an average of trees has no larger one
-than the largest of them.
+its leaves, so that its counts have the norm √(edges + leaves); an average of trees has no larger
+one than the largest of them.
 
     leaf 1 per column     product Σ children     sum 1 + max children     Δ² = at the root
 
