@@ -15,6 +15,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import ROWS_HELD_BACK, SEED, Choice, Declared, Real, Whole
+from fedcircuits.circuits.evaluation.devices import device_of
 from fedcircuits.circuits.evaluation.gradient import Differentiable
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
@@ -49,6 +50,8 @@ class CircuitModel(Model):
         The values of its nodes; None if they are to be learned by ``fit``.
     target : str or None, default=None
         The column that ``predict`` predicts unless told otherwise.
+    device : str, default="cpu"
+        Where ``fit`` learns and questions are answered: "cpu", "cuda", "cuda:1".
 
     Examples
     --------
@@ -61,11 +64,16 @@ class CircuitModel(Model):
     """
 
     def __init__(
-        self, circuit: Circuit, parameters: Parameters | None = None, target: str | None = None
+        self,
+        circuit: Circuit,
+        parameters: Parameters | None = None,
+        target: str | None = None,
+        device: str = "cpu",
     ) -> None:
         self.circuit = circuit
         self.parameters = parameters
         self.target = target
+        self.device = device
         if parameters is not None:
             parameters.check(circuit)
             self.circuit_, self.parameters_ = circuit, parameters
@@ -79,7 +87,8 @@ class CircuitModel(Model):
                 "around it give the part that is the circuit"
             )
         program = module.program
-        return cls(program.circuit, program.unpack(module.packed()), target)
+        learned = program.unpack(module.packed())
+        return cls(program.circuit, learned, target, str(program.device))
 
     def fit(
         self,
@@ -152,13 +161,13 @@ class CircuitModel(Model):
     ) -> None:
         kept, held = hold_back(rows, validation, rng)
         circuit, start = self._begin(kept, schema, rng)
-        tell = progress(type(self).__name__, plan.epochs)
+        tell, here = progress(type(self).__name__, plan.epochs), device_of(self.device)
         if isinstance(plan, Descending):
-            fitted = descend(circuit, start, kept, plan, rng, held, tell)
+            fitted = descend(circuit, start, kept, plan, rng, held, tell, here)
         else:
             fitted = maximise_likelihood(
                 circuit, start, kept, schedule=plan, validation=held, rng=rng, report=tell,
-                dtype=torch.float64 if plan.batch_size is None else torch.float32,
+                device=here, dtype=torch.float64 if plan.batch_size is None else torch.float32,
             )  # fmt: skip
         self._keep(circuit, fitted)
 

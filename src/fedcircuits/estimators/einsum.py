@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from fedcircuits.arguments import Choice, Declared, Real
+from fedcircuits.circuits.evaluation.devices import device_of
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import AnyFamily, Array
@@ -106,6 +107,8 @@ class EinsumNetwork(SharedByEM):
         Noise that the parties of a federation add to what they count of their rows, so that nobody
         can tell whether one of them was there; for categories and booleans. The epsilon that is
         spent stands in ``epsilon_`` and in the ledger.
+    device : str, default="cpu"
+        Where one table is learned and questions are answered: "cpu", "cuda", "cuda:1".
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 
@@ -150,6 +153,7 @@ class EinsumNetwork(SharedByEM):
         leaf_family: LeafFamily = by_kind,
         summation: Summation = HUB,
         privacy: DifferentialPrivacy | None = None,
+        device: str = "cpu",
         random_state: int | None = None,
     ) -> None:
         self.units = units
@@ -173,6 +177,7 @@ class EinsumNetwork(SharedByEM):
         self.leaf_family = leaf_family
         self.summation = summation
         self.privacy = privacy
+        self.device = device
         self.random_state = random_state
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
@@ -185,7 +190,9 @@ class EinsumNetwork(SharedByEM):
         if self.training == "gradient":
             plan = Descending(self.epochs, self.batch_size, self.learning_rate, self.patience)
             tell = progress(type(self).__name__, self.epochs)
-            self._keep_fitted(circuit, descend(circuit, start, kept, plan, rng, held, tell))
+            here = device_of(self.device)
+            fitted = descend(circuit, start, kept, plan, rng, held, tell, here)
+            self._keep_fitted(circuit, fitted)
             return
         schedule = replace(self.rounds()[0], batch_size=self.batch_size)
         self._em(

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from fedcircuits.arguments import Declared, Real, Whole
+from fedcircuits.circuits.evaluation.devices import device_of
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
@@ -86,6 +87,8 @@ class HiddenChowLiuTree(SharedByEM):
         Noise that the parties of a federation add to what they count of their rows, so that nobody
         can tell whether one of them was there; for categories and booleans. The epsilon that is
         spent stands in ``epsilon_`` and in the ledger.
+    device : str, default="cpu"
+        Where one table is learned and questions are answered: "cpu", "cuda", "cuda:1".
     random_state : int or None, default=None
         The seed of all random draws; None draws one.
 
@@ -125,6 +128,7 @@ class HiddenChowLiuTree(SharedByEM):
         leaf_family: LeafFamily = by_kind,
         summation: Summation = HUB,
         privacy: DifferentialPrivacy | None = None,
+        device: str = "cpu",
         random_state: int | None = None,
     ) -> None:
         self.units = units
@@ -143,6 +147,7 @@ class HiddenChowLiuTree(SharedByEM):
         self.leaf_family = leaf_family
         self.summation = summation
         self.privacy = privacy
+        self.device = device
         self.random_state = random_state
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
@@ -215,7 +220,7 @@ class HiddenChowLiuTree(SharedByEM):
                 return start
             fitted = maximise_likelihood(
                 circuit, start, kept, schedule=plan, validation=held, rules=rules,
-                dtype=torch.float32, rng=rng,
+                dtype=torch.float32, rng=rng, device=device_of(self.device),
             )  # fmt: skip
             score = (fitted.validation or fitted.history)[-1]
             if best is None or score > most:

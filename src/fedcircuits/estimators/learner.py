@@ -15,10 +15,12 @@ from fedcircuits.arguments import (
     ROWS_HELD_BACK,
     SEED,
     Declared,
+    Instance,
     Real,
     Whole,
     check_arguments,
 )
+from fedcircuits.circuits.evaluation.devices import device_of
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.parameters import Parameters
@@ -36,6 +38,7 @@ from fedcircuits.tables.table import Table
 Training = Rows | ParquetRows | str | os.PathLike[str]
 Weights = npt.ArrayLike | None
 BACKDROP = 100  # rows that stand for a whole table behind a part of it
+DEVICE = Instance(str, "the name of a device, such as 'cpu' or 'cuda:1'")
 BY_BATCHES: Declared = {  # arguments of learners that run EM over batches
     "target": COLUMN,
     "epochs": Whole(1),
@@ -45,6 +48,7 @@ BY_BATCHES: Declared = {  # arguments of learners that run EM over batches
     "validation": ROWS_HELD_BACK,
     "tol": Real(least=0),
     "patience": Whole(1),
+    "device": DEVICE,
     "random_state": SEED,
 }
 
@@ -116,7 +120,7 @@ class Learner(Model):
         report = progress(type(self).__name__, schedule.epochs)
         fitted = maximise_likelihood(
             circuit, start, rows, schedule=schedule, validation=validation, rules=rules,
-            scale=scale, dtype=dtype, rng=rng, report=report,
+            scale=scale, dtype=dtype, rng=rng, report=report, device=device_of(self.device),
         )  # fmt: skip
         self._keep_fitted(circuit, fitted)
 

@@ -10,6 +10,7 @@ from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.estimators.federated import SUMMATION
 from fedcircuits.estimators.federated_learner import SharedByEM
+from fedcircuits.estimators.learner import DEVICE
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.em import EMSchedule
@@ -43,6 +44,8 @@ class MixtureOfProducts(SharedByEM):
         Noise that the parties of a federation add to what they count of their rows, so that nobody
         can tell whether one of them was there; for categories and booleans. The epsilon that is
         spent stands in ``epsilon_`` and in the ledger.
+    device : str, default="cpu"
+        Where one table is learned and questions are answered: "cpu", "cuda", "cuda:1".
     random_state : int or None, default=None
         The seed of the clusters; None draws one.
 
@@ -57,7 +60,7 @@ class MixtureOfProducts(SharedByEM):
 
     allowed: ClassVar[Declared] = {
         "target": COLUMN, "max_iter": Whole(1), "tol": Real(least=0), "random_state": SEED,
-        "summation": SUMMATION, "privacy": PRIVACY,
+        "device": DEVICE, "summation": SUMMATION, "privacy": PRIVACY,
     }  # fmt: skip
 
     def __init__(
@@ -69,6 +72,7 @@ class MixtureOfProducts(SharedByEM):
         tol: float = 1e-4,
         summation: Summation = HUB,
         privacy: DifferentialPrivacy | None = None,
+        device: str = "cpu",
         random_state: int | None = None,
     ) -> None:
         self.components = components
@@ -77,6 +81,7 @@ class MixtureOfProducts(SharedByEM):
         self.tol = tol
         self.summation = summation
         self.privacy = privacy
+        self.device = device
         self.random_state = random_state
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import Whole
+from fedcircuits.circuits.evaluation.devices import device_of
 from fedcircuits.circuits.graph import files
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
@@ -50,6 +51,7 @@ class Model(BaseEstimator):  # type: ignore[misc]
 
     circuit_: Circuit
     parameters_: Parameters
+    device: str = "cpu"
 
     # ------------------------------------------------------------------ likelihood
 
@@ -297,13 +299,25 @@ class Model(BaseEstimator):  # type: ignore[misc]
         self._check_fitted()
         return self.circuit_.schema
 
+    def to(self, device: str) -> Self:
+        """Answer questions on "cpu", "cuda", "cuda:1" or another device of torch's from now on.
+
+        Learners with an argument ``device`` learn there too. Files and ``parameters_`` stay what
+        they are, a seed draws the same rows, and answers agree to about 1e-9.
+        """
+        found = str(device_of(device))
+        if hasattr(self, "circuit_"):
+            self._whole()
+        self.device = found
+        return self
+
     def to_module(self, double: bool = False) -> nn.Module:
         """The circuit as a torch module: rows (rows, variables) in, log-densities (rows,) out.
 
         It is differentiable by everything that is learned and by the real values of the rows, NaN
         is summed out, and categories are codes. Train it by any optimiser, alone or behind a
         network of yours; ``CircuitModel.from_module`` makes a model of it again. ``double``: in
-        double precision.
+        double precision. ``module.to(device)`` moves it as every module.
         """
         import torch
 
@@ -312,7 +326,7 @@ class Model(BaseEstimator):  # type: ignore[misc]
 
         circuit, parameters = inline(*self._whole())
         dtype = torch.float64 if double else torch.float32
-        return Differentiable(CircuitProgram(circuit, dtype), parameters)
+        return Differentiable(CircuitProgram(circuit, dtype, device_of(self.device)), parameters)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "circuit_"):
@@ -328,8 +342,11 @@ class Model(BaseEstimator):  # type: ignore[misc]
             not isinstance(ready, Distribution)
             or ready.circuit is not self.circuit_
             or ready.parameters is not self.parameters_
+            or ready.program.device != device_of(self.device)
         ):
-            ready = self.__dict__["_ready"] = Distribution(self.circuit_, self.parameters_)
+            here = device_of(self.device)
+            ready = Distribution(self.circuit_, self.parameters_, device=here)
+            self.__dict__["_ready"] = ready
         return ready
 
     def __getstate__(self) -> dict[str, object]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation.devices import CPU
 from fedcircuits.circuits.evaluation.gradient import Differentiable
 from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.circuit import Circuit
@@ -36,10 +37,11 @@ def descend(
     rng: np.random.Generator,
     validation: InMemory | None = None,
     report: Report | None = None,
+    device: torch.device = CPU,
 ) -> Fitted:
     """Adam from ``start``; with validation rows, the parameters that were best on them."""
     check_learnable(circuit, rows)
-    program = CircuitProgram(circuit, torch.float32)
+    program = CircuitProgram(circuit, torch.float32, device)
     model = Differentiable(program, start)
     optimiser = torch.optim.Adam(model.parameters(), lr=plan.learning_rate)
     history: list[float] = []
@@ -49,7 +51,7 @@ def descend(
         total = 0.0
         for x, weight in rows.batches(plan.batch_size, rng):
             optimiser.zero_grad()
-            loss = _loss(model(torch.from_numpy(x)), weight, rows.weight / len(rows))
+            loss = _loss(model(torch.from_numpy(x).to(device)), weight, rows.weight / len(rows))
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             total -= float(loss.detach()) * len(x)
@@ -70,4 +72,4 @@ def _loss(values: Tensor, weight: Array | None, mean: float) -> Tensor:
     """Weights are divided by their mean over all rows, so that a heavy batch counts more."""
     if weight is None:
         return -values.mean()
-    return -(values * torch.from_numpy(weight / mean).to(values.dtype)).mean()
+    return -(values * torch.from_numpy(weight / mean).to(values)).mean()

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative
+from fedcircuits.circuits.evaluation.devices import CPU, here
 from fedcircuits.circuits.evaluation.direct import DirectStep
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LinearStep
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
@@ -79,6 +80,7 @@ def maximise_likelihood(
     rules: Rules | None = None,
     scale: float | None = None,
     dtype: torch.dtype = torch.float64,
+    device: torch.device = CPU,
     rng: np.random.Generator | None = None,
     report: Report | None = None,
 ) -> Fitted:
@@ -88,10 +90,11 @@ def maximise_likelihood(
     plan = schedule or EMSchedule()
     draws = rng if rng is not None else np.random.default_rng(0)
     run: TreeRun | _EMRun
-    if (shape := _fast(circuit, plan, dtype, scale)) is not None:
+    shape = _fast(circuit, plan, dtype, scale) if device == CPU else None
+    if shape is not None:
         run = TreeRun(circuit, shape, start, source, plan, rules, validation)
     else:
-        program = CircuitProgram(circuit, dtype)
+        program = CircuitProgram(circuit, dtype, device)
         packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
         run = _EMRun(program, packed, source, plan, rules, validation)
     while not run.finished:
@@ -124,7 +127,8 @@ def in_one_scale(program: CircuitProgram, start: Parameters, scale: float) -> Pa
     """Packed so that all variables share one scale."""
     own = program.columns.frames(program.circuit, start)
     frames = {key: Frame(f.shift, np.full_like(f.scale, scale)) for key, f in own.items()}
-    return Packed(frames, tuple(s.pack(start, frames, program.dtype) for s in program.steps))
+    with here(program.device):
+        return Packed(frames, tuple(s.pack(start, frames, program.dtype) for s in program.steps))
 
 
 def _revivable(new: Values, old: Values) -> Values:
@@ -159,7 +163,7 @@ def _more_rows(
         return counts
     total = counts.count.sum(-1, keepdim=True)  # (pairs, 1)
     if isinstance(step, LinearStep):
-        ends = torch.cat([step.first[1:], torch.tensor([len(step.entry_row)])])
+        ends = torch.cat([step.first[1:], step.first.new_tensor([len(step.entry_row)])])
         total_of_sums = total.repeat_interleave(ends - step.first, 0)  # (entries, 1)
     elif isinstance(step, DirectStep):
         total_of_sums = total
@@ -171,7 +175,8 @@ def _more_rows(
 
 def mean_log_likelihood(program: CircuitProgram, packed: Packed, rows: InMemory) -> float:
     """Of a row, by the weights of the rows."""
-    return rows.mean(program.log_values(torch.from_numpy(rows.values), packed).double().numpy())
+    found = program.log_values(torch.from_numpy(rows.values), packed)
+    return rows.mean(found.double().cpu().numpy())
 
 
 class _EMRun:

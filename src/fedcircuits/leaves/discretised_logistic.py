@@ -121,7 +121,7 @@ class DiscretisedLogistic(Family):
         inner = np.clip(np.round(p["mean"]), 0.0, p["top"])
         candidates = np.stack([inner, np.zeros_like(inner), p["top"] + np.zeros_like(inner)])
         tensors = {name: torch.as_tensor(value) for name, value in p.items()}
-        best = self.log_density(torch.as_tensor(candidates), tensors).argmax(0).numpy()
+        best = self.log_density(torch.as_tensor(candidates), tensors).argmax(0).cpu().numpy()
         return np.asarray(np.take_along_axis(candidates, np.asarray(best)[None], 0)[0])
 
     def sample(

@@ -96,7 +96,7 @@ class GaussianMass(Family):
         inner = np.clip(np.floor(p["mean"] * TOP), 0, TOP)
         candidates = np.stack([inner, np.zeros_like(inner), np.full_like(inner, TOP)]) / TOP
         tensors = {name: torch.as_tensor(value) for name, value in p.items()}
-        best = self.log_density(torch.as_tensor(candidates), tensors).argmax(0).numpy()
+        best = self.log_density(torch.as_tensor(candidates), tensors).argmax(0).cpu().numpy()
         return np.asarray(np.take_along_axis(candidates, np.asarray(best)[None], 0)[0])
 
     def sample(

@@ -235,9 +235,9 @@ class MultivariateGaussian(JointFamily):
             for pattern in patterns(np.isnan(x[own]), tuple(regions)):
                 given = condition(torch.as_tensor(x[own[pattern.rows]]), pattern, one)
                 inner = [regions[c] for c in pattern.missing if c in regions]
-                mean = given.mean[0].numpy()
+                mean = given.mean[0].cpu().numpy()
                 if rng is not None:
-                    root = np.linalg.cholesky(given.covariance[0].numpy())
+                    root = np.linalg.cholesky(given.covariance[0].cpu().numpy())
                     mean = region_draws(rng, mean, root, inner)
                 result[own[pattern.rows][:, None], pattern.missing] = mean
         return result
@@ -312,7 +312,7 @@ def _conditioned(x: Array, pattern: Pattern, p: Arrays) -> tuple[Array, Array]:
         mean = p["mean"][:, None, pattern.missing].repeat(len(x), axis=1)
         return mean, p["covariance"][:, pattern.missing][:, :, pattern.missing]
     given = condition(torch.as_tensor(x), pattern, _tensors(p))
-    return given.mean.numpy(), given.covariance.numpy()
+    return given.mean.cpu().numpy(), given.covariance.cpu().numpy()
 
 
 def _inside(x: Tensor, region: Region) -> Tensor:

@@ -47,7 +47,7 @@ class Counts:
     def flat(self) -> Array:
         """All statistics end to end, without log-likelihood and weight: what parties add up."""
         parts = [t.reshape(-1).double() for step in self.steps for t in _tensors(step)]
-        return np.asarray(torch.cat(parts).numpy()) if parts else np.zeros(0)
+        return np.asarray(torch.cat(parts).cpu().numpy()) if parts else np.zeros(0)
 
     def total(self) -> float:
         """The sum of all statistics, which is finite unless one is not or is absurdly large."""

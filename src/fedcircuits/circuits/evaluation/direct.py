@@ -126,7 +126,7 @@ class DirectStep(ValuedStep):
 
 def _tensors(part: FamilyPart, a: int, b: int, dtype: torch.dtype) -> dict[str, Tensor]:
     """Parameters (pairs, units, 1, …) of some pairs of a part: the 1 is the batch."""
-    return {n: torch.from_numpy(v[a:b]).to(dtype).unsqueeze(2) for n, v in part.arrays.items()}
+    return {n: torch.as_tensor(v[a:b]).to(dtype).unsqueeze(2) for n, v in part.arrays.items()}
 
 
 def _widened(sums: Tensor, width: int) -> Tensor:
@@ -138,10 +138,10 @@ def _widened(sums: Tensor, width: int) -> Tensor:
 def _maximised(part: FamilyPart, counts: LeafCounts, rules: Rules) -> FamilyPart:
     rule = rules.get(part.rule.name, part.rule)
     assert isinstance(rule, Family)
-    one = {n: torch.from_numpy(a[:1, :1, None]) for n, a in part.arrays.items()}
+    one = {n: torch.as_tensor(a[:1, :1, None]) for n, a in part.arrays.items()}
     width = len(rule.statistics(torch.zeros(1, 1, 1, dtype=torch.float64), one))
     count, sums = counts.count[part.pairs], counts.sums[:width, part.pairs]
-    after = rule.maximise(count.double().numpy(), sums.double().numpy(), part.arrays)
+    after = rule.maximise(count.double().cpu().numpy(), sums.double().cpu().numpy(), part.arrays)
     return replace(part, arrays=after).sound()
 
 
@@ -193,7 +193,7 @@ class JointStep(Step[JointValues, JointCounts]):
 
     def from_arrays(self, arrays: Arrays, dtype: torch.dtype) -> JointValues:
         raise_if_wrong(self.name, self.rule.check(arrays))
-        whole = {n: torch.from_numpy(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()}
+        whole = {n: torch.as_tensor(np.ascontiguousarray(a)).to(dtype) for n, a in arrays.items()}
         return JointValues(arrays, whole)
 
     def unpack(self, p: JointValues) -> dict[str, Arrays]:
@@ -236,12 +236,12 @@ class JointStep(Step[JointValues, JointCounts]):
     ) -> JointValues:
         rule = rules.get(self.rule.name, self.rule)
         assert isinstance(rule, JointFamily)
-        sums = {n: s.double().numpy() for n, s in counts.sums.items()}
+        sums = {n: s.double().cpu().numpy() for n, s in counts.sums.items()}
         dtype = next(iter(p.tensors.values())).dtype
         return self.from_arrays(rule.maximise(sums, p.arrays), dtype)
 
     def choose(self, p: JointValues, state: BatchState, choice: Descent) -> None:
-        unit = choice.chosen[self.number][0].long().numpy()
+        unit = choice.chosen[self.number][0].long().cpu().numpy()
         rows = np.flatnonzero(unit >= 0)
         if len(rows):
             where = np.ix_(rows, np.array(self.variables))
@@ -260,10 +260,10 @@ class JointStep(Step[JointValues, JointCounts]):
         """Σ gradient · (E[x], E[x²]) of a variable, given what is seen of the others."""
         if variable not in self.variables:
             return None
-        x = self._read(state.inputs.x, torch.float64).numpy()
+        x = self._read(state.inputs.x, torch.float64).cpu().numpy()
         moments = self.rule.moments(x, p.arrays, p.regions)
         at = self.variables.index(variable)
-        found = torch.from_numpy(np.stack([m[:, :, at] for m in moments]))  # (2, units, batch)
+        found = torch.as_tensor(np.stack([m[:, :, at] for m in moments]))  # (2, units, batch)
         return (found * self.own(gradient)[0].double()).sum(1)
 
 

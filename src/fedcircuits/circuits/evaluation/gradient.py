@@ -13,19 +13,22 @@ zero begins at ``SMALLEST``, from where gradients may raise it; a weight of zero
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedcircuits.circuits.evaluation.devices import here, placed
 from fedcircuits.circuits.evaluation.direct import DirectStep, JointStep, JointValues
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.pairs import FamilyPart
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
 from fedcircuits.circuits.evaluation.statistics import Frame, Inputs
+from fedcircuits.circuits.evaluation.step import Frames
 from fedcircuits.circuits.graph.family import Array, Arrays, Domain
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import QueryError
@@ -67,6 +70,12 @@ class Differentiable(nn.Module):
         self.program = program
         self.start = program.pack(parameters)
         self.numbers = nn.ParameterDict()
+        self.register_buffer("place", torch.empty(0, device=program.device), persistent=False)
+        with here(program.device):
+            self._free_numbers()
+
+    def _free_numbers(self) -> None:
+        program = self.program
         for i, (step, values) in enumerate(zip(program.steps, self.start.values, strict=True)):
             if isinstance(values, Tensor):
                 self.numbers[f"{i}"] = torch.log(values.clamp_min(SMALLEST)) - 1e4 * (values == 0)
@@ -77,7 +86,7 @@ class Differentiable(nn.Module):
                     self.numbers[f"{i}/{j}/{name}"] = free(array.to(program.dtype), domain)
             elif isinstance(values, JointValues) and isinstance(step, JointStep):
                 for name, domain in step.rule.domains.items():
-                    exact = torch.from_numpy(np.array(values.arrays[name]))
+                    exact = torch.as_tensor(np.array(values.arrays[name]))
                     self.numbers[f"{i}/{name}"] = free(exact, domain).to(program.dtype)
 
     def _trained(
@@ -87,7 +96,7 @@ class Differentiable(nn.Module):
             for name, array in self._seen(step, part).items():
                 domain = part.rule.domains.get(name, "fixed")
                 if domain != "fixed":
-                    yield j, name, domain, torch.from_numpy(np.ascontiguousarray(array))
+                    yield j, name, domain, torch.as_tensor(np.ascontiguousarray(array))
 
     # ------------------------------------------------------------------ parameters
 
@@ -98,7 +107,7 @@ class Differentiable(nn.Module):
         found = {}
         for name, array in arrays.items():
             key, domain = f"{i}/{j}/{name}", part.rule.domains.get(name, "fixed")
-            fixed = torch.from_numpy(np.ascontiguousarray(array)).to(self.program.dtype)
+            fixed = torch.as_tensor(np.ascontiguousarray(array)).to(self.program.dtype)
             found[name] = bound(self.numbers[key], domain) if key in self.numbers else fixed
         return found
 
@@ -126,14 +135,38 @@ class Differentiable(nn.Module):
             elif isinstance(step, JointStep) and isinstance(values, JointValues):
                 yield step.log_values(self._joint(i, step, values), inputs.x)
 
+    @property
+    def device(self) -> torch.device:
+        return self.program.device
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """``to``, ``cuda`` and ``cpu`` of torch: what is fixed moves along with what is learned."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        place = self.get_buffer("place").device
+        if place != self.device:
+            old = self.program.unpack(self.start)
+            self.program = CircuitProgram(self.program.circuit, self.program.dtype, place)
+            self._begin(old, self.start.frames)
+        return self
+
+    @placed
+    def _begin(self, parameters: Parameters, frames: Frames) -> None:
+        steps = (s.pack(parameters, frames, self.program.dtype) for s in self.program.steps)
+        self.start = Packed(frames, tuple(steps))
+
+    @placed
     def forward(self, x: Tensor) -> Tensor:
-        for tensor in (x, *self.parameters()):
-            moved = tensor is not x and tensor.dtype != self.program.dtype
-            if moved or tensor.device.type != "cpu":
+        if x.device != self.device:
+            raise QueryError(
+                f"this circuit is on {self.device}, the rows are on {x.device}: move one of them, "
+                f'by x.to("{self.device}") or module.to("{x.device}")'
+            )
+        for tensor in self.parameters():
+            if tensor.dtype != self.program.dtype:
                 raise QueryError(
-                    f"circuits are evaluated on the CPU, this module in {self.program.dtype}; got "
-                    f"{tensor.dtype} on {tensor.device}: make it anew by to_module, with "
-                    "double=True for double precision, and hand it rows by x.cpu()"
+                    f"this circuit computes in {self.program.dtype}, its parameters became "
+                    f"{tensor.dtype}: make it anew by to_module, with double=True for double "
+                    "precision"
                 )
         inputs = self.program.read(x.detach(), self.start)
         found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
@@ -151,12 +184,11 @@ class Differentiable(nn.Module):
         frames: dict[tuple[str, int], Frame] = {}
         for key, both in state.items():
             rule, _, levels = key.rpartition("/")
-            shift, scale = both.double().numpy()
+            shift, scale = both.double().cpu().numpy()
             frames[rule, int(levels)] = Frame(shift, scale)
-        start = self.program.unpack(self.start)
-        steps = (s.pack(start, frames, self.program.dtype) for s in self.program.steps)
-        self.start = Packed(frames, tuple(steps))
+        self._begin(self.program.unpack(self.start), frames)
 
+    @placed
     @torch.no_grad()
     def packed(self) -> Packed:
         """Where training stands, for queries and to save."""
@@ -170,7 +202,7 @@ class Differentiable(nn.Module):
                 new.append(self._learned(i, step, values))
             elif isinstance(step, JointStep) and isinstance(values, JointValues):
                 tensors = self._joint(i, step, values)
-                learned = {n: tensors[n].double().numpy() for n in step.rule.domains}
+                learned = {n: tensors[n].double().cpu().numpy() for n in step.rule.domains}
                 new.append(step.from_arrays({**values.arrays, **learned}, self.program.dtype))
             else:
                 new.append(values)
@@ -180,7 +212,7 @@ class Differentiable(nn.Module):
         parts = []
         for j, part in enumerate(values.parts):
             tensors = self._part(i, j, part, self._seen(step, part))
-            arrays: Arrays = {n: t.double().numpy() for n, t in tensors.items()}
+            arrays: Arrays = {n: t.double().cpu().numpy() for n, t in tensors.items()}
             if isinstance(step, LinearStep):
                 arrays = step.unframed(part, arrays, self.start.frames)
             parts.append(replace(part, arrays=arrays))
@@ -218,7 +250,8 @@ class _LogLikelihood(torch.autograd.Function):
                 out.append(step.own(gradient)[0])
         by_rows = None
         if ctx.needs_input_grad[2]:
-            by_rows = _by_inputs(program, ctx.model.packed(), ctx.state.inputs.x, gradient)
+            with here(program.device):
+                by_rows = _by_inputs(program, ctx.model.packed(), ctx.state.inputs.x, gradient)
         return (None, None, by_rows, *out)
 
 
@@ -254,7 +287,7 @@ def _add_slopes(
     real = torch.tensor([not schema.variables[int(v)].discrete for v in variables])
     if not bool(real.any()):
         return
-    tensors = {n: torch.from_numpy(a).unsqueeze(2)[real] for n, a in part.arrays.items()}
+    tensors = {n: torch.as_tensor(a).unsqueeze(2)[real] for n, a in part.arrays.items()}
     at = variables[real]
     rows = x.t()[at].double()
     seen = ~torch.isnan(rows)

@@ -290,9 +290,9 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "rows", torch.set_num_threads, (1,))
 
 
-def in_threads(function: Callable[[S], T], items: Sequence[S]) -> Iterator[T]:
-    """function of every item, in order."""
-    threads = min(torch.get_num_threads(), len(items))
+def in_threads(function: Callable[[S], T], items: Sequence[S], several: bool = True) -> Iterator[T]:
+    """function of every item, in order; one after another unless ``several`` threads may run."""
+    threads = min(torch.get_num_threads(), len(items)) if several else 1
     if threads <= 1:
         yield from map(function, items)
         return

@@ -93,7 +93,7 @@ class LeafStep(Step[V, LeafCounts], Generic[V]):
     def log_masses(self, p: V, regions: Regions, dtype: torch.dtype) -> Tensor | None:
         """Of the regions (folds, units), None where there are none."""
         found = self.pairs.region_constants(p.parts, regions, self.folds, self.units)
-        return None if found is None else torch.from_numpy(found).to(dtype)
+        return None if found is None else torch.as_tensor(found).to(dtype)
 
     def choose(self, p: V, state: BatchState, choice: Descent) -> None:
         chosen = choice.chosen[self.numbers]
@@ -166,7 +166,7 @@ class LinearStep(ValuedStep):
         self, parts: tuple[FamilyPart, ...], frames: Frames, dtype: torch.dtype
     ) -> LeafValues:
         tensors = [
-            {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in framed.items()}
+            {n: torch.as_tensor(np.ascontiguousarray(a)) for n, a in framed.items()}
             for framed in (self.framed(part, frames) for part in parts)
         ]
         coefficients, constants = self.operand(parts, tensors, frames)
@@ -200,7 +200,7 @@ class LinearStep(ValuedStep):
                 coefficients = coefficients.index_put((first + s,), natural[s])
             frame = self._frame(part, frames)
             if frame is not None:
-                constant = constant - torch.from_numpy(np.log(frame[1])).to(constant)
+                constant = constant - torch.as_tensor(np.log(frame[1])).to(constant)
             constants = constants.index_put((part.pairs,), constant)
         return coefficients, constants
 
@@ -321,8 +321,8 @@ class LinearStep(ValuedStep):
         assert isinstance(rule, LinearFamily)
         first = self.first[part.pairs]
         sums = torch.stack([counts.sums[first + s] for s in range(self._width(part))])
-        count = counts.count[part.pairs].double().numpy()
-        after = rule.maximise(count, sums.double().numpy(), self.framed(part, frames))
+        count = counts.count[part.pairs].double().cpu().numpy()
+        after = rule.maximise(count, sums.double().cpu().numpy(), self.framed(part, frames))
         return replace(part, arrays=self.unframed(part, after, frames)).sound()
 
     def _width(self, part: FamilyPart) -> int:

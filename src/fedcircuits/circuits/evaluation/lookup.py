@@ -51,7 +51,7 @@ class LookupValues:
     def parts(self) -> tuple[FamilyPart, ...]:
         """The same as all other leaves have it, for questions."""
         linear = torch.exp(self.table) if self.logarithmic else self.table
-        found = linear.double().numpy().transpose(0, 2, 1)
+        found = linear.double().cpu().numpy().transpose(0, 2, 1)
         arrays = {"probability": found / found.sum(-1, keepdims=True)}
         return (FamilyPart(self.rule, self.leaves, torch.arange(len(self.table)), arrays),)
 
@@ -88,7 +88,7 @@ class LookupStep(LeafStep[LookupValues]):
         [part] = self.pairs.pack(parameters)
         with np.errstate(divide="ignore"):
             logs = np.maximum(np.log(part.arrays["probability"]), IMPOSSIBLE)
-        table = torch.from_numpy(np.ascontiguousarray(logs.transpose(0, 2, 1)))
+        table = torch.as_tensor(np.ascontiguousarray(logs.transpose(0, 2, 1)))
         return LookupValues(table.to(dtype), True, self.rule, self._leaves)
 
     def restrict(self, p: LookupValues, regions: Regions) -> LookupValues:
@@ -152,7 +152,7 @@ class LookupStep(LeafStep[LookupValues]):
         rule = rules.get(self.rule.name, self.rule)
         assert isinstance(rule, TabledFamily)
         pseudo = np.stack([rule.pseudo_counts(name, self.levels) for name in self.names])
-        added = torch.from_numpy(pseudo).to(counts.sums)[:, :, None]
+        added = torch.as_tensor(pseudo).to(counts.sums)[:, :, None]
         table = torch.empty_like(counts.sums)
         for a, b in chunks(len(table), self.levels * self.units):
             table[a:b] = _frequencies(counts.sums[a:b] + added[a:b], p, a, b)

@@ -40,14 +40,14 @@ class UpperCircuit:
         found = [
             self._upward(part, packed).values[self.program.root] for part in self._parts(given)
         ]
-        return np.asarray(told(torch.cat(found), self.circuit).double().numpy())
+        return np.asarray(told(torch.cat(found), self.circuit).double().cpu().numpy())
 
     def posteriors(
         self, given: Array, packed: Packed, weight: Array | None = None
     ) -> tuple[Array, Counts]:
         """Posterior of every leaf unit (units, rows) times the rows' weights, and the expected
         counts of all sums; what is impossible has posterior zero."""
-        weights = torch.ones(given.shape[1]) if weight is None else torch.from_numpy(weight)
+        weights = torch.ones(given.shape[1]) if weight is None else torch.as_tensor(weight)
         found, total, at = [], None, 0
         for part in self._parts(given):
             own = weights[at : at + part.shape[1]].to(self.program.dtype)
@@ -61,7 +61,7 @@ class UpperCircuit:
             total = counts if total is None else total.add(counts)
             found.append(self._given(gradient))
         assert total is not None
-        return np.asarray(torch.cat(found, 1).double().numpy()), total
+        return np.asarray(torch.cat(found, 1).double().cpu().numpy()), total
 
     def choices(
         self, given: Array, packed: Packed, rng: np.random.Generator | None
@@ -82,10 +82,12 @@ class UpperCircuit:
                 step.choose(own, state, choice)
             chosen.append(picked[numbers])
             roots.append(state.values[self.program.root])
-        return torch.cat(chosen, 1).numpy(), told(torch.cat(roots), self.circuit).double().numpy()
+        return torch.cat(chosen, 1).cpu().numpy(), told(
+            torch.cat(roots), self.circuit
+        ).double().cpu().numpy()
 
     def _parts(self, given: Array) -> list[Tensor]:
-        whole = torch.from_numpy(np.nan_to_num(given, neginf=-np.inf)).to(self.program.dtype)
+        whole = torch.as_tensor(np.nan_to_num(given, neginf=-np.inf)).to(self.program.dtype)
         size = self.program.batch
         return [whole[:, a : a + size] for a in range(0, max(1, given.shape[1]), size)]
 

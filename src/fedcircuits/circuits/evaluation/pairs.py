@@ -37,8 +37,8 @@ class FamilyPart:
 
     def log_mode(self) -> Tensor:
         """log density at the mode, (n, units)."""
-        tensors = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in self.arrays.items()}
-        return self.rule.log_density(torch.from_numpy(self.rule.mode(self.arrays)), tensors)
+        tensors = {n: torch.as_tensor(np.ascontiguousarray(a)) for n, a in self.arrays.items()}
+        return self.rule.log_density(torch.as_tensor(self.rule.mode(self.arrays)), tensors)
 
     def sound(self) -> FamilyPart:
         """Itself, if the values are such as its family can have; else ParameterError."""
@@ -89,7 +89,7 @@ class LeafPairs:
         }
         rule = family(self.leaves[members[0]][1])
         assert isinstance(rule, Family)
-        part = FamilyPart(rule, leaves, torch.from_numpy(np.concatenate(pairs)), arrays)
+        part = FamilyPart(rule, leaves, torch.as_tensor(np.concatenate(pairs)), arrays)
         return part.sound()
 
     # ------------------------------------------------------------------ queries
@@ -101,7 +101,7 @@ class LeafPairs:
         total = None
         for part in parts:
             for variable, region in regions.items():
-                at = np.flatnonzero(self.variable.numpy()[part.pairs.numpy()] == variable)
+                at = np.flatnonzero(self.variable[part.pairs].cpu().numpy() == variable)
                 if len(at) == 0:
                     continue
                 total = np.zeros((folds, units)) if total is None else total
@@ -109,7 +109,7 @@ class LeafPairs:
                 mass = sum(part.rule.mass(arrays, *interval) for interval in region)
                 with np.errstate(divide="ignore"):
                     logs = np.maximum(np.log(mass), -1e30)
-                np.add.at(total, self.slot.numpy()[part.pairs.numpy()[at]], logs)
+                np.add.at(total, self.slot.cpu().numpy()[part.pairs.cpu().numpy()[at]], logs)
         return total
 
     def average(
@@ -125,11 +125,11 @@ class LeafPairs:
         """
         total: Tensor | None = None
         for part in parts:
-            at = np.flatnonzero(self.variable.numpy()[part.pairs.numpy()] == variable)
+            at = np.flatnonzero(self.variable[part.pairs].cpu().numpy() == variable)
             if len(at):
                 found = functional(part.rule, {n: a[at] for n, a in part.arrays.items()})
                 weights = posterior[self.slot[part.pairs[at]]].double()  # (n, units, batch)
-                terms = torch.from_numpy(found)[..., None] * weights
+                terms = torch.as_tensor(found)[..., None] * weights
                 term = torch.where(weights > 0, terms, 0.0).sum((1, 2))  # 0 · ∞ is 0
                 total = term if total is None else total + term
         return total
@@ -143,8 +143,8 @@ class LeafPairs:
         rng: np.random.Generator | None,
     ) -> None:
         for part in parts:
-            unit = chosen[self.slot[part.pairs]].numpy()  # (n, batch)
-            variables = self.variable[part.pairs].numpy()
+            unit = chosen[self.slot[part.pairs]].cpu().numpy()  # (n, batch)
+            variables = self.variable[part.pairs].cpu().numpy()
             missing = np.isnan(out[:, variables]).T & (unit >= 0)
             pair, row = np.nonzero(missing)
             for region, at in _by_region(variables[pair], regions):

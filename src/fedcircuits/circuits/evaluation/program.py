@@ -5,14 +5,14 @@ downward  root to leaves: posteriors of all units, with the additive statistics 
 choices   root to leaves: one unit of every node a row reaches, drawn or the best; fills NaN
 
 The graph is folded once. Parameters are packed for it, shaped as the steps want them; packed
-parameters restricted to regions answer for an event. Rows go through in batches, on all threads.
+parameters restricted to regions answer for an event. Rows go through in batches, on all threads, or
+on another device (devices.py), where all that a program gives back as tensors then lies.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation import flat
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative
+from fedcircuits.circuits.evaluation.devices import CPU, here, placed
 from fedcircuits.circuits.evaluation.direct import (
     DirectStep,
     GivenStep,
@@ -35,6 +36,7 @@ from fedcircuits.circuits.evaluation.layout import Key, Slot, in_threads, lay_ou
 from fedcircuits.circuits.evaluation.leaves import LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
+from fedcircuits.circuits.evaluation.scratch import Scratch
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
     BatchState,
@@ -72,21 +74,25 @@ class Packed:
 
 
 class CircuitProgram:
-    """The folded form of a circuit, for one floating-point type."""
+    """The folded form of a circuit, for one floating-point type and one device."""
 
     steps: tuple[Step[Any, Any], ...]
 
-    def __init__(self, circuit: Circuit, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(
+        self, circuit: Circuit, dtype: torch.dtype = torch.float64, device: torch.device = CPU
+    ) -> None:
         if not circuit.is_density:
             raise QueryError("a circuit with fuse nodes is no density: evaluate its fuse node")
-        self.circuit, self.dtype = circuit, dtype
+        self.circuit, self.dtype, self.device = circuit, dtype, device
         self.layout = lay_out(circuit)
-        self.columns = Columns.of(circuit)
-        self.steps = tuple(self._step(key, slots) for key, slots in self.layout.groups)
+        with here(device):
+            self.columns = Columns.of(circuit)
+            self.steps = tuple(self._step(key, slots) for key, slots in self.layout.groups)
         self.root = self.layout.row[circuit.root.name]
-        self.compiled = flat.suits(self)
+        self.compiled = device == CPU and flat.suits(self)
         self.forests = Forests.of(circuit)
-        self.looks_up = bool(self.forests.tops) and flat.suits(self, self.forests.members)
+        looks_up = device == CPU and bool(self.forests.tops)
+        self.looks_up = looks_up and flat.suits(self, self.forests.members)
         self.batch = _batch(self.layout.rows)
         self.update = _update(self.layout.rows, len(self.layout.number))
         self.scratch = Scratch()
@@ -115,17 +121,20 @@ class CircuitProgram:
 
     # ------------------------------------------------------------------ parameters
 
+    @placed
     def pack(self, parameters: Parameters) -> Packed:
         with np.errstate(all="ignore"):  # of wrong values, which the steps refuse
             frames = self.columns.frames(self.circuit, parameters)
         return Packed(frames, tuple(s.pack(parameters, frames, self.dtype) for s in self.steps))
 
+    @placed
     def unpack(self, packed: Packed) -> Parameters:
         found: dict[str, Arrays] = {}
         for step, values in zip(self.steps, packed.values, strict=True):
             found.update(step.unpack(values))
         return Parameters(found)
 
+    @placed
     def restrict(self, packed: Packed, regions: Regions) -> Packed:
         """The same with variables restricted to regions, for rows that leave them open."""
         if not regions:
@@ -135,9 +144,11 @@ class CircuitProgram:
 
     # ------------------------------------------------------------------ one batch
 
+    @placed
     def read(self, x: Tensor, packed: Packed) -> Inputs:
-        return self.columns.read(x, packed.frames, self.dtype)
+        return self.columns.read(x.to(self.device), packed.frames, self.dtype)
 
+    @placed
     def upward(
         self, inputs: Inputs, packed: Packed, arithmetic: Arithmetic = LOG_SPACE
     ) -> BatchState:
@@ -153,6 +164,7 @@ class CircuitProgram:
             step.upward(own, state)
         return state
 
+    @placed
     def downward(
         self, state: BatchState, packed: Packed, weight: Tensor
     ) -> tuple[Tensor, list[Derivative]]:
@@ -224,17 +236,20 @@ class CircuitProgram:
 
     def _spans(self, rows: int, most: int) -> list[tuple[int, int]]:
         """Batches whose value matrix stays small, at least one for every thread."""
-        fair = -(-rows // torch.get_num_threads())
+        fair = -(-rows // (torch.get_num_threads() if self.device == CPU else 1))
         size = max(1, min(most, max(fair, 32)))
         return [(a, min(a + size, rows)) for a in range(0, rows, size)]
 
     def _over_batches(self, function: Callable[[Tensor], T], x: Tensor, most: int) -> Iterator[T]:
-        yield from in_threads(function, [x[a:b] for a, b in self._spans(len(x), most)])
+        spans = self._spans(len(x), most)
+        yield from in_threads(function, [x[a:b] for a, b in spans], self.device == CPU)
 
+    @placed
     def log_values(self, x: Tensor, packed: Packed) -> Tensor:
         """Log-value of the root for every row."""
         if len(x) == 0:
             return self.log_values(_one_row(x), packed)[:0]
+        x = x.to(self.device)
         gaps = torch.isnan(x.sum(1)) if self.looks_up else torch.zeros(1, dtype=torch.bool)
         if bool(gaps.all()) or not bool(gaps.any()):
             return told(self._log_values(x, packed), self.circuit)
@@ -255,11 +270,13 @@ class CircuitProgram:
         most = LARGEST if self.compiled else self.batch
         return torch.cat(list(self._over_batches(evaluate, x, most)))
 
+    @placed
     def counts(self, x: Tensor, packed: Packed, weight: Tensor | None = None) -> Counts:
         """Expected statistics of rows x: add them over batches or parties, then maximise."""
         if len(x) == 0:
             return self.counts(_one_row(x), packed, torch.zeros(1))
-        weights = torch.ones(len(x), dtype=self.dtype) if weight is None else weight.to(self.dtype)
+        weights = torch.ones(len(x)) if weight is None else weight
+        x, weights = x.to(self.device), weights.to(self.device, self.dtype)
         opaque = any(isinstance(s, DirectStep | JointStep) for s in self.steps)
         compiled = self.compiled and not opaque
 
@@ -271,12 +288,14 @@ class CircuitProgram:
             total, steps = flat.counts(found, self, packed, inputs, own)
             return Counts(total, float(own.sum()), steps)
 
-        found = in_threads(expect, self._spans(len(x), LARGEST if compiled else self.update))
+        spans = self._spans(len(x), LARGEST if compiled else self.update)
+        found = in_threads(expect, spans, self.device == CPU)
         total = next(found)
         for more in found:
             total = total.add(more)
         return total
 
+    @placed
     def maximise(self, counts: Counts, packed: Packed, rules: Rules | None = None) -> Packed:
         """The M-step: parameters from expected statistics; ParameterError where they make none."""
         if not math.isfinite(counts.total()):
@@ -287,6 +306,7 @@ class CircuitProgram:
         new = tuple(s.maximise(c, v, packed.frames, rules or {}) for s, c, v in triples)
         return Packed(packed.frames, new)
 
+    @placed
     def average(self, x: Tensor, packed: Packed, variable: int, functional: Functional) -> Tensor:
         """Posterior mean of a functional of one variable's leaves, (D, rows)."""
         if len(x) == 0:
@@ -301,6 +321,7 @@ class CircuitProgram:
 
         return torch.cat(list(self._over_batches(over, x, self.batch)), 1)
 
+    @placed
     def complete(
         self, x: Tensor, packed: Packed, rng: np.random.Generator | None
     ) -> tuple[Array, Tensor]:
@@ -309,7 +330,7 @@ class CircuitProgram:
         Also the log-value of the root: of the seen part, or the maximum over choices.
         """
         if len(x) == 0:
-            return x.double().numpy(), torch.empty(0, dtype=self.dtype)
+            return x.double().cpu().numpy(), torch.empty(0, dtype=self.dtype)
         filled, roots = [], []
         arithmetic = MAX_PRODUCT if rng is None else LOG_SPACE
         for a in range(0, len(x), self.batch):  # on any number of threads: draws repeat
@@ -317,7 +338,7 @@ class CircuitProgram:
             state = self.upward(self.read(rows, packed), packed, arithmetic)
             chosen = torch.full((len(self.layout.number) + 1, len(rows)), -1, dtype=torch.int32)
             chosen[self.layout.number[self.circuit.root.name]] = 0
-            choice = Descent(chosen, rows.double().numpy().copy(), rng)
+            choice = Descent(chosen, rows.double().cpu().numpy().copy(), rng)
             for step, own in zip(reversed(self.steps), reversed(packed.values), strict=True):
                 step.choose(own, state, choice)
             filled.append(choice.out)
@@ -344,27 +365,6 @@ def _update(rows: int, slots: int) -> int:
     """The same where weights are wide: they are read once for all of these rows, from memory."""
     wide = rows >= WIDE * slots
     return max(_batch(rows), min(256, MOST_NUMBERS // rows)) if wide else _batch(rows)
-
-
-class Scratch:
-    """Matrices that do not outlive a pass. They are kept, one of each for every pass that runs at
-    the same time: fresh memory of this size would cost as much as the arithmetic."""
-
-    def __init__(self) -> None:
-        self.free: list[dict[str, Tensor]] = []
-
-    @contextmanager
-    def room(self) -> Iterator[Callable[[str, tuple[int, int], torch.dtype], Tensor]]:
-        kept = self.free.pop() if self.free else {}
-
-        def matrix(name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-            size = shape[0] * shape[1]
-            if name not in kept or kept[name].numel() < size:
-                kept[name] = torch.empty(size, dtype=dtype)
-            return kept[name][:size].view(shape)
-
-        yield matrix
-        self.free.append(kept)
 
 
 def finite(log_values: Tensor) -> Tensor:

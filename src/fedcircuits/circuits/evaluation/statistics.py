@@ -111,7 +111,7 @@ class Columns:
         everything = len(cell.variables) == self.variables
         x = columns if everything else columns[list(cell.variables)]
         if frame is not None:
-            shift, scale = (torch.from_numpy(a).to(x)[:, None] for a in (frame.shift, frame.scale))
+            shift, scale = (torch.as_tensor(a).to(x)[:, None] for a in (frame.shift, frame.scale))
             x = (x - shift) / scale
         found = cell.rule.statistics(bounded(x, dtype), cell.template)  # (S, variables, batch)
         if seen is not None:

@@ -49,7 +49,7 @@ class Descent:
         """(n,) of log scores (n, options): a draw, or the best."""
         if self.rng is not None:  # Gumbel noise makes the maximum a draw
             noise = self.rng.gumbel(size=tuple(scores.shape))
-            scores = scores.double() + torch.from_numpy(noise)
+            scores = scores.double() + torch.as_tensor(noise)
         return scores.argmax(1)
 
     def active(self, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:

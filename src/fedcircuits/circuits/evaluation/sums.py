@@ -47,8 +47,8 @@ class _AnySum(Step[Tensor, Tensor]):
         weight = np.zeros((self.folds, self.units, self.inputs))
         for i, (name, used) in enumerate(zip(self.names, self.used, strict=True)):
             weight[i, :, :used] = parameters[name][WEIGHT]
-        rounded = torch.from_numpy(weight).to(dtype)
-        lost = torch.from_numpy(weight > 0) & (rounded == 0)  # impossible is another thing
+        rounded = torch.as_tensor(weight).to(dtype)
+        lost = torch.as_tensor(weight > 0) & (rounded == 0)  # impossible is another thing
         return sound(rounded.masked_fill_(lost, torch.finfo(dtype).tiny), self.names)
 
     def unpack(self, p: Tensor) -> dict[str, Arrays]:
@@ -112,7 +112,7 @@ def _log_space_shares(
 
 
 def _normalised(weight: Tensor) -> Array:
-    values = weight.double().numpy()
+    values = weight.double().cpu().numpy()
     return np.asarray(values / values.sum(axis=1, keepdims=True))
 
 

@@ -84,8 +84,8 @@ class Family(ABC):
     def start(self, x: Array, variable: Variable) -> dict[str, Array]:
         """A distribution for the seen values x (rows,): what learning begins with."""
         template = {n: np.ones([s or 1 for s in t]) for n, t in self.shapes(variable).items()}
-        ones = {n: torch.from_numpy(a[None]) for n, a in template.items()}
-        sums = self.statistics(torch.from_numpy(x), ones).sum(1).numpy()
+        ones = {n: torch.as_tensor(a[None]) for n, a in template.items()}
+        sums = self.statistics(torch.as_tensor(x), ones).sum(1).cpu().numpy()
         return self.maximise(np.asarray(float(len(x))), sums, template)
 
     def mass(self, p: Arrays, lower: float, upper: float) -> Array:
@@ -156,8 +156,8 @@ class JointFamily(ABC):
     def log_mass(self, p: Arrays, regions: Mapping[int, Region], width: int) -> Array:
         """(units,): log P(every column of ``regions`` falls in there), of ``width`` columns."""
         nothing = torch.full((1, width), torch.nan, dtype=torch.float64)
-        tensors = {n: torch.from_numpy(np.ascontiguousarray(a)) for n, a in p.items()}
-        return np.asarray(self.log_density(nothing, tensors, regions)[:, 0].numpy())
+        tensors = {n: torch.as_tensor(np.ascontiguousarray(a)) for n, a in p.items()}
+        return np.asarray(self.log_density(nothing, tensors, regions)[:, 0].cpu().numpy())
 
     @abstractmethod
     def log_maximum(self, x: Tensor, p: Tensors) -> Tensor:

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from fedcircuits.circuits.evaluation.devices import CPU
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import (
@@ -26,10 +27,14 @@ class Distribution(Queryable):
     """``Distribution(circuit, parameters).log_likelihood(x)``: questions in numbers."""
 
     def __init__(
-        self, circuit: Circuit, parameters: Parameters, dtype: torch.dtype = torch.float64
+        self,
+        circuit: Circuit,
+        parameters: Parameters,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device = CPU,
     ) -> None:
         self.circuit, self.parameters = askable(circuit, parameters)
-        self.program = CircuitProgram(self.circuit, dtype)
+        self.program = CircuitProgram(self.circuit, dtype, device)
 
     @cached_property
     def packed(self) -> Packed:
@@ -44,7 +49,7 @@ class Distribution(Queryable):
     def log_values_within(self, x: Array, regions: Regions) -> Array:
         packed = self.program.restrict(self.packed, regions)
         found = self.program.log_values(self._tensor(x), packed)
-        return np.asarray(found.double().numpy())
+        return np.asarray(found.double().cpu().numpy())
 
     def _tensor(self, x: Array) -> torch.Tensor:
         """Raw rows stay in double precision until they are centred."""
@@ -61,7 +66,7 @@ class Distribution(Queryable):
                 return np.where(mass > 0, np.stack([one, two]) / mass, 0.0)
 
         packed = self.program.restrict(self.packed, regions)
-        one, two = self.program.average(self._tensor(x), packed, at, moments).double().numpy()
+        one, two = self.program.average(self._tensor(x), packed, at, moments).double().cpu().numpy()
         with np.errstate(invalid="ignore"):
             return one + centre, np.maximum(two - np.square(one), 0.0)
 
@@ -86,4 +91,4 @@ class Distribution(Queryable):
     def best_paths(self, x: Array) -> Array:
         """log-value of the best single path for every row, NaN maximised out."""
         _, found = self.program.complete(self._tensor(x), self.packed, None)
-        return np.asarray(found.double().numpy())
+        return np.asarray(found.double().cpu().numpy())
