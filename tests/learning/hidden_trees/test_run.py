@@ -44,6 +44,11 @@ def a_run(circuit, start, x, plan=STEP, weight=None):
     return TreeRun(circuit, shape, start, InMemory(x, weight), plan, PLAIN, None)
 
 
+def without_pseudo_rows(run):
+    for values in (run.state.pseudo.flat, run.state.pseudo.back, run.state.pseudo.total):
+        values[:] = 0
+
+
 CASES = [("categories", 1, 0.0), ("many", 1, 0.2), ("booleans", 1, 0.0), ("many", 3, 0.1)]
 
 
@@ -51,8 +56,7 @@ CASES = [("categories", 1, 0.0), ("many", 1, 0.2), ("booleans", 1, 0.0), ("many"
 def test_values_are_those_of_the_circuit(kind, channels, gaps):
     circuit, start, x = a_tree(kind, channels=channels, gaps=gaps)
     run = a_run(circuit, start, x)
-    run.state.prior[:] = 0  # the start as it is
-    run.state.prior_total[:] = 0
+    without_pseudo_rows(run)  # the start as it is
     program = CircuitProgram(circuit)
     exact = program.log_values(torch.from_numpy(x), program.pack(start)).numpy()
     np.testing.assert_allclose(run.passes.log_values(x, run.state), exact, rtol=2e-5)
@@ -67,11 +71,9 @@ def test_a_step_over_all_rows_is_that_of_the_circuit(kind, channels, gaps, threa
     torch.set_num_threads(threads)
     try:
         run = a_run(circuit, start, x, weight=weight)
-        run.state.prior[:] = 0
-        run.state.prior_total[:] = 0
-        smoothed = a_run(circuit, start, x, weight=weight).state
+        without_pseudo_rows(run)
         run.passes.update(x, weight, run.state, 1.0, weight.sum())
-        run.state.prior, run.state.prior_total = smoothed.prior, smoothed.prior_total
+        run.state.pseudo = a_run(circuit, start, x).state.pseudo
     finally:
         torch.set_num_threads(before)
     program = CircuitProgram(circuit)
@@ -113,7 +115,7 @@ def test_a_long_decay_does_not_end_in_zeros():
 def test_a_row_that_single_precision_cannot_hold_takes_no_part():
     circuit, start, x = a_tree("categories", units=1)
     run = a_run(circuit, start, x)
-    run.state.prior[:] = 0
+    without_pseudo_rows(run)
     run.state.table[run.shape.first[0] + int(x[0, 0])] = 0  # nobody has this level now
     run.passes.update(x, None, run.state, 0.5, ROWS)
     assert np.isfinite(run.state.weight).all()

@@ -42,12 +42,13 @@ def _divided(u):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def values_of(a, b, rows, codes, own, table, scale, prior, inverse, children, sums, values, logs):  # type: ignore[no-untyped-def]
+def values_of(a, b, rows, codes, own, leaves, children, sums, values, logs):  # type: ignore[no-untyped-def]
     """u of nodes a to b: their leaves at the values of the rows, times the sums of their children.
 
-    ``own`` and ``children`` are (pointers, indices); the probability of a level is (scale · table +
-    prior) · inverse.
+    ``own`` and ``children`` are (pointers, indices). Leaves are tables, with
+    probabilities (scale · table + flat + back · picture of its range) · inverse.
     """
+    table, scale, flat, back, range_of, pictures, inverse = leaves
     for n in range(a, b):
         for r in range(rows[0], rows[1]):
             u = values[n, r]
@@ -57,9 +58,14 @@ def values_of(a, b, rows, codes, own, table, scale, prior, inverse, children, su
                 v = own[1][e]
                 at = codes[v, r]
                 if at >= 0:
-                    line, over, more = table[at], inverse[v], prior[at]
-                    for k in range(u.shape[0]):
-                        u[k] *= (scale * line[k] + more) * over[k]
+                    line, over, more, picked = table[at], inverse[v], flat[at], back[at]
+                    if picked > ZERO:
+                        seen = pictures[range_of[at]]
+                        for k in range(u.shape[0]):
+                            u[k] *= (scale * line[k] + more + picked * seen[k]) * over[k]
+                    else:
+                        for k in range(u.shape[0]):
+                            u[k] *= (scale * line[k] + more) * over[k]
                     factors += 1
                     if factors > 1:
                         most = _divided(u)

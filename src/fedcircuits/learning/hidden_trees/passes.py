@@ -24,6 +24,7 @@ from torch import Tensor
 from fedcircuits.circuits.evaluation.layout import in_threads
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.hidden_trees import kernels
+from fedcircuits.learning.hidden_trees.priors import Pseudo
 from fedcircuits.learning.hidden_trees.shape import TreeShape
 
 Floats = npt.NDArray[np.float32]
@@ -42,17 +43,25 @@ class TreeState:
 
     table: Floats  # (levels of all variables, K) counts, to be multiplied by the scale
     scale: float
-    prior: Floats  # (levels,) pseudo-counts
+    pseudo: Pseudo
+    pictures: Floats  # (ranges, K)
     total: Floats  # (variables, K) counts of all levels
-    prior_total: Floats  # (variables, 1)
     average: Floats  # (nodes − 1, K, K) counts of weights
     weight: Floats
     root: Floats  # (K,) counts
     root_weight: Floats
     smoothing: float  # of weights
 
+    def leaves(self) -> tuple[object, ...]:
+        """As the kernels read them."""
+        pseudo, scale = self.pseudo, np.float32(self.scale)
+        return (
+            self.table, scale, pseudo.flat, pseudo.back, pseudo.range_of, self.pictures,
+            self.inverse(),
+        )  # fmt: skip
+
     def inverse(self) -> Floats:
-        return np.asarray(1 / np.maximum(self.total + self.prior_total, LEAST), np.float32)
+        return np.asarray(1 / np.maximum(self.total + self.pseudo.total, LEAST), np.float32)
 
     def move(self, rate: float, rows: float, batch: Counted) -> None:
         """Averages and weights, with a share of ``rate`` for the batch, which stands for so many
@@ -132,13 +141,12 @@ class TreePasses:
         """Values of all nodes, and the logarithms of what they were divided by."""
         shape, room, logs = self.shape, self._room(len(x)), np.zeros(len(x))
         kernels.codes_of(x, shape.first, shape.sizes, room.codes)
-        inverse, scale = state.inverse(), np.float32(state.scale)
+        leaves = state.leaves()
         values, sums, weight = room.values.numpy(), room.sums.numpy(), _tensor(state.weight)
 
         def evaluate(a: int, b: int, span: Span) -> None:
             kernels.values_of(
-                a, b, span, room.codes, shape.own, state.table, scale, state.prior, inverse,
-                shape.children, sums, values, logs,
+                a, b, span, room.codes, shape.own, leaves, shape.children, sums, values, logs
             )  # fmt: skip
 
         def up(span: Span) -> None:

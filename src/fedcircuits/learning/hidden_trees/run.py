@@ -13,10 +13,11 @@ import numpy as np
 
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.family import Array, Arrays, TabledFamily, family
+from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.hidden_trees.passes import Floats, TreePasses, TreeState
+from fedcircuits.learning.hidden_trees.priors import Pseudo
 from fedcircuits.learning.hidden_trees.shape import TreeShape
 from fedcircuits.learning.stopping import IMPOSSIBLE
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from fedcircuits.learning.em import EMSchedule
 
 PROBABILITY = "probability"
-EVEN = 1e-3  # pseudo-rows of each level of a boolean
+PICTURED = 50  # updates after which the pictures of ranges are drawn anew
 
 
 class TreeRun:
@@ -42,8 +43,8 @@ class TreeRun:
     ) -> None:
         self.shape, self.source, self.plan, self.held = shape, source, plan, validation
         self.passes = TreePasses(shape)
-        prior = _prior(circuit, shape, rules or {})
-        self.state = self.best = _state(shape, start, source.weight, prior, plan.smoothing)
+        pseudo = Pseudo.of(circuit, shape, rules or {})
+        self.state = self.best = _state(shape, start, source.weight, pseudo, plan.smoothing)
         self.history: list[float] = []
         self.validation: list[float] = []
         self.updates = 0
@@ -58,8 +59,16 @@ class TreeRun:
             log, whole = self.passes.update(x, w, self.state, self._rate(), self.source.weight)
             total, weight = total + log, weight + whole
             self.updates += 1
+            if self.updates % PICTURED == 0:
+                self._draw()
+        self._draw()
         self.history.append(total / max(weight, 1e-300))
         self._judge()
+
+    def _draw(self) -> None:
+        """The pictures of ranges, from the counts as they are."""
+        own = self.state
+        own.pictures = own.pseudo.pictures(own.table, own.scale, own.total, self.shape)
 
     def _rate(self) -> float:
         assert self.plan.batch_size is not None
@@ -101,7 +110,9 @@ class TreeRun:
 def _levels(shape: TreeShape, state: TreeState, inverse: Floats, variable: int) -> Floats:
     """Probabilities (levels, units) of a variable."""
     span = slice(shape.first[variable], shape.first[variable] + shape.sizes[variable])
-    counts = np.float32(state.scale) * state.table[span] + state.prior[span, None]
+    pseudo = state.pseudo
+    drawn = pseudo.back[span, None] * state.pictures[pseudo.range_of[span]]
+    counts = np.float32(state.scale) * state.table[span] + pseudo.flat[span, None] + drawn
     return np.asarray(counts * inverse[variable])
 
 
@@ -110,20 +121,8 @@ def _normalised(values: Floats) -> Array:
     return np.asarray(found / found.sum(axis=-1, keepdims=True))
 
 
-def _prior(circuit: Circuit, shape: TreeShape, rules: Rules) -> Floats:
-    found = np.full(int(shape.sizes.sum()), EVEN, np.float32)
-    for _, name, variables in shape.leaves:
-        rule = rules.get(name, family(name))
-        if not isinstance(rule, TabledFamily):
-            continue
-        for v in variables:
-            pseudo = rule.pseudo_counts(circuit.schema.names[v], int(shape.sizes[v]))
-            found[shape.first[v] : shape.first[v] + shape.sizes[v]] = pseudo
-    return found
-
-
 def _state(
-    shape: TreeShape, start: Parameters, rows: float, prior: Floats, smoothing: float
+    shape: TreeShape, start: Parameters, rows: float, pseudo: Pseudo, smoothing: float
 ) -> TreeState:
     """What a start expects of so many rows."""
     k, nodes = shape.units, len(shape.sums)
@@ -133,7 +132,7 @@ def _state(
     share[-1] = root
     for n in range(nodes - 2, -1, -1):
         share[n] = share[shape.parent[n]] @ weight[n]
-    table = np.empty((len(prior), k), np.float32)
+    table = np.empty((len(pseudo.flat), k), np.float32)
     total = np.empty((len(shape.first), k), np.float32)
     variables_of = [
         shape.own[1][a:b] for a, b in zip(shape.own[0][:-1], shape.own[0][1:], strict=True)
@@ -147,7 +146,7 @@ def _state(
             table[shape.first[v] : shape.first[v] + shape.sizes[v]] = given[:, i].T * total[v]
     above = share[shape.parent[:-1]][:, :, None]
     return TreeState(
-        table, 1.0, prior, total, np.add.reduceat(prior, shape.first)[:, None],
+        table, 1.0, pseudo, pseudo.pictures(table, 1.0, total, shape), total,
         np.asarray(rows * above * weight, np.float32), weight.astype(np.float32),
         np.asarray(rows * root, np.float32), root.astype(np.float32), smoothing,
     )  # fmt: skip
