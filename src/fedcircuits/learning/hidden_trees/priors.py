@@ -46,7 +46,7 @@ class Pseudo:
         total = np.add.reduceat(flat, shape.first)
         for levels, members in _by_levels(shape, ordered).items():
             spans = {v: slice(shape.first[v], shape.first[v] + levels) for v in members}
-            bins = _ranges(sum((flat[s] for s in spans.values()), np.zeros(levels)))
+            bins = _ranges(np.stack([flat[s] for s in spans.values()]).sum(0))
             pooled = np.stack([flat[s] / total[v] for v, s in spans.items()]).sum(0)
             within = pooled / np.bincount(bins, pooled)[bins]
             for v, span in spans.items():
@@ -95,7 +95,7 @@ def _by_levels(shape: TreeShape, ordered: set[int]) -> dict[int, list[int]]:
     return found
 
 
-def _ranges(counts: Array) -> npt.NDArray[np.int64]:
+def _ranges(counts: Floats) -> npt.NDArray[np.int64]:
     """The range of every level, in order: a level with more than its share has its own."""
     heavy = counts > counts.sum() / RANGES
     rest = np.where(heavy, 0.0, counts)
