@@ -45,7 +45,8 @@ from fedcircuits.federation.sums.collectives import HubSum
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.federation.tokens import tokens as tokens_of
 from fedcircuits.learning.encoders.apart import PIECE, Floats, Learned, Training, ends
-from fedcircuits.learning.encoders.encoders import EncoderJob, NetworkEncoder
+from fedcircuits.learning.encoders.choosing import EncoderJob
+from fedcircuits.learning.encoders.encoders import NetworkEncoder
 from fedcircuits.learning.encoders.networks import views
 from fedcircuits.methods.fusion.fitting import (
     Fusion,
@@ -106,8 +107,8 @@ class SteppedEncoder:
         assert isinstance(job.encoder, NetworkEncoder)
         self.job = job
         self.encoder: NetworkEncoder = clone(job.encoder)
-        self.ready = self.encoder._ready(job)
-        self.schedule = self.encoder._schedule()
+        self.ready = self.encoder.ready(job.table, job.target, job.held, job.seed)
+        self.schedule = self.encoder.schedule()
         self.run = Training(
             self.ready.network, self.ready.goal, self.ready.outputs, [self.ready.job],
             self.schedule, stops=False,
@@ -167,7 +168,7 @@ class SteppedEncoder:
         """The encoder with the weights as they are."""
         history = np.array(self.run.history[0], np.float32)
         learned = Learned(self.weights, history, len(history))
-        return self.encoder._keep(self.job, self.ready, learned)
+        return self.encoder.keep(self.ready, learned)
 
 
 # ---------------------------------------------------------------------- tied training

@@ -20,7 +20,8 @@ from benchmarks.fusion.sets import TARGET
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.agreement import in_agreed
 from fedcircuits.learning.encoders.apart import OWNERS, Learned, Training, ends
-from fedcircuits.learning.encoders.encoders import EncoderJob, NetworkEncoder
+from fedcircuits.learning.encoders.choosing import EncoderJob
+from fedcircuits.learning.encoders.encoders import NetworkEncoder
 from fedcircuits.learning.encoders.foreign import Frozen
 from fedcircuits.learning.encoders.networks import views
 from fedcircuits.methods.fusion.fitting import Fusion, FusionTraining, OwnerRows, Standardisation
@@ -43,8 +44,11 @@ class Owners:
             self.jobs.append(job_of(party, table, target, y, encoder, self.plan))
         self.names = train.names
         self.encoders: list[NetworkEncoder] = [clone(encoder) for _ in self.jobs]
-        self.ready = [e._ready(j) for e, j in zip(self.encoders, self.jobs, strict=True)]
-        self.schedule = encoder._schedule()
+        self.ready = [
+            e.ready(j.table, j.target, j.held, j.seed)
+            for e, j in zip(self.encoders, self.jobs, strict=True)
+        ]
+        self.schedule = encoder.schedule()
         first = self.ready[0]
         jobs = [r.job for r in self.ready]
         self.runs = [
@@ -73,7 +77,7 @@ class Owners:
         found = {}
         for i, name in enumerate(self.names):
             learned = Learned(weights[i].astype(np.float32), np.zeros(0, np.float32), 0)
-            own = self.encoders[i]._keep(self.jobs[i], self.ready[i], learned)
+            own = self.encoders[i].keep(self.ready[i], learned)
             found[name] = Frozen(own)
         return found
 

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
     from fedcircuits.federation.sums.topology import Topology
     from fedcircuits.learning.batches import ParquetRows
+    from fedcircuits.learning.encoders.choosing import BestEncoder
     from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
+    from fedcircuits.learning.encoders.fixed import RocketEncoder, SummaryEncoder
     from fedcircuits.learning.encoders.foreign import Frozen
     from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf
     from fedcircuits.privacy.differential.noise import DifferentialPrivacy
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from fedcircuits.tables.table import Table
 
 __all__ = [
+    "BestEncoder",
     "Chebyshev",
     "ChowLiuTree",
     "Circuit",
@@ -97,10 +100,12 @@ __all__ = [
     "PrivateForest",
     "Product",
     "Progress",
+    "RocketEncoder",
     "Schema",
     "Secret",
     "SequenceEncoder",
     "Sum",
+    "SummaryEncoder",
     "Table",
     "TabularEncoder",
     "Topology",
@@ -163,7 +168,9 @@ _NAMES = {
     "federation.sums.summations": "Chebyshev Hub Metropolis Tree",
     "federation.sums.topology": "Topology",
     "learning.batches": "ParquetRows",
+    "learning.encoders.choosing": "BestEncoder",
     "learning.encoders.encoders": "SequenceEncoder TabularEncoder",
+    "learning.encoders.fixed": "RocketEncoder SummaryEncoder",
     "learning.encoders.foreign": "Frozen",
     "methods.trees.decision_tree": "DecisionTreeLeaf",
     "reports.comparison": "compare",

@@ -223,7 +223,7 @@ def test_an_owner_that_is_lost() -> None:
 def test_what_was_learned(fitted: FeatureFusion) -> None:
     assert fitted.graph_ is not None and list(fitted.graph_.index) == list(TRAIN.names)
     assert ((fitted.graph_ >= 0) & (fitted.graph_ <= 1)).all(axis=None)
-    assert fitted.alignment_ is not None and fitted.alignment_["owner 1"].shape == (3, 3)
+    assert fitted.alignment_ is not None and fitted.alignment_["owner 1"].shape == (3, 8)
     assert list(fitted.history_.columns) == ["training", "held back"]
     assert fitted.circuit_.root.operation == "gcn" and not fitted.circuit_.is_density  # type: ignore[union-attr]
     assert fitted.placement_["fusion"] == "coordinator"

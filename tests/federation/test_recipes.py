@@ -54,7 +54,15 @@ def test_a_federated_circuit_is_the_same_through_bytes(by: Any) -> None:
         fc.VerticalKMeans(3, random_state=0),
         fc.FedTrees(target="smoker", share_target=True, random_state=0),
         fc.FeatureFusion(
-            fc.TabularEncoder(epochs=2), target="smoker", share_target=True, random_state=0
+            {
+                "party 1": fc.TabularEncoder(epochs=2),
+                "party 2": "summary",
+                "party 3": fc.BestEncoder(["summary", fc.TabularEncoder(epochs=2)]),
+            },
+            target="smoker",
+            share_target=True,
+            random_state=0,
+            epochs=20,
         ),
     ],
     ids=lambda e: type(e).__name__,

@@ -32,7 +32,9 @@ from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.apart import reporting_to
-from fedcircuits.learning.encoders.encoders import NetworkEncoder, encoder_for, nothing_to_read
+from fedcircuits.learning.encoders.choosing import BestEncoder, encoder_for, nothing_to_read
+from fedcircuits.learning.encoders.encoders import NetworkEncoder
+from fedcircuits.learning.encoders.fixed import FixedEncoder
 from fedcircuits.methods.fusion import training
 from fedcircuits.methods.fusion.fitting import VOTES, Vote
 from fedcircuits.methods.fusion.gathering import TRAFFIC, Traffic
@@ -59,10 +61,11 @@ class FeatureFusion(FusionModel):
 
     Parameters
     ----------
-    encoder : encoder, dict of str to encoder, or None, default=None
-        Of all owners, or by owner: ``SequenceEncoder()``, ``TabularEncoder()``, any object with
-        ``encode(table)``, a trained torch module, a scikit-learn transformer. By default one of
-        the first two, depending on whether the owner has series.
+    encoder : encoder, str, dict of str to encoder, or None, default=None
+        Of all owners, or by owner: "summary", "rocket", "recurrent", "network", or such an encoder
+        with settings (``SummaryEncoder(…)`` …); any object with ``encode(table)``, a trained torch
+        module, a scikit-learn transformer. By default "auto": each owner takes the one that
+        predicts its own rows held back best (``BestEncoder``).
     align : {"linear", "sinkhorn"} or None, default="linear"
         Owners' representations have their numbers in any order; alignment finds the common one by
         a matrix per owner, any ("linear") or nearly a permutation ("sinkhorn").
@@ -278,7 +281,7 @@ class FeatureFusion(FusionModel):
         for party in owners:
             try:
                 encoder = encoder_for(self.encoder, party.name, party.table)
-                if isinstance(encoder, NetworkEncoder):
+                if isinstance(encoder, NetworkEncoder | FixedEncoder | BestEncoder):
                     encoder.check(party.table, target)
             except (ParameterError, TableError) as error:
                 raise type(error)(f"{party.name}: {error}") from None

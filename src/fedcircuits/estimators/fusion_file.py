@@ -52,6 +52,7 @@ from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
 from fedcircuits.learning.encoders.files import AnyStoredEncoder, stored, suits
+from fedcircuits.learning.encoders.fixed import FixedEncoder
 from fedcircuits.learning.encoders.foreign import Encoder, ForeignEncoder, Frozen, LabelsOnly
 from fedcircuits.methods.fusion.fitting import Fusion, Standardisation, Vote, Votes
 from fedcircuits.methods.fusion.gathering import Traffic
@@ -358,6 +359,8 @@ def _leaves(
             widths[name] = predicted.size or 1
         elif isinstance(inner, NetworkEncoder) and hasattr(inner, "network_") and not votes:
             widths[name] = inner.network_.width
+        elif isinstance(inner, FixedEncoder) and hasattr(inner, "_centre") and not votes:
+            widths[name] = inner.representation_width
     return columns, widths
 
 

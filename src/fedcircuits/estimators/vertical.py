@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fedcircuits.arguments import check_arguments
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines.outcome import Engine, Kept
 from fedcircuits.engines.watching import Callback
@@ -23,6 +24,7 @@ from fedcircuits.estimators.federated import (
     TrainingState,
 )
 from fedcircuits.estimators.model import Rows
+from fedcircuits.estimators.vertical_number import NumberSearch
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.recipes import Held, part_of
@@ -62,6 +64,9 @@ class VerticalEstimator(FederatedEstimator[R]):
     _kept: Mapping[str, EMResult | KMeansResult | Held]  # by party: all that it has learned
     _learned: Mapping[str, Learned | Held]  # by party with columns: what gives terms of rows
     _at_sites: bool  # whether parties live elsewhere
+    _search: NumberSearch[Self]  # of a number that is yet to be found
+
+    number_argument: ClassVar[str]  # which says how many components or clusters, or "auto"
 
     # ------------------------------------------------------------------ training
 
@@ -91,10 +96,53 @@ class VerticalEstimator(FederatedEstimator[R]):
         resume, name, callback
             As for every federated estimator (``FedPC.fit``).
         """
+        if getattr(self, self.number_argument) == "auto":
+            given = {"engine": engine, "sample_weight": sample_weight, "callback": callback}
+            return self._fit_best(X, y, resume, given, name)
         federation = self._checked(X, y)
         self._parties = federation.names
         programs = self._programs_for(federation, party_weights(sample_weight, federation))
         return self._train(federation, programs, engine, resume, name, callback)
+
+    def _fit_best(
+        self, X: Federation, y: object, resume: bool | str, given: dict[str, Any], name: str | None
+    ) -> Self:
+        """Train with one number after the other, and keep the best; ``given``: arguments of fit."""
+        check_arguments(self, FederationError)
+        self._check_with_auto()
+        if isinstance(resume, str):
+            raise FederationError(
+                f"{self.number_argument}='auto' goes on with resume=True in the program that began "
+                f"it; elsewhere, give a number: {self.number_argument}=3"
+            )
+        search = self.__dict__.get("_search") if resume else None
+        if not isinstance(search, NumberSearch):
+            search = NumberSearch(self.number_argument, {})
+        self._search = search
+
+        def fit(model: Self, again: bool) -> None:
+            number = getattr(model, self.number_argument)
+            own = None if name is None else f"{name}-{number}"
+            model.fit(X, y, resume=again, name=own, **given)
+
+        best = search.run(self, fit)
+        arguments = self.get_params(deep=False)
+        learned = {n: v for n, v in vars(best).items() if n not in arguments}
+        self.__dict__.update(learned)
+        self.criteria_ = search.worths
+        del self._search
+        return self
+
+    def worth(self) -> float:
+        """What training found, as a criterion to choose the number by: lower is better."""
+        raise NotImplementedError
+
+    def most(self) -> int:
+        """The largest number that there are rows for."""
+        raise NotImplementedError
+
+    def _check_with_auto(self) -> None:
+        """FederationError for arguments that say how many there are."""
 
     def _programs_for(
         self, federation: Federation, weights: Mapping[str, SampleWeights]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -39,8 +39,9 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Number of clusters.
+    n_clusters : int or "auto", default=8
+        Number of clusters; "auto" tries one number after the other, each a training of its own, and
+        takes the one with the lowest Bayesian information criterion (``criteria_``).
     n_init : int, default=1
         Starts by k-means++, the best of which is kept.
     max_iter : int, default=300
@@ -63,7 +64,7 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
     """
 
     allowed: ClassVar[Declared] = {
-        "n_clusters": Whole(1),
+        "n_clusters": Whole(1, or_=("auto",)),
         "n_init": Whole(1),
         "max_iter": Whole(1),
         "tol": Real(least=0),
@@ -75,12 +76,13 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
         "privacy": no_privacy("parties tell each other of single rows without noise"),
     }
 
+    number_argument = "n_clusters"
     inertia_: float  # sum of squared distances from the centres
     n_iter_: int
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: int | Literal["auto"] = 8,
         *,
         n_init: int = 1,
         max_iter: int = 300,
@@ -124,7 +126,20 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
         self._set_kept(run, trained.columns, int(self.n_clusters), "centres")
         self.schema_ = run.federation.schema
         self.inertia_, self.n_iter_ = trained.outcome.inertia, trained.outcome.rounds
-        self.notes_ = trained.notes
+        self._n_rows, self.notes_ = trained.outcome.rows, trained.notes
+
+    def worth(self) -> float:
+        """The Bayesian information criterion of spheres of one size and weight around centres."""
+        rows, clusters, width = self._n_rows, self._components, len(self.feature_names_)
+        spread = max(self.inertia_, 1e-12) / (width * max(rows - clusters, 1))
+        fit = (
+            rows * width * np.log(spread) + (rows - clusters) * width + 2 * rows * np.log(clusters)
+        )
+        return float(fit + (clusters * width + 1) * np.log(rows))
+
+    def most(self) -> int:
+        """Two rows to a cluster."""
+        return max(self._n_rows // 2, 1)
 
     def predict(self, X: Rows | Federation) -> Labels:
         """The nearest centre of every row; rows of a federation come in the order of its first

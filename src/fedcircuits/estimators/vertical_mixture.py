@@ -24,6 +24,7 @@ from fedcircuits.estimators.federated import (
 )
 from fedcircuits.estimators.model import Rows
 from fedcircuits.estimators.vertical import HUB, VerticalEstimator, latest, numbers
+from fedcircuits.estimators.vertical_number import refuse_with_auto
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.messages import blaming, require_shape
@@ -52,8 +53,9 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
 
     Parameters
     ----------
-    n_components : int, default=1
-        Number of components.
+    n_components : int or "auto", default=1
+        Number of components; "auto" tries one number after the other, each a training of its own,
+        and takes the one with the lowest Bayesian information criterion (``criteria_``).
     tol : float, default=1e-3
         EM stops when the log-likelihood per row changes by less.
     reg_covar : float, default=1e-6
@@ -100,7 +102,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
     """
 
     allowed: ClassVar[Declared] = {
-        "n_components": Whole(1),
+        "n_components": Whole(1, or_=("auto",)),
         "tol": Real(least=0),
         "reg_covar": Real(least=0),
         "max_iter": Whole(1),
@@ -116,6 +118,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         "on_lost": ON_LOST,
     }
 
+    number_argument = "n_components"
     weights_: Array  # (components,)
     converged_: bool
     n_iter_: int
@@ -125,7 +128,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
 
     def __init__(
         self,
-        n_components: int = 1,
+        n_components: int | Literal["auto"] = 1,
         *,
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
@@ -214,7 +217,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
 
     def _given_start(self, federation: Federation, members: Sequence[str]) -> dict[str, EMProgress]:
         real = [v.name for v in federation.schema if v.kind == "real"]
-        number = self.n_components
+        number = int(self.n_components)
         means = _shaped("means_init", self.means_init, (number, len(real)))
         weights = np.full(number, 1 / number)
         if self.weights_init is not None:
@@ -241,6 +244,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         self._set_kept(run, trained.columns, len(self.weights_), "view")
         self.views_ = {n: part_of(kept, "view") for n, kept in self._kept.items()}
         self._n_parameters = len(self.weights_) * (trained.numbers + 1) - 1
+        self._n_rows, self._sound = outcome.rows, trained.sound
         self.lower_bounds_ = outcome.bounds.tolist()
         self.n_iter_, self.lower_bound_ = len(self.lower_bounds_), outcome.bound
         self.converged_, self.notes_ = outcome.settled, trained.notes
@@ -253,6 +257,25 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+    def worth(self) -> float:
+        """The Bayesian information criterion of the rows learned from; infinite where a component
+        has collapsed, or has too few rows for its covariances."""
+        widths = [sum(v.kind == "real" for v in s) for s in self._columns.values()]
+        least = float(self.weights_.min()) * self._n_rows
+        if len(self.weights_) > 1 and (not self._sound or least <= max(widths) + 1):
+            return np.inf
+        penalty = self._n_parameters * np.log(self._n_rows)
+        return float(-2 * self._n_rows * self.lower_bound_ + penalty)
+
+    def most(self) -> int:
+        """Two rows to a component."""
+        return max(self._n_rows // 2, 1)
+
+    def _check_with_auto(self) -> None:
+        given = {n: getattr(self, n) is not None for n in ("means_init", "weights_init")}
+        given["precisions_init"] = self.precisions_init is not None
+        refuse_with_auto("n_components", {**given, "warm_start": bool(self.warm_start)})
 
     # ------------------------------------------------------------------ components of rows
 

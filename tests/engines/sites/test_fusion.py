@@ -48,8 +48,13 @@ def owners(count: int = 3, labels: Any = EVENT) -> fc.Federation:
     return fc.Federation(tables)
 
 
+FEW = {n: fc.BestEncoder(["summary", fc.SequenceEncoder(width=3, epochs=2)]) for n in NAMES}
+FEW = {**FEW, NAMES[1]: "rocket"}  # type: ignore[dict-item]
+
+
 def learner(**options: Any) -> fc.FeatureFusion:
     encoder = {n: fc.SequenceEncoder(width=3, epochs=2) for n in NAMES}
+    encoder = {**encoder, **options.pop("encoder", {})}
     settings: dict[str, Any] = {"epochs": 3, "graph_draws": 2, "random_state": 0, "task": "auto"}
     return fc.FeatureFusion(encoder, **{"target": "event", "share_target": True, **settings,
                                         **options})  # fmt: skip
@@ -69,8 +74,8 @@ def sites_of(federation: fc.Federation, folder: Path, **more: Any) -> LocalSites
     ("count", "options"),
     [
         (3, {}),
-        (4, {"head": "vote"}),
-        (5, {"traffic": "int8", "clip": 2.0}),
+        (4, {"head": "vote", "encoder": FEW}),
+        (5, {"traffic": "int8", "clip": 2.0, "encoder": FEW}),
         (3, {"align": None, "graph": "complete", "summation": fc.Secret()}),
     ],
 )

@@ -12,13 +12,8 @@ from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
 from fedcircuits.errors import ParameterError, TableError
-from fedcircuits.learning.encoders.encoders import (
-    EncoderJob,
-    SequenceEncoder,
-    TabularEncoder,
-    encoder_of,
-    fit_all,
-)
+from fedcircuits.learning.encoders.choosing import EncoderJob, encoder_of, fit_all
+from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
 from fedcircuits.learning.encoders.foreign import Encoder, ForeignEncoder, Frozen
 from fedcircuits.learning.encoders.lstm import lstm
 from fedcircuits.learning.encoders.networks import Perceptron, Recurrent, flattened, views

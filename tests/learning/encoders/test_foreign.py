@@ -12,7 +12,8 @@ from sklearn.ensemble import RandomTreesEmbedding
 
 import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsError, ParameterError
-from fedcircuits.learning.encoders.encoders import TabularEncoder, encoder_of
+from fedcircuits.learning.encoders.choosing import encoder_of
+from fedcircuits.learning.encoders.encoders import TabularEncoder
 from fedcircuits.learning.encoders.foreign import ForeignEncoder, Frozen
 
 ROWS = 50

@@ -11,7 +11,8 @@ import fedcircuits as fc
 from benchmarks.fusion import joint_training, together
 from benchmarks.fusion.sets import TARGET
 from fedcircuits.federation.flow import Program
-from fedcircuits.learning.encoders.encoders import EncoderJob, SequenceEncoder, TabularEncoder
+from fedcircuits.learning.encoders.choosing import EncoderJob
+from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
 from fedcircuits.learning.encoders.foreign import Frozen
 from fedcircuits.methods.fusion.fitting import OwnerRows
 from fedcircuits.testing import check_protocol

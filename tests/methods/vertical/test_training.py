@@ -270,7 +270,7 @@ def test_engines_give_the_same_bits() -> None:
     settings: dict[str, Any] = {"random_state": 5, "n_init": 2, "batch_size": 100, "tol": 0.0}
     found = []
     for engine in ("memory", "process"):
-        model = VerticalGaussianMixture(3, max_iter=6, **settings)
+        model = VerticalGaussianMixture(3, max_iter=2, **settings)
         with pytest.warns(ConvergenceWarning):
             model.fit(parties, engine=keyed(engine))
         found.append((model.means_, model.lower_bounds_, model.ledger_.bytes))

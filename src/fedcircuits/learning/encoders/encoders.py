@@ -1,4 +1,4 @@
-"""Encoders: an owner's own model of its rows, whose representation goes into a fusion.
+"""Encoders that are networks: an owner's own model of its rows, for a fusion.
 
     fit(table, target)   learn from the owner's columns, series and labels; with no target, or no
                          label, from the rows alone
@@ -8,23 +8,18 @@
 layer predicts them; without, it gives back the inputs (an autoencoder). What is encoded is what
 goes into that layer. Owners may have different encoders, of different widths.
 
-Other encoders are welcome (``encoder_of``): any object with ``encode``, a torch module that is
-trained already, a scikit-learn transformer. They are asked for rows as inputs.py reads them. A
-party that holds the target alone has nothing to encode (``LabelsOnly``).
-
-``fit_all`` trains many owners: those whose networks and rows have one shape in one batched
-computation (apart.py), each as it would have been trained alone.
+Other encoders are in fixed.py and foreign.py, and which one an owner has is in choosing.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self, TypeAlias, cast
+from typing import ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import SEED, Choice, Declared, Real, Whole, check_arguments, is_whole
@@ -32,13 +27,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError, TableError
 from fedcircuits.learning.encoders import apart
 from fedcircuits.learning.encoders.apart import Goal, Learned, Schedule, TrainingJob
-from fedcircuits.learning.encoders.foreign import (
-    Encoder,
-    ForeignEncoder,
-    Frozen,
-    LabelsOnly,
-    is_module,
-)
+from fedcircuits.learning.encoders.foreign import labels
 from fedcircuits.learning.encoders.inputs import InputReading, require_inputs
 from fedcircuits.learning.encoders.networks import Cell, Network, Perceptron, Recurrent, Shapes
 from fedcircuits.tables.schema import Variable
@@ -49,29 +38,12 @@ HELD = 0.125  # share of rows that an encoder which learns alone stops by
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderJob:
-    """One owner's training: its encoder, its rows, which of them to stop by.
-
-    ``job()`` is a learned copy of the encoder, ``fit_all([job, …])`` those of many owners.
-    """
-
-    encoder: Encoder
-    table: Table  # with the target, where it is known
-    target: str | None
-    held: Held
-    seed: tuple[int, ...]
-
-    def __call__(self) -> Encoder:
-        (learned,) = fit_all([self])
-        return learned
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class ReadyTraining:
     """A network's training that only has to be run."""
 
     reading: InputReading
     network: Network
+    target: Variable | None  # None: there are no labels
     goal: Goal
     outputs: int
     job: TrainingJob
@@ -114,10 +86,9 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
         check_arguments(self)
         seed = int(self.random_state or 0)
         held = np.random.default_rng(seed).random(len(X)) < HELD
-        job = EncoderJob(self, X, target, held, (seed,))
-        ready = self._ready(job)
-        (learned,) = _run([ready], self._schedule())
-        return self._keep(job, ready, learned)
+        ready = self.ready(X, target, held, (seed,))
+        (learned,) = run_all([ready], self.schedule())
+        return self.keep(ready, learned)
 
     def encode(self, X: Table) -> Array:
         """(rows, width): what goes into the last layer."""
@@ -154,19 +125,21 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
     def _shapes(self) -> Shapes:
         return apart.shapes_with_head(self.network_, self._outputs)
 
-    def _ready(self, job: EncoderJob) -> _Ready:
+    def ready(
+        self, table: Table, target: str | None, held: Held, seed: tuple[int, ...]
+    ) -> ReadyTraining:
+        """Its training on a table; ``held``: rows to stop by."""
         check_arguments(self)
-        table = job.table
-        y, variable = _labels(job)
+        y, variable = _target(table, target)
         some = np.ones(len(table), bool) if variable is None else ~np.isnan(y)
-        learned = some & ~job.held
+        learned = some & ~held
         rows = table.rows(learned) if learned.any() else table
-        reading = InputReading.of(rows, job.target, isinstance(self, SequenceEncoder))
+        reading = InputReading.of(rows, target, isinstance(self, SequenceEncoder))
         x, known = reading.read(table)
         some &= known
         if not some.any():
             raise TableError("there is no row to learn an encoder from: all values are missing")
-        held = job.held[some] if (~job.held[some]).any() else np.zeros(int(some.sum()), bool)
+        held = held[some] if (~held[some]).any() else np.zeros(int(some.sum()), bool)
         network = self._network(x)
         goal: Goal = "classes" if variable is not None and variable.size else "numbers"
         scale = (0.0, 1.0)
@@ -178,17 +151,18 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
             scale = float(y[some].mean()), float(y[some].std()) or 1.0
             truth = ((y[some] - scale[0]) / scale[1]).astype(np.float32)[:, None]
         outputs = variable.size if variable is not None and variable.size else truth.shape[-1]
-        arrays = TrainingJob(x[some], truth, held, job.seed)
-        return _Ready(reading, network, goal, outputs, arrays, scale)
+        arrays = TrainingJob(x[some], truth, held, seed)
+        return ReadyTraining(reading, network, variable, goal, outputs, arrays, scale)
 
-    def _keep(self, job: EncoderJob, ready: _Ready, learned: Learned) -> Self:
-        _, self.target_ = _labels(job)
+    def keep(self, ready: ReadyTraining, learned: Learned) -> Self:
+        """With what it has learned."""
+        self.target_ = ready.target
         self.reading_, self.network_ = ready.reading, ready.network
         self.weights_, self.history_ = learned.weights, learned.history
         self._outputs, self._scale = ready.outputs, ready.scale
         return self
 
-    def _schedule(self) -> Schedule:
+    def schedule(self) -> Schedule:
         return Schedule(self.epochs, self.learning_rate, self.batch, self.patience)
 
     def _network(self, x: npt.NDArray[np.float32]) -> Network:
@@ -299,83 +273,14 @@ class TabularEncoder(NetworkEncoder):
         return Perceptron(x.shape[1], tuple(map(int, sizes)), self.width)
 
 
-def _labels(job: EncoderJob) -> tuple[Array, Variable | None]:
+def _target(table: Table, target: str | None) -> tuple[Array, Variable | None]:
     """The target's numbers (rows,), and what it is; None if no row has it."""
-    if job.target is None or job.target not in job.table.schema:
-        return np.full(len(job.table), np.nan), None
-    y = job.table.values[:, job.table.schema.index(job.target)]
-    return y, None if np.isnan(y).all() else job.table.schema[job.target]
+    y = labels(table, target)
+    return y, None if np.isnan(y).all() else table.schema[str(target)]
 
 
-def _run(ready: Sequence[_Ready], schedule: Schedule) -> list[Learned]:
+def run_all(ready: Sequence[ReadyTraining], schedule: Schedule) -> list[Learned]:
+    """Of networks, rows and goals of one shape."""
     first = ready[0]
     jobs = [r.job for r in ready]
     return apart.learn(first.network, first.goal, first.outputs, jobs, schedule)
-
-
-def fit_all(jobs: Sequence[EncoderJob]) -> list[Encoder]:
-    """A learned copy of every owner's encoder; owners of one shape learn in one computation."""
-    learned: dict[int, Encoder] = {}
-    groups: dict[tuple[object, ...], list[tuple[int, EncoderJob, NetworkEncoder, _Ready]]] = {}
-    for i, job in enumerate(jobs):
-        own = encoder_of(job.encoder)
-        if nothing_to_read(job.table, job.target):
-            learned[i] = LabelsOnly()
-        elif isinstance(own, NetworkEncoder):
-            own = clone(own)
-            ready = own._ready(job)
-            shapes = ready.job.x.shape, ready.job.y.shape, int(ready.job.held.sum())
-            key = (ready.network, ready.goal, ready.outputs, own._schedule(), *shapes)
-            groups.setdefault(key, []).append((i, job, own, ready))
-        else:
-            learned[i] = own if isinstance(own, Frozen | LabelsOnly) else _taught(own, job)
-    for members in groups.values():
-        results = _run([r for *_, r in members], members[0][2]._schedule())
-        for (i, job, own, ready), result in zip(members, results, strict=True):
-            learned[i] = own._keep(job, ready, result)
-    return [learned[i] for i in range(len(jobs))]
-
-
-# ---------------------------------------------------------------------- other encoders
-
-
-def nothing_to_read(table: Table, target: str | None) -> bool:
-    """Whether a table has no column but the target."""
-    return not table.series and all(name == target for name in table.names)
-
-
-def encoder_of(model: object) -> Encoder:
-    """Whatever can encode rows, as an ``Encoder``."""
-    if isinstance(model, Frozen) and not hasattr(model.encoder, "encode"):
-        raise ParameterError(
-            f"Frozen must have an encoder with encode(table), got {type(model.encoder).__name__}: "
-            "a torch module is never trained and a transformer is fitted by its owner, so give "
-            "them as they are"
-        )
-    if isinstance(model, NetworkEncoder | ForeignEncoder | Frozen | LabelsOnly):
-        return model
-    if isinstance(model, type):
-        raise ParameterError(f"an encoder must be an object, got the class {model.__name__}")
-    if isinstance(model, str | bytes):  # which have an encode of their own
-        raise ParameterError(
-            f"an encoder must be an object, such as TabularEncoder(), got {model!r}"
-        )
-    if hasattr(model, "encode") or hasattr(model, "transform") or is_module(model):
-        return ForeignEncoder(model)
-    raise ParameterError(
-        "an encoder must have encode(table), be a torch module or a scikit-learn transformer, "
-        f"got {type(model).__name__}"
-    )
-
-
-def encoder_for(given: object, owner: str, table: Table) -> Encoder:
-    """An owner's encoder: one for all, its own of a dict by owner, or by default what suits it."""
-    own = given.get(owner) if isinstance(given, Mapping) else given
-    if own is None:
-        own = SequenceEncoder() if table.series else TabularEncoder()
-    return encoder_of(own)
-
-
-def _taught(own: Encoder, job: EncoderJob) -> Encoder:
-    fresh = ForeignEncoder(cast(ForeignEncoder, own).model)
-    return fresh.fit(job.table.rows(~job.held) if (~job.held).any() else job.table, job.target)

@@ -3,6 +3,9 @@
     SequenceEncoder, TabularEncoder   settings, network and reading as JSON; weights by their names
                                       (networks.py), "mean" and "spread" of the inputs, "history" of
                                       losses as arrays
+    SummaryEncoder, RocketEncoder     settings and reading as JSON; scale, principal components,
+                                      convolutions, and the rule by which its owner alone predicts
+                                      as arrays
     a model of another library        is not in the file: whoever loads it gives the model back.
                                       Written are its reading, and the arrays of the rule by which
                                       its owner alone predicts
@@ -21,7 +24,7 @@ from typing import TypeAlias, cast
 import msgspec
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.exceptions import NotFittedError
 
 from fedcircuits.circuits.graph.records import (
     AnyArray,
@@ -33,7 +36,17 @@ from fedcircuits.circuits.graph.records import (
     variable_of,
 )
 from fedcircuits.errors import FileError
+from fedcircuits.learning.encoders.convolutions import Convolutions, longest
 from fedcircuits.learning.encoders.encoders import NetworkEncoder, SequenceEncoder, TabularEncoder
+from fedcircuits.learning.encoders.file_parts import (
+    StoredReading,
+    reading_of,
+    set_rule,
+    stored_reading,
+    stored_rule,
+    stored_target,
+)
+from fedcircuits.learning.encoders.fixed import FixedEncoder, RocketEncoder, SummaryEncoder
 from fedcircuits.learning.encoders.foreign import (
     Encoder,
     ForeignEncoder,
@@ -43,18 +56,8 @@ from fedcircuits.learning.encoders.foreign import (
 )
 from fedcircuits.learning.encoders.inputs import InputReading
 from fedcircuits.learning.encoders.networks import Cell, Perceptron, Recurrent, flattened, views
-from fedcircuits.tables.features import FeatureLayout
-from fedcircuits.tables.schema import Schema, Variable
 
 ENCODE, TRANSFORM = "encode(table)", "transform(array), or be a torch module"
-
-
-class StoredReading(msgspec.Struct, frozen=True):
-    """What an encoder reads; its scale is in arrays."""
-
-    schema: SchemaJson
-    series: list[tuple[str, Size, Size]]  # name, steps, channels
-    in_steps: bool = msgspec.field(name="in steps")
 
 
 class NetworkSettings(msgspec.Struct, frozen=True):
@@ -113,7 +116,7 @@ class StoredSequence(StoredNetwork, frozen=True, tag="SequenceEncoder"):
     cell: Cell
 
     def _encoder(self, arrays: StoredArrays, given: object) -> Encoder:
-        reading = _reading(self.reading, arrays)
+        reading = reading_of(self.reading, arrays)
         if not reading.in_steps:
             raise FileError(f"{arrays.what}: it must read series in steps")
         inputs = len(reading.mean) + 1
@@ -128,13 +131,71 @@ class StoredTabular(StoredNetwork, frozen=True, tag="TabularEncoder"):
     hidden: tuple[Size, ...]
 
     def _encoder(self, arrays: StoredArrays, given: object) -> Encoder:
-        reading = _reading(self.reading, arrays)
+        reading = reading_of(self.reading, arrays)
         if reading.in_steps:
             raise FileError(f"{arrays.what}: it must read series end to end")
         inputs = len(reading.mean)
         encoder = TabularEncoder(**msgspec.structs.asdict(self.settings))
         encoder.network_ = Perceptron(inputs, self.hidden, self.width)
         return _filled(encoder, self, reading, arrays, inputs)
+
+
+class StoredFixed(StoredEncoder, frozen=True):
+    """An encoder whose numbers are fixed; ``reduced``: to principal components."""
+
+    width: Size
+    target: SchemaJson | None
+    reading: StoredReading
+    reduced: bool
+
+    def _filled(self, encoder: FixedEncoder, arrays: StoredArrays) -> Encoder:
+        """``encoder`` has its reading and its convolutions."""
+        numbers = encoder.numbers
+        encoder._centre = arrays.take("centre of numbers", (numbers,), "float64")  # type: ignore[assignment]
+        encoder._spread = arrays.take("spread of numbers", (numbers,), "float64")  # type: ignore[assignment]
+        if (encoder._spread <= 0).any():
+            raise FileError(f"{arrays.what}: 'spread of numbers' must be above 0")
+        encoder._axes, width = None, numbers
+        if self.reduced:
+            axes = arrays.take("axes", (numbers, None), "float64")
+            encoder._axes, width = axes.astype(np.float64), axes.shape[1]
+        if not 0 < width <= self.width:
+            raise FileError(f"{arrays.what}: expected 1 to {self.width} numbers, got {width}")
+        encoder.target_ = None if self.target is None else variable_of(self.target, "the target")
+        if encoder.target_ is not None:
+            set_rule(encoder, arrays, encoder.target_.size, width)
+        return encoder
+
+
+class StoredSummary(StoredFixed, frozen=True, tag="SummaryEncoder"):
+    def _encoder(self, arrays: StoredArrays, given: object) -> Encoder:
+        encoder = SummaryEncoder(width=self.width)
+        encoder.reading_ = reading_of(self.reading, arrays)
+        if encoder.reading_.in_steps != bool(encoder.reading_.shapes):
+            raise FileError(f"{arrays.what}: it must read series in steps")
+        return self._filled(encoder, arrays)
+
+
+class StoredRocket(StoredFixed, frozen=True, tag="RocketEncoder"):
+    kernels: Size
+    random_state: Place | None
+
+    def _encoder(self, arrays: StoredArrays, given: object) -> Encoder:
+        encoder = RocketEncoder(
+            kernels=self.kernels, width=self.width, random_state=self.random_state
+        )
+        encoder.reading_ = reading = reading_of(self.reading, arrays)
+        if not reading.in_steps:
+            raise FileError(f"{arrays.what}: it must read series in steps")
+        shape = (self.kernels, reading.channels, longest(reading.steps))
+        weights = arrays.take("convolutions", shape).astype(np.float32)
+        dilations = arrays.take("dilations", shape[:1], "int64").astype(np.int64)
+        thresholds = arrays.take("thresholds", shape[:1]).astype(np.float32)
+        most = max(reading.steps - 1, 1)
+        if dilations[0] < 1 or dilations[-1] > most or (np.diff(dilations) < 0).any():
+            raise FileError(f"{arrays.what}: 'dilations' must rise from 1 to at most {most}")
+        encoder.convolutions_ = Convolutions(weights, dilations, thresholds)
+        return self._filled(encoder, arrays)
 
 
 class StoredLabels(StoredEncoder, frozen=True, tag="Silent"):
@@ -173,15 +234,21 @@ class StoredForeign(StoredObject, frozen=True, tag="model"):
         encoder = ForeignEncoder(given)
         encoder.model_ = given
         if self.reading is not None:
-            encoder.reading_ = _reading(self.reading, arrays)
+            encoder.reading_ = reading_of(self.reading, arrays)
         encoder.target_ = None if self.target is None else variable_of(self.target, "the target")
         if encoder.target_ is not None:
-            _set_rule(encoder, arrays, encoder.target_.size)
+            set_rule(encoder, arrays, encoder.target_.size, None)
         return encoder
 
 
 AnyStoredEncoder: TypeAlias = (
-    StoredSequence | StoredTabular | StoredLabels | StoredObject | StoredForeign
+    StoredSequence
+    | StoredTabular
+    | StoredSummary
+    | StoredRocket
+    | StoredLabels
+    | StoredObject
+    | StoredForeign
 )
 Stored: TypeAlias = tuple[AnyStoredEncoder, Mapping[str, AnyArray]]
 
@@ -196,6 +263,8 @@ def stored(encoder: Encoder) -> Stored:
         inner = inner.encoder
     if isinstance(inner, NetworkEncoder) and type(inner) in (SequenceEncoder, TabularEncoder):
         return _stored_network(inner, frozen)
+    if isinstance(inner, SummaryEncoder | RocketEncoder):
+        return _stored_fixed(inner, frozen)
     if isinstance(inner, LabelsOnly):
         return StoredLabels(frozen), {}
     if isinstance(inner, ForeignEncoder) and hasattr(inner, "model_"):
@@ -207,10 +276,10 @@ def _stored_network(encoder: NetworkEncoder, frozen: bool) -> Stored:
     encoder._fitted()
     network, settings = encoder.network_, encoder.get_params(deep=False)
     weights = views(torch.from_numpy(encoder.weights_)[None], encoder._shapes)
-    reading, arrays = _stored_reading(encoder.reading_)
+    reading, arrays = stored_reading(encoder.reading_)
     arrays |= {name: weight[0].numpy() for name, weight in weights.items()}
     arrays["history"] = encoder.history_
-    parts = frozen, network.width, _stored_target(encoder.target_), encoder._scale, reading
+    parts = frozen, network.width, stored_target(encoder.target_), encoder._scale, reading
     if isinstance(network, Recurrent):
         return StoredSequence(*parts, SequenceSettings(**settings), network.cell), arrays
     assert isinstance(network, Perceptron)
@@ -218,29 +287,32 @@ def _stored_network(encoder: NetworkEncoder, frozen: bool) -> Stored:
     return StoredTabular(*parts, TabularSettings(**settings), network.hidden), arrays
 
 
-def _stored_reading(reading: InputReading) -> tuple[StoredReading, dict[str, AnyArray]]:
-    series = [(name, *shape) for name, shape in reading.shapes.items()]
-    record = StoredReading(reading.schema.to_json(), series, reading.in_steps)
-    return record, {"mean": reading.mean, "spread": reading.spread}
-
-
 def _stored_foreign(encoder: ForeignEncoder, frozen: bool) -> Stored:
     reading: StoredReading | None = None
     arrays: dict[str, AnyArray] = {}
     if hasattr(encoder, "reading_"):
-        reading, arrays = _stored_reading(encoder.reading_)
-    if encoder.target_ is not None:
-        rule = encoder._rule
-        arrays |= {"centre": encoder._mean, "coefficients": np.atleast_2d(rule.coef_)}
-        arrays["intercept"] = np.atleast_1d(rule.intercept_)
-        if isinstance(rule, LogisticRegression):
-            arrays["classes"] = np.asarray(rule.classes_, np.float64)
-    name, target = type(encoder.model).__name__, _stored_target(encoder.target_)
+        reading, arrays = stored_reading(encoder.reading_)
+    arrays |= stored_rule(encoder)
+    name, target = type(encoder.model).__name__, stored_target(encoder.target_)
     return StoredForeign(frozen, name, target, reading), arrays
 
 
-def _stored_target(target: Variable | None) -> SchemaJson | None:
-    return None if target is None else list(Schema((target,)).to_json())
+def _stored_fixed(encoder: SummaryEncoder | RocketEncoder, frozen: bool) -> Stored:
+    if not hasattr(encoder, "_centre"):
+        raise NotFittedError(f"this {type(encoder).__name__} has learned nothing yet: call fit")
+    reading, arrays = stored_reading(encoder.reading_)
+    arrays |= {"centre of numbers": encoder._centre, "spread of numbers": encoder._spread}
+    arrays |= stored_rule(encoder)
+    if encoder._axes is not None:
+        arrays["axes"] = encoder._axes
+    target, reduced = stored_target(encoder.target_), encoder._axes is not None
+    parts = frozen, encoder.width, target, reading, reduced
+    if isinstance(encoder, SummaryEncoder):
+        return StoredSummary(*parts), arrays
+    drawn = encoder.convolutions_
+    arrays |= {"convolutions": drawn.weights, "dilations": drawn.dilations}
+    arrays["thresholds"] = drawn.thresholds
+    return StoredRocket(*parts, len(drawn.weights), encoder.random_state), arrays
 
 
 # ---------------------------------------------------------------------- from files
@@ -267,42 +339,3 @@ def _filled(
     encoder.weights_ = flattened({n: arrays.take(n, s) for n, s in shapes.items()}, shapes)
     encoder.history_ = arrays.take("history", (None,), finite=False).astype(np.float32)
     return encoder
-
-
-def _reading(record: StoredReading, arrays: StoredArrays) -> InputReading:
-    schema = Schema.from_json(record.schema)
-    shapes = {name: (steps, channels) for name, steps, channels in record.series}
-    if len(shapes) < len(record.series) or set(shapes) & set(schema.names):
-        raise FileError(f"{arrays.what}: a column or series is named twice")
-    if not shapes and (record.in_steps or not len(schema)):
-        raise FileError(
-            f"{arrays.what}: there is no {'series' if record.in_steps else 'column'} to read"
-        )
-    inputs = len(FeatureLayout.of(schema))
-    inputs += sum(c * (1 if record.in_steps else steps) for steps, c in shapes.values())
-    mean, spread = (arrays.take(n, (inputs,)).astype(np.float32) for n in ("mean", "spread"))
-    if (spread <= 0).any():
-        raise FileError(f"{arrays.what}: 'spread' must be above 0")
-    return InputReading(schema, shapes, mean, spread, record.in_steps)
-
-
-def _set_rule(encoder: ForeignEncoder, arrays: StoredArrays, classes: int) -> None:
-    """Give it the logistic or ridge regression by which its owner alone predicts."""
-    encoder._mean = arrays.take("centre", (None,), "float64").astype(np.float64)
-    width, outputs = len(encoder._mean), 1
-    rule: LogisticRegression | Ridge = Ridge()
-    if "classes" in arrays.left:
-        rule = LogisticRegression()
-        rule.classes_ = codes = arrays.take("classes", (None,), "float64")
-        different = len(set(codes.tolist())) == len(codes) > 1
-        if not different or not set(codes.tolist()) <= set(range(classes)):
-            raise FileError(f"{arrays.what}: 'classes' must be different codes below {classes}")
-        outputs = 1 if len(codes) == 2 else len(codes)
-    rule.coef_ = arrays.take("coefficients", (outputs, width), "float64")
-    rule.intercept_ = arrays.take("intercept", (outputs,), "float64")
-    rule.n_features_in_ = width
-    if isinstance(rule, Ridge):
-        rule.coef_ = rule.coef_[0]
-        if classes and (rule.coef_.any() or rule.intercept_[0] not in range(classes)):
-            raise FileError(f"{arrays.what}: of one class alone, 'intercept' must be its code")
-    encoder._rule = rule

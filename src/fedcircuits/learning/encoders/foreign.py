@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
@@ -84,7 +85,83 @@ class LabelsOnly:
     predict_vector = encode
 
 
-class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearRule:
+    """A logistic regression, or one of numbers, that has learned."""
+
+    coefficients: Array  # (outputs, width); two classes have one output
+    intercept: Array  # (outputs,)
+    classes: Array | None = None  # codes that it tells apart; None: a number, or one class alone
+
+    @classmethod
+    def of(cls, rule: LogisticRegression | Ridge) -> Self:
+        classes = getattr(rule, "classes_", None)
+        codes = None if classes is None else np.asarray(classes, np.float64)
+        return cls(np.atleast_2d(rule.coef_), np.atleast_1d(rule.intercept_), codes)
+
+    def predictions(self, h: Array, size: int) -> Array:
+        """(rows, classes) probabilities of so many classes, or (rows, 1) numbers."""
+        z = h @ self.coefficients.T + self.intercept
+        if not size:
+            return np.asarray(z)
+        if self.classes is None:
+            return np.asarray(np.eye(size)[z[:, 0].round().astype(np.int64)])
+        z = np.concatenate([np.zeros_like(z), z], axis=1) if len(self.classes) == 2 else z
+        likely = np.exp(z - z.max(axis=1, keepdims=True))
+        predictions = np.zeros((len(h), size))
+        predictions[:, self.classes.astype(np.int64)] = likely / likely.sum(axis=1, keepdims=True)
+        return predictions
+
+
+class RegressingEncoder(BaseEstimator):  # type: ignore[misc]
+    """An encoder whose owner alone predicts by a regression on what it says of a row."""
+
+    target_: Variable | None
+    _mean: Array  # (width,): of representations, which stands for those that are not known
+    _rule: LinearRule
+
+    @property
+    def _model_name(self) -> str:
+        return type(self).__name__
+
+    def encode(self, X: Table) -> Array:
+        raise NotImplementedError
+
+    def _set_target(self, X: Table, target: str | None) -> None:
+        """Learn to predict, where some row has a label."""
+        y = labels(X, target)
+        self.target_ = None if np.isnan(y).all() else X.schema[str(target)]
+        if self.target_ is not None:
+            self._learn_to_predict(X, y)
+
+    def _learn_to_predict(self, X: Table, y: Array) -> None:
+        h = self.encode(X)
+        known = ~np.isnan(h).any(axis=1) & ~np.isnan(y)
+        if not known.any():
+            raise ParameterError(
+                f"{self._model_name} says nothing of any of the {len(X)} rows with a "
+                "value to predict: expected finite numbers, got NaN"
+            )
+        self._mean = h[known].mean(axis=0)
+        assert self.target_ is not None
+        codes = np.unique(y[known])
+        some = len(codes) > 1
+        rule = LogisticRegression(max_iter=500) if self.target_.size and some else Ridge()
+        self._rule = LinearRule.of(_learned(rule, h[known], y[known]))
+
+    def predict_vector(self, X: Table) -> Array:
+        """(rows, classes) probabilities or (rows, 1) numbers; NaN where nothing is known."""
+        target = getattr(self, "target_", None)
+        if target is None:
+            raise ParameterError("this encoder learned without labels: it makes no predictions")
+        h = self.encode(X)
+        known = np.asarray(~np.isnan(h).any(axis=1))
+        filled = np.where(known[:, None], h, self._mean)
+        predictions = self._rule.predictions(filled, target.size)
+        return np.where(known[:, None], predictions, np.nan)
+
+
+class ForeignEncoder(RegressingEncoder):
     """A model of another library: ``encode`` of a table, a torch module, or ``transform``.
 
     A module and a transformer get rows as arrays: (rows, steps, channels) of a table whose only
@@ -98,10 +175,12 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
     (569, 3)
     """
 
-    target_: Variable | None
-
     def __init__(self, model: object) -> None:
         self.model = model
+
+    @property
+    def _model_name(self) -> str:
+        return type(self.model).__name__
 
     def fit(self, X: Table, target: str | None = None) -> Self:
         others = X.select(n for n in (*X.names, *X.series) if n != target)
@@ -109,9 +188,7 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
         if not hasattr(self.model, "encode"):
             in_steps = is_module(self.model) and bool(others.series) and not len(others.schema)
             self.reading_ = InputReading.of(others, None, in_steps)
-        y = np.full(len(X), np.nan)
-        if target is not None and target in X.schema:
-            y = X.values[:, X.schema.index(target)]
+        y = labels(X, target)
         if hasattr(self.model, "encode"):
             if callable(getattr(self.model, "fit", None)):
                 self.model_ = deepcopy(self.model)
@@ -133,20 +210,6 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
             raise TableError("there is no row to learn an encoder from: all values are missing")
         with _explained(f"{type(self.model).__name__}.fit", x[known]):
             return model.fit(x[known]) if np.isnan(y).all() else model.fit(x[known], y[known])
-
-    def _learn_to_predict(self, X: Table, y: Array) -> None:
-        h = self.encode(X)
-        known = ~np.isnan(h).any(axis=1) & ~np.isnan(y)
-        if not known.any():
-            raise ParameterError(
-                f"{type(self.model).__name__} says nothing of any of the {len(X)} rows with a "
-                "value to predict: expected finite numbers, got NaN"
-            )
-        self._mean = h[known].mean(axis=0)
-        assert self.target_ is not None
-        codes = np.unique(y[known])
-        rule = LogisticRegression(max_iter=500) if self.target_.size and len(codes) > 1 else Ridge()
-        self._rule = _learned(rule, h[known], y[known])
 
     def encode(self, X: Table) -> Array:
         if not hasattr(self, "model_"):
@@ -174,22 +237,12 @@ class ForeignEncoder(BaseEstimator):  # type: ignore[misc]
             output = cast(Callable[[torch.Tensor], Any], self.model_)(given)
         return cast(npt.ArrayLike, output[0] if isinstance(output, tuple) else output)
 
-    def predict_vector(self, X: Table) -> Array:
-        """(rows, classes) probabilities or (rows, 1) numbers; NaN where nothing is known."""
-        target = getattr(self, "target_", None)
-        if target is None:
-            raise ParameterError("this encoder learned without labels: it makes no predictions")
-        h = self.encode(X)
-        known = np.asarray(~np.isnan(h).any(axis=1))
-        filled = np.where(known[:, None], h, self._mean)
-        if isinstance(self._rule, LogisticRegression):
-            predictions = np.zeros((len(h), target.size))
-            predictions[:, self._rule.classes_.astype(np.int64)] = self._rule.predict_proba(filled)
-        elif target.size:  # one class alone
-            predictions = np.eye(target.size)[self._rule.predict(filled).round().astype(np.int64)]
-        else:
-            predictions = self._rule.predict(filled)[:, None]
-        return np.where(known[:, None], predictions, np.nan)
+
+def labels(table: Table, target: str | None) -> Array:
+    """The target's numbers (rows,), NaN where it is not known."""
+    if target is None or target not in table.schema:
+        return np.full(len(table), np.nan)
+    return table.values[:, table.schema.index(target)]
 
 
 def is_module(model: object) -> bool:

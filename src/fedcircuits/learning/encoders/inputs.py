@@ -64,17 +64,26 @@ class InputReading:
     def steps(self) -> int:
         return max((steps for steps, _ in self.shapes.values()), default=0)
 
+    @property
+    def channels(self) -> int:
+        """Of all series together."""
+        return sum(channels for _, channels in self.shapes.values())
+
+    def scaled(self, table: Table) -> Floats:
+        """The inputs, NaN where they are missing."""
+        with np.errstate(over="ignore"):
+            scaled = (self._raw(table) - self.mean) / self.spread
+        return np.asarray(np.clip(scaled, -REACH, REACH))
+
     def read(self, table: Table) -> tuple[Floats, Known]:
         """The inputs, and which rows something is known of."""
-        x = self._raw(table)
+        x = self.scaled(table)
         seen: Known = np.asarray(~np.isnan(x))
         known: Known = np.asarray(seen.any(axis=tuple(range(1, x.ndim))))
-        with np.errstate(over="ignore"):
-            scaled = np.clip(np.nan_to_num((x - self.mean) / self.spread), -REACH, REACH)
+        scaled = np.nan_to_num(x)
         if not self.in_steps:
             return scaled, known
-        varying = sum(channels for _, channels in self.shapes.values())
-        at: Known = np.asarray(seen[..., :varying].any(axis=2))  # (rows, steps)
+        at: Known = np.asarray(seen[..., : self.channels].any(axis=2))  # (rows, steps)
         there = np.flip(np.logical_or.accumulate(np.flip(at, axis=1), axis=1), axis=1)
         known = np.asarray(at.any(axis=1))
         return np.concatenate([scaled, there[..., None].astype(np.float32)], axis=2), known
@@ -125,12 +134,14 @@ class InputReading:
         return Table.of(table, schema=self.schema)
 
 
-def require_inputs(table: Table, target: str | None, in_steps: bool) -> None:
+def require_inputs(
+    table: Table, target: str | None, in_steps: bool, reader: str = "SequenceEncoder"
+) -> None:
     """TableError unless the table has what an encoder reads."""
     if in_steps and not table.series:
         raise TableError(
-            "SequenceEncoder reads series, this table has none: Table.from_series, or "
-            "TabularEncoder for ordinary columns"
+            f"{reader} reads series, this table has none: Table.from_series, or "
+            "SummaryEncoder or TabularEncoder for ordinary columns"
         )
     if not table.series and all(name == target for name in table.names):
         raise TableError("there is nothing to encode: the table has no column but the target")

@@ -2,7 +2,8 @@
 
 h is (owners, rows, width), zeros where an owner is absent or has a narrower representation.
 
-    alignment   P_i h_i. "linear": any matrix (width, width), near the identity to begin with.
+    alignment   P_i h_i. "linear": any matrix (width, width), near the identity to begin with; where
+                the hidden layer is wider, (width, hidden), its further numbers at random.
                 "sinkhorn": doubly stochastic, so nearly a permutation; exp of a matrix, its rows
                 and columns normalised in turn, in the log domain. None: as they come.
     gcn         mean_i [Â ReLU(Â P h W₀ + b₀)]_i W₁ + b₁, with Â the mixing over the graph
@@ -92,6 +93,12 @@ class FusionSettings:
         """Where each owner has a matrix of its own, its numbers are put on one scale first."""
         return self.head == "concat" or self.align is not None
 
+    def common(self, width: int) -> int:
+        """How many numbers aligned representations have. In fewer than the hidden layer has, owners
+        of few numbers would have to share them."""
+        wider = self.align == "linear" and self.head in ("gcn", "mean")
+        return max(width, self.hidden) if wider else width
+
 
 # ---------------------------------------------------------------------- parameters
 
@@ -102,13 +109,13 @@ def shapes(
     """Of the parameters of a head, by name."""
     sizes: dict[str, tuple[int, ...]] = {}
     if settings.align is not None and settings.head != "concat":
-        sizes["align"] = (owners, width, width)
+        sizes["align"] = (owners, width, settings.common(width))
     if settings.head == "transformer":
         for layer in range(LAYERS):
             sizes |= {f"queries {layer}": (width, 3 * width), f"joined {layer}": (width, width)}
             sizes |= {f"wide {layer}": (width, 2 * width), f"narrow {layer}": (2 * width, width)}
         return sizes | {"last": (width, outputs), "last bias": (outputs,)}
-    first = (width, settings.hidden)
+    first = (settings.common(width), settings.hidden)
     sizes["first"] = (owners, *first) if settings.head == "concat" else first
     sizes |= {"first bias": (settings.hidden,), "last": (settings.hidden, outputs)}
     return sizes | {"last bias": (outputs,)}
@@ -122,7 +129,9 @@ def start(
     for name, shape in shapes(settings, owners, width, outputs).items():
         if name == "align":
             scale = 1.0 if settings.align == "linear" else NEAR
-            values[name] = scale * np.eye(width) + rng.normal(0.0, 0.01, shape)
+            values[name] = scale * np.eye(shape[1], shape[2]) + rng.normal(0.0, 0.01, shape)
+            more = (owners, width, shape[2] - width)  # numbers that no owner has: of any
+            values[name][:, :, width:] = rng.normal(size=more) / sqrt(width)
         elif name.endswith("bias"):
             values[name] = np.zeros(shape)
         else:
@@ -132,7 +141,7 @@ def start(
 
 
 def alignment(values: Values, align: Align) -> Tensor | None:
-    """P (owners, width, width): row j of P_i says where component j of h_i goes."""
+    """P (owners, width, common width): row j of P_i says where component j of h_i goes."""
     if "align" not in values:
         return None
     return values["align"] if align == "linear" else sinkhorn(values["align"])

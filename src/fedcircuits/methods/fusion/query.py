@@ -46,7 +46,7 @@ from fedcircuits.federation.messages import (
 )
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.tokens import RowRule
-from fedcircuits.learning.encoders.encoders import nothing_to_read
+from fedcircuits.learning.encoders.choosing import nothing_to_read
 from fedcircuits.learning.encoders.foreign import Encoder, LabelsOnly
 from fedcircuits.methods.fusion.fitting import Fusion, OwnerRows, Votes
 from fedcircuits.methods.fusion.gathering import (

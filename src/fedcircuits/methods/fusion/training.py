@@ -50,7 +50,7 @@ from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather
 from fedcircuits.federation.messages import AnyArray, Message, blaming, require
 from fedcircuits.federation.placement import Placement
 from fedcircuits.federation.tokens import RowRule
-from fedcircuits.learning.encoders.encoders import EncoderJob, fit_all
+from fedcircuits.learning.encoders.choosing import EncoderJob, fit_all
 from fedcircuits.learning.encoders.foreign import Encoder
 from fedcircuits.methods.fusion import gathering
 from fedcircuits.methods.fusion.fitting import Fusion, OwnerRows, Vote, Votes, elect, fuse

@@ -209,7 +209,8 @@ class MeansEnd:
     def outcome(self) -> MeansOutcome:
         """At the leader: how it has ended."""
         columns = {p: schema.variables for p, schema in self.rows.schemas.items()}
-        return MeansOutcome(self.best.inertia, self.best.rounds, columns, self.rows.notes)
+        rows, best = int(np.count_nonzero(self.rows.weight)), self.best
+        return MeansOutcome(best.inertia, best.rounds, rows, columns, self.rows.notes)
 
 
 # ---------------------------------------------------------------------- starts

@@ -4,8 +4,10 @@ A server that has added up knows how the run has ended. Where parties add up amo
 first of them tells:
 
     result/mixture   first party → coordinator: weights of components (K,), log-likelihoods per row,
-                     whether EM has settled, which components began anew, the columns of all parties
-    result/means     first party → coordinator: the sum of distances, rounds, columns of all parties
+                     whether EM has settled, which components began anew, how many rows there are,
+                     the columns of all parties
+    result/means     first party → coordinator: the sum of distances, rounds, how many rows there
+                     are, columns of all parties
 
 And with or without a server, of a mixture:
 
@@ -50,13 +52,16 @@ class MixtureOutcome(Message, frozen=True):
     """How EM has ended."""
 
     tag: ClassVar[str] = "result/mixture"
-    reveals: ClassVar[str] = "weights of components, log-likelihoods, and columns of all parties"
+    reveals: ClassVar[str] = (
+        "weights of components, log-likelihoods, how many rows there are, columns of all parties"
+    )
 
     weights: FiniteVector  # (components,)
     bounds: RealVector  # (iterations,): log-likelihood per row before every update
     bound: float  # the same at the end
     settled: bool
     restarts: tuple[tuple[Count, Count], ...]  # components that have begun anew, and when
+    rows: Count  # that count
     columns: Columns
     notes: tuple[str, ...]
 
@@ -65,10 +70,11 @@ class MeansOutcome(Message, frozen=True):
     """How k-means has ended."""
 
     tag: ClassVar[str] = "result/means"
-    reveals: ClassVar[str] = "the sum of distances, and columns of all parties"
+    reveals: ClassVar[str] = "the sum of distances, how many rows there are, columns of all parties"
 
     inertia: float
     rounds: Count
+    rows: Count  # that count
     columns: Columns
     notes: tuple[str, ...]
 
@@ -91,6 +97,7 @@ class TrainedMixture:
     joint: Joint
     columns: Mapping[str, Schema]  # by party, of its block
     numbers: int  # that all parties have learned for one component
+    sound: bool  # whether no component has collapsed
     notes: tuple[str, ...] = ()
 
 
@@ -117,6 +124,7 @@ def mixture_told(leader: str, components: int, rounds: int) -> Flow[MixtureOutco
         ("bounds", 0 < len(outcome.bounds) <= rounds, f"expected 1 to {rounds} log-likelihoods"),
         ("bounds", bool((outcome.bounds < np.inf).all()), "expected numbers"),
         ("bound", outcome.bound < np.inf, "expected a number"),
+        ("rows", outcome.rows > 0, "expected at least 1"),
         ("restarts", known, f"expected components below {components} and rounds to {rounds}"),
     ):
         require(holds, leader, MixtureOutcome, field, problem)
@@ -128,6 +136,7 @@ def means_told(leader: str, rounds: int) -> Flow[MeansOutcome]:
     fits = 0 < outcome.rounds <= rounds
     require(fits, leader, MeansOutcome, "rounds", f"expected 1 to {rounds}")
     require(abs(outcome.inertia) < np.inf, leader, MeansOutcome, "inertia", "expected a number")
+    require(outcome.rows > 0, leader, MeansOutcome, "rows", "expected at least 1")
     return outcome
 
 
@@ -163,7 +172,8 @@ def trained_mixture(
     notes += [n for p, b in blocks.items() for n in _collapsed(p, b.collapsed, reg_covar)]
     joint = joint_of(np.array(outcome.weights, np.float64), schemas, held)
     numbers = sum(block.numbers for block in blocks.values())
-    return TrainedMixture(outcome, joint, held, numbers, tuple(notes))
+    sound = not any(block.collapsed for block in blocks.values())
+    return TrainedMixture(outcome, joint, held, numbers, sound, tuple(notes))
 
 
 def two_parties(held: Mapping[str, Schema]) -> list[str]:

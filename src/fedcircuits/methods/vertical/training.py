@@ -181,5 +181,5 @@ class MixtureEnd:
         columns = {p: schema.variables for p, schema in self.rows.schemas.items()}
         return MixtureOutcome(
             self.model.weights, np.array(best.bounds), bound, settled(self.local.plan, best),
-            best.restarts, columns, self.rows.notes,
+            best.restarts, int(np.count_nonzero(self.rows.weight)), columns, self.rows.notes,
         )  # fmt: skip
