@@ -39,8 +39,11 @@ test: lint
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray,nvflare]'
 	@touch $@
 
+# Both at once: NVFlare's tests wait for its programs most of the time.
 test-engines: .venv/engines
-	$(BIN)/python -m pytest -q -rs tests/engines/ray tests/engines/nvflare
+	@mkdir -p build; $(BIN)/python -m pytest -q -rs tests/engines/ray >build/ray.log 2>&1 & ray=$$!; \
+	status=0; $(BIN)/python -m pytest -q -rs tests/engines/nvflare || status=$$?; \
+	wait $$ray || status=$$?; cat build/ray.log; exit $$status
 
 # The oldest releases of all dependencies. WHOLE=1 runs all tests; those that read a command's two
 # streams apart need a newer click.

@@ -133,7 +133,7 @@ class Deployment:
                 return None  # a coordinator, an asker
             return placed.setdefault(party, self.sites[len(placed) % len(self.sites)])
 
-        remote = Remote(place, sites=self.sites, trial=True, timeout=timeout, patience=120.0)
+        remote = Remote(place, sites=self.sites, trial=True, timeout=timeout, patience=400.0)
         attach(Kit(self.folder / COORDINATOR), remote)
         yield remote
         remote.close()

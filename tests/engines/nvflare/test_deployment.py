@@ -155,7 +155,7 @@ def test_what_dies_is_started_again_and_the_run_goes_on(
     else:
         deployment.kill("south")
         deployment.launch("south")
-    run.join(240)
+    run.join(500)
     assert found and not found[0].lost, found
     for name in SITES:
         assert np.array_equal(found[0].results[name], expected.results[name])

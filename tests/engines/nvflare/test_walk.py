@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,11 @@ from tests.engines.sites.relays import free_port
 
 pytestmark = needs_nvflare
 COMMAND = (sys.executable, "-m", "fedcircuits")
+TRAIN = """
+import sys, fedcircuits as fc
+with fc.Federation.connect(sys.argv[1], timeout=120) as federation:
+    fc.FedPC(target="risk", random_state=0).fit(federation, name="again")
+"""
 QUESTION = "risk = high", "age > 60"
 
 
@@ -87,6 +94,8 @@ def test_from_empty_folders_to_an_answer_and_again(tmp_path: Path) -> None:
                 assert federation.kind == "vertical"
                 model = fc.FedPC(target="risk", random_state=0).fit(federation)
                 assert model.probability(*QUESTION) == here.probability(*QUESTION) > 0.5
+        expected = here.probability(*QUESTION)
+        assert killed_and_taken_up_again(kits, programs) == expected
         run("site", "stop", kits / "south")
         assert programs[2].wait(60) == 0
     finally:
@@ -94,6 +103,29 @@ def test_from_empty_folders_to_an_answer_and_again(tmp_path: Path) -> None:
             ended(program)
     audit = (kits / "north" / "store" / "audit.jsonl").read_text()
     assert '"event": "begun"' in audit and '"tag": "rows/tokens"' in audit
+
+
+def killed_and_taken_up_again(kits: Path, programs: list[subprocess.Popen[str]]) -> float:
+    """What a model answers whose training was broken off: all of the coordinator's programs died,
+    while a site kept it from its end."""
+    south, audit = programs[2], kits / "south" / "store" / "audit.jsonl"
+    with subprocess.Popen([sys.executable, "-c", TRAIN, str(kits / "coordinator")]) as caller:
+        until = time.monotonic() + 200
+        while '"event": "begun", "run": "again"' not in audit.read_text():
+            assert time.monotonic() < until and caller.poll() is None, "the training did not begin"
+            time.sleep(0.005)
+        south.send_signal(signal.SIGSTOP)
+        for program in (caller, programs[3]):
+            program.kill()
+            program.wait()
+    south.send_signal(signal.SIGCONT)
+    assert programs[3].stdout is not None
+    programs[3].stdout.close()
+    programs[3] = started("site", "start", kits / "coordinator")
+    assert programs[3].stdout is not None and "keeps" in programs[3].stdout.readline()
+    with fc.Federation.connect(kits / "coordinator", timeout=120) as federation:
+        model = fc.FedPC(target="risk", random_state=0).fit(federation, resume="again")
+        return float(model.probability(*QUESTION))
 
 
 def test_a_server_that_does_not_run_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.station import Head
+from fedcircuits.engines.sites.store import Store
 from tests.engines.sites.links import Relay
 from tests.engines.sites.local import LocalSites
 from tests.engines.sites.relays import NatsRelay, nats_server, needs_server
@@ -75,6 +76,16 @@ def test_no_value_is_written_down(tmp_path: Path) -> None:
     text = "".join((tmp_path / p.name / "audit.jsonl").read_text() for p in local)
     values = [str(v) for column in ("income", "visits") for v in TABLE.to_pandas()[column]]
     assert not [v for v in ("Zweibr", "Xanten", "51230", *values) if v in text]
+
+
+def test_a_line_that_was_torn_spoils_no_other(tmp_path: Path) -> None:
+    store, path = Store(tmp_path), tmp_path / "audit.jsonl"
+    store.audit("started", site="north")
+    with path.open("a") as file:
+        file.write('{"event": "sent", "run": "ri')  # then the disk was full
+    store.audit("stopped", site="north")
+    assert [line["event"] for line in store.audited()] == ["started", "stopped"]
+    assert len(path.read_text().splitlines()) == 3
 
 
 @needs_server

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -124,6 +125,33 @@ def test_a_caller_that_is_cut_off_says_of_whom_and_goes_on_later(tmp_path: Path)
         model.fit(sites.federation())
     sites.watch = lambda site, head: None
     sites.remote = sites.connect(60.0)  # another line, the same store
+    model.fit(sites.federation(), resume=True)
+    expected = fc.FedPC(**SMALL).fit(local()).score_samples(TABLE)
+    assert np.array_equal(model.score_samples(TABLE), expected)
+
+
+def test_a_run_does_not_go_on_with_rows_that_have_changed(tmp_path: Path) -> None:
+    watch: Watch = lambda site, head: (  # noqa: E731
+        sites.couriers[CALLER].__setattr__("link", None)
+        if phase_of(head) == "count/sizes" and site == "party 2"
+        else None
+    )
+    sites = started(tmp_path, patience=1.0, watch=watch)
+    model = fc.FedPC(**SMALL)
+    with pytest.raises(PartyLostError):
+        model.fit(sites.federation())
+    sites.watch = lambda site, head: None
+    rows = sites.sites["party 2"]
+    assert rows is not None
+    values = rows.table.values.copy()
+    values[7, 0] += 0.5
+    sites.sites["party 2"] = Party("party 2", replace(rows.table, values=values))
+    sites.restart("party 2")
+    sites.remote = sites.connect(60.0)
+    with pytest.raises(PartyLostError, match=r"party 2 .*the rows of this site have changed since"):
+        model.fit(sites.federation(), resume=True)
+    sites.sites["party 2"] = rows
+    sites.restart("party 2")
     model.fit(sites.federation(), resume=True)
     expected = fc.FedPC(**SMALL).fit(local()).score_samples(TABLE)
     assert np.array_equal(model.score_samples(TABLE), expected)

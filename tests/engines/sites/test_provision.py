@@ -75,12 +75,33 @@ def test_old_keys_and_former_members_are_refused(tmp_path: Path) -> None:
     assert "south" not in Kit(kits / "north").consortium.known
 
 
+WELL = 'name = "a"\nserver = "tls://h:1"\nsites = ["b"]\n'
+POLICY = '[data]\npath = "d.csv"\n[policy]\n'
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ('name = "a"\nserver = "x"\nsites = ["b"]\n', r"line 2, server: "),
         ('name = "a"\nserver = "tls://h:1"\nsites = ["B"]\n', r"line 3, sites: "),
-        ('name = "a"\nserver = "tls://h:1"\nsites = ["b", "b"]\n', "sites must differ"),
+        (
+            'name = "a"\nserver = "tls://h:1"\nsites = ["b", "b"]\n',
+            r"line 3, sites: they must differ",
+        ),
+        ('name = "a"\nserver = "tls://h:99999"\nsites = ["b"]\n', r"line 2, server: Port"),
+        (
+            f'{WELL}[columns.age]\nkind = "real"\n[columns.w]\nkind = "reel"\n',
+            r"line 7, columns\.w\.kind: ",
+        ),
+        (
+            f'{WELL}[columns.age]\nkind = "real"\n[columns.w]\nunit = "kg"\n',
+            r"line 6, columns\.w\.kind: Object missing",
+        ),
+        (
+            f'{WELL}[columns."blood group"]\nkind = "category"\ncategories = "A"\n',
+            r"line 6, columns\.blood group\.categories: ",
+        ),
+        (f'{WELL}[identities]\nb = "xx"\n', r"line 5, identities\.b: "),
         ('name = "a"\nserver = "tls://h:1"\nsites = ["b"]\ncolour = 1\n', r"line 4, colour: "),
         ('name = "a"\nserver = \n', r"this is no TOML: .* line 2"),
         ('server = "tls://h:1"\nsites = ["b"]\n', r"name: "),
@@ -103,6 +124,13 @@ def test_mistakes_in_a_consortium_are_named(tmp_path: Path, text: str, told: str
         ('[data]\npath = "d.csv"\n[policy]\ncolect = true\n', r"line 4, .*colect: "),
         ("[data]\nscale = 3\n", r"line 2, data\.scale: "),
         ("[policy]\nleast_rows = 1\n", "data: "),
+        (f"{POLICY}least_rows = -5\n", r"line 4, policy\.least_rows: expected a number from 0"),
+        (f"{POLICY}least_count = 0\n", r"line 4, policy\.least_count: expected a number from 1"),
+        (f'{POLICY}roles = ["fedpc.trainig:*"]\n', r"line 4, policy\.roles: .* is no role; "),
+        (f"{POLICY}# least_rows = 1\nleast_rows = 2.5\n", r"line 5, policy\.least_rows: "),
+        ('[data]\npath = "d"\n[data.codes.sex]\nf = [1]\n', r"line 4, data\.codes\.sex\.f: "),
+        ('[data]\npath = "d"\ndatabase = "sqlite:///d"\n', r"line 2, data\.path: .*; not both"),
+        ('[data]\ndatabase = "sqlite:///d"\n', r"line 2, data\.database: expected a query"),
     ],
 )
 def test_mistakes_in_a_site_are_named(tmp_path: Path, text: str, told: str) -> None:
@@ -150,3 +178,16 @@ def test_data_are_checked_against_what_the_consortium_has_declared(
         return
     with pytest.raises(FederationError, match=rf"site\.toml, data: .*{told}"):
         party_of(kit, kit.site_file())
+
+
+def test_a_column_that_is_never_used_must_be_there(tmp_path: Path) -> None:
+    """One that is misspelt would be used."""
+    provision(consortium("north"), tmp_path)
+    kit = Kit(tmp_path / "north")
+    (kit.folder / "data.csv").write_text("age,income\n31,2\n47,3\n")
+    path = kit.folder / "site.toml"
+    path.write_text('[data]\npath = "data.csv"\n[policy]\nnever = ["incom"]\n')
+    with pytest.raises(FederationError, match=r"policy\.never has 'incom', .* age, income"):
+        party_of(kit, kit.site_file())
+    path.write_text(path.read_text().replace("incom", "income"))
+    assert party_of(kit, kit.site_file()).table.schema.names == ("age",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.store import RunFolder, Store
 from fedcircuits.errors import SiteError
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Program
+from fedcircuits.federation.flow import Program, digest
 from fedcircuits.federation.placement import View
-from fedcircuits.federation.recipes import Held, Here, Once, Open, Own, UsedOnce, unpack
+from fedcircuits.federation.recipes import Held, Here, Once, Open, Own, UsedOnce, pack, unpack
 
 Opened = tuple[Program[Any], MutableMapping[str, object]]
 CALLER = COORDINATOR  # the site of whoever asks
@@ -40,6 +40,16 @@ class Admission:
         self.me, self.policy, self.party, self.store = me, policy, party, store
         self.members = frozenset(members)
         self._model = lru_cache(maxsize=32)(self._stored)
+
+    @cached_property
+    def rows_mark(self) -> str:
+        """Of the site's table: another one has another."""
+        if self.party is None:
+            return ""
+        table = self.party.table
+        ids = "" if table.row_ids is None else "\n".join(map(str, table.row_ids.tolist()))
+        series = [part for name in sorted(table.series) for part in (name, table.series[name])]
+        return digest(pack(table.schema.variables), table.values, ids, *series)
 
     def _stored(self, model: str, party: str) -> object:
         assert self.store is not None
@@ -94,6 +104,8 @@ class Admission:
         if not isinstance(program, Program) or not isinstance(kept, dict):
             raise SiteError("what was sent is no recipe of a role")
         self._check(program, own, known)
+        if folder is not None and any(isinstance(value, Party) for value in own):
+            folder.check_rows(self.rows_mark)
         return program, kept if kept or folder is None else folder.kept()
 
     def _check(self, program: Program[Any], own: Collection[object], known: bool) -> None:

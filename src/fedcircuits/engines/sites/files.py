@@ -11,11 +11,13 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from fedcircuits.engines.sites.credentials import check_private, check_there
 from fedcircuits.engines.sites.nats import Access
+from fedcircuits.engines.sites.pointing import line_of, place_of
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
@@ -41,7 +43,11 @@ class ConsortiumFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if set(OTHERS) & set(self.sites) or len(set(self.sites)) < len(self.sites):
             names = ", ".join(map(repr, OTHERS))
-            raise ValueError(f"sites must differ, and none is called {names}")
+            raise ValueError(f"sites: they must differ, and none is called {names}")
+        try:
+            urlsplit(self.server).port  # noqa: B018 - whether it is one
+        except ValueError as error:
+            raise ValueError(f"server: {error}") from None
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -63,6 +69,12 @@ class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: dict[str, str] = {}  # the consortium's name = the site's
     codes: dict[str, dict[str, str | int | float | bool]] = {}  # by column: its value = the site's
     scale: dict[str, float] = {}  # by column: what a value is multiplied by to get the unit
+
+    def __post_init__(self) -> None:
+        if self.path and self.database:
+            raise ValueError("path: expected the path of a file, or a database; not both")
+        if self.database and not self.query:
+            raise ValueError("database: expected a query beside it, which says what is read")
 
 
 class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,14 +106,14 @@ def read_toml(path: Path, kind: type[F]) -> F:
         return made
     except tomllib.TOMLDecodeError as error:
         raise FederationError(f"{path}: this is no TOML: {error}") from None
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:  # of msgspec, or of what a class checks itself
         problem = str(error)
-        key = re.search(r"`\$\.?([^`\[\]]*)|field `([^`]*)`", problem)
-        name = (key[1] or key[2] or "") if key else ""
-        where = _line(text, name.rpartition(".")[2])
+        place = place_of(problem, values, lambda some: msgspec.convert(some, kind))
+        line, name = line_of(text, place), ".".join(place)
         what = re.sub(r" - at `.*", "", problem)
+        what = what.removeprefix(f"{place[-1]}: ") if place else what
         raise FederationError(
-            f"{path}{f', line {where}' if where else ''}{f', {name}' if name else ''}: {what}"
+            f"{path}{f', line {line}' if line else ''}{f', {name}' if name else ''}: {what}"
         ) from None
 
 
@@ -113,13 +125,9 @@ def _check_known(values: Mapping[str, object], made: object) -> None:
             continue
         known = {field.name for field in dataclasses.fields(part)}
         if odd := [key for key in value if key not in known]:
-            raise msgspec.ValidationError(f"Object contains unknown field `{odd[0]}`")
-
-
-def _line(text: str, key: str) -> int:
-    pattern = re.compile(rf"\s*\[?\s*[\w.\"-]*\b{re.escape(key)}\b\"?\s*[=\].]")
-    lines = enumerate(text.splitlines(), 1) if key else ()
-    return next((number for number, line in lines if pattern.match(line)), 0)
+            raise msgspec.ValidationError(
+                f"Object contains unknown field `{odd[0]}` - at `$.{name}`"
+            )
 
 
 # ---------------------------------------------------------------------- kits

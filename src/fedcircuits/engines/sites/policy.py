@@ -20,6 +20,7 @@ from fedcircuits.tables.table import Table
 
 EVERY = ("*",)
 ALLOWED = ("collect", "share_target", "share_clusters", "share_columns")
+LIMITS = ("least_rows", "questions_per_day", "most_questions", "least_rows_behind")
 DEEPEST = 50  # parts within parts of a plan
 
 
@@ -86,6 +87,18 @@ class Policy:
     least_rows_behind: int = 0
     results: bool = False
 
+    def __post_init__(self) -> None:
+        least = {"least_count": 1}
+        for line in (*LIMITS, "least_count"):
+            value, from_ = getattr(self, line), least.get(line, 0)
+            if value is not None and value < from_:
+                raise ValueError(f"{line}: expected a number from {from_}, got {value}")
+        for pattern in () if self.results else self.roles:
+            if not any(_matches(name, pattern) for name in ROLES):
+                raise ValueError(
+                    f"roles: {pattern!r} is no role; fedcircuits site check lists those there are"
+                )
+
     @property
     def rooms(self) -> tuple[str, ...]:
         """Of the library that recipes may name beside those of every site."""
@@ -123,8 +136,7 @@ class Policy:
 
     def plays(self, name: str) -> bool:
         """Whether it is among its roles, by its short or its whole name."""
-        known = (name, METHODS + name)
-        return any(fnmatchcase(n, pattern) for n in known for pattern in self.roles)
+        return any(_matches(name, pattern) for pattern in self.roles)
 
     def _check_part(self, name: str, value: object) -> None:
         if name in ALLOWED and value is True and not getattr(self, name):
@@ -157,6 +169,10 @@ class Policy:
             raise PolicyError("withheld", f"this site does not let {effect.tag!r} leave it")
         if effect.needs and not self.results and not getattr(self, effect.needs):
             raise self._refused(effect.needs)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or fnmatchcase(METHODS + name, pattern)
 
 
 def parts(

@@ -64,6 +64,11 @@ def _table(kit: Kit, data: DataFile, policy: Policy) -> Table:
         read_rows(path, data.database, data.query),
         data.columns, data.codes, data.scale, data.row_id,
     )  # fmt: skip
+    if unknown := [name for name in policy.never if name not in frame]:
+        raise TableError(
+            f"policy.never has {unknown[0]!r}, which is no column here: there are "
+            f"{', '.join(map(str, frame))}, in the consortium's words"
+        )
     kept = [name for name in frame if name not in policy.never]
     declared = kit.consortium.columns
     strange = [name for name in kept if name not in declared and name != data.row_id]

@@ -4,6 +4,7 @@
     questions.json                how many questions were asked today
     runs/<run>/training           at the caller's: what is trained, to go on by the run's name
     runs/<run>/<party>/recipe     what it was asked to do
+                       rows       a mark of the rows that it began with
                        own.*      bytes that it has drawn for the run
                        inbox      messages in the order in which they arrived
                        kept.*     results of long computations
@@ -76,8 +77,10 @@ class Store:
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         line = json.dumps({"time": moment, "event": event, **facts}, ensure_ascii=False)
         path = self.folder / "audit.jsonl"
-        with self._lock, _told(path), path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        with self._lock, _told(path), path.open("ab+") as file:
+            if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+                line = "\n" + line  # the last one was torn: the disk was full
+            file.write((line + "\n").encode())
 
     def audited(self) -> list[dict[str, object]]:
         """What was written down; a torn last line is left out."""
@@ -224,6 +227,17 @@ class RunFolder:
             )
         if not self.begun:
             write(self.path / "recipe", recipe)
+
+    def check_rows(self, mark: str) -> None:
+        """A run goes on with the rows that it began with, or not at all."""
+        path = self.path / "rows"
+        if not path.exists():
+            write(path, mark.encode())
+        elif path.read_text() != mark:
+            raise SiteError(
+                f"the rows of this site have changed since {self.path.parent.name!r} was begun: "
+                "put the old ones back, or forget the run and begin anew"
+            )
 
     def own(self, what: str) -> bytes:
         """Bytes that only this site knows, the same when the run is taken up again."""
