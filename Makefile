@@ -39,11 +39,17 @@ test: lint
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,ray,nvflare]'
 	@touch $@
 
-# Both at once: NVFlare's tests wait for its programs most of the time.
+# All at once: NVFlare's tests wait for its programs most of the time.
 test-engines: .venv/engines
-	@mkdir -p build; $(BIN)/python -m pytest -q -rs tests/engines/ray >build/ray.log 2>&1 & ray=$$!; \
-	status=0; $(BIN)/python -m pytest -q -rs tests/engines/nvflare || status=$$?; \
-	wait $$ray || status=$$?; cat build/ray.log; exit $$status
+	@$(MAKE) --no-print-directory -j3 --output-sync=target test-ray test-nvflare test-nvflare-walk
+
+WALK := tests/engines/nvflare/test_walk.py
+test-ray: .venv/engines
+	$(BIN)/python -m pytest -q -rs tests/engines/ray
+test-nvflare: .venv/engines
+	$(BIN)/python -m pytest -q -rs tests/engines/nvflare --ignore=$(WALK)
+test-nvflare-walk: .venv/engines
+	$(BIN)/python -m pytest -q -rs $(WALK)
 
 # The oldest releases of all dependencies. WHOLE=1 runs all tests; those that read a command's two
 # streams apart need a newer click.
@@ -72,4 +78,4 @@ clean:
 	rm -rf .venv .venv-lowest build dist demo .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help demo lint test test-engines test-lowest bench docs format clean
+.PHONY: help demo lint test test-engines test-ray test-nvflare test-nvflare-walk test-lowest bench docs format clean

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import fedcircuits as fc
+from fedcircuits.app.cli import app
 from tests.engines.sites.relays import SERVER, free_port, needs_server
 
 pytest.importorskip("nats", reason="needs the extra sites")
@@ -83,3 +86,29 @@ def test_mistakes_in_files_are_named(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert re.search(r"consortium\.toml, line 2, server: ", done.stderr), done.stderr
+
+
+def test_a_member_makes_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("consortium.toml").write_text(
+        'name = "clinics"\nserver = "tls://127.0.0.1:4222"\nsites = ["north", "south"]\n'
+    )
+
+    def said(*words: str, code: int = 0) -> str:
+        found = CliRunner().invoke(app, list(words))
+        assert found.exit_code == code, found.output
+        return found.output
+
+    asked = said("site", "request", "north", "-o", "north")
+    approved = said("provision", "consortium.toml", "--request", "north/request.toml")
+    [fingerprint] = re.findall(r"^  ((?:[0-9a-f]{4} ?){8})$", asked, re.MULTILINE)
+    assert f"north asks with the fingerprint  {fingerprint}" in approved
+    assert "north:  has its keys; send it ca.crt, site.crt, consortium.toml of kits" in approved
+    assert not Path("kits/north/site.key").exists() and Path("kits/south/site.key").exists()
+    for name in ("ca.crt", "site.crt", "consortium.toml"):
+        shutil.copy(f"kits/north/{name}", "north")
+    Path("north/data.csv").write_text("age\n" + "31\n47\n" * 40)
+    assert "north of clinics: 80 rows" in said("site", "check", "north")
+    Path("north/site.key").unlink()
+    assert "north/site.key: there is no such file" in said("site", "check", "north", code=1)
+    assert "is there already" in said("site", "request", "north", "-o", "north", code=1)

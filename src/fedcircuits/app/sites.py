@@ -21,7 +21,7 @@ from fedcircuits.engines.sites.joining import REQUEST, JoinRequest, make_request
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.provision import provision as make_kits
 from fedcircuits.engines.sites.roles import ROLES
-from fedcircuits.engines.sites.serving import RUNNING, ServedSite, lead_nvflare, party_of
+from fedcircuits.engines.sites.serving import ServedSite, lead_nvflare, party_of, process_of
 from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Party
@@ -132,7 +132,12 @@ def stop(folder: Path) -> None:
     kit = Kit(folder)
     if (process := process_of(_store_of(kit))) is None:
         raise FederationError(f"{kit.name} does not run here")
-    os.kill(process, signal.SIGTERM)
+    try:
+        os.kill(process, signal.SIGTERM)
+    except PermissionError:
+        raise FederationError(
+            f"{kit.name} runs as another user (process {process}), who alone may stop it"
+        ) from None
     screen.say(f"{kit.name} stops")
 
 
@@ -174,13 +179,3 @@ def answers(folder: Path, model: str, output: Path) -> None:
 
 def _store_of(kit: Kit) -> Path:
     return kit.folder / ("store" if kit.name == COORDINATOR else kit.site_file().store)
-
-
-def process_of(store: Path) -> int | None:
-    """The process that serves a site on this machine."""
-    try:
-        process = int((store / RUNNING).read_text())
-        os.kill(process, 0)
-    except (FileNotFoundError, ProcessLookupError, ValueError):
-        return None
-    return process

@@ -177,8 +177,30 @@ def lead_nvflare(kit: Kit) -> None:
 def wait_until_stopped(store: Store) -> None:
     """By ``fedcircuits site stop``, or an interrupt."""
     path, stopped = store.folder / RUNNING, Event()
-    write(path, str(os.getpid()).encode())
+    write(path, f"{os.getpid()} {_began(os.getpid())}".encode())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     stopped.wait()
     path.unlink(missing_ok=True)
+
+
+def process_of(store: Path) -> int | None:
+    """The process that serves a site on this machine. A number that another program has been given
+    since a site was killed is not taken for it."""
+    try:
+        number, _, began = (store / RUNNING).read_text().partition(" ")
+        process = int(number)
+        os.kill(process, 0)
+    except PermissionError:  # it is another user's
+        pass
+    except (FileNotFoundError, ProcessLookupError, ValueError):
+        return None
+    return process if began == _began(process) else None
+
+
+def _began(process: int) -> str:
+    """When a process was started, as the system counts it; "" where it does not say."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

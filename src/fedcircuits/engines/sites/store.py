@@ -48,7 +48,7 @@ Mail = tuple[str, int, str, bytes]  # sender, number, tag, data
 class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with _told(folder):
+        with _named(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = Lock()
         self._used: dict[tuple[str, str], UsedOnce] = {}  # of which rows are handed out
@@ -56,7 +56,7 @@ class Store:
 
     def hold(self, who: str) -> None:
         """One program at a time: two would answer for one member, each with half of its mail."""
-        with _told(self.folder):
+        with _named(self.folder):
             file = (self.folder / "lock").open("ab")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -359,6 +359,15 @@ def write(path: Path, data: bytes, rights: int = 0o666) -> None:
 def _spans(path: Path) -> list[tuple[int, int]]:
     """Rows that runs have had."""
     return [(a, b) for a, b in json.loads(path.read_bytes())] if path.exists() else []
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """What the owner hears of a store that cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        raise FederationError(f"{folder} cannot be written: {error.strerror}") from error
 
 
 @contextmanager
