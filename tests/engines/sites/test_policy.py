@@ -287,13 +287,18 @@ def test_answers_that_few_rows_are_behind_are_refused(tmp_path: Path) -> None:
     table = fc.Table.of({"age": np.arange(120.0) / 2, "smoker": np.arange(120) < 4,
                          "risk": np.where(VALUES[:, 0] > 0, "high", "low")})  # fmt: skip
     policy = Policy(least_rows_behind=10, least_count=2)
-    federation = sites_of(tmp_path, policy, table).federation()
-    model = fc.FedPC(**SMALL).fit(federation)
+    sites = sites_of(tmp_path, policy, table)
+    model = fc.FedPC(**SMALL).fit(sites.federation())
     assert 0 < model.probability("risk = high", given="age > 30") < 1
     for question in ("age > 56", "smoker = true"):
         with pytest.raises(FederationError, match="least_rows_behind = 10"):
             model.probability("risk = high", given=question)
     assert "least_rows_behind = 10" in audits(tmp_path)
+    holder = next(name for name, p in sites.sites.items() if p and "age" in p.table.schema)
+    sites.sites[holder] = Party(holder, fc.Table.of({"years": np.arange(120.0)}))
+    sites.restart(holder)  # its columns have changed since it has learned
+    with pytest.raises(FederationError, match="least_rows_behind = 10"):
+        model.probability("risk = high", given="age > 30")
 
 
 # ---------------------------------------------------------------------- the list of roles

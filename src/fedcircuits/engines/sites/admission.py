@@ -136,7 +136,8 @@ class Admission:
         if isinstance(value, View) and self.party is not None and not self.policy.results:
             budget, rules = value.budget, self.policy
             budget.most, budget.least = rules.most_questions, rules.least_rows_behind
-            budget.table = self.party.table
+            table = self.party.table  # without the model's columns no row is behind an answer
+            budget.table = table if all(n in table.schema for n in value.schema.names) else None
             budget.spend = partial(self.store.spend, model, holder)
         if is_dataclass(value) and hasattr(value, "allow_collect") and not self.policy.results:
             value = replace(value, allow_collect=self.policy.collect)  # type: ignore[type-var]
