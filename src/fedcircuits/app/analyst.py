@@ -142,7 +142,7 @@ def audit_lines(folder: Path) -> list[dict[str, object]]:
     path = kit.folder / store / "audit.jsonl"
     if not path.is_file():
         raise FileError(f"{path}: there is no such file; {kit.name} has not been started yet")
-    found = []
+    found: list[dict[str, object]] = []
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             line = json.loads(text)
