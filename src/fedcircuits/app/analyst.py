@@ -148,7 +148,7 @@ def audit_lines(folder: Path) -> list[dict[str, object]]:
             line = json.loads(text)
         except ValueError:
             line = None
-        torn = {"event": "damaged", "why": f"line {number} is no JSON object"}
+        torn: dict[str, object] = {"event": "damaged", "why": f"line {number} is no JSON object"}
         found.append(line if isinstance(line, dict) else torn)
     return found
 
