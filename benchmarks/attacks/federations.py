@@ -33,6 +33,13 @@ def patients(seed: int, rows: int = 500, others: int = 0) -> Frames:
     return {"clinic": clinic, "laboratory": laboratory}
 
 
+def with_pharmacy(frames: Frames, seed: int) -> Frames:
+    """A third party, with the clinic's patients and a column of its own."""
+    rng, ids = np.random.default_rng([seed, 3]), frames["clinic"]["patient"].to_numpy()
+    own = pd.DataFrame({"patient": ids, "doses": rng.poisson(4, len(ids))})
+    return {**frames, "pharmacy": own}
+
+
 def guesses(frames: Frames) -> Any:
     """Every id that a patient could have."""
     return FIRST_ID + np.arange(4 * max(map(len, frames.values())))

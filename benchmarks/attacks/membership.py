@@ -23,6 +23,7 @@ Scores = tuple[Any, Any]  # of rows learned from, of fresh ones
 FIGURE = "AUC"
 REFERENCE = 600  # rows
 EPSILONS = (0.5, 1, 4)
+PRODUCTS, HIDDEN = "MixtureOfProducts(8) by sums", "HiddenChowLiuTree(8) by sums"
 
 
 def measures(seed: int) -> list[Measure]:
@@ -86,10 +87,23 @@ def chow_liu(seed: int, **settings: Any) -> Any:
     return made(fc.ChowLiuTree, settings)
 
 
-def private_tree(epsilon: float, seed: int) -> Any:
-    if not hasattr(fc, "DifferentialPrivacy"):
-        raise TypeError("no differential privacy")
-    return chow_liu(seed, privacy=fc.DifferentialPrivacy(epsilon, 1e-5))
+def noisy(model: Callable[..., Any], epsilon: float) -> Callable[[int], Any]:
+    """The model with differential privacy."""
+
+    def with_privacy(seed: int) -> Any:
+        if not hasattr(fc, "DifferentialPrivacy"):
+            raise TypeError("no differential privacy")
+        return model(seed, privacy=fc.DifferentialPrivacy(epsilon, 1e-5))
+
+    return with_privacy
+
+
+def products(seed: int, **settings: Any) -> Any:
+    return made(partial(fc.MixtureOfProducts, 8), {**settings, "random_state": seed})
+
+
+def hidden_tree(seed: int, **settings: Any) -> Any:
+    return made(partial(fc.HiddenChowLiuTree, 8), {**settings, "random_state": seed})
 
 
 Model = tuple[Callable[[int], Any], Callable[[fc.Table, int], Any]]
@@ -102,7 +116,13 @@ DENSITY_MODELS: dict[str, Model] = {
     "PrivateForest": (seeded(fc.PrivateForest), by_rows),
     "99 products, pooled": (seeded(fc.MixtureOfProducts, 99), in_one_place),
     "ChowLiuTree, rows": (chow_liu, by_rows),
-    **{f"ChowLiuTree, ε = {e}": (partial(private_tree, e), by_rows) for e in EPSILONS},
+    **{f"ChowLiuTree, ε = {e}": (noisy(chow_liu, e), by_rows) for e in EPSILONS},
+    "MixtureOfProducts(8) by sums": (products, by_rows),
+    **{f"MixtureOfProducts(8) by sums, ε = {e}": (noisy(products, e), by_rows) for e in EPSILONS},
+    "HiddenChowLiuTree(8) by sums": (hidden_tree, by_rows),
+    **{
+        f"HiddenChowLiuTree(8) by sums, ε = {e}": (noisy(hidden_tree, e), by_rows) for e in EPSILONS
+    },
 }
 
 

@@ -1,6 +1,5 @@
 """The page of the attacks, docs/results/attacks.md, from the figures of a run."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,11 +7,13 @@ from typing import Any
 
 from benchmarks import pages
 from benchmarks.attacks import section, utility
+from benchmarks.attacks.measuring import PAGE, kept
 from benchmarks.runner import machine_facts
 
 COMMANDS = """\
 python -m benchmarks.attacks --before ../before
-python -m benchmarks.attacks.utility"""
+python -m benchmarks.attacks.utility
+python -m benchmarks.attacks.page                       # the page of what was measured"""
 INTRODUCTION = """\
 Each attack is run for real, on what a role of a run holds and receives, on small tables: membership
 and columns with two seeds, edges with three, others with one. "Before" is commit c28143b; – stands
@@ -56,12 +57,7 @@ def blocks(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, An
 
 def write(results: Sequence[Mapping[str, Any]], costs: Sequence[Mapping[str, Any]]) -> None:
     page = {"title": "Attacks: what they find", "blocks": blocks(results, costs)}
-    pages.write(pages.RESULTS / "attacks.json", page)
-
-
-def kept(path: Path) -> list[Any]:
-    """The results that a file has, none where there is no file."""
-    return list(json.loads(path.read_text(encoding="utf-8"))["results"]) if path.is_file() else []
+    pages.write(PAGE, {**page, "measured": {"attacks": results, "utility": costs}})
 
 
 def _measures(found: Any) -> Any:
@@ -88,3 +84,12 @@ def _paragraphs(text: str | None) -> str:
 
 def _item(found: re.Match[str]) -> str:
     return f"- **{found[1]}**: " + re.sub(r"\n +", "\n  ", found[2])
+
+
+def main() -> None:
+    results = Path("benchmarks/results")
+    write(kept(results / "attacks.json"), kept(results / "utility.json"))
+
+
+if __name__ == "__main__":
+    main()

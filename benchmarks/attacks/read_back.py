@@ -9,7 +9,7 @@ taken to be equally many.
 
     clusters    A clinic and a laboratory with the same patients. The coordinator reads how many
                 rows of each of the laboratory's clusters have which diagnosis.
-    together    The same, but the coordinator and the clinic put together the graph, the clinic's
+    together    The same, but the coordinator and all other parties put together the graph, their
                 leaves and answers about 300 rows of evidence, and solve for the laboratory's
                 leaves: answers of the root are linear in them.
     hospitals   Three hospitals with different patients. The coordinator reads how many of each
@@ -25,7 +25,7 @@ import pandas as pd
 
 import fedcircuits as fc
 from benchmarks.attacks.columns import orders
-from benchmarks.attacks.federations import DIAGNOSES, federation, patients
+from benchmarks.attacks.federations import DIAGNOSES, federation, patients, with_pharmacy
 from benchmarks.attacks.measuring import Measure, attempt, made
 from benchmarks.attacks.wire import Tap
 from fedcircuits.errors import FederationError
@@ -41,8 +41,10 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of the model, 
     "default": ({}, {}),
     "least_count=1": ({}, {"least_count": 1}),
     "least_count=20": ({}, {"least_count": 20}),
-    "answers='root'": ({"answers": "root"}, {}),
+    "three parties": ({}, {"third": True}),
+    "answers='root', three parties": ({"answers": "root"}, {"third": True}),
 }
+EPSILONS = (0.5, 1, 4)
 TRUE = sorted(DIAGNOSES)
 
 
@@ -50,14 +52,20 @@ def measures(seed: int) -> list[Measure]:
     found: list[Measure] = []
     for what, attack in (("clusters", clusters), ("hospitals", hospitals), ("all rows", all_rows)):
         for setting, arguments in SETTINGS.items():
+            if setting == "three parties" and attack is not clusters:
+                continue  # hospitals are three
             found += _both(what, "FedPC", setting, partial(attack, fc.FedPC, *arguments, seed))
         if attack is not all_rows:
             guess = partial(attack, fc.FedPC, {}, {}, seed, guess=True)
             found += _both(what, "guess", "", guess)
-    for setting in ("default", "answers='root'"):
+    for setting in ("default", "three parties", "answers='root', three parties"):
         attack = partial(together, *SETTINGS[setting], seed)
         found += _both("together", "FedPC", setting, attack)
     found += _both("all rows", "PrivateForest", "default", partial(private, {}, seed))
+    found += _both("all rows", "MixtureOfProducts", "by sums", partial(summed, None, seed))
+    for epsilon in EPSILONS:
+        attack = partial(summed, epsilon, seed)
+        found += _both("all rows", "MixtureOfProducts", f"by sums, ε = {epsilon}", attack)
     return found
 
 
@@ -124,7 +132,7 @@ def _told(tap: Tap, fitted: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def clusters(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = False) -> Pairs:
-    frames, tap = patients(seed), Tap()
+    (frames, allowed), tap = _parties(seed, allowed), Tap()
     fitted = made(model, {**settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
     truth = _truth(tap, frames["laboratory"])  # by cluster and diagnosis, of every division
@@ -138,11 +146,11 @@ def clusters(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = F
 
 
 def together(settings: Any, allowed: Any, seed: int) -> Pairs:
-    frames, tap = patients(seed), Tap()
+    (frames, allowed), tap = _parties(seed, allowed), Tap()
     fitted = made(fc.FedPC, {**settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
     truth = _truth(tap, frames["laboratory"])
-    rows = frames["clinic"].drop(columns="patient").iloc[:300]
+    rows = _joined(frames).iloc[:300]
     seen = _through(fitted, rows)  # (leaves of the laboratory, rows): what the root is of each
     answers = np.stack(
         [
@@ -159,17 +167,39 @@ def together(settings: Any, allowed: Any, seed: int) -> Pairs:
     return _pairs(truth, _by_name(fitted, counts))
 
 
+def _parties(seed: int, allowed: Any) -> tuple[Any, dict[str, Any]]:
+    """Two, or three if that is allowed, and what else is."""
+    frames = patients(seed)
+    if allowed.get("third"):
+        frames = with_pharmacy(frames, seed)
+    return frames, _without_third(allowed)
+
+
+def _without_third(allowed: Any) -> dict[str, Any]:
+    return {name: value for name, value in allowed.items() if name != "third"}
+
+
+def _joined(frames: Any) -> pd.DataFrame:
+    """What all but the laboratory know of the clinic's patients."""
+    rows = frames["clinic"]
+    if "pharmacy" in frames:
+        rows = rows.merge(frames["pharmacy"], on="patient")
+    return rows.drop(columns="patient")
+
+
 def _through(fitted: Any, rows: pd.DataFrame) -> Any:
-    """The root for evidence of the clinic, where one leaf of the laboratory is 1 and others 0."""
+    """The root for evidence of the others, where one leaf of the laboratory is 1 and others 0."""
     upper = UpperCircuit(fitted.joint_.circuit)
     packed = upper.pack(fitted.joint_.parameters)
-    learned = fitted.views_["clinic"].parameters.circuits
+    others = [view for name, view in fitted.views_.items() if name != "laboratory"]
+    learned = {name: own for view in others for name, own in view.parameters.circuits.items()}
     leaves = list(fitted.joint_.circuit.leaves())
     given = np.full((len(leaves), len(rows)), -np.inf)
     theirs = []
     for i, leaf in enumerate(leaves):
         if leaf.name in learned:
-            given[i] = fc.CircuitModel(*learned[leaf.name]).score_samples(rows)
+            model = fc.CircuitModel(*learned[leaf.name])
+            given[i] = model.score_samples(rows[list(model.schema_.names)])
         else:
             theirs.append(i)
     found = []
@@ -207,7 +237,7 @@ def _counted(frame: pd.DataFrame) -> Any:
 
 def hospitals(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = False) -> Pairs:
     """Of every hospital, from the values of its leaves."""
-    frames, tap = _hospitals(seed), Tap()
+    frames, tap, allowed = _hospitals(seed), Tap(), _without_third(allowed)
     fitted = made(model, {**settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
     root, told = _told(tap, fitted)
@@ -223,9 +253,22 @@ def hospitals(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = 
 
 def all_rows(model: Any, settings: Any, allowed: Any, seed: int) -> Pairs:
     """Of all hospitals together, from answers of the model."""
-    frames = _hospitals(seed)
+    frames, allowed = _hospitals(seed), _without_third(allowed)
     whole = pd.concat(frames.values())
     fitted = made(model, {**settings, "random_state": seed}).fit(federation(frames, **allowed))
+    p = np.exp(fitted.score_samples(_asked(fitted)))
+    return _pairs(_counted(whole), _of_all(fitted, p, len(whole)))
+
+
+def summed(epsilon: float | None, seed: int) -> Pairs:
+    """Whoever has a mixture by sums, whose categories are public, and knows the number of rows."""
+    if not hasattr(fc, "DifferentialPrivacy"):
+        raise TypeError("no differential privacy")
+    frames = {n: f[["diagnosis", "hiv"]] for n, f in _hospitals(seed).items()}
+    whole, known = pd.concat(frames.values()), {"diagnosis": TRUE}
+    tables = {n: fc.Table.of(f, categories=known) for n, f in frames.items()}
+    privacy = None if epsilon is None else fc.DifferentialPrivacy(epsilon, 1e-5)
+    fitted = fc.MixtureOfProducts(2, privacy=privacy, random_state=seed).fit(fc.Federation(tables))
     p = np.exp(fitted.score_samples(_asked(fitted)))
     return _pairs(_counted(whole), _of_all(fitted, p, len(whole)))
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.attacks import columns, edges, liar, membership, naming, read_back
-from benchmarks.attacks.measuring import Measure
+from benchmarks.attacks.measuring import Measure, described
 from benchmarks.runner import THREAD_LIMITS, Cell, Json, print_table
 
 HERE = Path(__file__).parents[2]
@@ -86,6 +86,14 @@ def run(names: Sequence[str] = (), before: Path | None = None) -> list[dict[str,
         old: Json = None if earlier is None else as_json(earlier)
         results.append({"attack": name, "at": commit(), "now": as_json(now), "before": old})
     return results
+
+
+def added(earlier: dict[str, Any], found: dict[str, Any], only: str) -> dict[str, Any]:
+    """Earlier figures, and beside or instead of them those that were attacked now."""
+    kept = [m for m in earlier["now"] if only not in described(m["row"])]
+    new = [m for m in found["now"] if only in described(m["row"])]
+    at = f"{earlier['at']}; of rows with “{only}”: {found['at']}"
+    return {**found, "at": at, "now": kept + new}
 
 
 def commit() -> str:

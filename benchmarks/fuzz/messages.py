@@ -84,6 +84,10 @@ def _discrete() -> fc.Federation:
     return fc.split(table, 3, by="rows", seed=0)
 
 
+def _summed(learner: Any, data: fc.Federation, **settings: Any) -> Any:
+    return _after_fit(learner(2, random_state=0, **settings), data)
+
+
 def _trees(by: Any, **settings: Any) -> Any:
     usual = {"target": "risk", "trees": 2, "share_target": by != "rows", "random_state": 0}
     return _after_fit(fc.FedTrees(**usual | settings), _split(by, 2, target="risk"))
@@ -112,6 +116,25 @@ METHODS: dict[str, Callable[[], Any]] = {
     "k-means": lambda: _after_fit(fc.VerticalKMeans(2, max_iter=2, random_state=0), _numbers()),
     "private forest": lambda: _after_fit(
         fc.PrivateForest(structures=1, units=2, max_iter=2, random_state=0), _discrete()
+    ),
+    "tree of counts": lambda: _after_fit(fc.ChowLiuTree(summation=fc.Secret()), _discrete()),
+    "FedPC by a latent tree": lambda: _after_fit(_fedpc(dependence="tree"), _few(three_columns())),
+    "FedPC of few rows": lambda: _after_fit(_fedpc(summation=fc.Secret()), _split("rows", 5)),
+    "FedPC with a mixture by sums": lambda: _after_fit(
+        _fedpc(method=fc.MixtureOfProducts(2, max_iter=2)), _split("rows", 5)
+    ),
+    "mixture by sums": lambda: _summed(fc.MixtureOfProducts, _split("rows"), max_iter=2),
+    "hidden tree by secret sums": lambda: _summed(
+        fc.HiddenChowLiuTree, _split("rows"), epochs=2, summation=fc.Secret()
+    ),
+    "mixture by noisy sums": lambda: _summed(
+        fc.MixtureOfProducts, _discrete(), max_iter=2, privacy=fc.DifferentialPrivacy(4.0)
+    ),
+    "trees with noise": lambda: _trees(
+        "rows", grow="together", privacy=fc.DifferentialPrivacy(4.0)
+    ),
+    "FedPC asked for the root": lambda: _after_fit(
+        _fedpc(answers="root"), _few(three_columns()), lambda m: m.probability("age > 40")
     ),
     "fusion": lambda: fused()[1].programs[0],
     "fusion by votes": lambda: fused(head="vote")[1].programs[0],

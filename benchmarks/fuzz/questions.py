@@ -45,13 +45,13 @@ VALUES: tuple[Any, ...] = (
 
 
 def prepare(folder: Path) -> Attempt:
-    model = _model()
+    model = small_model()
 
     def attempt(rng: np.random.Generator, number: int) -> None:
-        event: Any = _text(rng) if rng.random() < 0.8 else _mapping(rng)
+        event: Any = question_text(rng) if rng.random() < 0.8 else hostile_mapping(rng)
         given: Any = None
         if rng.random() < 0.4:
-            given = _text(rng) if rng.random() < 0.5 else _mapping(rng)
+            given = question_text(rng) if rng.random() < 0.5 else hostile_mapping(rng)
         match int(rng.integers(10)):
             case 0:
                 found = model.expect(["x", "n"], given=event).to_numpy(dtype=float)
@@ -67,7 +67,7 @@ def prepare(folder: Path) -> Attempt:
     return attempt
 
 
-def _model() -> Any:
+def small_model() -> Any:
     rng = np.random.default_rng(0)
     group = rng.integers(2, size=80)
     columns = {
@@ -81,7 +81,7 @@ def _model() -> Any:
     return fc.MixtureOfProducts(2, max_iter=5, random_state=0).fit(table)
 
 
-def _text(rng: np.random.Generator) -> str:
+def question_text(rng: np.random.Generator) -> str:
     match int(rng.integers(16)):
         case 0:
             return "".join(pick(rng, (*WORDS, *FIGURES, *MARKS)) for _ in range(rng.integers(12)))
@@ -129,7 +129,7 @@ def _mutated(rng: np.random.Generator, text: str) -> str:
     return "".join(letters)
 
 
-def _mapping(rng: np.random.Generator) -> Any:
+def hostile_mapping(rng: np.random.Generator) -> Any:
     if rng.random() < 0.05:
         return pick(rng, VALUES)
     names = (*NAMES, *NAMES, "unknown", 5, None, ("x",), "\ud800")

@@ -123,8 +123,28 @@ def test_large_questions_are_refused(address: str) -> None:
 def test_other_names_and_other_origins_are_refused(address: str) -> None:
     assert answer(address, "/api/start", Host="evil.example")[0] == 400
     assert answer(address, "/api/start", Origin="http://evil.example")[0] == 403
+    assert answer(address, "/api/start", Origin="http://[")[0] == 403  # was an error of Python
     port = urlsplit(address).port
     assert answer(address, "/api/start", Origin=f"http://127.0.0.1:{port}")[0] == 200
+
+
+def test_pictures_and_scripts_of_other_pages_are_refused(address: str) -> None:
+    """They come without an origin, but browsers tell where they stand. Links to the page work."""
+    for place in ("cross-site", "same-site"):
+        elsewhere = {"Sec-Fetch-Site": place}
+        assert answer(address, "/api/samples.csv?number=1", **elsewhere)[0] == 403
+        assert answer(address, "/", **elsewhere)[0] == 200
+    assert answer(address, "/api/start", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+
+
+def test_nothing_is_open_where_all_columns_are_known(address: str, federated: fc.FedPC) -> None:
+    """An answer without marginals; it was an error of Python."""
+    known = {
+        v.name: {"codes": [0]} if v.size else {"low": None, "high": 1e6}
+        for v in federated.circuit_.schema
+    }
+    status, found = answer(address, "/api/marginals", {"known": known})
+    assert status == 200 and isinstance(found, dict) and found["marginals"] == {}
 
 
 def test_no_file_but_the_page_s_own(address: str) -> None:

@@ -142,7 +142,7 @@ class Desk:
         logs = self.ask_model.log_probability(np.concatenate(rows), event)
         if np.isneginf(logs[0]):
             raise QueryError("the evidence has probability zero under the model")
-        parts = np.split(np.exp(logs[1:] - logs[0]), np.cumsum(sizes)[:-1])
+        parts = np.split(np.exp(logs[1:] - logs[0]), np.cumsum(sizes))[:-1]
         names = [self.schema.names[i] for i in columns]
         return float(logs[0]), {n: p.tolist() for n, p in zip(names, parts, strict=True)}
 

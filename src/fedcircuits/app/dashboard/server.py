@@ -48,6 +48,7 @@ COOKIE = "fedcircuits_token"
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
@@ -110,8 +111,7 @@ class _Gate:
         return response
 
     def _refusal(self, request: Request) -> Response | None:
-        origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        if _from_elsewhere(request):
             return PlainTextResponse("pages of elsewhere may not ask this server", 403)
         if not self.token:
             return None
@@ -128,6 +128,19 @@ class _Gate:
 
     def _fits(self, given: str) -> bool:
         return secrets.compare_digest(given.encode(), self.token.encode())
+
+
+def _from_elsewhere(request: Request) -> bool:
+    """Whether a page of another origin asks. Pictures and scripts of such pages say no origin, but
+    browsers tell where they stand; only the page itself may be opened from elsewhere."""
+    origin = request.headers.get("origin")
+    try:
+        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+            return True
+    except ValueError:
+        return True
+    place = request.headers.get("sec-fetch-site", "none")
+    return place not in ("none", "same-origin") and request.url.path != "/"
 
 
 # ---------------------------------------------------------------------- answers
