@@ -97,7 +97,7 @@ def test_it_says_when_it_has_not_settled() -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"n_components": 0}, "n_components must be a whole number from 1, got 0"),
+        ({"n_components": 0}, "n_components must be 'auto' or a whole number from 1, got 0"),
         ({"batch_size": 0.5}, "batch_size must be None or a whole number from 1, got 0.5"),
         ({"tol": -1}, "tol must be a number from 0, got -1"),
         (
@@ -117,7 +117,7 @@ def test_it_says_when_it_has_not_settled() -> None:
             r"summation must be a way to add up, with brackets, such as Hub\(\)",
         ),
         ({"summation": Tree}, "with brackets"),
-        ({"n_components": "3"}, "n_components must be a whole number from 1, got '3'"),
+        ({"n_components": "3"}, "n_components must be 'auto' or a whole number from 1, got '3'"),
         ({"random_state": np.random.default_rng(0)}, "random_state must be None or a whole number"),
         ({"random_state": -1}, "random_state must be None or a whole number from 0, got -1"),
         ({"leaves": ["x0"]}, r"leaves=\['x0'\]: expected a dict"),

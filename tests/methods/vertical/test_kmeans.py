@@ -93,7 +93,7 @@ def test_a_centre_without_rows_begins_anew() -> None:
 def test_arguments_and_hubs() -> None:
     with pytest.raises(NotFittedError, match="call fit first"):
         VerticalKMeans(2).predict(X)
-    with pytest.raises(FederationError, match="n_clusters must be a whole number from 1"):
+    with pytest.raises(FederationError, match="n_clusters must be 'auto' or a whole number from 1"):
         VerticalKMeans(0).fit(PARTIES)
     with pytest.raises(PartyLostError, match=r"999 clusters and \d+ rows: take at most"):
         VerticalKMeans(999).fit(PARTIES)
