@@ -1,5 +1,6 @@
 # make demo   a first look: learns, answers, draws        make bench   against other libraries
 # make test   lint and all tests                          make docs    the pages as a site, in build/docs
+# make paper  tables and figures of the papers, again     make format  let ruff mend what it can
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
@@ -66,6 +67,10 @@ test-lowest: .venv-lowest/ready
 bench: $(READY)
 	$(BIN)/python -m benchmarks.run
 
+# Tables and figures of the papers, small; FULL=1 takes hours. Writes docs/results/paper.json and .md.
+paper: $(READY)
+	$(BIN)/python -m benchmarks.paper $(if $(FULL),--full)
+
 docs: $(READY)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
 	@echo "open build/docs/index.html"
@@ -78,4 +83,4 @@ clean:
 	rm -rf .venv .venv-lowest build dist demo .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help demo lint test test-engines test-ray test-nvflare test-nvflare-walk test-lowest bench docs format clean
+.PHONY: help demo lint test test-engines test-ray test-nvflare test-nvflare-walk test-lowest bench paper docs format clean

@@ -38,13 +38,21 @@ def run(picture: Path = PICTURE) -> list[Json]:
     torch.set_num_threads(1)
     rows: list[dict[str, Cell]] = []
     for name, most in MOST.items():
-        data = halves(name, 0, most)
-        rows += _by_rows(data, horizontal(data)) + _by_columns(data, vertical(data))
+        rows += [row for own in measured(name, most).values() for row in own]
     print("\nBytes of training, at equal model size")
     print_table(rows)
     _draw(rows, picture)
     print(f"drawn: {picture}")
     return [{"table": "communication", **row} for row in rows]
+
+
+def measured(name: str, most: int) -> dict[str, list[dict[str, Cell]]]:
+    """By split the row of FedPC and that of the network."""
+    data = halves(name, 0, most)
+    return {
+        "horizontal": _by_rows(data, horizontal(data)),
+        "vertical": _by_columns(data, vertical(data)),
+    }
 
 
 def _circuit(data: Data, federation: fc.Federation) -> tuple[dict[str, Cell], int]:

@@ -34,21 +34,25 @@ def run(sets: tuple[str, ...] = tuple(SETS), parties: tuple[int, ...] = PARTIES)
     rows: list[dict[str, Cell]] = []
     for name in sets:
         try:
-            train, test = _images(name)
+            with threadpool_limits(1):
+                rows += measured(name, *SETS[name], parties)
         except DatasetError as error:
             print(f"  {name} left out: {error}")
-            continue
-        with threadpool_limits(1):
-            rows += [_row(name, train, test, number) for number in parties]
     print("\nEinsum networks of parties that split the rows")
     print_table(rows)
     return [dict(row) for row in rows]
 
 
-def _images(name: str) -> tuple[Array, Array]:
+def measured(name: str, learn: int, tested: int, parties: tuple[int, ...]) -> list[dict[str, Cell]]:
+    """A row for each number of parties, of so many images to learn from and to test."""
+    train, test = _images(name, (learn, tested))
+    return [_row(name, train, test, number) for number in parties]
+
+
+def _images(name: str, sizes: tuple[int, int]) -> tuple[Array, Array]:
     """(rows, height, width, channels), from 0 to 1."""
     found = fc.datasets.arrays(name)
-    parts = zip(("x_train", "x_test"), SETS[name], strict=True)
+    parts = zip(("x_train", "x_test"), sizes, strict=True)
     train, test = (found[part][:most].astype(float) / TOP for part, most in parts)
     return train.reshape(*train.shape[:3], -1), test.reshape(*test.shape[:3], -1)
 

@@ -26,29 +26,30 @@ HYBRID = 0.2  # of the pixels at both parties
 def run() -> list[Json]:
     torch.set_num_threads(1)
     try:
-        train, test, digit = _rows()
+        with threadpool_limits(1):
+            rows = compared(ROWS, TESTED)
     except DatasetError as error:
         print(f"  mnist left out: {error}")
         return []
-    with threadpool_limits(1):
-        rows = _compare(train, test, digit)
     print(f"\nmnist, {ROWS:,} images to learn from, {TESTED:,} to test: nats, one seed")
     print_table(rows)
     return [{"table": "splits", "set": "mnist", **row} for row in rows]
 
 
-def _rows() -> tuple[fc.Table, fc.Table, fc.Table]:
+def _rows(learn: int, tested: int) -> tuple[fc.Table, fc.Table, fc.Table]:
     found, rng = fc.datasets.arrays("mnist"), np.random.default_rng(0)
     parts = []
-    for part, most in (("x_train", ROWS), ("x_test", TESTED)):
+    for part, most in (("x_train", learn), ("x_test", tested)):
         grey = found[part][:most].reshape(most, -1).astype(float)
         parts.append((grey + rng.random(grey.shape)) / 256)
     schema = fc.Schema(tuple(fc.Variable(f"x{i}") for i in range(parts[0].shape[1])))
     train, test = (fc.Table(schema, p, np.arange(len(p))) for p in parts)
-    return train, test, fc.Table.of({"digit": found["y_train"][:ROWS].astype(str)})
+    return train, test, fc.Table.of({"digit": found["y_train"][:learn].astype(str)})
 
 
-def _compare(train: fc.Table, test: fc.Table, digit: fc.Table) -> list[dict[str, Cell]]:
+def compared(learn: int, tested: int) -> list[dict[str, Cell]]:
+    """A row for one place and each split, of so many images."""
+    train, test, digit = _rows(learn, tested)
     labelled = fc.Table.of(train.to_pandas().assign(digit=digit.column("digit")))
     by_label = fc.split(labelled, 5, skew="label", target="digit", seed=0)
     plain = {p.name: p.table.select(train.names) for p in by_label}

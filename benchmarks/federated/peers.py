@@ -73,10 +73,10 @@ def run(sets: Sequence[str] = tuple(ROUNDS), seeds: Sequence[int] = SEEDS) -> li
     torch.set_num_threads(1)
     results: list[Json] = []
     for name in sets:
-        figures: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
+        found: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
         for seed in seeds:
-            _seed(halves(name, seed, MOST), figures)
-        rows = [_row(split, title, own) for (split, title), own in figures.items()]
+            _seed(halves(name, seed, MOST), found)
+        rows = [_row(split, title, own) for (split, title), own in found.items()]
         for split in SPLITS:
             rows.append({"split": split, "": "paper: FC[PC], FC[DT]", "at 0.5": PAPER[name, split]})
         rows.sort(key=lambda row: str(row["split"]))
@@ -86,22 +86,23 @@ def run(sets: Sequence[str] = tuple(ROUNDS), seeds: Sequence[int] = SEEDS) -> li
     return results
 
 
-def _seed(data: Data, figures: dict[tuple[str, str], list[tuple[float, ...]]]) -> None:
+def _seed(data: Data, measured: dict[tuple[str, str], list[tuple[float, ...]]]) -> None:
     some = np.random.default_rng(data.seed).permutation(len(data.train))[:THRESHOLD_ROWS]
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for split, cut in SPLITS.items():
-            for title, found in _models(data, split, cut(data), some).items():
+            for title, found in models(data, split, cut(data), some).items():
                 if isinstance(found, str):
                     print(f"  {data.name}, {split}, {title}: {found}")
                 else:
-                    figures[split, title].append(_figures(data, some, found))
+                    measured[split, title].append(figures(data, some, found))
     print(f"  {data.name}, seed {data.seed}: done", flush=True)
 
 
-def _models(
-    data: Data, split: str, federation: fc.Federation, some: Rows
+def models(
+    data: Data, split: str, federation: fc.Federation, some: Rows, others: bool = True
 ) -> dict[str, Found | str]:
+    """By title what each finds, or why it does not; ``others`` are libraries of their own."""
     settings: dict[str, object] = {"target": data.target, "random_state": data.seed}
     found: dict[str, Found | str] = {}
     for share in (False, True) if split != "horizontal" else (False,):
@@ -116,7 +117,7 @@ def _models(
             asked = _asked(trees.collect(), data, some)
             found[title] = replace(asked, threshold=trees.threshold_)
     found["boosted trees, pooled rows"] = _pooled(data, some)
-    if split == "hybrid":
+    if split == "hybrid" or not others:
         return found
     path = _written(data, federation, split, some)
     parties = len(federation)
@@ -196,7 +197,8 @@ def _libraries() -> Path:
     return folder
 
 
-def _figures(data: Data, some: Rows, found: Found) -> tuple[float, ...]:
+def figures(data: Data, some: Rows, found: Found) -> tuple[float, ...]:
+    """Macro-F1 at 0.5 and at the threshold, and accuracy."""
     truth, known = _classes(data.test, data.target), _classes(data.train, data.target)[some]
     test, threshold = found.test, found.threshold
     if threshold is None:
@@ -210,6 +212,6 @@ def _figures(data: Data, some: Rows, found: Found) -> tuple[float, ...]:
     )
 
 
-def _row(split: str, title: str, figures: list[tuple[float, ...]]) -> dict[str, Cell]:
-    half, chosen, right = (spread(list(column)) for column in zip(*figures, strict=True))
+def _row(split: str, title: str, own: list[tuple[float, ...]]) -> dict[str, Cell]:
+    half, chosen, right = (spread(list(column)) for column in zip(*own, strict=True))
     return {"split": split, "": title, "at 0.5": half, "threshold": chosen, "accuracy": right}

@@ -41,10 +41,10 @@ def forest(units: int, combine: str) -> PrivateForest:
 
 
 def trained(
-    federation: fc.Federation, weights: int, combine: str
+    federation: fc.Federation, weights: int, combine: str, units: int | None = None
 ) -> tuple[PrivateForest, Computed, Line]:
     engine = Computed()
-    model = forest(WEIGHTS[weights], combine).fit(federation, engine=engine)
+    model = forest(units or WEIGHTS[weights], combine).fit(federation, engine=engine)
     step = "training" if combine == "average" else f"training, {combine}"
     return model, engine, _line(engine, len(federation), weights, step)
 

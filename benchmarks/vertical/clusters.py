@@ -29,7 +29,7 @@ Run = tuple[float, float, float | None]  # accuracy in per cent, Rand index, log
 
 def run() -> list[Json]:
     x, classes = htru2()
-    rows = _one_place(x, classes) + _vertical(x, classes)
+    rows = one_place(x, classes) + _vertical(x, classes)
     print("\nHTRU2, 17,898 rows: least to largest over starts and graphs")
     print_table(rows)
     return [{"table": "clusters", **row} for row in rows]
@@ -44,16 +44,17 @@ def graph_of(kind: str, seed: int) -> fc.Topology:
     return fc.Topology.of("scale-free", names_of(8), links=3, seed=seed)
 
 
-def _one_place(x: Array, classes: Labels) -> list[dict[str, Cell]]:
+def one_place(x: Array, classes: Labels, starts: int = STARTS) -> list[dict[str, Cell]]:
+    """Plain guesses, k-means and EM of scikit-learn."""
     z = (x - x.mean(0)) / x.std(0)
     everybody = [_figures(np.zeros(len(classes), np.int64), classes, None)]
     rows = [_row('always "no pulsar"', everybody)]
     for title, values in (("k-means", x), ("k-means, standardised", z)):
-        starts = [KMeans(2, n_init=1, random_state=s).fit_predict(values) for s in range(STARTS)]
-        rows.append(_row(title, [_figures(own, classes, None) for own in starts], title))
+        labels = [KMeans(2, n_init=1, random_state=s).fit_predict(values) for s in range(starts)]
+        rows.append(_row(title, [_figures(own, classes, None) for own in labels], title))
     for title, kind in (("EM", "full"), ("EM, diagonal", "diag")):
         fits = []
-        for start in range(STARTS):
+        for start in range(starts):
             for init in ("kmeans", "random_from_data"):
                 model = GaussianMixture(2, covariance_type=kind, init_params=init)
                 found = model.set_params(random_state=start).fit_predict(x)
@@ -64,32 +65,37 @@ def _one_place(x: Array, classes: Labels) -> list[dict[str, Cell]]:
 
 def _vertical(x: Array, classes: Labels) -> list[dict[str, Cell]]:
     parties = columns_of(x, 8)
-    starts = [_clustered(parties, classes, s) for s in range(STARTS)]
+    starts = [clustered(parties, classes, s) for s in range(STARTS)]
     rows = [_row("vertical k-means", starts)]
-    starts = [_clustered(parties, classes, s, standardise=True) for s in range(STARTS)]
+    starts = [clustered(parties, classes, s, standardise=True) for s in range(STARTS)]
     rows.append(_row("vertical k-means, standardised", starts))
     whole = [_mixed(columns_of(x, 1), classes, fc.Hub(), 0, s) for s in range(STARTS)]
     rows.append(_row("vertical, one party (full)", whole))
     alone = [_mixed(parties, classes, fc.Hub(), 0, s) for s in range(STARTS)]
     rows.append(_row("VP, 0 hops (any graph)", alone))
     for kind in ("cycle", "geometric", "scale-free"):
-        rows += _on_graphs(x, classes, kind)
+        rows += _graph_rows(x, classes, kind)
         print(f"  {kind}: done", flush=True)
     return rows
 
 
-def _on_graphs(x: Array, classes: Labels, kind: str) -> list[dict[str, Cell]]:
-    found, gossiped, blocks = [], [], []
-    for seed in range(GRAPHS):
+def on_graphs(x: Array, classes: Labels, kind: str, starts: int, graphs: int) -> list[Run]:
+    """Every start on every graph, features moved into hubs."""
+    found = []
+    for seed in range(graphs):
         rng = np.random.default_rng(seed)
         order = rng.permutation(8) if kind == "cycle" and seed else np.arange(8)
         parties, graph = columns_of(x[:, order], 8), graph_of(kind, seed)
-        blocks += [len(hub.members) for hub in hubs(graph, 1)]
-        for start in range(STARTS):
-            found.append(_mixed(parties, classes, fc.Tree(graph), 1, start))
-        if not seed:
-            paper = fc.Metropolis(graph, rounds=100)
-            gossiped.append(_mixed(parties, classes, paper, 1, 0))
+        found += [_mixed(parties, classes, fc.Tree(graph), 1, start) for start in range(starts)]
+    return found
+
+
+def _graph_rows(x: Array, classes: Labels, kind: str) -> list[dict[str, Cell]]:
+    found = on_graphs(x, classes, kind, STARTS, GRAPHS)
+    graphs = [graph_of(kind, seed) for seed in range(GRAPHS)]
+    blocks = [len(hub.members) for graph in graphs for hub in hubs(graph, 1)]
+    paper = fc.Metropolis(graphs[0], rounds=100)
+    gossiped = [_mixed(columns_of(x, 8), classes, paper, 1, 0)]
     width = f", blocks of {min(blocks)} to {max(blocks)}"
     return [
         _row(f"VP, 1 hop, {kind}{width}", found, kind),
@@ -109,9 +115,10 @@ def _mixed(
     return _figures(model.labels_[parties.names[0]], classes, model.lower_bound_)
 
 
-def _clustered(
+def clustered(
     parties: fc.Federation, classes: Labels, start: int, standardise: bool = False
 ) -> Run:
+    """K-means of parties."""
     model = fc.VerticalKMeans(2, standardise=standardise, random_state=start)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -47,7 +47,7 @@ Line = list[float]  # log-likelihood a row after the start and after every updat
 def run(picture: Path = PICTURE, rows: int = ROWS) -> list[Json]:
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        lines = _along_trees(rows)
+        lines = along_trees(rows)
         gossip = {kind: _gossiped(links) for kind, links in (("dense", DENSE), ("sparse", SPARSE))}
     print(f"\nLog-likelihood a row, {rows:,} rows, {PARTIES} parties")
     means = {
@@ -80,11 +80,11 @@ Lines = dict[str, list[Line]]
 FULL, ALONE, HUBS = "EM, full covariances", "0 hops, blocks of 1", "1 hop, a block a hub"
 
 
-def _along_trees(rows: int) -> dict[str, Lines]:
+def along_trees(rows: int, runs: int = DENSE_RUNS) -> dict[str, Lines]:
     """By graph and title a line a run; what does not depend on the graph is run once."""
     dense: Lines = {FULL: [], ALONE: [], HUBS: []}
     sparse: Lines = {}
-    for seed in range(DENSE_RUNS):
+    for seed in range(runs):
         x = synthetic(rows, PARTIES, seed)
         start = x[np.random.default_rng(seed).choice(rows, COMPONENTS, replace=False)]
         dense[FULL].append(_pooled(x, start))

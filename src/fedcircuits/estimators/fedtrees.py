@@ -27,6 +27,7 @@ from fedcircuits.estimators.federated import (
     FederatedRun,
     TrainingState,
 )
+from fedcircuits.estimators.in_notebooks import ShownInNotebooks
 from fedcircuits.estimators.model import Rows
 from fedcircuits.estimators.requirements import check_one_each, refuse_to_collect
 from fedcircuits.estimators.task import Task, score_predictions, task_of_parties
@@ -52,7 +53,7 @@ from fedcircuits.tables.table import Table
 Result = TreeEnsemble | TrainedTrees
 
 
-class Predictions(BaseEstimator):  # type: ignore[misc]
+class Predictions(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     """Answers of an ensemble of trees in the user's own values."""
 
     target: str | None

@@ -32,6 +32,7 @@ from fedcircuits.circuits.questions.queryable import Explanation
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators import questions
+from fedcircuits.estimators.in_notebooks import ShownInNotebooks
 from fedcircuits.estimators.targets import judged
 from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
@@ -46,7 +47,7 @@ Given: TypeAlias = str | Mapping[str, object] | Evidence | Rows | None
 AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
-class Model(BaseEstimator):  # type: ignore[misc]
+class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     """What all fitted models can do. Learners set ``circuit_`` and ``parameters_`` in ``fit``."""
 
     circuit_: Circuit

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.estimators import at_sites
+from fedcircuits.estimators.in_notebooks import ShownInNotebooks
 from fedcircuits.federation.described import Whereabouts
 from fedcircuits.federation.federation import Federation
 
@@ -23,7 +24,7 @@ class Savable(Protocol):
     def save(self, path: str | os.PathLike[str]) -> None: ...
 
 
-class ModelInParts(BaseEstimator):  # type: ignore[misc]
+class ModelInParts(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     """Every federated estimator, once it is fitted."""
 
     name_: str  # of the model

@@ -12,6 +12,7 @@ import numpy as np
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.recipes import Held
 from fedcircuits.tables.columns import Floats
+from fedcircuits.tables.notebook import shown
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
@@ -55,6 +56,10 @@ class DescribedTable(Table):
 
     def __len__(self) -> int:
         return self.rows_there
+
+    def _repr_html_(self) -> str:
+        rows = [(v.name, v.kind_in_words) for v in self.schema]
+        return shown(repr(self), ["column", "kind"], rows)
 
     def __repr__(self) -> str:
         columns = f"{len(self.schema)} variables"

@@ -27,6 +27,7 @@ from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.connected import connection_of
 from fedcircuits.federation.described import DescribedTable
 from fedcircuits.tables.declared import DeclaredTable, read_table
+from fedcircuits.tables.notebook import shown
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.schema import OTHER, Schema
 from fedcircuits.tables.stored import StoredTable
@@ -259,6 +260,12 @@ class Federation:
             for party, columns in found
             if columns
         )
+
+    def _repr_html_(self) -> str:
+        heads = ["party", "rows", "columns"]
+        rows = [(p.name, len(p.table), ", ".join(p.table.names)) for p in self]
+        caption = f"Federation: {self.kind}, {len(self)} parties, {len(self.schema)} variables"
+        return shown(caption, heads, rows)
 
     def __repr__(self) -> str:
         lines = [

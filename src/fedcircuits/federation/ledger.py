@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from fedcircuits.tables.notebook import shown
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -68,6 +70,22 @@ class Ledger:
             if e.reveals and to in (None, e.receiver):
                 rows[e.receiver, e.sender, e.phase, e.reveals] = None
         return pd.DataFrame(list(rows), columns=["to", "from", "phase", "what"])
+
+    def _repr_html_(self) -> str:
+        """By phase what crossed, and what was revealed to whom."""
+        phases: dict[str, list[int]] = {}
+        for e in self.entries:
+            own = phases.setdefault(e.phase, [0, 0])
+            own[0] += 1
+            own[1] += e.bytes
+        crossed = shown(repr(self)[1:-1], ["phase", "messages", "bytes"],
+                        [(phase, *own) for phase, own in phases.items()])  # fmt: skip
+        told = self.revealed().itertuples(index=False, name=None)
+        lines: dict[tuple[str, str, str], dict[str, None]] = {}
+        for to, sender, phase, what in told:
+            lines.setdefault((phase, to, what), {})[sender] = None
+        rows = [(phase, to, ", ".join(who), what) for (phase, to, what), who in lines.items()]
+        return crossed + (shown("Revealed", ["phase", "to", "from", "what"], rows) if rows else "")
 
     def __repr__(self) -> str:
         spent = f", ε = {self.privacy.epsilon:.3g}" if self.privacy else ""

@@ -90,6 +90,9 @@ def condition(x: Tensor, pattern: Pattern, p: Tensors) -> Conditional:
     """The rows x (rows, width) of a pattern, seen by every unit."""
     seen, missing = pattern.seen, pattern.missing
     mean, covariance = p["mean"], p["covariance"]
+    if not seen:
+        own = mean[:, None, missing].expand(-1, len(x), -1)
+        return Conditional(own.new_zeros(own.shape[:2]), own, covariance[:, missing][:, :, missing])
     root = torch.linalg.cholesky(covariance[:, seen][:, :, seen])
     deviation = x[:, seen] - mean[:, None, seen]  # (units, rows, seen)
     white = torch.linalg.solve_triangular(root, deviation.mT, upper=False)

@@ -267,7 +267,8 @@ def _within(mean: Tensor, deviation: Tensor, region: Region) -> Tensor:
     """Log mass of a region under normals; those without any width lie within it or not."""
     width = deviation.clamp_min(torch.finfo(deviation.dtype).tiny)
     masses = [log_interval_mass((a - mean) / width, (b - mean) / width) for a, b in region]
-    return torch.logsumexp(torch.stack(masses), 0).clamp_min(IMPOSSIBLE)
+    total = masses[0] if len(masses) == 1 else torch.logsumexp(torch.stack(masses), 0)
+    return total.clamp_min(IMPOSSIBLE)
 
 
 def _log_mass(given: Conditional, inner: list[Region]) -> Tensor:

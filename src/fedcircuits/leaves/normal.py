@@ -64,6 +64,8 @@ def log_interval_mass(a: Tensor, b: Tensor) -> Tensor:
     a, b = torch.where(mirror, -b, a), torch.where(mirror, -a, b)
     width, centre = (b - a).clamp_min(1e-30), (a + b) / 2
     narrow = width * (1 + centre.abs()) < 1
+    if not bool(narrow.any()):
+        return _log_wide(a, b)
     # the branch not taken is given harmless values, so that its gradient is finite as well
     small = _log_narrow(torch.where(narrow, centre, 0.0), torch.where(narrow, width, 1.0))
     return torch.where(

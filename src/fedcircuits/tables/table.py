@@ -33,7 +33,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables import assembly, images, readers
+from fedcircuits.tables import assembly, images, notebook, readers
 from fedcircuits.tables import inference as decoding
 from fedcircuits.tables import series as series_columns
 from fedcircuits.tables.columns import Floats
@@ -320,6 +320,15 @@ class Table:
         if size < 1:
             raise TableError(f"batches: expected a size of at least 1, got {size}")
         return (self.rows(slice(i, i + size)) for i in range(0, len(self), size))
+
+    def _repr_html_(self) -> str:
+        heads = ["column", "kind", "values"]
+        rows = [
+            (v.name, v.kind_in_words, decoding.summary(v, self.values[:, i]))
+            for i, v in enumerate(self.schema)
+        ]
+        rows += [(n, "series", series_columns.described(a)) for n, a in self.series.items()]
+        return notebook.shown(repr(self).split("\n")[0], heads, rows)
 
     def __repr__(self) -> str:
         shown = self.schema.variables[:_MOST_SHOWN]

@@ -6,7 +6,8 @@ where codes are places in the categories of a column. Every answer says what cro
     grids        where each column is looked at: all codes, or POINTS numbers between quantiles of
                  draws. They stay the same, so that curves move and axes do not
     marginals    p(column = point | evidence) at every point, exact, of all columns that evidence
-                 leaves open at once: one question to the model
+                 leaves open at once: one question to the model, in which leaves that evidence does
+                 not touch keep their values
     within       the same of columns that evidence gives a range: one question each
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from threading import Lock
 
 import numpy as np
@@ -21,6 +23,7 @@ import numpy as np
 from fedcircuits.app.crossing import by_route
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.questions.events import parse_event
+from fedcircuits.circuits.questions.fixed_rows import FixedRows, Index
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.model import Model
@@ -40,11 +43,20 @@ class Desk:
     def __init__(self, model: Model) -> None:
         self.model, self.schema, self.ask_model = model, model.schema_, model._distribution
         self._lock = Lock()
+        self.events: dict[str, float] = {}  # P(event) of the last one asked
         rng = np.random.default_rng(0)
         nothing = np.full((1, len(self.schema)), np.nan)
         drawn = self.ask_model.sample(np.repeat(nothing, DRAWS, axis=0), rng)
         self.grids = [_grid(v, drawn[:, i]) for i, v in enumerate(self.schema)]
         self.ends = [(float(d.min()), float(d.max())) for d in drawn.T]
+        sizes = np.cumsum([1, *(len(grid) for grid in self.grids)])
+        self.spans = list(pairwise(sizes.tolist()))
+        self.rows = np.full((int(sizes[-1]), len(self.schema)), np.nan)  # the first knows nothing
+        for i, (first, last) in enumerate(self.spans):
+            self.rows[first:last, i] = self.grids[i]
+        self.owner = np.repeat(np.arange(-1, len(self.grids)), np.diff([0, *sizes]))
+        suits = FixedRows.suits(self.ask_model, self.rows)
+        self.kept = FixedRows(self.ask_model, self.rows) if suits else None
         self.before = self._marginals(nothing, EVERYTHING, range(len(self.schema)))[1]
 
     # ------------------------------------------------------------------ questions
@@ -89,8 +101,7 @@ class Desk:
         def answer() -> Plain:
             asked = parse_event(text, self.schema)
             x, event = self._given(known)
-            nothing = np.full_like(x, np.nan)
-            before = float(np.exp(self.ask_model.log_probability(nothing, asked)[0]))
+            before = self._without_evidence(text, asked)
             evidence = self._possible(x, event)
             joint = self.ask_model.log_probability(x, conjunction(asked, event))[0]
             after = float(np.exp(min(joint - evidence, 0.0)))
@@ -134,17 +145,35 @@ class Desk:
         self, x: Array, event: Event, columns: Sequence[int]
     ) -> tuple[float, dict[str, list[float]]]:
         """log p(evidence), and by column densities or probabilities at its points."""
-        rows, sizes = [x], [len(self.grids[i]) for i in columns]
-        for i in columns:
-            block = np.repeat(x, len(self.grids[i]), axis=0)
-            block[:, i] = self.grids[i]
-            rows.append(block)
-        logs = self.ask_model.log_probability(np.concatenate(rows), event)
+        asked = np.concatenate([[0], *(np.arange(*self.spans[i]) for i in columns)]).astype(int)
+        logs = self._logs(asked, x, event)
         if np.isneginf(logs[0]):
             raise QueryError("the evidence has probability zero under the model")
+        sizes = [len(self.grids[i]) for i in columns]
         parts = np.split(np.exp(logs[1:] - logs[0]), np.cumsum(sizes))[:-1]
         names = [self.schema.names[i] for i in columns]
         return float(logs[0]), {n: p.tolist() for n, p in zip(names, parts, strict=True)}
+
+    def _without_evidence(self, text: str, asked: Event) -> float:
+        """P(event), which stays the same while evidence changes."""
+        if text not in self.events:
+            nothing = np.full((1, len(self.schema)), np.nan)
+            self.events = {text: float(np.exp(self.ask_model.log_probability(nothing, asked)[0]))}
+        return self.events[text]
+
+    def _logs(self, asked: Index, x: Array, event: Event) -> Array:
+        """log p(row, evidence) of rows of the grids."""
+        touched = {self.schema.index(name) for box in event for name in box}
+        touched |= set(np.flatnonzero(~np.isnan(x[0])).tolist())
+        if self.kept is None or any(self.owner[row] in touched for row in asked):
+            rows = np.repeat(x, len(asked), axis=0)
+            own = self.rows[asked]
+            return self.ask_model.log_probability(np.where(np.isnan(own), rows, own), event)
+        total = np.full(len(asked), -np.inf)
+        for box in event:
+            regions = {self.schema.index(name): region for name, region in box.items()}
+            total = np.logaddexp(total, self.kept.log_values(asked, x, regions))
+        return total
 
     def _possible(self, x: Array, event: Event) -> float:
         found = float(self.ask_model.log_probability(x, event)[0])

@@ -27,11 +27,11 @@ from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
-from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -41,6 +41,8 @@ from fedcircuits.app.screen import one_line
 from fedcircuits.errors import FedcircuitsError, QueryError
 
 if TYPE_CHECKING:  # what a training is watched without
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
     from fedcircuits.app.dashboard.desk import Desk
 
 ASSETS = Path(__file__).parent / "assets"
@@ -83,10 +85,9 @@ def application(shown: Shown, hosts: Sequence[str], token: str = "") -> Starlett
         Route("/api/site", _answered(pages.site)),
         Mount("/assets", StaticFiles(directory=ASSETS)),
     ]
-    gate = _Gate(token)
     middleware = [
         Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
-        Middleware(BaseHTTPMiddleware, dispatch=gate),
+        Middleware(_Gate, token=token),
         Middleware(GZipMiddleware, minimum_size=2000),
     ]
     return Starlette(routes=routes, middleware=middleware)
@@ -94,21 +95,21 @@ def application(shown: Shown, hosts: Sequence[str], token: str = "") -> Starlett
 
 # ---------------------------------------------------------------------- who may ask
 
-Next = Callable[[Request], Awaitable[Response]]
-
 
 class _Gate:
     """Lets those in who know the token, and pages of this origin alone."""
 
-    def __init__(self, token: str) -> None:
-        self.token = token
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self.app, self.token = app, token
 
-    async def __call__(self, request: Request, call_next: Next) -> Response:
-        response = self._refusal(request)
-        if response is None:
-            response = await call_next(request)
-        response.headers.update(HEADERS)
-        return response
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def headed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
+        await (refusal or self.app)(scope, receive, headed)
 
     def _refusal(self, request: Request) -> Response | None:
         if _from_elsewhere(request):
@@ -155,6 +156,8 @@ def _answered(function: Asked) -> Callable[[Request], Awaitable[Response]]:
         try:
             said: Plain = await _said(request) if request.method == "POST" else {}
             found = await run_in_threadpool(function, request, said)
+        except ClientDisconnect:  # a page that was closed: nobody is there to be told
+            return Response(status_code=400)
         except (FedcircuitsError, OSError) as error:
             return JSONResponse({"error": one_line(str(error))}, 400)
         return found if isinstance(found, Response) else JSONResponse(found)

@@ -61,6 +61,18 @@ class DirectStep(ValuedStep):
     def upward(self, p: LeafValues, state: BatchState) -> None:
         self.evaluate(p, state.inputs, self.own(state.values), state.arithmetic.maximises)
 
+    @property
+    def columns(self) -> frozenset[int]:
+        return frozenset(self.pairs.variable.tolist())
+
+    def values(self, p: LeafValues, inputs: Inputs, dtype: torch.dtype) -> Tensor:
+        """Log-values (folds · units, batch)."""
+        if p.known is not None:
+            return p.known
+        out = torch.empty(self.folds, self.units, len(inputs.x), dtype=dtype)
+        self.evaluate(p, inputs, out)
+        return out.flatten(0, 1)
+
     def evaluate(self, p: LeafValues, inputs: Inputs, out: Tensor, maximum: bool = False) -> None:
         """Log-values into out (folds, units, batch)."""
         if p.known is not None:
@@ -208,6 +220,22 @@ class JointStep(Step[JointValues, JointCounts]):
 
     def upward(self, p: JointValues, state: BatchState) -> None:
         self.evaluate(p, state.inputs, self.own(state.values), state.arithmetic.maximises)
+
+    @property
+    def columns(self) -> frozenset[int]:
+        return frozenset(self.variables)
+
+    def values(
+        self, p: JointValues, inputs: Inputs, dtype: torch.dtype, unseen: frozenset[int]
+    ) -> Tensor:
+        """Log-values (units, batch); of columns that no row has seen nothing is said."""
+        if p.known is not None:
+            return p.known
+        if not p.regions and unseen.issuperset(self.variables):
+            return torch.zeros(self.units, len(inputs.x), dtype=dtype)
+        out = torch.empty(1, self.units, len(inputs.x), dtype=dtype)
+        self.evaluate(p, inputs, out)
+        return out[0]
 
     def evaluate(self, p: JointValues, inputs: Inputs, out: Tensor, maximum: bool = False) -> None:
         """Log-values into out (1, units, batch)."""

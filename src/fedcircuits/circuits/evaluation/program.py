@@ -204,15 +204,12 @@ class CircuitProgram:
 
     def _matrix(self, inputs: Inputs, packed: Packed, trees: Tables | None = None) -> Tensor:
         """Statistics, and behind them the values of leaves that are not linear."""
-        extra = []
+        rows, unseen = [], inputs.unseen()
         for step, own in flat.needed(self, packed, trees):
             if isinstance(step, DirectStep) and isinstance(own, LeafValues):
-                extra.append(torch.empty(step.folds, step.units, len(inputs.x), dtype=self.dtype))
-                step.evaluate(own, inputs, extra[-1])
+                rows.append(step.values(own, inputs, self.dtype))
             elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                extra.append(torch.empty(step.folds, step.units, len(inputs.x), dtype=self.dtype))
-                step.evaluate(own, inputs, extra[-1])
-        rows = [values.flatten(0, 1) for values in extra]
+                rows.append(step.values(own, inputs, self.dtype, unseen))
         return torch.cat([inputs.matrix, *rows]) if rows else inputs.matrix.contiguous()
 
     def _with_trees(self, packed: Packed) -> tuple[Tables, Flat] | None:
@@ -257,15 +254,21 @@ class CircuitProgram:
         found[gaps], found[~gaps] = (self._log_values(x[part], packed) for part in (gaps, ~gaps))
         return told(found, self.circuit)
 
+    def log_values_of(self, inputs: Inputs, packed: Packed) -> Tensor:
+        """The same of one batch, whose values some steps may know already."""
+        return told(self._evaluated(inputs, packed), self.circuit)
+
+    def _evaluated(self, inputs: Inputs, packed: Packed) -> Tensor:
+        if self.compiled:
+            matrix = self._matrix(inputs, packed).numpy()
+            return torch.from_numpy(flat.log_values(self._flat(packed, inputs), matrix))
+        return self.upward(inputs, packed).values[self.root].clone()  # a view keeps the matrix
+
     def _log_values(self, x: Tensor, packed: Packed) -> Tensor:
         def evaluate(rows: Tensor) -> Tensor:
             inputs = self.read(rows, packed)
-            if (found := self._looked_up(inputs, packed)) is not None:
-                return found
-            if self.compiled:
-                matrix = self._matrix(inputs, packed).numpy()
-                return torch.from_numpy(flat.log_values(self._flat(packed, inputs), matrix))
-            return self.upward(inputs, packed).values[self.root].clone()  # a view keeps the matrix
+            found = self._looked_up(inputs, packed)
+            return self._evaluated(inputs, packed) if found is None else found
 
         most = LARGEST if self.compiled else self.batch
         return torch.cat(list(self._over_batches(evaluate, x, most)))

@@ -165,3 +165,14 @@ class Inputs:
     @property
     def unseen_row(self) -> int:
         return self.statistics + self.variables
+
+    def values(self, which: Tensor) -> Inputs:
+        """Some rows of the batch, without their statistics."""
+        seen = None if self.seen is None else self.seen[:, which]
+        return Inputs(self.x[which], self.matrix[:0], seen, self.statistics, self.variables)
+
+    def unseen(self) -> frozenset[int]:
+        """Columns that no row has."""
+        if self.seen is None:
+            return frozenset()
+        return frozenset(torch.nonzero(~self.seen.any(1))[:, 0].tolist())

@@ -5,7 +5,8 @@ const Ask = {
   columns: [], known: {}, panels: new Map(), pinned: null, latest: null, number: 0, busy: false, again: false,
 
   begin(start) {
-    this.columns = start.columns;
+    const first = (column) => (column.name === start.target ? 0 : 1);
+    this.columns = [...start.columns].sort((a, b) => first(a) - first(b));
     const controls = byId("controls");
     for (const column of this.columns) controls.append(this.control(column));
     for (const column of this.columns) this.panels.set(column.name, new Panel(column));
@@ -42,7 +43,7 @@ const Ask = {
     const whole = column.kind !== "real";
     const [least, most] = [column.points[0], column.points[column.points.length - 1]];
     const step = whole ? 1 : (most - least) / 200;
-    const holder = element("div");
+    const holder = element("div", { class: "ends" });
     const fields = ["from", "to"].map((word, i) => {
       const text = element("input", { type: "number", step: "any", "aria-label": `${column.name} ${word}` });
       const slide = element("input", { type: "range", min: String(least), max: String(most), step: String(step),
@@ -63,7 +64,7 @@ const Ask = {
       const same = low !== null && low === high;
       this.set(column.name, low === null && high === null ? null : same ? { value: low } : { low, high });
     };
-    for (const f of fields) holder.append(element("div", { class: "row" }, f.word, f.text), f.slide);
+    holder.append(...fields.map((f) => element("label", {}, f.word, f.text)), ...fields.map((f) => f.slide));
     return holder;
   },
 
@@ -103,6 +104,7 @@ const Ask = {
   },
 
   async show(found) {
+    found.words = found.words.replaceAll(">=", "≥").replaceAll("<=", "≤");
     this.latest = found;
     const given = found.known.length > 0;
     for (const [name, panel] of this.panels) panel.show(given ? found.marginals[name] || null : null, found.known.includes(name), this.known[name]);
@@ -183,7 +185,7 @@ const Ask = {
     const text = await answer.text();
     if (!answer.ok) { problem(JSON.parse(text).error); return; }
     problem("");
-    const [head, ...rows] = text.trim().split("\n").map((line) => line.split(","));
+    const [head, ...rows] = cells(text);
     byId("samples").replaceChildren(grid(head, rows.map((r) => r.map((c) => (c !== "" && isFinite(c) ? short(c) : c)))));
   },
 };
@@ -231,7 +233,7 @@ class Panel {
     if (this.column.labels.length) return `most probable: ${this.column.labels[at]}, ${percent(now[at])}`;
     const total = now.reduce((a, b) => a + b, 0);
     const mean = now.reduce((a, b, i) => a + b * this.column.points[i], 0) / total;
-    return total > 0 ? `about ${short(mean)} on average, most probable near ${short(this.column.points[at])}` : "";
+    return total > 0 ? `about ${round3(mean)} on average, most probable near ${round3(this.column.points[at])}` : "";
   }
 
   bars() {

@@ -22,12 +22,22 @@ function grid(heads, rows, caption) {
   return table;
 }
 
+// Two digits, and as many as a rare event or a nearly sure one needs.
 function percent(share) {
-  if (share > 0 && share < 0.005) return "< 1 %";
-  if (share > 0.995 && share < 1) return "> 99 %";
-  return `${Math.round(100 * share)} %`;
+  const rare = Math.min(share, 1 - share);
+  if (rare <= 0) return `${Math.round(100 * share)} %`;
+  if (rare < 0.0001) return share < 0.5 ? "< 0.01 %" : "> 99.99 %";
+  return `${(100 * share).toFixed(rare < 0.001 ? 2 : rare < 0.01 ? 1 : 0)} %`;
 }
 
+// Rows of a csv file; cells in quotes may have commas and quotes of their own.
+function cells(text) {
+  return text.trim().split("\n").map((line) => [...line.matchAll(/("(?:[^"]|"")*"|[^,]*)(?:,|$)/g)].slice(0, -1)
+    .map((found) => found[1].replace(/^"|"$/g, "").replaceAll('""', '"')));
+}
+
+const seconds = (number) => `${number < 0.1 ? "< 0.1" : number < 100 ? number.toFixed(1) : Math.round(number)} s`;
+const round3 = (number) => String(Number(Number(number).toPrecision(3)));
 const short = (number) => Number(Number(number).toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: false });
 
 function bytesWords(size) {
@@ -40,7 +50,7 @@ function bytesWords(size) {
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // A chart of curves over one x; `curves` are {label, colour, fill, dash}.
-function chart(holder, curves, { height = 90, small = true, xUnit = null, stems = false } = {}) {
+function chart(holder, curves, { height = 90, small = true, xUnit = null, yWords = short, stems = false } = {}) {
   const axis = { stroke: colour("faint"), grid: { show: !small, stroke: colour("pale"), width: 1 },
     ticks: { size: 3, stroke: colour("pale") }, font: "11px system-ui" };
   const series = curves.map((c) => ({ label: c.label, stroke: colour(c.colour), width: c.dash ? 1.5 : 2,
@@ -50,6 +60,6 @@ function chart(holder, curves, { height = 90, small = true, xUnit = null, stems 
     scales: { x: { time: false }, y: small ? { range: (u, low, high) => [0, high || 1] } : {} },
     series: [{}, ...series],
     axes: [{ ...axis, size: 22, space: 45, values: (u, v) => v.map((n) => (n === null ? "" : short(n) + (xUnit || ""))) },
-      small ? { show: false } : { ...axis, size: 62, values: (u, v) => v.map(short) }] };
+      small ? { show: false } : { ...axis, size: 62, values: (u, v) => v.map(yWords) }] };
   return new uPlot(options, [[], ...curves.map(() => [])], holder);
 }

@@ -42,7 +42,7 @@ const Watch = {
       if (e.kind === "done") Object.assign(party, { state: "has finished", waits: "", since: e.seconds });
       if (e.kind === "lost") Object.assign(party, { state: "lost", waits: "", since: e.seconds });
     }
-    if (e.kind === "lost") this.faults.push(`${short(e.seconds)} s: ${e.text}`);
+    if (e.kind === "lost") this.faults.push(`${seconds(e.seconds)}: ${e.text}`);
     if (e.phase) {
       const before = this.last || { messages: 0, bytes: 0, seconds: 0 };
       const phase = this.phases.get(e.phase) || { messages: 0, bytes: 0, seconds: 0 };
@@ -60,16 +60,16 @@ const Watch = {
     const round = e.rounds ? `, round ${e.round} of ${e.rounds}` : e.round ? `, round ${e.round}` : "";
     const left = !over && e.left !== null ? `, at most ${Math.ceil(e.left)} s left in this phase` : "";
     byId("watch-state").textContent = `${over ? "Training has ended" : `Phase ${e.phase || "beginning"}${round}`}: `
-      + `${short(e.seconds)} s, ${e.messages.toLocaleString("en")} messages, ${bytesWords(e.bytes)}${left}.`;
+      + `${seconds(e.seconds)}, ${e.messages.toLocaleString("en")} messages, ${bytesWords(e.bytes)}${left}.`;
     byId("watch-state").dataset.over = String(over);
     const bar = byId("watch-bar");
     bar.hidden = over || !e.rounds;
     if (e.rounds) { bar.max = e.rounds; bar.value = e.round; }
     byId("parties").tBodies[0].replaceChildren(...[...this.parties].map(([name, p]) => element("tr", { class: p.state === "lost" ? "lost" : "", "data-party": name },
-      ...[name, p.state, p.waits, p.round, `${short(p.since)} s`].map((t, i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, t)))));
+      ...[name, p.state, p.waits, p.round, seconds(p.since)].map((t, i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, t)))));
     byId("faults").replaceChildren(...(this.faults.length ? this.faults : ["none"]).map((t) => element("li", {}, t)));
     byId("phases").tBodies[0].replaceChildren(...[...this.phases].map(([name, p]) => element("tr", {},
-      ...[name, p.messages.toLocaleString("en"), bytesWords(p.bytes), short(p.seconds)].map((t) => element("td", {}, t)))));
+      ...[name, p.messages.toLocaleString("en"), bytesWords(p.bytes), seconds(p.seconds)].map((t) => element("td", {}, t)))));
     this.curves();
   },
 
@@ -78,7 +78,7 @@ const Watch = {
     const big = { small: false, height: 180, xUnit: " s" };
     if (!this.likelihood) {
       this.likelihood = chart(byId("likelihood"), [{ label: "log-likelihood", colour: "after" }], big);
-      this.bytes = chart(byId("bytes"), [{ label: "bytes", colour: "pinned", fill: true }], big);
+      this.bytes = chart(byId("bytes"), [{ label: "bytes", colour: "pinned", fill: true }], { ...big, yWords: bytesWords });
     }
     const step = Math.max(1, Math.ceil(this.times.length / 2000));
     const some = (list) => list.filter((_, i) => i % step === 0 || i === list.length - 1);

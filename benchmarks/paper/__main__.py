@@ -1,0 +1,109 @@
+"""Rerun the tables and figures of the papers and write the page of results.
+
+    make paper                                          # small: one seed, few rows
+    make paper FULL=1                                   # hours: all seeds, all rows, peers
+    python -m benchmarks.paper fedpc-table-1 mixture    # some items, or all of a paper
+
+Every item writes docs/results/paper.json as it ends; items that are not run again keep their rows,
+and the page docs/results/paper.md is made from the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import pages
+from benchmarks.paper import circuits, forests, fusion, mixtures
+from benchmarks.paper.items import COLUMNS, Item, Paper
+from benchmarks.runner import machine_facts
+from fedcircuits.errors import DatasetError
+
+PAPERS: Sequence[Paper] = (circuits.PAPER, forests.PAPER, mixtures.PAPER, fusion.PAPER)
+INTRODUCTION = (
+    "Every table and figure of the four papers that the data at hand allow, run again by this "
+    "library. `make paper` runs them small (one seed, few rows: it shows that they run, not how "
+    "good they are), `make paper FULL=1` at full size; each says below which it was. Figures come "
+    "from the JSON file beside this page. The other pages of results have longer tables on the "
+    "same subjects."
+)
+
+
+def record(item: Item, full: bool) -> dict[str, Any]:
+    """The rows of an item and how they came about."""
+    began = time.process_time()
+    rows = [line.cells() for line in item.run(full)]
+    size = "full" if full else "small"
+    return {"rows": rows, "size": size, "cpu seconds": round(time.process_time() - began, 1)}
+
+
+def page(found: dict[str, dict[str, Any]], machine: dict[str, Any]) -> dict[str, Any]:
+    """The page of everything that was found."""
+    where = f"{machine['cores']} cores, {machine['processor']}, Python {machine['python']}"
+    blocks: list[dict[str, Any]] = [
+        {"code": "make paper\nmake paper FULL=1"},
+        {"text": f"{INTRODUCTION} Last run: {where}, one thread."},
+    ]
+    for paper in PAPERS:
+        blocks.append({"heading": paper.title})
+        for item in paper.items:
+            blocks += _item(item, found.get(item.key))
+        blocks.append({"heading": "Not run again, and why", "level": 3})
+        rows = [[missing.name, missing.why] for missing in paper.missing]
+        blocks.append({"columns": ["what", "why"], "rows": rows})
+    return {"title": "The papers, run again", "blocks": blocks, "found": found}
+
+
+def _item(item: Item, found: dict[str, Any] | None) -> list[dict[str, Any]]:
+    head = [{"heading": item.title, "level": 3}]
+    if found is None:
+        return [*head, {"text": f"Not run yet: `python -m benchmarks.paper {item.key}`."}]
+    full = " --full" if found["size"] == "full" else ""
+    cost = f"{found['cpu seconds']:,.0f} CPU seconds"
+    if "error" in found:
+        return [*head, {"text": f"Could not be run here: {found['error']}"}]
+    return [
+        *head,
+        {"text": f"{item.about} Size: {found['size']}, {cost}."},
+        {"code": f"python -m benchmarks.paper {item.key}{full}"},
+        {"columns": list(COLUMNS), "rows": found["rows"]},
+    ]
+
+
+def chosen(words: Sequence[str]) -> list[Item]:
+    """Items by their keys or by that of their paper; all if none is named."""
+    every = [(paper.key, item) for paper in PAPERS for item in paper.items]
+    if unknown := set(words) - {k for k, _ in every} - {item.key for _, item in every}:
+        keys = ", ".join(item.key for _, item in every)
+        raise SystemExit(f"no item {min(unknown)!r}: expected {keys}, or fedpc, forest, …")
+    return [item for key, item in every if not words or key in words or item.key in words]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("items", nargs="*", help="keys of items or papers; all by default")
+    parser.add_argument("--full", action="store_true", help="all seeds and rows, and peers: hours")
+    parser.add_argument("--output", type=Path, default=pages.RESULTS / "paper.json")
+    told = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    path: Path = told.output
+    found = json.loads(path.read_text("utf-8"))["found"] if path.is_file() else {}
+    for item in chosen(told.items):
+        print(f"\n{item.title}", flush=True)
+        try:
+            found[item.key] = record(item, told.full)
+        except DatasetError as error:
+            found[item.key] = {"error": str(error), "size": "", "cpu seconds": 0.0}
+        for row in found[item.key].get("rows", []):
+            print("  " + " | ".join(cell or "–" for cell in row))
+        pages.write(path, page(found, machine_facts()))
+    print(f"\nwritten: {path} and {path.with_suffix('.md')}")
+
+
+if __name__ == "__main__":
+    main()

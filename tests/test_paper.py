@@ -1,0 +1,52 @@
+"""``make paper``: every item has its page, keys are unique, and one of them runs to its page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import pages
+from benchmarks.paper import __main__ as paper
+from benchmarks.paper.items import Item, Line, listed, number
+
+ITEMS = [item for one in paper.PAPERS for item in one.items]
+
+
+def test_keys_and_choices() -> None:
+    assert len({item.key for item in ITEMS}) == len(ITEMS) >= 15
+    assert paper.chosen([]) == ITEMS
+    assert [i.key for i in paper.chosen(["fusion-table-3", "mixture"])] == [
+        "mixture-table-1", "mixture-figure-5", "mixture-figure-6", "fusion-table-3",
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match="no item 'table'"):
+        paper.chosen(["table"])
+
+
+def test_the_page_is_complete() -> None:
+    """Every item was run, says its command, and what is not run says why."""
+    page = json.loads((pages.RESULTS / "paper.json").read_text(encoding="utf-8"))
+    assert set(page["found"]) == {item.key for item in ITEMS}
+    text = (pages.RESULTS / "paper.md").read_text(encoding="utf-8")
+    assert all(f"python -m benchmarks.paper {item.key}" in text for item in ITEMS)
+    assert all(m.why in text for one in paper.PAPERS for m in one.missing)
+
+
+def test_an_item_runs_to_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(full: bool) -> list[Line]:
+        return [Line("rows", "1.0", listed({"ours": [1.0, 3.0]}), "", number(-0.5))]
+
+    item = Item("mixture-table-1", "Table 1: clusters", "What it shows.", run)
+    monkeypatch.setattr(paper, "chosen", lambda words: [item])
+    path = tmp_path / "paper.json"
+    monkeypatch.setattr(sys, "argv", ["paper", "--full", "--output", str(path)])
+    paper.main()
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    assert stored["found"]["mixture-table-1"]["size"] == "full"
+    text = path.with_suffix(".md").read_text(encoding="utf-8")
+    assert text == pages.render(stored)
+    assert "| rows | 1.0 | ours 2.00 ± 1.41 |  | −0.50 |" in text
+    assert "python -m benchmarks.paper mixture-table-1 --full" in text
+    assert "Not run yet: `python -m benchmarks.paper fedpc-table-1`" in text
