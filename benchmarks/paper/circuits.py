@@ -225,8 +225,9 @@ ABOUT = {
     "1": "Mean log-likelihood of test rows, and CPU time of the slowest party and the coordinator "
     "over that of one place. The paper standardises columns and codes them in its own way, so that "
     "its likelihoods and ours have different units: compare splits within a column of the table.",
-    "2": "CelebA and ImageNet are not here: MNIST and a part of CIFAR-10 stand in. Bits per "
-    "dimension fall as parties are added, and so does the time of the slowest party (Figure 3).",
+    "2": "CelebA and ImageNet are not here: MNIST and a part of CIFAR-10 stand in. In the "
+    "paper, bits per dimension fall as parties with images of their own are added, and so does the "
+    "time of the slowest party (Figure 3). Here all parties share the same images.",
     "3": "One pass against EM over the whole circuit of two parties with different columns.",
     "7": "Macro-F1 on test rows; ours, peers here and baselines at the threshold that is best on "
     "training rows. The paper's figures are those of FC[PC] and FC[DT]. Peers that need "
