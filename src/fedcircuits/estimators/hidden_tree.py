@@ -59,7 +59,7 @@ class HiddenChowLiuTree(SharedByEM):
         The column that ``predict`` predicts unless told otherwise.
     epochs : int, default=50
         The largest number of passes over the rows.
-    batch_size : int, default=256
+    batch_size : int, default=128
         The number of rows per update.
     step, last_step : float, default=0.3 and 0.01
         How far an update of EM goes in the first and in the last epoch; 1 forgets what was before.
@@ -116,7 +116,7 @@ class HiddenChowLiuTree(SharedByEM):
         *,
         target: str | None = None,
         epochs: int = 50,
-        batch_size: int = 256,
+        batch_size: int = 128,
         step: float = 0.3,
         last_step: float = 0.01,
         smoothing: float = 2.0,
