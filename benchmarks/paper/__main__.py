@@ -64,12 +64,13 @@ def _item(item: Item, found: dict[str, Any] | None) -> list[dict[str, Any]]:
     if found is None:
         return [*head, {"text": f"Not run yet: `python -m benchmarks.paper {item.key}`."}]
     full = " --full" if found["size"] == "full" else ""
-    cost = f"{found['cpu seconds']:,.0f} CPU seconds"
+    seconds = found["cpu seconds"]
+    cost = "" if seconds is None else f", {seconds:,.0f} CPU seconds"
     if "error" in found:
         return [*head, {"text": f"Could not be run here: {found['error']}"}]
     return [
         *head,
-        {"text": f"{item.about} Size: {found['size']}, {cost}."},
+        {"text": f"{item.about} Size: {found['size']}{cost}."},
         {"code": f"python -m benchmarks.paper {item.key}{full}"},
         {"columns": list(COLUMNS), "rows": found["rows"]},
     ]
