@@ -118,3 +118,12 @@ def test_correlated_reals_with_gaps() -> None:
     assert np.isfinite(model.score_samples(rows)).all()
     truth = rows["y"][rows["x"] > 1].mean()
     assert mean_of(model, "y", "x > 1") == pytest.approx(truth, abs=0.1)
+
+
+def test_a_federated_model_names_columns_that_it_holds_unrelated() -> None:
+    rows = correlated(600, 0.6).assign(noise=np.random.default_rng(1).random(600) < 0.5)
+    model = fc.FedPC(method="one_pass", random_state=0).fit(fc.split(fc.Table.of(rows), 2))
+    found = model.unrelated("x", below=0.01)
+    assert list(found) == ["noise"] and 0 <= found["noise"] < 0.01
+    alone = fc.LearnSPN(target="y", random_state=0).fit(rows)
+    assert list(alone.unrelated()) == ["noise"]

@@ -133,6 +133,14 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         found = information.mutual_information(self._distribution, names, bins)
         return pd.DataFrame(found, index=names, columns=names)
 
+    def unrelated(self, column: str | None = None, below: float = 1e-3) -> dict[str, float]:
+        """Columns that say next to nothing of a column (the target), by the model itself, and what
+        they say: less than ``below`` nats. Of a federation it asks no row, only the model."""
+        name = self._target(column)
+        others = [n for n in self.schema_.names if n != name]
+        found = {n: float(self.mutual_information([name, n]).loc[name, n]) for n in others}
+        return {n: value for n, value in found.items() if value < below}
+
     def contributions(
         self, event: str | Mapping[str, object] | Event, given: str | Mapping[str, object]
     ) -> pd.Series:

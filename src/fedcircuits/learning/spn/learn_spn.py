@@ -176,6 +176,7 @@ class _Growth:
         self.marginals = Marginals(values, schema, weight, rng, context, settings.least_count)
         self.normals = Normals(self.marginals, settings.least_count)
         self.records: list[NodeDraft] = []
+        self.scored: dict[tuple[int, bytes], tuple[Index, float]] = {}
 
     # ------------------------------------------------------------------ growing
 
@@ -240,7 +241,15 @@ class _Growth:
         return self.normals.score(rows, own) - self.normals.score(rows, others)
 
     def _score(self, columns: Index, rows: Index) -> float:
-        """Mean log-likelihood that new rows are likely to have under leaves of a part."""
+        """Mean log-likelihood that new rows are likely to have under leaves of a part. It is kept:
+        a part is judged beside its like, and again when it is split."""
+        kept, found = self.scored.get((id(rows), columns.tobytes()), (None, 0.0))
+        if kept is not rows:
+            found = self._new_score(columns, rows)
+            self.scored[id(rows), columns.tobytes()] = (rows, found)
+        return found
+
+    def _new_score(self, columns: Index, rows: Index) -> float:
         discrete = np.array([self.schema.variables[c].size > 0 for c in columns])
         found = self.normals.score(rows, columns[~discrete])
         if not discrete.any():

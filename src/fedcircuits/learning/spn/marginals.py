@@ -63,6 +63,7 @@ class Marginals:
         self.weight, self.rng = weight.astype(np.float64), rng
         self.numbers = [i for i, v in enumerate(schema) if not v.size]
         self.judged: dict[int, tuple[Index, dict[int, dict[str, float]]]] = {}
+        self.samples: dict[int, tuple[Index, Index]] = {}
         self.place = {c: i for i, c in enumerate(self.numbers)}
         known = values if context is None else context  # what scales, bins and priors come from
         known = without_few(known, least)
@@ -172,21 +173,30 @@ class Marginals:
     def forget(self, rows: Index) -> None:
         """No part of these rows is left to judge."""
         self.judged.pop(id(rows), None)
+        self.samples.pop(id(rows), None)
+
+    def some(self, rows: Index) -> Index:
+        """At most ``MOST_ROWS`` of the rows, always the same: what choices look at."""
+        if len(rows) <= MOST_ROWS:
+            return rows
+        kept, found = self.samples.get(id(rows), (None, rows))
+        if kept is not rows:
+            found = self.rng.choice(rows, MOST_ROWS, replace=False)
+            self.samples[id(rows)] = (rows, found)
+        return found
 
     def _judged(self, rows: Index, columns: list[int]) -> list[dict[str, float]]:
-        if len(rows) > MOST_ROWS:
-            rows = self.rng.choice(rows, MOST_ROWS, replace=False)
+        rows = self.some(rows)
         fold = self.rng.permutation(len(rows)) % FOLDS
         many = len(rows) >= MANY
         total: list[dict[str, float]] = [
             dict.fromkeys(self._candidates(c, many), 0.0) for c in columns
         ]
-        for k in range(FOLDS):
-            for rule in dict.fromkeys(r for t in total for r in t):
-                at = [i for i, t in enumerate(total) if rule in t]
-                found = self._held_back(rule, [columns[i] for i in at], rows, fold == k)
-                for i, score in zip(at, found, strict=True):
-                    total[i][rule] += float(score)
+        for rule in dict.fromkeys(r for t in total for r in t):
+            at = [i for i, t in enumerate(total) if rule in t]
+            found = self._held_back(rule, [columns[i] for i in at], rows, fold)
+            for i, score in zip(at, found, strict=True):
+                total[i][rule] = float(score)
         seen = np.maximum(self._numbers(rows, columns)[1].sum(axis=0), 1e-300)
         return [{r: s / n for r, s in t.items()} for t, n in zip(total, seen, strict=True)]
 
@@ -199,26 +209,31 @@ class Marginals:
         more = POSITIVE if kind == "real" and self.positive[column] else ()
         return (DEFAULT[kind], *OTHERS[kind], *more)
 
-    def _held_back(
-        self, rule: str, columns: list[int], rows: Index, held: np.typing.NDArray[np.bool_]
-    ) -> Array:
-        """Summed log-likelihood of the held rows, learned from the others; (columns,)."""
-        x, w = self._numbers(rows, columns)
-        if rule in HISTOGRAM:
-            log = np.stack([self._binned(c, rows, held) for c in columns], axis=1)
-        else:
-            p = fitted(rule, x[~held], w[~held], self.scale_of(columns))
-            log = log_density(rule, x[held], p)
-        if rule in (*HISTOGRAM, *POSITIVE):
-            kind, trace = self.schema.variables[columns[0]].kind, _trace(w[~held])
-            wide = log_density(OPEN[kind], x[held], _wide(kind, self.scale_of(columns)))
-            log = np.logaddexp(np.log1p(-trace) + log, np.log(trace) + wide)
-        return np.asarray((np.maximum(log, IMPOSSIBLE) * w[held]).sum(axis=0))
+    def _held_back(self, rule: str, columns: list[int], rows: Index, fold: Index) -> Array:
+        """Summed log-likelihood of the rows of every fold, learned from the others; (columns,).
 
-    def _binned(self, column: int, rows: Index, held: np.typing.NDArray[np.bool_]) -> Array:
-        grid, counts = self.grids[column], self._in_bins(column, rows[~held])
+        All folds at once: every column stands there once a fold, with weights of 0 for its rows."""
+        x, w = self._numbers(rows, columns)
+        x, w = (np.tile(a, (1, FOLDS)) for a in (x, w))  # (rows, folds · columns)
+        held = np.repeat(fold[:, None] == np.arange(FOLDS), len(columns), axis=1)
+        others, scale = np.where(held, 0.0, w), self.scale_of(columns * FOLDS)
+        if rule in HISTOGRAM:
+            found = [self._binned(c, rows, fold != k) for k in range(FOLDS) for c in columns]
+            log = np.stack(found, axis=1)
+        else:
+            log = log_density(rule, x, fitted(rule, x, others, scale))
+        if rule in (*HISTOGRAM, *POSITIVE):
+            kind, trace = self.schema.variables[columns[0]].kind, _trace(others)
+            wide = log_density(OPEN[kind], x, _wide(kind, scale))
+            log = np.logaddexp(np.log1p(-trace) + log, np.log(trace) + wide)
+        each = (np.maximum(log, IMPOSSIBLE) * np.where(held, w, 0.0)).sum(axis=0)
+        return np.asarray(each.reshape(FOLDS, -1).sum(axis=0))
+
+    def _binned(self, column: int, rows: Index, kept: np.typing.NDArray[np.bool_]) -> Array:
+        """Log densities of all rows, by the histogram of those that are kept."""
+        grid, counts = self.grids[column], self._in_bins(column, rows[kept])
         log = np.log(counts / counts.sum()) - np.log(np.diff(grid.edges))
-        return np.asarray(log[np.maximum(grid.codes[rows[held]], 0)])
+        return np.asarray(log[np.maximum(grid.codes[rows], 0)])
 
     def _in_bins(self, column: int, rows: Index) -> Array:
         grid = self.grids[column]
