@@ -44,13 +44,17 @@ GRADES = Variable("x", "category", (1, 2, 3))
         (YES, Variable("x", "boolean", ("yes", "no")), "boolean", {"no", "yes"}),
         (GRADES, Variable("x", "category", (3.0, 4.0)), "category", {1, 2, 3, 4}),
         (TRUTH, TRUTH, "boolean", {False, True}),
+        (TRUTH, BIT, "boolean", {False, True}),
+        (ABC, Variable("x", "category", ("A ", "d")), "category", {"a", "b", "c", "d"}),
     ],
 )
 def test_kinds_that_go_together(one: Variable, other: Variable, kind: str, categories: Any) -> None:
     for pair in ((one, other), (other, one)):
         found = united(*pair)
         assert found.kind == kind
-        assert set(found.categories) == set(categories)
+        assert {str(c).strip().lower() for c in found.categories} == set(
+            str(c).lower() for c in categories
+        )
         own = pair[0].categories  # codes of who came first stay as they are
         assert not found.categories or found.categories[: len(own)] == own
 
@@ -58,7 +62,7 @@ def test_kinds_that_go_together(one: Variable, other: Variable, kind: str, categ
 @pytest.mark.parametrize(
     ("one", "other"),
     [(ABC, REAL), (ABC, COUNT), (TRUTH, COUNT), (TRUTH, REAL), (TRUTH, ABC), (ABC, GRADES),
-     (YES, BIT), (TRUTH, BIT)],
+     (YES, BIT), (REAL, Variable("x", unit="date"))],
 )  # fmt: skip
 def test_kinds_that_do_not(one: Variable, other: Variable) -> None:
     for a, b in itertools.permutations((one, other)):
@@ -67,6 +71,26 @@ def test_kinds_that_do_not(one: Variable, other: Variable) -> None:
         text = str(error.value)
         assert f"'x' is {a.described()} at north and {b.described()} at south" in text
         assert "Table.of(…, kinds={…})" in text
+
+
+@pytest.mark.parametrize("words", [("ja",), ("Nein", "ja"), ("0", "1")])
+def test_words_for_yes_and_no_are_truth_values(words: tuple[str, ...]) -> None:
+    said = Variable("x", "category", words)
+    for pair in ((TRUTH, said), (said, TRUTH)):
+        assert united(*pair) == TRUTH
+
+
+def test_days_and_moments_units_and_their_spellings() -> None:
+    days, moments = Variable("x", unit="date"), Variable("x", unit="date and time")
+    assert united(days, moments) == united(moments, days) == moments
+    assert united(Variable("x", unit="mg/dl"), Variable("x", unit="mg/dL")).unit == "mg/dl"
+
+
+def test_all_columns_that_differ_are_named_at_once() -> None:
+    north = Schema((Variable("x"), Variable("y", unit="m"), Variable("z")))
+    south = Schema((ABC, Variable("y", unit="km"), Variable("z")))
+    with pytest.raises(FederationError, match=r"'x' is a real at north.*'y' is in 'm' at north"):
+        agree({"north": north, "south": south})
 
 
 def test_fractions_are_no_counts() -> None:

@@ -163,12 +163,12 @@ def test_override_is_refused(values, options, words):
 
 def test_identifiers_are_left_out_unless_wanted():
     ids = [f"patient{i}" for i in range(30)]
-    with pytest.raises(TableError, match=r"'x': an identifier or a name: 30 different texts in 30"):
+    with pytest.raises(TableError, match=r"'x': codes or identifiers: 30 different texts in 30"):
         one(ids)
     assert one(ids, kinds={"x": "category"}).schema["x"].size == 30
     assert one(ids[:20]).schema["x"].size == 20
     assert one(ids * 2).schema["x"].size == 30  # half as many levels as rows
-    with pytest.raises(TableError, match="an identifier"):
+    with pytest.raises(TableError, match="codes or identifiers"):
         one(ids * 2 + [f"other{i}" for i in range(5)])
 
 
@@ -195,7 +195,7 @@ def test_numbers_with_stray_text_are_numbers():
     table = one(values)
     assert table.schema["x"].kind == "real"
     assert np.isnan(table.values[:, 0]).sum() == 1
-    assert table.readings[0].how == "1 that are none taken as missing"
+    assert table.readings[0].how == "1 that are none taken as missing ('unknown')"
     assert one(values[:-1]).schema["x"].kind == "real"  # too many for a category
     assert one(["1", "2"] * 10).schema["x"].kind == "category"  # text, as the frame says
 

@@ -84,7 +84,6 @@ def test_csv_for_a_schema(tmp_path):
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
         ("a,b\n", "with rows, got none"),
-        ("a,b,a\n1,2,3\n", "more than once: 'a'"),
         ("1,0,0\n1,1,0\n", r"no header: pass names=\[…\]"),
         ("a,b\n1,2\n3,4,5\n", "line 3 has 3 cells, expected 2"),
         ("a,b\n1,2,3\n3,4,5\n", "more cells than the 2 names"),
@@ -130,7 +129,7 @@ def test_file_is_absent_or_a_folder_or_empty(tmp_path, name):
 
 
 def test_suffix_is_unknown(tmp_path):
-    with pytest.raises(TableError, match=r"ending in \.csv, \.csv\.gz, \.parquet, \.pq, \.npz"):
+    with pytest.raises(TableError, match=r"ending in \.csv, .*\.npz; save the sheet as csv"):
         Table.read(written(tmp_path, "x", "data.xlsx"))
 
 

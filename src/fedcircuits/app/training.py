@@ -22,7 +22,8 @@ from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.progress import Bar
 from fedcircuits.federation.federation import LEAST_COUNT, Federation
 from fedcircuits.federation.split import Skew, dirichlet
-from fedcircuits.tables.readers import SUFFIXES, existing
+from fedcircuits.tables.packed import existing
+from fedcircuits.tables.readers import SUFFIXES
 from fedcircuits.tables.table import Table
 
 # ---------------------------------------------------------------------- train

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import TableError
-from fedcircuits.tables.readers import existing
+from fedcircuits.tables.packed import existing
 from fedcircuits.tables.reading import MOST_LEVELS
 from fedcircuits.tables.schema import Kind, Scalar, Schema
 from fedcircuits.tables.table import Table

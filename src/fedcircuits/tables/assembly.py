@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables.columns import Floats, column_of
+from fedcircuits.tables.columns import Column, Floats, column_of
 from fedcircuits.tables.frames import Columns, listed, reading
 from fedcircuits.tables.inference import StatedKind, Unseen, encode, variable_of
 from fedcircuits.tables.reading import (
@@ -44,9 +44,10 @@ def inferred(
     values, variables, readings = [], [], []
     if columns.pop("", None) is not None:
         readings.append(ColumnReading("", LEFT_OUT, 'no name; the row numbers? row_id=""'))
-    for name, series in columns.items():
+    own = _columns(columns)
+    rule = rule.of_file(own.values()) if not rule.typed else rule
+    for name, column in own.items():
         with reading(name):
-            column = column_of(name, series)
             stated = kinds.get(name) or ("category" if name in categories else "")
             found, how = read_as(column, stated, rule) if stated else read_column(column, rule)
             if found is not None:
@@ -60,6 +61,14 @@ def inferred(
         raise TableError(f"no column is left to learn from ({lines}): say what they are by kinds=")
     _warn_of_left_out(readings)
     return Schema(tuple(variables)), np.column_stack(values), tuple(readings)
+
+
+def _columns(columns: Columns) -> dict[str, Column]:
+    found = {}
+    for name, series in columns.items():
+        with reading(name):
+            found[name] = column_of(name, series)
+    return found
 
 
 def leave_out(columns: Columns, names: Sequence[str]) -> None:
@@ -101,10 +110,12 @@ def matched(
             f"{listed(schema.names)}"
         )
     values = _matrix(columns, len(schema))
+    own = _columns({name: columns[name] for name in schema.names if name in columns})
+    rule = rule.of_file(own.values()) if not rule.typed else rule
     for i, variable in enumerate(schema):
-        if variable.name in columns:
+        if variable.name in own:
             with reading(variable.name):
-                column = column_of(variable.name, columns[variable.name])
+                column = own[variable.name]
                 kind = "date" if variable.dated else variable.kind
                 read, how = read_as(column, kind, rule)
                 assert read is not None  # what a model knows is not left out

@@ -17,6 +17,7 @@ text.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from numbers import Real
 from typing import Literal, NoReturn
@@ -26,7 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables import spelling
+from fedcircuits.tables import dates, numerals
 from fedcircuits.tables.schema import DATE, TIME, Scalar, shown
 
 Form = Literal["boolean", "integer", "real", "text", "categorical"]
@@ -78,7 +79,7 @@ class Column:
         if self.form not in ("text", "categorical"):
             return self.numbers
         codes, levels = self.coded()
-        found = spelling.dates([str(level) for level in levels])
+        found = dates.dates([str(level) for level in levels])
         days = np.full(len(levels), np.nan) if found is None else found.days
         values = np.append(days, np.nan)[codes]
         wrong = np.flatnonzero(np.isnan(values) & (codes >= 0))
@@ -95,7 +96,7 @@ def _parsed(levels: list[Scalar] | tuple[Scalar, ...]) -> Floats:
     numbers = pd.to_numeric(pd.Series(list(levels), dtype=object), errors="coerce")
     parsed = np.array(numbers, dtype=np.float64)
     odd = np.flatnonzero(np.isnan(parsed))
-    if odd.size and (found := spelling.numbers([str(levels[i]) for i in odd])) is not None:
+    if odd.size and (found := numerals.numbers([str(levels[i]) for i in odd])) is not None:
         parsed[odd] = found.values
     return parsed
 
@@ -228,12 +229,30 @@ def _dated(name: str, series: pd.Series) -> Column:
     if pd.api.types.is_timedelta64_dtype(series.dtype):
         return Column(name, "real", _floats(series / pd.Timedelta(days=1)), unit="days")
     try:
-        moments = pd.to_datetime(series, utc=True)
+        days = _days(series)
     except (ValueError, TypeError, OverflowError):
         _refuse(name, "dates that cannot be read", "convert them to numbers or text")
-    days = spelling.days_since_epoch(moments)
     timed = bool(np.any(days[~np.isnan(days)] % 1))
     return Column(name, "real", days, unit=TIME if timed else DATE)
+
+
+def _days(series: pd.Series) -> Floats:
+    """Days (rows,) since 1970-01-01, to the second: as they are given back. Years that mean "never"
+    and "always" (0001, 9999) are missing."""
+    if pd.api.types.is_datetime64_any_dtype(series.dtype):
+        moments = series.dt.tz_convert(None) if series.dt.tz is not None else series
+        seconds = moments.to_numpy().astype("datetime64[s]").astype(np.float64)
+        days = np.where(moments.isna(), np.nan, seconds) / 86_400
+    else:
+        moments = pd.to_datetime(series, utc=True, errors="coerce")
+        strange = moments.isna() & series.notna()
+        if any(getattr(value, "year", 0) in dates.YEARS for value in series[strange]):
+            raise ValueError("dates of the calendar that pandas does not read")
+        if moments.isna().all() and series.notna().any():
+            raise ValueError("no dates")
+        return _days(moments)
+    low, high = (date(year, 1, 1).toordinal() - dates.EPOCH for year in (1000, 2500))
+    return np.where((days < low) | (days >= high), np.nan, np.round(days * 86_400) / 86_400)
 
 
 def _refuse_type(name: str, found: str, dtype: str) -> NoReturn:

@@ -31,7 +31,8 @@ from typing import Any, Literal
 import msgspec
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables.readers import MISSING, csv_frame, parquet_table, suffix_of
+from fedcircuits.tables.gaps import MISSING
+from fedcircuits.tables.readers import csv_frame, parquet_table, suffix_of
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
 from fedcircuits.tables.schema import Scalar, Schema, Variable
 from fedcircuits.tables.table import Table

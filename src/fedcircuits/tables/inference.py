@@ -17,7 +17,9 @@ gone; a category that the user declares may have 100,000 levels.
 from __future__ import annotations
 
 import difflib
+import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NoReturn
 
@@ -28,7 +30,7 @@ from numpy.typing import NDArray
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.tables.columns import Column, Floats
 from fedcircuits.tables.schema import DATE, KINDS, OTHER, Kind, Scalar, Variable, shown
-from fedcircuits.tables.spelling import truth_of
+from fedcircuits.tables.truths import truth_of
 
 Unseen = Literal["pool", "error", "missing"]
 StatedKind = Kind | Literal["date"]
@@ -89,7 +91,8 @@ def encode(column: Column, variable: Variable, unseen: Unseen = "error") -> Floa
         return column.numbers
     codes, levels = column.coded()
     known = _codes(variable)
-    lookup = np.array([_code(known, v) for v in levels] + [np.nan])  # code -1 picks the NaN
+    keys = {key: known[True, c] for key, c in spellings(variable.categories).items()}
+    lookup = np.array([_code(known, v, keys) for v in levels] + [np.nan])  # code -1 picks the NaN
     values = lookup[codes]
     strange = np.flatnonzero(np.isnan(values) & (codes >= 0))
     if strange.size:
@@ -158,13 +161,27 @@ def _codes(variable: Variable) -> dict[tuple[bool, Scalar], int]:
     return known
 
 
-def _code(known: dict[tuple[bool, Scalar], int], value: Scalar) -> float:
+def spelling_key(text: str) -> str:
+    """The same for texts that differ in case, padding and Unicode form alone."""
+    return " ".join(unicodedata.normalize("NFKC", text).split()).casefold()
+
+
+def spellings(categories: Iterable[Scalar]) -> dict[str, Scalar]:
+    """Texts by what is common to all their spellings, where it means one of them alone."""
+    texts = [c for c in categories if isinstance(c, str)]
+    times = Counter(map(spelling_key, texts))
+    return {key: c for c in texts if times[key := spelling_key(c)] == 1}
+
+
+def _code(known: dict[tuple[bool, Scalar], int], value: Scalar, keys: dict[str, int]) -> float:
     spellings = [str(value)]
     if isinstance(value, float) and value.is_integer():
         spellings.append(str(int(value)))
     for key in [(isinstance(value, str), value), *((True, s) for s in spellings)]:
         if key in known:
             return float(known[key])
+    if isinstance(value, str) and (word := spelling_key(value)) in keys:
+        return float(keys[word])
     truth = truth_of(str(value)) if (False, True) in known and len(known) == 4 else None
     return np.nan if truth is None else float(known[False, truth])
 

@@ -2,9 +2,10 @@
 
 Files and frames hold dates, amounts with signs, codes, names and remarks as text. Taken for
 categories they would teach a model nothing, and in a federation their names would be told to
-others. So text is read by what it spells (spelling.py), and what cannot be learned from is left
-out: identifiers, remarks, columns without a value. Nothing of this is silent: every column has a
-``ColumnReading``, ``Table.describe`` shows them, and what was left out is a warning.
+others. So text is read by what it spells (numerals.py, dates.py, truths.py, gaps.py), and what
+cannot be learned from is left out: identifiers (identifying.py), remarks, columns without a value.
+Nothing of this is silent: every column has a ``ColumnReading``, ``Table.describe`` shows them, and
+what was left out is a warning.
 
 A column whose kind or categories the user states is taken as stated. Frames have types: there, text
 of plain numbers (``"12"``) and of two words (``"yes"``) is what it is; in a csv all is text.
@@ -14,22 +15,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from fedcircuits.tables import spelling
+from fedcircuits.tables import dates, gaps, identifying, numerals, truths
 from fedcircuits.tables.columns import Column, Floats
-from fedcircuits.tables.schema import DATE, OTHER, TIME
+from fedcircuits.tables.dates import DateOrder, Order
+from fedcircuits.tables.inference import spelling_key
+from fedcircuits.tables.schema import DATE, OTHER, TIME, shown
 
 MOST_LEVELS = 1_000
-FEW_LEVELS = 20
+FEW_LEVELS = identifying.FEW_LEVELS
 FEW_ROWS = 5  # of a level that is pooled where there are too many of them
-LONG_TEXT = 30  # characters
+LONG_TEXT, SENTENCE = 30, 4  # characters, words
+ODD_ROWS = 0.6  # that may be words among numbers of many values
 CODE = re.compile(r"[A-Za-z]+[-. ]?\d[\w.-]*")
-IDENTIFIER = re.compile(r"(.*[\W_])?(id|ids|uuid|guid|mrn|ssn|key|identifier)", re.I)
-SENTINEL = re.compile(r"-?9{2,}")
+PAIR = re.compile(r"\d+([.,]\d+)?\s*[/|;,x×]\s*\d+([.,]\d+)?")
+DATED = re.compile(
+    r".*(dat(e|um)\b|date_|birth|born|dob|geburt|geboren|fecha).*|.*(date|datum)", re.I
+)
+STAMPED = re.compile(r".*(time|zeit|stamp|epoch|unix|date|datum).*|(.*_)?ts", re.I)
+EXCEL = 25_569  # days from the first of Excel to 1970-01-01
+SEEN = 50  # texts of a column that say how its file writes numbers and dates
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +69,29 @@ def otherwise(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadingRule:
-    """How text is read: ``typed`` where the source has types, as frames have."""
+    """How text is read: ``typed`` where the source has types, as frames have; ``point`` and
+    ``order`` are those of the other columns of a file, for numbers and dates in doubt."""
 
     typed: bool = True
-    decimal: spelling.Decimal = "auto"
-    dates: spelling.DateOrder = "auto"
+    decimal: numerals.Decimal = "auto"
+    dates: DateOrder = "auto"
+    point: numerals.Point | None = None
+    order: Order | None = None
+
+    def of_file(self, columns: Iterable[Column]) -> ReadingRule:
+        """The rule with what the columns together say. A file parted by semicolons keeps commas
+        for its numbers."""
+        points: Counter[str] = Counter()
+        orders: Counter[Order] = Counter()
+        for column in columns:
+            if column.form == "text":
+                some = [str(level) for level in column.levels[:SEEN]]
+                points += Counter(dict.fromkeys(numerals.evidence(some), 1))
+                orders += Counter(dict.fromkeys(dates.evidence(some), 1))
+        comma = points[","] > points["."]
+        point: numerals.Point | None = "," if comma else "." if points["."] else self.point
+        order = orders.most_common(1)[0][0] if len(orders) == 1 else None
+        return replace(self, point=point, order=order)
 
 
 Read = tuple[Column | None, str]  # None: left out; and the word about it
@@ -77,8 +105,8 @@ def read_column(column: Column, rule: ReadingRule) -> Read:
         return _read_text(column, rule)
     if column.form == "categorical":
         return _read_categories(column, [], ReadingRule())
-    if column.form == "integer" and _is_identifier(column):
-        return None, "an identifier: a different number in every row"
+    if column.form == "integer" and (why := identifying.why_number(column, rule.typed)):
+        return None, why
     return column, ""
 
 
@@ -88,67 +116,163 @@ def read_as(column: Column, kind: str, rule: ReadingRule) -> Read:
         return column, ""
     texts = [str(level) for level in column.levels]
     match kind:
-        case "boolean" if (pair := spelling.truths(texts)) is not None:
-            return _truths(column, texts, pair)
-        case "date" if (found := spelling.dates(texts, rule.dates, enough=0)) is not None:
-            return _dates(column, found)
-        case "real" | "count" if (
-            got := spelling.numbers(texts, rule.decimal, enough=0)
-        ) is not None:
-            numbers, how = _numbers(column, texts, got)
-            numbers, gaps = _without_sentinels(numbers, never_negative=kind == "count")
-            return numbers, ", ".join(filter(None, (how, gaps)))
+        case "boolean" if (read := _read_truths(column, texts)) is not None:
+            return read
+        case "date":
+            return _read_days(column, texts, rule)
+        case "real" | "count":
+            return _read_stated_numbers(column, texts, rule, kind)
         case "category":
             return _merged_spellings(column, texts), ""
     return column, ""
 
 
+def _read_stated_numbers(column: Column, texts: list[str], rule: ReadingRule, kind: str) -> Read:
+    got = numerals.numbers(texts, rule.decimal, enough=0, hint=rule.point)
+    if got is not None:
+        numbers, how = _numbers(column, texts, got)
+        numbers, odd = gaps.without_sentinels(numbers, never_negative=kind == "count")
+        return numbers, _joined(how, odd)
+    if kind == "real" and (found := dates.hours(texts)) is not None:
+        return _hours(column, *found)
+    return column, ""
+
+
+def _read_days(column: Column, texts: list[str], rule: ReadingRule) -> Read:
+    found = dates.dates(texts, rule.dates, enough=0, hint=rule.order)
+    if found is not None and np.isfinite(found.days).any():
+        return _dates(column, texts, found)
+    numbers = numerals.numbers(texts)
+    if numbers is None:
+        return column, ""
+    return _numbered_days(column, _lookup(column, numbers.values)) or (column, "")
+
+
+# ---------------------------------------------------------------------- text by what it spells
+
+
 def _read_text(column: Column, rule: ReadingRule) -> Read:
+    column, marks = _without_marks(column)
     texts = [str(level) for level in column.levels]
-    if not rule.typed and (pair := spelling.truths(texts)) is not None:
-        return _truths(column, texts, pair)
-    plain = rule.typed and spelling.is_plain(texts) and not _names_rows(column)
-    if not plain and (read := _read_numbers(column, texts, rule)) is not None:
+    if not rule.typed and (read := _read_truths(column, texts)) is not None:
         return read
-    if (found := spelling.dates(texts, rule.dates)) is not None:
-        return _dates(column, found)
-    return _read_categories(column, texts, rule)
+    if why := identifying.why_text(texts):
+        return None, why
+    read = None if rule.typed else _read_digit_dates(column, texts)
+    plain = rule.typed and numerals.is_plain(texts) and not _names_rows(column)
+    if read is None and not plain and not identifying.is_postcode(column.name):
+        read = _read_numbers(column, texts, rule)
+    read = read or _read_dates(column, texts, rule)
+    if read is None and not rule.typed and (found := dates.hours(texts)) is not None:
+        read = _hours(column, *found)
+    if read is None and (why := identifying.why_named(column, texts)):
+        return None, why
+    column_read, how = read or _read_categories(column, texts, rule)
+    return column_read, _joined(how, marks)
+
+
+def _read_truths(column: Column, texts: list[str]) -> Read | None:
+    if truths.ticked(texts) and not column.present.all():
+        ticks = Column(column.name, "boolean", column.present.astype(np.float64))
+        return ticks, f"{texts[0].strip()} as true, blank as false"
+    words = [text for text in texts if not gaps.is_unknown(text)]
+    if (pair := truths.truths(words)) is None:
+        return None
+    codes = np.array([_as_float(truths.truth_of(text)) for text in texts])
+    found = Column(column.name, "boolean", _lookup(column, codes))
+    return found, _words(f"{pair[1]} and {pair[0]}", column, texts, found)
 
 
 def _read_numbers(column: Column, texts: list[str], rule: ReadingRule) -> Read | None:
     if any(CODE.fullmatch(text.strip()) for text in texts):
         return None  # V27 among 250.8: codes
-    found = spelling.numbers(texts, rule.decimal)
-    if found is None:
+    found = numerals.numbers(texts, rule.decimal, hint=rule.point)
+    if found is None or not _mostly(column, texts, found.values):
         return None
     numbers, how = _numbers(column, texts, found)
-    if numbers.form == "integer" and _is_identifier(numbers):
-        return None, "an identifier: a different number in every row"
-    if not rule.typed:
-        numbers, gaps = _without_sentinels(numbers)
-        how = ", ".join(filter(None, (how, gaps)))
-    return numbers, how
+    named = DATED.fullmatch(column.name) or STAMPED.fullmatch(column.name)
+    if named and not rule.typed and (days := _numbered_days(column, numbers.numbers)):
+        return days
+    if numbers.form == "integer" and (why := identifying.why_number(numbers, rule.typed)):
+        return None, why
+    if rule.typed:
+        return numbers, how
+    numbers, odd = gaps.without_sentinels(numbers)
+    return numbers, _joined(how, odd)
 
 
-def _truths(column: Column, texts: list[str], pair: tuple[str, str]) -> tuple[Column, str]:
-    codes = np.array([float(text.strip().casefold() == pair[1]) for text in texts])
-    return Column(column.name, "boolean", _lookup(column, codes)), f"{pair[1]} and {pair[0]}"
+def _mostly(column: Column, texts: list[str], values: Floats) -> bool:
+    """Whether words among numbers, or dates, are few enough to be gaps."""
+    read = int(np.isfinite(values).sum())
+    if read >= numerals.ENOUGH * sum(not gaps.is_unknown(text) for text in texts):
+        return True
+    odd = column.present.sum() - np.isfinite(_lookup(column, values)).sum()
+    return read > FEW_LEVELS and bool(odd <= ODD_ROWS * column.present.sum())
 
 
-def _dates(column: Column, found: spelling.SpelledDates) -> tuple[Column, str]:
-    unit = TIME if found.timed else DATE
-    days = Column(column.name, "real", _lookup(column, found.days), unit=unit)
-    return days, _words(f"dates{f', {found.how}' if found.how else ''}", column, days)
+def _read_digit_dates(column: Column, texts: list[str]) -> Read | None:
+    """19640531 and 31051964, which could be numbers."""
+    digits = [text.strip() for text in texts if text.strip().isdigit()]
+    if len(digits) < 3 or len(digits) < numerals.ENOUGH * len(texts):
+        return None
+    found = dates.dates(texts) if all(len(text) == 8 for text in digits) else None
+    return None if found is None else _dates(column, texts, found)
+
+
+def _read_dates(column: Column, texts: list[str], rule: ReadingRule) -> Read | None:
+    if rule.dates == "auto" and dates.mixed_orders(texts):
+        return (
+            None,
+            'dates with the day first and with the month first: correct them, or dates="dmy"',
+        )
+    found = dates.dates(texts, rule.dates, hint=rule.order)
+    if found is not None and _mostly(column, texts, found.days):
+        return _dates(column, texts, found)
+    days = sum(map(dates.is_date, texts))
+    if 10 * days > len(texts) or days > FEW_LEVELS:
+        return (
+            None,
+            f"{days:,} dates among {len(texts) - days:,} other texts: kinds={{column: 'date'}}",
+        )
+    return None
+
+
+def _numbered_days(column: Column, numbers: Floats) -> tuple[Column, str] | None:
+    """Days as spreadsheets count them, and seconds as computers do."""
+    known = numbers[~np.isnan(numbers)]
+    for low, high, first, unit, how in (
+        (3_654, 73_051, EXCEL, 1.0, "days as spreadsheets count them"),
+        (3e8, 4e9, 0, 86_400.0, "seconds since 1970"),
+        (3e11, 4e12, 0, 86_400_000.0, "milliseconds since 1970"),
+    ):
+        if len(known) and low <= known.min() and known.max() <= high:
+            days = np.round((numbers / unit - first) * 86_400) / 86_400
+            timed = bool(np.any(days[~np.isnan(days)] % 1))
+            return Column(column.name, "real", days, unit=TIME if timed else DATE), f"dates, {how}"
+    return None
+
+
+def _dates(column: Column, texts: list[str], found: dates.SpelledDates) -> tuple[Column, str]:
+    days = Column(
+        column.name, "real", _lookup(column, found.days), unit=TIME if found.timed else DATE
+    )
+    doubt = f"a guess, else dates={found.doubtful!r}" if found.doubtful else ""
+    how = _words(_joined("dates", found.how, doubt), column, texts, days)
+    days, odd = gaps.without_defaults(days)
+    return days, _joined(how, odd)
+
+
+def _hours(column: Column, values: Floats, how: str) -> tuple[Column, str]:
+    return Column(column.name, "real", _lookup(column, values), unit="h"), how
 
 
 def _numbers(
-    column: Column, texts: list[str], found: spelling.SpelledNumbers
+    column: Column, texts: list[str], found: numerals.SpelledNumbers
 ) -> tuple[Column, str]:
     values = _lookup(column, found.values)
-    spelled = [t for t, v in zip(texts, found.values, strict=True) if not np.isnan(v)]
-    whole = not np.any(values % 1 > 0) and not any("." in text or "," in text for text in spelled)
+    whole = not np.any(values % 1 > 0) and not found.fractional
     numbers = Column(column.name, "integer" if whole else "real", values, unit=found.unit)
-    return numbers, _words(found.how, column, numbers)
+    return numbers, _words(_joined(found.how, found.doubtful), column, texts, numbers)
 
 
 def _read_categories(column: Column, texts: list[str], rule: ReadingRule) -> Read:
@@ -159,14 +283,32 @@ def _read_categories(column: Column, texts: list[str], rule: ReadingRule) -> Rea
             how = f"{len(column.levels) - len(merged.levels)} other spellings merged"
         column = merged
     levels, rows = len(column.levels), int(column.present.sum())
-    if _names_rows(column):
-        length = np.mean([len(str(level)) for level in column.levels])
-        what = "free text" if length > LONG_TEXT else "an identifier or a name"
-        return None, f"{what}: {levels:,} different texts in {rows:,} values"
+    if _names_rows(column) or (levels > FEW_LEVELS and _are(PAIR, column.levels)):
+        return None, f"{_kind_of_text(column)}: {levels:,} different texts in {rows:,} values"
     if levels > MOST_LEVELS:
         column = _pooled(column)
         how = f"{levels - len(column.levels) + 1:,} rare levels of {levels:,} pooled as {OTHER!r}"
     return column, how
+
+
+def _kind_of_text(column: Column) -> str:
+    texts = [str(level).strip() for level in column.levels]
+    units = numerals.written_units(texts)
+    if len(units) > 1:
+        listed = ", ".join(f"{unit} {count:,}" for unit, count in list(units.items())[:4])
+        return f"numbers in several units ({listed}), to be converted first"
+    if _are(PAIR, texts):
+        return "two numbers per cell, to be given as two columns"
+    if _are(CODE, texts):
+        return "codes or identifiers"
+    long = np.mean([len(text) for text in texts]) > LONG_TEXT
+    words = np.mean([len(text.split()) for text in texts]) >= SENTENCE
+    return "free text" if long or words else "an identifier or a name"
+
+
+def _are(pattern: re.Pattern[str], texts: Iterable[object]) -> bool:
+    matches = [pattern.fullmatch(str(text).strip()) is not None for text in texts]
+    return sum(matches) >= numerals.ENOUGH * len(matches)
 
 
 def _names_rows(column: Column) -> bool:
@@ -178,48 +320,48 @@ def _names_rows(column: Column) -> bool:
 # ---------------------------------------------------------------------- parts
 
 
+def _joined(*words: str) -> str:
+    return ", ".join(filter(None, words))
+
+
+def _as_float(truth: bool | None) -> float:
+    return np.nan if truth is None else float(truth)
+
+
 def _lookup(column: Column, by_level: Floats) -> Floats:
     """Of every row what stands for its level, NaN where it is missing."""
     codes = np.nan_to_num(column.numbers, nan=-1.0).astype(np.intp)
     return np.append(by_level, np.nan)[codes]
 
 
-def _words(how: str, before: Column, after: Column) -> str:
-    odd = int(before.present.sum() - after.present.sum())
-    lost = f"{odd:,} that are none taken as missing" if odd else ""
-    return ", ".join(filter(None, (how, lost)))
+def _words(how: str, before: Column, texts: list[str], after: Column) -> str:
+    """What was read, and how many values were not, with some of them."""
+    odd = before.present & ~after.present
+    if not odd.any():
+        return how
+    some = list(dict.fromkeys(texts[int(code)] for code in before.numbers[odd][:1000]))[:3]
+    listed = ", ".join(shown(text, 20) for text in some)
+    return _joined(how, f"{int(odd.sum()):,} that are none taken as missing ({listed})")
 
 
-def _is_identifier(column: Column) -> bool:
-    known = column.numbers[column.present]
-    return (
-        IDENTIFIER.fullmatch(column.name.strip()) is not None
-        and len(known) > FEW_LEVELS
-        and len(np.unique(known)) == len(known)
-    )
-
-
-def _without_sentinels(column: Column, never_negative: bool = False) -> tuple[Column, str]:
-    """Numbers of nines alone, far from all others and several times there, mean "missing"; so do
-    negative ones among what is never negative."""
-    known = column.numbers[column.present]
-    values, counts = np.unique(known, return_counts=True)
-    for end in (0, -1):
-        rest = np.delete(values, end) if len(values) else values
-        if not len(values) or not SENTINEL.fullmatch(f"{values[end]:g}"):
-            continue
-        several = counts[end] >= 3 and len(rest) >= 5
-        far = several and abs(values[end] - rest[end]) > 2 * (rest[-1] - rest[0])
-        if far or (never_negative and values[end] < 0):
-            numbers = np.where(column.numbers == values[end], np.nan, column.numbers)
-            return replace(column, numbers=numbers), f"{values[end]:g} taken as missing"
-    return column, ""
+def _without_marks(column: Column) -> tuple[Column, str]:
+    """The levels without what spreadsheets mark text with."""
+    if not any(str(level).lstrip()[:1] in ("=", "'") for level in column.levels):
+        return column, ""
+    levels = [numerals.bare(str(level)) for level in column.levels]
+    if levels == list(column.levels):
+        return column, ""
+    order = {text: i for i, text in enumerate(dict.fromkeys(levels))}
+    codes = np.array([float(order[text]) for text in levels])
+    return replace(
+        column, numbers=_lookup(column, codes), levels=tuple(order)
+    ), "signs of text left out"
 
 
 def _merged_spellings(column: Column, texts: list[str]) -> Column:
     """Levels that differ in case and padding are one, spelled as most rows do."""
     rows = np.bincount(column.numbers[column.present].astype(np.intp), minlength=len(texts))
-    keys = [" ".join(text.split()).casefold() for text in texts]
+    keys = [spelling_key(text) for text in texts]
     best: dict[str, tuple[int, str]] = {}
     for key, text, count in zip(keys, texts, rows, strict=True):
         best[key] = max(best.get(key, (-1, "")), (int(count), text.strip()))

@@ -16,6 +16,8 @@ from reprlib import repr as shortened
 from typing import Literal, get_args
 
 from fedcircuits.errors import QueryError, StructureError
+from fedcircuits.tables.dates import day_of
+from fedcircuits.tables.truths import truth_of
 
 Kind = Literal["real", "count", "category", "boolean"]
 Scalar = str | int | float | bool
@@ -94,7 +96,7 @@ class Variable:
         for code, category in enumerate(self.categories):
             if text == str(category):
                 return float(code)
-        if self.categories == (False, True) and (truth := _truth(text)) is not None:
+        if self.categories == (False, True) and (truth := truth_of(text)) is not None:
             return float(truth)
         near = difflib.get_close_matches(text[:200], [str(c) for c in self.categories], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -128,8 +130,6 @@ class Variable:
         return number
 
     def _day(self, value: object) -> float:
-        from fedcircuits.tables.spelling import day_of  # as above
-
         if (day := day_of(spelled(value))) is None:
             raise QueryError(
                 f"{self.name!r} is a {self.unit}: expected one such as 1964-05-31, got "
@@ -158,12 +158,6 @@ class Variable:
     def _listed(self, most: int = 8) -> str:
         shown = ", ".join(repr(c) for c in self.categories[:most])
         return shown + (f", … ({self.size} in all)" if self.size > most else "")
-
-
-def _truth(text: str) -> bool | None:
-    from fedcircuits.tables.spelling import truth_of  # which needs pandas
-
-    return truth_of(text)
 
 
 def spelled_day(days: float, timed: bool = False) -> str:

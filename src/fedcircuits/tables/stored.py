@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import ExtraMissingError, TableError
 from fedcircuits.tables.columns import Floats
+from fedcircuits.tables.packed import existing
 from fedcircuits.tables.rare import pool_rare
-from fedcircuits.tables.readers import existing
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 

@@ -37,12 +37,15 @@ from fedcircuits.tables import assembly, images, notebook, readers
 from fedcircuits.tables import inference as decoding
 from fedcircuits.tables import series as series_columns
 from fedcircuits.tables.columns import Floats
+from fedcircuits.tables.csv_files import TextFrame
+from fedcircuits.tables.dates import DateOrder
 from fedcircuits.tables.frames import columns_of
+from fedcircuits.tables.gaps import MISSING
 from fedcircuits.tables.inference import StatedKind, Unseen
+from fedcircuits.tables.numerals import Decimal
 from fedcircuits.tables.reading import ColumnReading, ReadingRule, otherwise
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.series import NO_SERIES, Series
-from fedcircuits.tables.spelling import DateOrder, Decimal
 
 if TYPE_CHECKING:
     import polars
@@ -142,7 +145,9 @@ class Table:
         ids = None if own is None else own.row_ids
         if row_id is not None:
             ids = assembly.row_ids(columns, row_id)
-        rule = ReadingRule(not isinstance(data, readers.TextFrame), decimal, dates)
+        rule = ReadingRule(decimal=decimal, dates=dates)
+        if isinstance(data, TextFrame):
+            rule = ReadingRule(False, decimal, dates, data.point)
         if schema is None:
             stated = (kinds or {}, units or {}, categories or {})
             found, values, readings = assembly.inferred(columns, *stated, rule)
@@ -233,7 +238,7 @@ class Table:
         delimiter: str | None = None,
         names: Sequence[str] | None = None,
         encoding: str | None = None,
-        missing: Sequence[str] = readers.MISSING,
+        missing: Sequence[str] = MISSING,
         most_bytes: int = readers.MOST_BYTES,
         **options: Unpack[TableOptions],
     ) -> Table:

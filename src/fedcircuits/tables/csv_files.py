@@ -1,0 +1,198 @@
+"""The frame of a csv file, all cells text, which reading.py makes sense of.
+
+Encoding, delimiter and header are found out (packed.py, layout.py). Words such as 'NA' and '-' are
+missing, in any case (gaps.py); blank lines are skipped. Rows with more or fewer cells than the
+header are left out with a word if they are few, and refused if they are many: filled up, they would
+pass for missing values. What is wrong with a file is one TableError that names it.
+"""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from fedcircuits.errors import TableError
+from fedcircuits.tables.gaps import CASES, DASHES, SIGNS
+from fedcircuits.tables.layout import Layout, headings, layout_of, without_extras
+from fedcircuits.tables.packed import DAMAGED, MIXED, encoding_of, opened_text, refuse_large
+
+FEW_ODD = 0.1  # of the rows, which may have another number of cells
+
+
+class TextFrame(pd.DataFrame):  # type: ignore[misc]
+    """A frame of a csv file: all its columns are text, also after some are picked or renamed."""
+
+    @property
+    def point(self) -> Literal[","] | None:
+        """The decimal sign that the delimiter speaks for."""
+        return "," if self.attrs.get("delimiter") == ";" else None
+
+    @property
+    def _constructor(self) -> type[TextFrame]:
+        return TextFrame
+
+
+def text_frame(
+    file: Path,
+    delimiter: str | None,
+    names: Sequence[str] | None,
+    encoding: str | None,
+    missing: Sequence[str],
+    most_bytes: int,
+) -> TextFrame:
+    """The frame of an existing file; ``names`` are for one without a header line."""
+    try:
+        refuse_large(file, most_bytes)
+        encoding = encoding or encoding_of(file)
+        return _frame(file, delimiter, names, encoding, missing)
+    except UnicodeDecodeError as error:
+        raise TableError(
+            f"{file}: expected text in {encoding}, got other bytes ({error.reason}); try "
+            'encoding="latin-1", or check that this is a csv file'
+        ) from None
+    except LookupError as error:
+        raise TableError(f"{file}: {error}; expected an encoding such as 'utf-8'") from None
+    except DAMAGED as error:
+        raise TableError(f"{file}: the file is damaged ({error}); get it again") from None
+    except csv.Error as error:
+        quote = "; is a quote opened and not closed?" if "end of data" in str(error) else ""
+        raise TableError(f"{file}: not a csv file ({error}){quote}") from None
+
+
+def _frame(
+    file: Path,
+    delimiter: str | None,
+    names: Sequence[str] | None,
+    encoding: str,
+    missing: Sequence[str],
+) -> TextFrame:
+    if delimiter is not None and len(delimiter) != 1:
+        raise TableError(f"delimiter: expected one character, got {delimiter!r}")
+    layout = layout_of(file, encoding, delimiter, headed=names is None)
+    header, notes = headings(file, layout.header) if names is None else (list(names), ())
+    if len(header) != len(layout.header):
+        raise TableError(
+            f"{file}: expected names for {len(layout.header)} columns, got {len(header)}"
+        )
+    words = sorted({form(word) for word in missing for form in CASES} - set(DASHES))
+    found, odd = _parsed(file, layout, header, encoding, words)
+    found, extras = without_extras(found)
+    mixed = ("text partly in UTF-8, partly in Windows-1252",) if encoding == MIXED else ()
+    notes = (*layout.notes, *mixed, *notes, *odd, *extras)
+    if notes:
+        warnings.warn(f"{file}: {'; '.join(notes)}", UserWarning, stacklevel=6)
+    frame = TextFrame(_without_dashes(found, set(missing)))
+    frame.attrs["delimiter"] = layout.delimiter
+    return frame
+
+
+def _parsed(
+    file: Path, layout: Layout, header: list[str], encoding: str, words: Sequence[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """The rows, read fast where all have as many cells as the header."""
+    try:
+        with warnings.catch_warnings(), opened_text(file, encoding) as text:
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            for _ in range(layout.lines):
+                text.readline()
+            frame = pd.read_csv(
+                text,
+                sep=layout.delimiter,
+                names=header,
+                header=None,
+                index_col=False,
+                dtype=str,
+                na_values=list(words),
+                keep_default_na=False,
+                skipinitialspace=True,
+                low_memory=False,
+            )
+    except (pd.errors.ParserWarning, pd.errors.ParserError):
+        frame = None
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame({name: [] for name in header}, dtype=object), []
+    if frame is not None and not (len(frame) and frame.iloc[:, -1].isna().any()):
+        return frame, []
+    rows, notes = _even_rows(file, layout, len(header), encoding)
+    if frame is not None and not notes:
+        return frame, []
+    even = pd.DataFrame(rows, columns=header, dtype=object)
+    return even.mask(even.isin(list(words)), np.nan), notes
+
+
+def _even_rows(
+    file: Path, layout: Layout, width: int, encoding: str
+) -> tuple[list[list[str]], list[str]]:
+    """The rows that have as many cells as the header, and which lines have not."""
+    rows: list[list[str]] = []
+    odd: list[tuple[int, list[str]]] = []
+    for line, cells in _cells(file, layout, encoding):
+        while len(cells) > width and not cells[-1]:
+            cells.pop()
+        if len(cells) == width:
+            rows.append(cells)
+        else:
+            odd.append((line, cells))
+    ends = _endings(odd)
+    few = len(odd) - ends
+    if few > FEW_ODD * (len(rows) + few):
+        _refuse_odd(file, odd, width, bool(rows))
+    notes = [f"{ends:,} of the lines at the end left out, which are no rows"] if ends else []
+    if few:
+        listed = ", ".join(str(line) for line, _ in odd[:6]) + (" …" if few > 6 else "")
+        notes.append(
+            f"{few:,} rows left out, whose cells are more or fewer than the {width} of the header "
+            f"(lines {listed}): a cell that holds the delimiter must be in quotes"
+        )
+    return rows, notes
+
+
+def _endings(odd: Sequence[tuple[int, list[str]]]) -> int:
+    """How many of the odd lines are remarks: one cell of words."""
+    return sum(
+        sum(map(bool, cells)) == 1 and any(c.isalpha() for c in max(cells, key=len))
+        for _, cells in odd[-3:]
+    )
+
+
+def _refuse_odd(file: Path, odd: Sequence[tuple[int, list[str]]], width: int, some: bool) -> None:
+    if not some and all(len(cells) > width for _, cells in odd):
+        raise TableError(f"{file}: the rows have more cells than the {width} names of the header")
+    line, cells = odd[0]
+    more = f" ({len(odd):,} such lines in all)" if len(odd) > 1 else ""
+    raise TableError(
+        f"{file}: line {line} has {len(cells)} cells, expected {width}{more}; correct the line: "
+        "put a cell that holds the delimiter in quotes, and leave missing cells empty"
+    )
+
+
+def _cells(file: Path, layout: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    """Cells of every row, and the number of the line with which it ends."""
+    with opened_text(file, encoding) as text:
+        for _ in range(layout.lines):
+            text.readline()
+        rows = csv.reader(text, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
+        for row in rows:
+            if any(row):
+                yield layout.lines + rows.line_num, row
+
+
+def _without_dashes(frame: pd.DataFrame, missing: set[str]) -> pd.DataFrame:
+    """Dashes are missing, but for columns of findings: +, ++ and -."""
+    dashes = [dash for dash in DASHES if dash in missing]
+    if not dashes:
+        return frame
+    changed = {}
+    for i, name in enumerate(frame.columns):
+        column = frame.iloc[:, i]
+        if (where := column.isin(dashes)).any():
+            others = column[~where].dropna().unique()
+            if not len(others) or not all(SIGNS.fullmatch(str(text).strip()) for text in others):
+                changed[name] = column.mask(where, np.nan)
+    return frame.assign(**changed) if changed else frame

@@ -1,0 +1,214 @@
+"""How a csv file is laid out: its delimiter, where its header is, and what stands around its rows.
+
+Exports have titles and comments above the header, ``sep=;``, a line of units below it, sums and
+remarks at the end, and headers with empty and repeated names. ``layout_of`` finds the header,
+``headings`` gives every column a name, ``without_extras`` takes out lines that are no rows. Each
+says in words what it did.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+
+import pandas as pd
+
+from fedcircuits.errors import TableError
+from fedcircuits.tables.dates import is_date
+from fedcircuits.tables.frames import MOST_COLUMNS
+from fedcircuits.tables.packed import opened_text
+
+DELIMITERS = (",", ";", "\t", "|")
+LONGEST_LINE = 1 << 22  # characters
+FIRST = 50  # lines that tell the layout
+COMMENT = ("#", "%", "//", "--")
+NUMBER = re.compile(r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?", re.I)
+UNIT = re.compile(r"[\[(]?[^\W\d]?[\w/%‰²³µμ°€$^·. -]{0,12}[\])]?")
+BRACKETED = re.compile(r"\[[^\]]*\]|\([^)\d]*\)")
+TOTALS = frozenset((
+    "sum", "sums", "summe", "summen", "total", "totals", "gesamt", "gesamtsumme", "grand total",
+    "somme", "suma", "totale", "mean", "average", "mittelwert", "durchschnitt", "moyenne", "σ", "∑",
+    "anzahl", "count", "end of file", "ende",
+))  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``lines`` of text end with the header; ``header`` has its cells."""
+
+    delimiter: str
+    lines: int
+    header: list[str]
+    notes: tuple[str, ...] = ()
+
+
+def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = True) -> Layout:
+    """By the first lines of the file; ``headed``: whether it has a header line."""
+    first = _first_lines(file, encoding)
+    skipped = 0
+    if said := re.fullmatch(r"\W?sep=(.)\s*", first[0], re.I):
+        delimiter, skipped = delimiter or said[1], 1
+    delimiter = delimiter or _delimiter(first[skipped:])
+    records = _records(first[skipped:], delimiter)
+    if not records:
+        raise TableError(f"{file}: not a csv file (its first lines cannot be parted into cells)")
+    if len(max((cells for _, cells in records), key=len)) > MOST_COLUMNS:
+        raise TableError(f"{file}: expected at most {MOST_COLUMNS:,} columns, got more")
+    at = _header(records) if headed else 0
+    line, cells = records[at]
+    notes = (f"{at} lines above the header left out: {records[0][1][0][:40]!r} …",) if at else ()
+    return Layout(delimiter, skipped + (line if headed else 0), cells, notes)
+
+
+def _first_lines(file: Path, encoding: str) -> list[str]:
+    with opened_text(file, encoding) as lines:
+        if "\0" in lines.read(4096):
+            raise TableError(
+                f"{file}: expected the text of a csv file, got binary data (for UTF-16 text, "
+                'encoding="utf-16")'
+            )
+        lines.seek(0)
+        first = list(islice(iter(lambda: lines.readline(LONGEST_LINE), ""), FIRST))
+    if not any(line.strip() for line in first):
+        raise TableError(f"{file}: the file is empty")
+    return first
+
+
+def _records(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
+    """Cells, and the number of the line with which they end."""
+    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    try:
+        return [(rows.line_num, [cell.strip() for cell in row]) for row in rows if row]
+    except csv.Error:
+        return []
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """The one that parts most of the first lines alike, into most cells, below a line of names."""
+
+    def scored(delimiter: str) -> tuple[bool, bool, float]:
+        records = _records(lines, delimiter)
+        if not records:
+            return False, False, 0.0
+        width, alike = _width(records)
+        header = records[_header(records)][1]
+        whole = not any(d in cell for d in DELIMITERS[1:] if d != delimiter for cell in header)
+        named = len(header) == width and not any(map(NUMBER.fullmatch, header)) and whole
+        return width > 1, named, alike / len(records) * math.log(width)
+
+    best = max(DELIMITERS, key=scored)
+    return best if scored(best)[0] else ","
+
+
+def _width(records: Sequence[tuple[int, list[str]]]) -> tuple[int, int]:
+    """The number of cells that most records have, and how many have it."""
+    widths = Counter(len(cells) for _, cells in records)
+    return max(widths.items(), key=lambda found: (found[1], found[0]))
+
+
+def _header(records: Sequence[tuple[int, list[str]]]) -> int:
+    """The first record that is as wide as most, after titles and comments."""
+    width, _ = _width(records)
+    filling = [sum(map(bool, cells)) for _, cells in records]
+    for i, (_, cells) in enumerate(records):
+        filled = filling[i]
+        if cells[0].startswith(COMMENT) and len(cells) < width:
+            continue
+        title = filled <= 1 and width > 2 and max(filling[i + 1 : i + 9], default=0) > 1
+        if not title and (len(cells) >= width or 2 * filled > width or filled > 2):
+            return i
+    return 0
+
+
+# ---------------------------------------------------------------------- names of columns
+
+
+def headings(file: Path, cells: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """A different name for every column, and what was done for it."""
+    if values := _values(cells):
+        raise TableError(
+            f"{file}: the first line has values such as {values[0]!r} for names (the file seems to "
+            "have no header: pass names=[…], or put a line of names above the rows)"
+        )
+    names: list[str] = []
+    unnamed, again = [], []
+    taken = Counter(" ".join(cell.split()) for cell in cells)
+    for i, cell in enumerate(cells):
+        name = " ".join(cell.split()).lstrip("#" if i == 0 else "").strip()
+        if not name and i > 0:
+            name = f"column {i + 1}"
+            unnamed.append(name)
+        if name in names:
+            number = next(n for n in range(2, i + 3) if f"{name} ({n})" not in {*names, *taken})
+            again.append(f"{name} ({number})")
+            name = again[-1]
+        names.append(name)
+    notes = [
+        f"columns without a name are {_listed(unnamed)}" if unnamed else "",
+        f"names that come again are {_listed(again)}" if again else "",
+    ]
+    return names, tuple(filter(None, notes))
+
+
+def _values(cells: Sequence[str]) -> list[str]:
+    """Dates and numbers that are no names: not a scale of rising ones, as of years and spectra."""
+    days = [cell for cell in cells if is_date(cell)]
+    if len(days) == 1:
+        return days
+    found = [cell for cell in cells if NUMBER.fullmatch(cell)]
+    numbers = [float(cell.replace(",", ".")) for cell in found]
+    if len(numbers) > 2 and all(a < b for a, b in pairwise(numbers)):
+        return []
+    return found if len(found) == len(cells) > 1 or any(n % 1 for n in numbers) else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:6])) + (" …" if len(names) > 6 else "")
+
+
+# ---------------------------------------------------------------------- lines that are no rows
+
+
+def without_extras(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The rows without a line of units, repeated headers and sums, and what was left out."""
+    gone: dict[int, str] = {}
+    if _is_units(frame):
+        gone[0] = "the line of units"
+    first = frame.iloc[:, 0]
+    for i in (first == frame.columns[0]).to_numpy().nonzero()[0]:
+        if (frame.iloc[i] == list(frame.columns)).sum() > len(frame.columns) / 2:
+            gone[int(i)] = "headers among the rows"
+    for i in range(max(0, len(frame) - 3), len(frame)):
+        cells = {str(c).strip().rstrip(":").casefold() for c in frame.iloc[i, :2]}
+        if cells & TOTALS and len(frame) > 3:
+            gone[i] = "sums at the end"
+    if not gone:
+        return frame, []
+    counts = Counter(gone.values())
+    notes = [f"{what} left out ({number:,} of the lines)" for what, number in counts.items()]
+    return frame.drop(index=frame.index[list(gone)]).reset_index(drop=True), notes
+
+
+def _is_units(frame: pd.DataFrame) -> bool:
+    """Whether the first row has units where the rows below have numbers, and no number."""
+    if len(frame) < 4:
+        return False
+    units, below = frame.iloc[0], frame.iloc[1:6]
+    if all(BRACKETED.fullmatch(str(cell).strip()) for cell in units.dropna()):
+        return bool(units.notna().any())
+    some = 0
+    for cell, column in zip(units, below.items(), strict=True):
+        if isinstance(cell, str) and NUMBER.fullmatch(cell.strip()):
+            return False
+        known = [str(c).strip() for c in column[1].dropna()]
+        if known and all(NUMBER.fullmatch(c) for c in known) and isinstance(cell, str):
+            if not UNIT.fullmatch(cell.strip()):
+                return False
+            some += 1
+    return some > 0 and 2 * some >= units.notna().sum()

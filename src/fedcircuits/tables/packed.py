@@ -1,0 +1,137 @@
+"""The bytes of a file, plain or packed (.gz, .zip), and the encoding of its text.
+
+A small file may unpack to any size: above a limit it is refused before it is read. Of a zip archive
+the one file in it is meant.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import zipfile
+import zlib
+from os import PathLike
+from pathlib import Path
+from typing import IO, TextIO, cast
+
+from fedcircuits.errors import TableError
+
+MIXED = "utf-8 and cp1252"  # lines of two programs in one file
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def existing(path: str | PathLike[str]) -> Path:
+    """The path of a file that can be read and is not empty."""
+    file = Path(path)
+    if not file.exists():
+        near = f" in {file.parent.resolve()}" if not file.is_absolute() else ""
+        raise TableError(f"{file}: there is no such file{near}")
+    if not file.is_file():
+        raise TableError(f"{file}: expected a file, got a folder")
+    try:
+        with file.open("rb") as opened:
+            if not opened.read(1):
+                raise TableError(f"{file}: the file is empty")
+    except OSError as error:
+        raise TableError(f"{file}: cannot be read ({error.strerror})") from None
+    return file
+
+
+def refuse_bomb(file: Path, size: int, most_bytes: int) -> None:
+    if size > most_bytes:
+        raise TableError(
+            f"{file}: {file.stat().st_size:,} bytes unpack to more than {most_bytes:,}; if you "
+            "trust the file, give a larger most_bytes="
+        )
+
+
+def opened(file: Path) -> IO[bytes]:
+    """The bytes in the file, unpacked."""
+    if file.name.lower().endswith(".gz"):
+        return cast(IO[bytes], gzip.open(file, "rb"))
+    if file.name.lower().endswith(".zip"):
+        archive = zipfile.ZipFile(file)
+        return archive.open(_only_member(file, archive))
+    return file.open("rb")
+
+
+def opened_text(file: Path, encoding: str) -> TextIO:
+    if encoding != MIXED:
+        codecs.lookup(encoding)
+    else:
+        return io.TextIOWrapper(opened(file), "utf-8-sig", newline="", errors=MIXED)
+    return io.TextIOWrapper(opened(file), encoding=encoding, newline="")
+
+
+def _as_windows(error: UnicodeError) -> tuple[str, int]:
+    """The byte that is no UTF-8, in the encoding of Windows."""
+    assert isinstance(error, UnicodeDecodeError)
+    return error.object[error.start : error.start + 1].decode("cp1252", "replace"), error.start + 1
+
+
+codecs.register_error(MIXED, _as_windows)
+
+
+def refuse_large(file: Path, most_bytes: int) -> None:
+    """TableError for what unpacks to more than so many bytes, counted to just above them."""
+    if not file.name.lower().endswith((".gz", ".zip")):
+        return
+    size = 0
+    with opened(file) as packed:
+        while size <= most_bytes and (part := packed.read(1 << 20)):
+            size += len(part)
+    refuse_bomb(file, size, most_bytes)
+
+
+def encoding_of(file: Path) -> str:
+    """By its first bytes, or by whether all of it is UTF-8."""
+    with opened(file) as data:
+        head = data.read(4096)
+        for mark, encoding in MARKS.items():
+            if head.startswith(mark):
+                return encoding
+        if (wide := _wide(head)) is not None:
+            return wide
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        part, several = head, False
+        try:
+            while part:
+                several |= len(decoder.decode(part)) < len(part) - 3
+                part = data.read(1 << 20)
+        except UnicodeDecodeError as error:
+            before = part[: error.start].decode("utf-8", "ignore")
+            several |= len(before) < error.start - 3
+            return MIXED if several else "cp1252"
+    return "utf-8-sig"
+
+
+def _wide(head: bytes) -> str | None:
+    """UTF-16 without a mark: every second byte of Latin text is zero, and none of the others."""
+    even, odd = head[0:256:2], head[1:256:2]
+    if len(odd) < 2:
+        return None
+    if odd.count(0) > 0.8 * len(odd) and not even.count(0):
+        return "utf-16-le"
+    return "utf-16-be" if even.count(0) > 0.8 * len(even) and not odd.count(0) else None
+
+
+def _only_member(file: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    found = [
+        member
+        for member in archive.infolist()
+        if not member.is_dir() and not member.filename.startswith("__MACOSX/")
+    ]
+    if len(found) != 1:
+        names = ", ".join(member.filename for member in found[:8]) or "none"
+        raise TableError(f"{file}: expected an archive of one file, got {names}; unpack it first")
+    if found[0].flag_bits & 1:
+        raise TableError(f"{file}: the archive is locked by a password; unpack it first")
+    return found[0]
