@@ -80,6 +80,7 @@ def train(
     delimiter: options.Delimiter = None,
     decimal: options.DecimalSign = None,
     dates: options.DateOrder = None,
+    ids: options.IdForm = None,
     watch: options.EventFile = None,
     seed: Seed = 0,
 ) -> None:
@@ -110,7 +111,7 @@ def train(
         elif name or resume:
             raise FederationError("--name and --resume are for sites, and these are files")
         else:
-            columns = ColumnWords(schema, kind or (), drop or (), delimiter, decimal, dates)
+            columns = ColumnWords(schema, kind or (), drop or (), delimiter, decimal, dates, ids)
             training.train(tables, output, words, row_id, least_count, engine, columns, watch)
 
 

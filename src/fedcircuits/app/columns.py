@@ -30,6 +30,7 @@ from fedcircuits.tables.schema import DATE, Kind
 
 KINDS = (*get_args(Kind), DATE)
 SUFFIX = ".schema.toml"
+READING = ("delimiter", "decimal", "dates", "ids")  # options that are fields of [reading]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class ColumnWords:
     delimiter: str | None = None
     decimal: str | None = None
     dates: str | None = None
+    ids: str | None = None
 
     def declared(self) -> DeclaredTable:
         """TableError for what is no kind, or a file that cannot be read."""
@@ -57,7 +59,7 @@ class ColumnWords:
         columns |= {name: DeclaredColumn(LEFT_OUT) for name in self.drop}
         said: dict[str, Any] = {
             name: "\t" if (name, value) == ("delimiter", "tab") else value
-            for name in ("delimiter", "decimal", "dates")
+            for name in READING
             if (value := getattr(self, name)) is not None
         }
         reading = msgspec.structs.replace(table.reading, **said)
@@ -68,7 +70,7 @@ class ColumnWords:
         words = ["--schema", str(self.schema)] if self.schema else []
         for option, texts in (("--kind", self.kinds), ("--drop", self.drop)):
             words += [word for text in texts for word in (option, text)]
-        for name in ("delimiter", "decimal", "dates"):
+        for name in READING:
             value = getattr(self, name)
             words += [f"--{name}", value] if value is not None else []
         return words
@@ -104,6 +106,9 @@ def show(federation: Federation) -> None:
     if lines:
         screen.say("What was made of columns:")
         screen.show(TextTable(("party", "column", "read as", "how"), lines, texts=4))
+        screen.say(
+            "Say otherwise by --kind COLUMN=KIND, --drop COLUMN, --dates, --decimal or --schema"
+        )
         screen.say()
 
 

@@ -17,6 +17,7 @@ Parts = Literal["rows", "columns", "both"]
 Fillings = Literal["mpe", "mean", "mode", "sample"]
 DecimalSigns = Literal[".", ","]
 DateOrders = Literal["dmy", "mdy", "ymd"]
+IdForms = Literal["plain", "loose"]
 
 
 def among(choices: Any) -> Any:
@@ -145,6 +146,14 @@ Delimiter = Annotated[
 DecimalSign = Annotated[
     DecimalSigns | None,
     typer.Option("--decimal", **among(DecimalSigns), help="Of csv files; by column by default."),
+]
+IdForm = Annotated[
+    IdForms | None,
+    typer.Option(
+        "--ids",
+        **among(IdForms),
+        help="loose: for row ids 0017 is 17, and AB-3 is ab3.",
+    ),
 ]
 DateOrder = Annotated[
     DateOrders | None,

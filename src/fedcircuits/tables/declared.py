@@ -5,6 +5,7 @@
     decimal = ","
     dates = "dmy"
     missing = ["k.A.", "-"]
+    ids = "loose"              # 0017 is 17, AB-3 is ab3: where parties write row ids differently
 
     [columns."blood pressure"]
     kind = "real"              # real, count, category, boolean, date, or left out
@@ -50,6 +51,7 @@ class DeclaredReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decimal: Literal["auto", ".", ","] = "auto"
     dates: Literal["auto", "dmy", "mdy", "ymd"] = "auto"
     missing: list[str] | None = None
+    ids: Literal["plain", "loose"] = "plain"
 
 
 class DeclaredColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
