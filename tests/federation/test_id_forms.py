@@ -19,14 +19,14 @@ LOOSE = DeclaredTable(DeclaredReading(ids="loose"))
     ("own", "others", "words"),
     [
         (
-            ["001", "002", "3"],
+            ["01", "02", "3"],
             ["1", "2", "3"],
             "1 of 3 ids meet; 2 more would after stripping zeros",
         ),
         (
             ["AB", "cd "],
             ["ab", "cd"],
-            "0 of 2 ids meet; 2 more would after stripping spaces and case",
+            "2 more would after stripping spaces and case",
         ),
         (["é"], ["e\u0301"], "1 more would after stripping Unicode forms"),
         (["1.0", "2.0"], ["1", "2"], "2 more would after stripping decimals"),

@@ -1,4 +1,4 @@
-"""Files as programs export them: what stands around the rows is found, and what is left out told."""
+"""Files as programs export them: the rows are found, and what is left out is told."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from fedcircuits.tables.table import Table
 
 HEADER = "Fall;Alter;Gewicht;Geschlecht;Geburt"
 ROWS = [
-    f"P{i:04d};{20 + i % 50};{60 + i * 0.37:.1f};{'mw'[i % 2]};{1 + i % 28:02d}.03.19{40 + i % 50}"
-    .replace(".", ",", 1)
+    f"P{i:04d};{20 + 7 * i % 50};{60 + i // 7},{i % 7};{'mw'[i % 2]};{1 + i % 28:02d}.03.19{40 + i}"
     for i in range(30)
 ]  # fmt: skip
 LINES = [HEADER, *ROWS]
@@ -33,11 +32,11 @@ def read(folder: Path, data: str | bytes, name: str = "rows.csv") -> tuple[Table
     return table, " ".join(str(w.message) for w in caught)
 
 
-def zipped(**members: str) -> bytes:
+def zipped(members: dict[str, str]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, text in members.items():
-            archive.writestr(name.replace("__", "/"), text)
+            archive.writestr(name, text)
     return packed.getvalue()
 
 
@@ -86,7 +85,7 @@ def test_rows_are_found(tmp_path: Path, data: str | bytes, told: str) -> None:
         ("a.tsv", text().replace(";", "\t").encode()),
         ("a.txt", text().encode()),
         ("a.csv.gz", gzip.compress(text().encode())),
-        ("a.zip", zipped(rows=text(), __MACOSX__rows="x")),
+        ("a.zip", zipped({"rows": text(), "__MACOSX/rows": "x"})),
     ],
 )
 def test_suffixes_and_packings(tmp_path: Path, name: str, data: bytes) -> None:
@@ -97,7 +96,7 @@ def test_names_are_given_and_made_different(tmp_path: Path) -> None:
     table, told = read(tmp_path, text(lines=['"Fall\n Nr";Wert;Wert;;"Geburt, Tag"', *ROWS]))
     assert table.names == ("Wert", "Wert (2)", "column 4", "Geburt, Tag")
     assert "without a name are 'column 4'" in told and "come again are 'Wert (2)'" in told
-    assert "'Fall Nr': codes or identifiers" in told
+    assert "'Fall Nr': an identifier" in told
 
 
 def test_years_and_wavelengths_are_names(tmp_path: Path) -> None:
@@ -132,9 +131,9 @@ def test_what_cannot_be_meant_is_one_error(tmp_path: Path, data: str, problem: s
 @pytest.mark.parametrize("members", [{"a": "x\n1", "b": "x\n1"}, {}])
 def test_an_archive_holds_one_file(tmp_path: Path, members: dict[str, str]) -> None:
     with pytest.raises(TableError, match="expected an archive of one file"):
-        read(tmp_path, zipped(**members), "a.zip")
+        read(tmp_path, zipped(members), "a.zip")
 
 
-def test_ten_thousand_columns(tmp_path: Path) -> None:
-    lines = [",".join(f"v{i}" for i in range(10_000)), *[",".join("123450" * 1_666 + "1234")] * 2]
-    assert read(tmp_path, "\n".join(lines))[0].values.shape == (2, 10_000)
+def test_a_thousand_columns(tmp_path: Path) -> None:
+    lines = [",".join(f"v{i}" for i in range(1_000)), *[",".join("12345" * 200)] * 2]
+    assert read(tmp_path, "\n".join(lines))[0].values.shape == (2, 1_000)

@@ -1,4 +1,4 @@
-"""Columns as hospitals, banks, telephone companies and grids write them: read, or left out and why."""
+"""Columns as hospitals, banks and grids write them: read, or left out with a reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def choice(*cells: str) -> Cell:
 
 READ: dict[str, tuple[Cell, str, str]] = {  # by column: its cells, its kind, what is told
     "money": (lambda i: f"{german(1000 + 97.7 * i)} €", "real", "decimal comma, in €"),
-    "thousands": (lambda i: f"{1 + i}.{100 + i}", "real", "1.100 as 1100, else decimal='.'"),
+    "thousands": (lambda i: f"{1 + i}.{100 + i}", "real", "1.100 as 1.1, else decimal=','"),
     "swiss": (lambda i: f"CHF {1000 + 97.7 * i:,.2f}".replace(",", "'"), "real", "in CHF"),
     "owed": (lambda i: f"{i}.50-" if i % 2 else f"({i}.50)", "real", ""),
     "flagged": (lambda i: f"{number(i)} H" if i % 6 else f"{number(i)}*", "count", "flags"),
@@ -46,7 +46,7 @@ READ: dict[str, tuple[Cell, str, str]] = {  # by column: its cells, its kind, wh
             ("NA", "leer", "#NV", "nil", "NULL", "-999")[i // 3 % 6] if i % 3 == 0 else number(i)
         ),
         "count",
-        "('nil') taken as missing",
+        "('nil'), -999 taken as missing",
     ),
     "survey": (lambda i: (-9, 88, 99, 1, 2, 3, 4, 5)[i % 8], "count", "-9 and 88 and 99 taken"),
     "remarks": (lambda i: "hämolytisch" if i % 25 == 0 else number(i), "count", "'hämolytisch'"),
@@ -131,10 +131,28 @@ def test_values(table: Table) -> None:
     epoch = datetime.date(1970, 1, 1)
     for name in ("compact", "reversed", "sas", "american", "mixed"):
         assert column(name).tolist() == [(day(i) - epoch).days for i in range(ROWS)]
-    assert column("thousands")[3] == 4103 and column("owed")[3] == -3.5
+    assert column("thousands")[3] == 4.103 and column("owed")[3] == -3.5
     assert np.isnan(column("survey")[:3]).all() and column("clock")[25] == 1 + 25 / 60
     assert column("tick").tolist() == [1.0, 0.0] * 30
     assert table.schema["unix time"].decode(column("unix time")[0]) == "2023-11-14T22:13"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a;b\n1.100;2,5\n1.200;3,5\n", 1100),  # as the column beside it
+        ("a;b\n1.100;2\n1.200;3\n", 1100),  # as semicolons say
+        ("a,b\n1.100,2\n1.200,3\n", 1.1),
+        ('a,b\n"1,100",2.5\n"1,200",2\n', 1100),
+        ('a,b\n"1,100","2,5"\n"1,200",2\n', 1.1),
+    ],
+)
+def test_other_columns_say_what_a_number_is(tmp_path: Path, text: str, value: float) -> None:
+    path = tmp_path / "numbers.csv"
+    path.write_text(text)
+    table = Table.read(path)
+    assert table.values[0, 0] == value
+    assert ", else decimal=" in table.readings[0].how
 
 
 def test_frames_are_trusted_with_their_types() -> None:

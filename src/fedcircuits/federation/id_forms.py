@@ -70,7 +70,7 @@ def _compared(first: str, own: list[str], second: str, others: list[str]) -> str
     if best <= meet or meet == few:
         return ""
     needed = list(FORMS)
-    for form in FORMS:  # as few as will do
+    for form in reversed(needed):  # as few as will do
         fewer = [other for other in needed if other != form]
         if _meeting(own, others, fewer) == best:
             needed = fewer

@@ -19,7 +19,7 @@ import pandas as pd
 
 from fedcircuits.errors import TableError
 from fedcircuits.tables.gaps import CASES, DASHES, SIGNS
-from fedcircuits.tables.layout import Layout, headings, layout_of, without_extras
+from fedcircuits.tables.layout import CsvLayout, headings, layout_of, without_extras
 from fedcircuits.tables.packed import DAMAGED, MIXED, encoding_of, opened_text, refuse_large
 
 FEW_ODD = 0.1  # of the rows, which may have another number of cells
@@ -93,7 +93,7 @@ def _frame(
 
 
 def _parsed(
-    file: Path, layout: Layout, header: list[str], encoding: str, words: Sequence[str]
+    file: Path, layout: CsvLayout, header: list[str], encoding: str, words: Sequence[str]
 ) -> tuple[pd.DataFrame, list[str]]:
     """The rows, read fast where all have as many cells as the header."""
     try:
@@ -127,7 +127,7 @@ def _parsed(
 
 
 def _even_rows(
-    file: Path, layout: Layout, width: int, encoding: str
+    file: Path, layout: CsvLayout, width: int, encoding: str
 ) -> tuple[list[list[str]], list[str]]:
     """The rows that have as many cells as the header, and which lines have not."""
     rows: list[list[str]] = []
@@ -172,7 +172,7 @@ def _refuse_odd(file: Path, odd: Sequence[tuple[int, list[str]]], width: int, so
     )
 
 
-def _cells(file: Path, layout: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:
+def _cells(file: Path, layout: CsvLayout, encoding: str) -> Iterator[tuple[int, list[str]]]:
     """Cells of every row, and the number of the line with which it ends."""
     with opened_text(file, encoding) as text:
         for _ in range(layout.lines):
@@ -188,11 +188,9 @@ def _without_dashes(frame: pd.DataFrame, missing: set[str]) -> pd.DataFrame:
     dashes = [dash for dash in DASHES if dash in missing]
     if not dashes:
         return frame
-    changed = {}
-    for i, name in enumerate(frame.columns):
-        column = frame.iloc[:, i]
-        if (where := column.isin(dashes)).any():
-            others = column[~where].dropna().unique()
-            if not len(others) or not all(SIGNS.fullmatch(str(text).strip()) for text in others):
-                changed[name] = column.mask(where, np.nan)
-    return frame.assign(**changed) if changed else frame
+    dashed = frame.isin(dashes)
+    for i in np.flatnonzero(dashed.to_numpy().any(axis=0)):
+        others = frame.iloc[:, i][~dashed.iloc[:, i]].dropna().unique()
+        if len(others) and all(SIGNS.fullmatch(str(text).strip()) for text in others):
+            dashed.iloc[:, i] = False
+    return frame.mask(dashed, np.nan) if dashed.to_numpy().any() else frame

@@ -39,7 +39,7 @@ TOTALS = frozenset((
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CsvLayout:
     """``lines`` of text end with the header; ``header`` has its cells."""
 
     delimiter: str
@@ -48,7 +48,7 @@ class Layout:
     notes: tuple[str, ...] = ()
 
 
-def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = True) -> Layout:
+def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = True) -> CsvLayout:
     """By the first lines of the file; ``headed``: whether it has a header line."""
     first = _first_lines(file, encoding)
     skipped = 0
@@ -63,7 +63,7 @@ def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = T
     at = _header(records) if headed else 0
     line, cells = records[at]
     notes = (f"{at} lines above the header left out: {records[0][1][0][:40]!r} …",) if at else ()
-    return Layout(delimiter, skipped + (line if headed else 0), cells, notes)
+    return CsvLayout(delimiter, skipped + (line if headed else 0), cells, notes)
 
 
 def _first_lines(file: Path, encoding: str) -> list[str]:
@@ -136,24 +136,24 @@ def headings(file: Path, cells: Sequence[str]) -> tuple[list[str], tuple[str, ..
             f"{file}: the first line has values such as {values[0]!r} for names (the file seems to "
             "have no header: pass names=[…], or put a line of names above the rows)"
         )
-    names: list[str] = []
+    names: dict[str, None] = {}
     unnamed, again = [], []
-    taken = Counter(" ".join(cell.split()) for cell in cells)
+    taken = {" ".join(cell.split()) for cell in cells}
     for i, cell in enumerate(cells):
         name = " ".join(cell.split()).lstrip("#" if i == 0 else "").strip()
         if not name and i > 0:
             name = f"column {i + 1}"
             unnamed.append(name)
         if name in names:
-            number = next(n for n in range(2, i + 3) if f"{name} ({n})" not in {*names, *taken})
+            number = next(n for n in range(2, i + 3) if f"{name} ({n})" not in names.keys() | taken)
             again.append(f"{name} ({number})")
             name = again[-1]
-        names.append(name)
+        names[name] = None
     notes = [
         f"columns without a name are {_listed(unnamed)}" if unnamed else "",
         f"names that come again are {_listed(again)}" if again else "",
     ]
-    return names, tuple(filter(None, notes))
+    return list(names), tuple(filter(None, notes))
 
 
 def _values(cells: Sequence[str]) -> list[str]:

@@ -43,6 +43,7 @@ _UNIT = re.compile(
     re.I,
 )
 _PLAIN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I)
+_WHOLE = re.compile(r"[-+]?\d{1,300}")
 _CODE = re.compile(r"0\d+")  # a number would lose its zeros
 _GROUP = rf"['’{_SPACES}]"
 _READS: dict[str, re.Pattern[str]] = {
@@ -103,6 +104,8 @@ def numbers(
     plain = [bare(text) for text in texts]
     if not texts or (enough and has_codes(plain)):
         return None
+    if all(map(_WHOLE.fullmatch, plain)):
+        return SpelledNumbers(np.array([float(text) for text in plain]), "", None)
     numerals = [_numeral(text) for text in plain]
     signs = [_sign(n.digits) for n in numerals]
     point, doubtful = _point(signs, hint) if decimal == "auto" else (decimal, False)

@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -39,7 +40,7 @@ DATED = re.compile(
 )
 STAMPED = re.compile(r".*(time|zeit|stamp|epoch|unix|date|datum).*|(.*_)?ts", re.I)
 EXCEL = 25_569  # days from the first of Excel to 1970-01-01
-SEEN = 50  # texts of a column that say how its file writes numbers and dates
+SEEN = 50  # columns, and texts of a column, that say how its file writes numbers and dates
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +84,14 @@ class ReadingRule:
         for its numbers."""
         points: Counter[str] = Counter()
         orders: Counter[Order] = Counter()
-        for column in columns:
+        for column in islice(columns, SEEN):
             if column.form == "text":
                 some = [str(level) for level in column.levels[:SEEN]]
                 points += Counter(dict.fromkeys(numerals.evidence(some), 1))
                 orders += Counter(dict.fromkeys(dates.evidence(some), 1))
-        comma = points[","] > points["."]
-        point: numerals.Point | None = "," if comma else "." if points["."] else self.point
+        point = self.point
+        if points[","] != points["."]:
+            point = "," if points[","] > points["."] else "."
         order = orders.most_common(1)[0][0] if len(orders) == 1 else None
         return replace(self, point=point, order=order)
 

@@ -145,9 +145,8 @@ class Table:
         ids = None if own is None else own.row_ids
         if row_id is not None:
             ids = assembly.row_ids(columns, row_id)
-        rule = ReadingRule(decimal=decimal, dates=dates)
-        if isinstance(data, TextFrame):
-            rule = ReadingRule(False, decimal, dates, data.point)
+        text = data if isinstance(data, TextFrame) else None
+        rule = ReadingRule(text is None, decimal, dates, None if text is None else text.point)
         if schema is None:
             stated = (kinds or {}, units or {}, categories or {})
             found, values, readings = assembly.inferred(columns, *stated, rule)
