@@ -17,7 +17,7 @@ SOON = datetime.timedelta(days=30)
 def check_there(path: Path) -> None:
     if not path.is_file():
         raise FederationError(
-            f"{path}: there is no such file; ask the lead of the consortium for the whole kit"
+            f"{path}: there is no such file; kits, made by fedcircuits provision, have one"
         )
 
 
