@@ -16,7 +16,7 @@ from fedcircuits.methods.shared.mixing import SHARES
 from fedcircuits.methods.shared.suspects import FAR, named, standing_out
 from fedcircuits.testing import check_messages, check_protocol
 from tests.drawn import drawn
-from tests.methods.watched import Watched
+from tests.methods.watched import Watched, read
 
 CLASSES = 4
 
@@ -130,6 +130,34 @@ def test_a_party_with_wrong_rows_is_named(how: str) -> None:
     model = learned(parties.with_tables(tables))
     odd = [note for note in model.notes_ if "stands out" in note]
     assert [note.partition(" stands")[0] for note in odd] == (["party 4"] if how != "clean" else [])
+
+
+def test_sums_without_a_suspect_do_not_tell_what_it_adds() -> None:
+    """All parties know both sums. Over the same rows they would differ by the suspect's own."""
+    parties = fc.split(spoken(400, seed=2), 10)
+    tables = {p.name: p.table for p in parties}
+    tables["party 4"] = spoiled(tables["party 4"], "labels", 0)
+    engine = Watched()
+    method = fc.MixtureOfNormals(1, target="speaker", max_iter=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        fc.FedPC(method=method, target="speaker", random_state=0).fit(
+            parties.with_tables(tables), engine=engine
+        )
+    sent = {(who, m.tag): m.data for who, m in engine.messages if m.tag.startswith("shared/with")}
+    own = {
+        tag: {p: np.asarray(read(sent[p, tag])["values"]) for p in parties.names}
+        for tag in ("shared/with/0/0", "shared/without/0/0")
+    }
+    assert not own["shared/without/0/0"]["party 4"].any()
+    totals = [sum(own[tag].values()) for tag in own]
+    off = np.abs(totals[0] - totals[1] - own["shared/with/0/0"]["party 4"])
+    assert float(np.median(off[off > 0])) > 1.0  # rows, of 33 that it has
+
+
+def test_parties_of_few_rows_tell_nothing_of_how_they_fit() -> None:
+    usual = {f"p{i}": np.array([-10.0 + 0.1 * i, 4.0, 40.0, 0.0]) for i in range(8)}
+    assert standing_out(usual | {"few": np.zeros(4)}) == {}
 
 
 def test_who_stands_out() -> None:

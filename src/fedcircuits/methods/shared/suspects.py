@@ -10,17 +10,24 @@ columns that stand still at no other party, unless the others' rows are less lik
 
     shared/totals        client → sum: expected statistics of its rows for every node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
-                         under what the others have learned; how many columns stand still
+                         under what the others have learned; how many columns stand still. Nothing
+                         of fewer rows than the least count
     shared/suspects      coordinator → client: parties that stand out, at most two
-    shared/with/i/t      client → sum: the statistics again, and without those of suspect i, which
-    shared/without/i/t   all can take off the total
+    shared/with/i/t      client → sum: statistics of most of its rows, drawn anew for each of these
+    shared/without/i/t   sums; the second without those of suspect i
     shared/effect        client → sum: of every suspect, what the others' rows held back gain
                          without it (suspects · 3,)
     shared/effects       first client → coordinator: the totals of these
+
+Two sums over the same rows, with a party and without it, would tell all parties what this party has
+added. So each of these sums is over four fifths of every party's rows, not the same ones: what they
+differ by is the suspect's part and unknown parts of everybody else's, of about as many rows as the
+root of the number of all.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -30,7 +37,7 @@ import torch
 
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT
 from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import FiniteVector, Message, require, require_shape
 from fedcircuits.federation.sums.collectives import Collective
@@ -49,6 +56,8 @@ ROUNDS = 2  # of EM without a suspect
 ENOUGH = 5  # values of a column that may stand still
 SMOOTH = ("gaussian", "multivariate_gaussian")
 FLOOR = -1e4  # nats of a row that the circuit finds impossible
+DRAWN = 0.8  # of the rows, for sums with and without a suspect
+SOME = "expected statistics of some of its rows for every node"
 TOTALS = "expected statistics of its rows for every node"
 EFFECT = "what its rows held back gain without a suspect, and their number"
 
@@ -110,9 +119,13 @@ class Judge:
         packed = program.pack(found.fitted.parameters)
         return cls(me, values, held, found.beginning, plan, collective, program, packed)
 
-    def statistics(self, packed: Packed) -> Array:
-        rows = torch.from_numpy(self.values[~self.held].copy())
-        return self.program.counts(rows, packed).flat()
+    def statistics(self, packed: Packed, drawn: str = "") -> Array:
+        """Of its rows that are not held back, or of some that are drawn by this name."""
+        taken = ~self.held
+        if drawn:
+            rng = np.random.default_rng(zlib.crc32(f"{self.me} {drawn}".encode()))
+            taken = taken & (rng.random(len(taken)) < DRAWN)
+        return self.program.counts(torch.from_numpy(self.values[taken].copy()), packed).flat()
 
     def maximised(self, total: Array, packed: Packed) -> Packed:
         shape = self.program.counts(torch.from_numpy(self.values[:0].copy()), packed)
@@ -139,13 +152,12 @@ class Judge:
         for i, suspect in enumerate(suspects):
             with_it = without = self.packed
             for t in range(ROUNDS):
-                mine = self.statistics(without)
+                tag = f"shared/without/{i}/{t}"
+                mine = self.statistics(without, tag)
                 mine = np.zeros_like(mine) if self.me == suspect else mine
-                total = yield from self.sum(f"shared/without/{i}/{t}", mine, TOTALS)
-                without = self.maximised(total, without)
-                total = yield from self.sum(
-                    f"shared/with/{i}/{t}", self.statistics(with_it), TOTALS
-                )
+                without = self.maximised((yield from self.sum(tag, mine, SOME)), without)
+                tag = f"shared/with/{i}/{t}"
+                total = yield from self.sum(tag, self.statistics(with_it, tag), SOME)
                 with_it = self.maximised(total, with_it)
             if self.me != suspect and self.held.any():
                 gain = self.log_values(self.held, without) - self.log_values(self.held, with_it)
@@ -164,6 +176,8 @@ def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
         left = np.array(total - judge.statistics(judge.packed))
         every, others = np.ones(len(judge.values), np.bool_), judge.maximised(left, judge.packed)
         logs = judge.log_values(every, others)
+        if len(logs) < LEAST_COUNT:
+            return np.zeros(4)
         return np.array([logs.mean(), logs.var(), len(logs), judge.still()])
 
     mark = digest(judge.values, total)
@@ -186,7 +200,7 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
     fits = {p: f.facts for p, f in (yield from gather(members, RowsFit)).items()}
     for party, facts in fits.items():
         require_shape(facts, (4,), party, RowsFit, "facts")
-        sound = bool((facts[1:] >= [0, 1, 0]).all() and (np.abs(facts) < 1e12).all())
+        sound = bool((facts[1:] >= 0).all() and (np.abs(facts) < 1e12).all())
         require(sound, party, RowsFit, "facts", "expected mean, variance and number of rows")
     found = standing_out(fits)
     suspects = tuple(found)
@@ -204,7 +218,9 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
 
 def standing_out(fits: Mapping[str, Array]) -> dict[str, float]:
     """Parties whose rows fit what others have learned worse, or better, than chance allows, or of
-    which columns stand still; in how many deviations. ``MOST`` of them, who stand out most."""
+    which columns stand still; in how many deviations. ``MOST`` of them, who stand out most. Those
+    who told of no rows do not count."""
+    fits = {party: facts for party, facts in fits.items() if facts[2] > 0}
     if len(fits) < FEWEST:
         return {}
     mean, variance, rows, still = np.stack(list(fits.values())).T
