@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from fedcircuits.learning.encoders.foreign import Frozen
     from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf
     from fedcircuits.privacy.differential.noise import DifferentialPrivacy
+    from fedcircuits.privacy.masked_sum import Masked
     from fedcircuits.privacy.secure_sum import Secret
     from fedcircuits.reports.comparison import compare
     from fedcircuits.reports.evaluation import evaluate
@@ -88,6 +89,7 @@ __all__ = [
     "Leaf",
     "LearnSPN",
     "Ledger",
+    "Masked",
     "Metropolis",
     "MixtureOfChowLiuTrees",
     "MixtureOfNormals",
@@ -179,6 +181,7 @@ _NAMES = {
     "reports.synthesis": "synthesise",
     "tables.table": "Table",
     "privacy.differential.noise": "DifferentialPrivacy",
+    "privacy.masked_sum": "Masked",
     "privacy.secure_sum": "Secret",
 }
 _HOMES = {name: f"fedcircuits.{home}" for home, names in _NAMES.items() for name in names.split()}

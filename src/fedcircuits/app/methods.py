@@ -33,6 +33,7 @@ from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
 from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.sums.summations import Hub
+from fedcircuits.privacy.masked_sum import Masked
 from fedcircuits.privacy.secure_sum import Secret
 
 LEARNERS = {
@@ -56,7 +57,7 @@ ARGUMENTS = {  # of options, where they are called otherwise
     ("mixture", "clusters"): "n_components",
     ("kmeans", "clusters"): "n_clusters",
 }
-SUMMATIONS = {"hub": Hub, "secret": Secret}
+SUMMATIONS = {"hub": Hub, "masked": Masked, "secret": Secret}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 from fedcircuits.arguments import (
@@ -40,9 +42,15 @@ from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.methods.fedpc.planning import HUB, Dependence, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import TrainedCircuit
 from fedcircuits.privacy.differential.noise import no_privacy
+from fedcircuits.privacy.masked_sum import Masked
 from fedcircuits.privacy.sharing.shares import threshold
 
 Result = View | Held | TrainedCircuit
+MASKED = Masked()
+OF_CLUSTERS = (
+    "learner", "clusters", "products", "weights", "shared_leaves", "ensemble", "share_target",
+    "share_clusters", "refine",
+)  # fmt: skip
 
 
 @runtime_checkable
@@ -63,10 +71,10 @@ class FedPC(FederatedCircuit[Result]):
         Where parties hold different rows of the same columns. "one_pass": what each learns alone,
         mixed by rows. An estimator that learns by EM (``MixtureOfNormals``, ``HiddenChowLiuTree``,
         ``MixtureOfProducts``, ``EinsumNetwork``): one circuit by sums, mixed with these as is best
-        on rows held back. "auto": the best of a few such circuits where parties have few rows,
-        fewer than 500 in the middle, and ``summation`` hides what a single party adds, as
-        ``Secret()`` does, unless ``learner`` or ``refine`` is given. ``notes_`` say what was chosen
-        and why.
+        on rows held back. "auto": the best of a few such circuits where three or more parties
+        have few rows, fewer than 500 in the middle, and ``summation`` hides what a single party
+        adds, as it does by default, unless ``learner`` or ``refine`` is given. ``notes_`` say what
+        was chosen and why.
     clusters : int, "auto" or fitted mixture, default="auto"
         How many clusters each party forms of its rows, where parties hold different columns. Or a
         mixture that was learned from the same federation (``VerticalGaussianMixture``,
@@ -99,19 +107,23 @@ class FedPC(FederatedCircuit[Result]):
     rows : {"tokens", "private"}, default="tokens"
         How rows are matched: by hashes of their ids under a key that the coordinator lacks, or by
         private set intersection (the extra ``psi``), which matches rows that all parties hold.
-    summation : Summation, default=Hub()
-        Who adds up in EM over all rows: ``Hub()``, ``Tree(…)`` or ``Secret()``. With ``Secret()``
-        it is counted on shares where clusters meet, and EM on shared rows goes by sums.
+    summation : Summation or "auto", default="auto"
+        Who adds up: ``Hub()``, ``Tree(…)``, ``Masked()`` or ``Secret()``. With ``Secret()`` it is
+        counted on shares where clusters meet, and EM on shared rows goes by sums. "auto":
+        ``Masked()`` for circuits by sums of three or more parties, else ``Hub()``.
     answers : {"leaves", "root"}, default="leaves"
         What the coordinator is told of a likelihood: how likely each leaf finds the evidence, or
         the likelihood alone, which three or more parties add up on shares. With "root" nothing
         else can be asked: no means, draws or completions.
-    dependence : {"combinations", "tree"}, default="combinations"
+    dependence : {"auto", "combinations", "tree"}, default="auto"
         What joins parties that hold different columns: the combinations of the parties' clusters
         that occur, or a latent tree over the cells of all columns. Of rows that it cannot name the
-        coordinator reads one cluster per party, or one of at most 24 cells of every column. With
-        more than a few parties the tree is much better, and it tells the coordinator much more:
-        all but the exact values.
+        coordinator reads a cluster per party and circuit, or one of at most 24 cells of every
+        column, which is all but exact values. "auto": the tree, since combinations of more than
+        two parties say little; but combinations if ``summation`` hides or ``answers="root"``, and
+        wherever an argument that shapes clusters is given (``learner``, ``clusters``,
+        ``products``, ``weights``, ``shared_leaves``, ``ensemble``, ``share_target``,
+        ``share_clusters``, ``refine``).
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost; "continue" is possible where others hold its columns.
     random_state : int, optional
@@ -146,9 +158,9 @@ class FedPC(FederatedCircuit[Result]):
         "refine": Whole(0),
         "validation": ROWS_HELD_BACK,
         "rows": ROWS,
-        "summation": SUMMATION,
+        "summation": replace(SUMMATION, or_=("auto",)),
         "answers": Choice(*get_args(Answers)),
-        "dependence": Choice(*get_args(Dependence)),
+        "dependence": Choice("auto", *get_args(Dependence)),
         "on_lost": ON_LOST,
         "random_state": SEED,
         "privacy": no_privacy("clusters and leaves are learned from rows without noise"),
@@ -170,9 +182,9 @@ class FedPC(FederatedCircuit[Result]):
         refine: int = 0,
         validation: float = 0.1,
         rows: RowRule = "tokens",
-        summation: Summation = HUB,
+        summation: Summation | Literal["auto"] = "auto",
         answers: Answers = "leaves",
-        dependence: Dependence = "combinations",
+        dependence: Dependence | Literal["auto"] = "auto",
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
         privacy: None = None,
@@ -200,7 +212,7 @@ class FedPC(FederatedCircuit[Result]):
     # ------------------------------------------------------------------ training
 
     def _programs(self, federation: Federation, state: TrainingState) -> dict[str, Program[Result]]:
-        summation = self.summation.without_lost(state.parties, federation.names)
+        summation = self._adding(federation).without_lost(state.parties, federation.names)
         clusters, ensemble, labels = self.clusters, self.ensemble, {}
         share = self.share_clusters
         if isinstance(clusters, Clustering):  # one circuit of clusters that all have
@@ -209,7 +221,7 @@ class FedPC(FederatedCircuit[Result]):
         plan = FedPCPlan(
             federation.names, clusters, self.products, self.weights, self.shared_leaves, ensemble,
             self.target, self.share_target, share, self.refine, float(self.validation),
-            state.seed, summation, self.rows, self.answers, self.dependence,
+            state.seed, summation, self.rows, self.answers, self._joining(summation),
             max(party.least_count for party in federation),
         )  # fmt: skip
         secret, sharers = state.secrets_of(federation.names, self.rows), self._sharers(federation)
@@ -225,14 +237,32 @@ class FedPC(FederatedCircuit[Result]):
             programs[party.name] = Program(training.client, arguments)
         return programs
 
+    def _adding(self, federation: Federation) -> Summation:
+        """Who adds up. Circuits by sums hide what a single party adds; the rest needs no sums, or
+        counts where clusters meet."""
+        if isinstance(self.summation, Summation):
+            return self.summation
+        rows = federation.kind == "horizontal" and len(federation) > 2
+        return MASKED if rows and not self.refine else HUB
+
+    def _joining(self, summation: Summation) -> Dependence:
+        """What joins parties that hold different columns."""
+        if self.dependence != "auto":
+            return self.dependence
+        usual = inspect.signature(type(self)).parameters
+        shaped = any(getattr(self, name) != usual[name].default for name in OF_CLUSTERS)
+        hidden = summation.hides or self.answers == "root"
+        return "combinations" if shaped or hidden else "tree"
+
     def _sharers(self, federation: Federation) -> tuple[SharedByEM, ...]:
         """Circuits by sums in question."""
         if federation.kind != "horizontal" or len(federation) < 2 or self.refine:
             return ()
         if isinstance(self.method, SharedByEM):
             return (self.method.to_send(),)
-        explicit = self.learner is not None or self.answers == "root" or not self.summation.exact
-        explicit = explicit or not self.summation.hides or len(federation) < 3
+        adding = self._adding(federation)
+        explicit = self.learner is not None or self.answers == "root" or not adding.exact
+        explicit = explicit or not adding.hides or len(federation) < 3
         if self.method == "one_pass" or explicit:
             return ()
         classes = None if self.target is None else federation.schema[self.target].size
@@ -269,6 +299,8 @@ class FedPC(FederatedCircuit[Result]):
         self.circuit_, self.placement_ = self.joint_.circuit, self.joint_.placement
 
     def _check_federation(self, federation: Federation) -> Federation:
+        summation = self._adding(federation)
+        summation.prepare("summation")
         if isinstance(self.clusters, Clustering):
             _check_labels(self.clusters.labels_, federation)
         check_one_each("learner", self.learner, federation)
@@ -280,7 +312,7 @@ class FedPC(FederatedCircuit[Result]):
                 "learn without noise, and chosen by likelihoods without noise, so that nothing is "
                 f"guaranteed: fit {type(self.method).__name__} on the federation itself"
             )
-        if self.dependence == "tree" and (self.summation.hides or self.answers == "root"):
+        if self.dependence == "tree" and (summation.hides or self.answers == "root"):
             raise FederationError(
                 "dependence='tree' needs the cells of rows and the values of leaves at the "
                 "coordinator, which summation=Secret() and answers='root' hide: take "
@@ -290,11 +322,11 @@ class FedPC(FederatedCircuit[Result]):
             threshold(len(federation))  # an error with fewer than three
             self._check_leaves_of_one(federation, "answers='root'", "answers='leaves'")
         if self.refine and federation.kind == "horizontal":
-            self.summation.members(federation.names)  # an error where they cannot add up so
+            summation.members(federation.names)  # an error where they cannot add up so
         elif federation.kind != "horizontal":
-            self.summation.require_counts("summation")
-            if self.summation.hides and (self.refine or self.weights == "em"):
-                self.summation.members(federation.names)  # an error with fewer than three
+            summation.require_counts("summation")
+            if summation.hides and (self.refine or self.weights == "em"):
+                summation.members(federation.names)  # an error with fewer than three
                 self._check_leaves_of_one(federation, "EM on secret sums", "summation=Hub()")
         return federation
 

@@ -1,4 +1,4 @@
-"""How parties add up, in files: Hub(), Tree(…), Chebyshev(…), Metropolis(…), Secret().
+"""How parties add up, in files: Hub(), Tree(…), Chebyshev(…), Metropolis(…), Secret(), Masked().
 
 Keys are never written. A graph is written as its name, or as pairs of parties.
 """
@@ -13,11 +13,13 @@ from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
 from fedcircuits.federation.sums.topology import Links, Topology
+from fedcircuits.privacy.masked_sum import Masked
 from fedcircuits.privacy.secure_sum import Secret
 
-Known = Hub | Tree | Chebyshev | Metropolis | Secret
+Known = Hub | Tree | Chebyshev | Metropolis | Secret | Masked
 KINDS: dict[str, type[Known]] = {
     "Hub": Hub, "Tree": Tree, "Chebyshev": Chebyshev, "Metropolis": Metropolis, "Secret": Secret,
+    "Masked": Masked,
 }  # fmt: skip
 
 

@@ -7,7 +7,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedcircuits.learning.chow_liu.forests import Messages, learn_forest, table_of
+from fedcircuits.learning.chow_liu.forests import (
+    Messages,
+    learn_forest,
+    stacked_weights,
+    table_of,
+)
 from fedcircuits.learning.chow_liu.states import StateRows, gains
 from fedcircuits.learning.chow_liu.trees import spanning_tree
 
@@ -81,7 +86,7 @@ def test_where_nothing_depends_nothing_is_joined() -> None:
     rng = np.random.default_rng(3)
     rows = StateRows(rng.integers(5, size=(300, 6)), (5,) * 6, (True,) * 6)
     learned = learn_forest(rows, rng)
-    assert all(parent < 0 for _, parent in learned.edges) and learned.gain == 0
+    assert all(parent < 0 for _, parent in learned.components[0][0]) and learned.gain == 0
 
 
 def test_columns_that_no_row_joins_are_apart() -> None:
@@ -91,7 +96,7 @@ def test_columns_that_no_row_joins_are_apart() -> None:
     states[:150, 2] = -1
     states[150:, :2] = -1
     learned = learn_forest(StateRows(states, (3, 3, 3), (False,) * 3), rng)
-    joined = {frozenset(edge) for edge in learned.edges if edge[1] >= 0}
+    joined = {frozenset(e) for edges, _ in learned.components for e in edges if e[1] >= 0}
     assert joined == {frozenset({0, 1})}
 
 
@@ -116,6 +121,16 @@ def test_the_order_of_rows_does_not_count() -> None:
         learn_forest(rows.rows(order), np.random.default_rng(0))
         for order in (np.arange(300), rng.permutation(300))
     )
-    assert one.edges == other.edges and np.array_equal(one.weights, other.weights)
-    for left, right in zip(one.components, other.components, strict=True):
+    assert np.array_equal(one.weights, other.weights)
+    for (edges, left), (others, right) in zip(one.components, other.components, strict=True):
+        assert edges == others
         assert all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
+
+
+def test_rows_held_back_weigh_models_that_know_different_rows() -> None:
+    """Two models that each explain half of the rows share the weight; a useless one has none."""
+    logs = np.full((3, 200), -5.0)
+    logs[0, :100] = logs[1, 100:] = -1.0
+    weights = stacked_weights(logs)
+    assert np.isclose(weights.sum(), 1) and weights[2] < 0.03
+    assert 0.4 < weights[0] < 0.6

@@ -1,8 +1,8 @@
-"""Mixtures of one Chow–Liu forest over states of columns, from rows that may have gaps.
+"""Mixtures of Chow–Liu forests over states of columns, from rows that may have gaps.
 
-States are cells of columns: categories, or cells of numbers in rising order. One forest joins them;
-every component of the mixture has tables P(state | parent's state) of its own, drawn towards those
-of all rows, and these towards what few numbers can say:
+States are cells of columns: categories, or cells of numbers in rising order. A forest joins them;
+every component of a mixture has tables P(state | parent's state) of its own, drawn towards those of
+all rows, and these towards what few numbers can say:
 
     two ordered columns   a normal copula: their correlation says how states follow each other, so
                           that fine cells of few rows have smooth tables
@@ -11,13 +11,15 @@ of all rows, and these towards what few numbers can say:
 An edge stands for what it gains on the rows that have both columns, less what its parameters cost
 (BIC). Columns that no row joins, or none enough, are in different trees: independent. Rows with
 gaps count as what the others say (EM with messages along the forest). How many components there are
-and how far they are drawn is chosen by rows held back, and independence is one of the choices.
+and how far they are drawn is chosen by rows held back. A forest leaves out most pairs of columns,
+so others are learned that avoid the edges of those before. Rows held back then weigh all of these
+(stacking), and independence is among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import logsumexp, ndtr, ndtri
@@ -45,6 +47,10 @@ HELD = 0.2  # of the rows, to choose by
 FEW = 100  # rows, of which none are held back
 MOST_ROWS = 20_000  # that a choice looks at
 LEAST_GAIN = 0.05  # nats a row: more components gain at least as much
+FORESTS = 4  # that differ
+AVOIDED = 0.5  # of an edge's worth, for every forest before that has it
+LEAST_WEIGHT = 0.03  # of a way to learn that is kept
+STACKED, STACKING = 5.0, 50  # how much the best one is preferred; rounds
 LEAST = 1e-300
 Edges = Sequence[tuple[int, int]]  # (column, parent), parents first, −1 for a root
 Tables = list[Array]  # by edge P(state | parent's state), (parent's states or 1, states)
@@ -52,13 +58,35 @@ Tables = list[Array]  # by edge P(state | parent's state), (parent's states or 1
 
 @dataclass(frozen=True, slots=True)
 class LearnedForest:
-    """What was learned: edges (column, parent), parents first, −1 for a root."""
+    """What was learned: components, each with its forest, and their weights."""
 
-    edges: Edges
     weights: Array  # (components,)
-    components: list[Tables]
+    components: list[tuple[Edges, Tables]]
     gain: float  # of rows held back over independence, in nats a row; 0 where none were held back
     refused: bool = False  # whether edges were found, and rows held back were likelier without
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixing:
+    """One way to learn a mixture: over which of several forests, with how many components."""
+
+    forest: int
+    number: int = 1
+    pull: float = DRAWN[0]
+    by_class: bool = False
+
+    def edges(self, forests: Sequence[Edges]) -> Edges:
+        return forests[self.forest]
+
+    def learned(
+        self,
+        rows: StateRows,
+        edges: Edges,
+        rng: np.random.Generator,
+        classes: Index | None,
+        pooled: Tables,
+    ) -> tuple[Array, list[Tables]]:
+        return _mixture(rows, edges, self.number, self.pull, self.by_class, rng, classes, pooled)
 
 
 # ---------------------------------------------------------------------- tables
@@ -172,25 +200,75 @@ def learn_forest(
     not count: one seed gives one model, whatever order tokens have."""
     order = np.lexsort(rows.states.T)
     rows, classes = rows.rows(order), None if classes is None else classes[order]
-    columns = range(len(rows.sizes))
     known = rng.permutation(len(rows))[:MOST_ROWS]
     held = round(HELD * len(known)) if len(known) >= FEW else 0
-    best: tuple[int, float, bool] = (1, DRAWN[0], False)
-    gain = 0.0
+    ways, shares, gain, refused = [_Mixing(0)], np.ones(1), 0.0, False
     if held:
         part, judges = rows.rows(known[held:]), rows.rows(known[:held])
-        edges = spanning_tree(gains(part), 0.0)
-        apart = [(c, -1) for c in columns]
-        alone = Messages(judges, apart, [part.shares[c][None] for c in columns]).log
-        best, gain = _chosen(part, judges, edges, rng, None if classes is None else classes[known])
-        if not gain > float(alone.mean()):
-            found = [rows.shares[c][None] for c in columns]
-            refused = any(p >= 0 for _, p in edges)
-            return LearnedForest(apart, np.ones(1), [found], 0.0, refused)
-        gain -= float(alone.mean())
-    edges = spanning_tree(gains(rows), 0.0)
-    weights, components = _mixture(rows, edges, *best, rng, classes)
-    return LearnedForest(edges, weights, components, gain)
+        own = None if classes is None else classes[known[held:]]
+        ways, shares, gain = _stacked(part, judges, rng, own)
+        refused = gain == 0 and bool((gains(part) > 0).any())
+    forests = differing_forests(gains(rows), FORESTS if rows.complete else 2)
+    found: list[tuple[Edges, Tables]] = []
+    weights: list[float] = []
+    pooled = {way.forest: _tables(rows, way.edges(forests)) for way in ways}
+    for way, share in zip(ways, shares, strict=True):
+        edges = way.edges(forests)
+        own_weights, tables = way.learned(rows, edges, rng, classes, pooled[way.forest])
+        weights += (share * own_weights).tolist()
+        found += [(edges, own) for own in tables]
+    return LearnedForest(np.array(weights), found, gain, refused)
+
+
+def differing_forests(worth: Array, number: int) -> list[Edges]:
+    """The best forest, and others that avoid edges of those before; the last has no edges."""
+    found: list[Edges] = []
+    left = worth.copy()
+    for _ in range(number):
+        found.append(spanning_tree(left, 0.0))
+        for column, parent in found[-1]:
+            if parent >= 0:
+                left[column, parent] *= AVOIDED
+                left[parent, column] *= AVOIDED
+    return [*found, [(c, -1) for c in range(len(worth))]]
+
+
+def _stacked(
+    part: StateRows, judges: StateRows, rng: np.random.Generator, classes: Index | None
+) -> tuple[list[_Mixing], Array, float]:
+    """Ways to learn, their weights, and what rows held back gain over independence."""
+    forests = differing_forests(gains(part), FORESTS if part.complete else 2)
+    pooled = [_tables(part, edges) for edges in forests]
+    best = _chosen(part, judges, forests[0], rng, classes, pooled[0])
+    ways = [_Mixing(i) for i in range(len(forests))]
+    if best.number > 1:
+        ways += [replace(best, forest=i) for i in range(len(forests) - 1)]
+    scores = []
+    for way in ways:
+        edges = way.edges(forests)
+        learned = way.learned(part, edges, rng, classes, pooled[way.forest])
+        scores.append(_joint(judges, edges, *learned)[1])
+    logs, apart = np.stack(scores), len(forests) - 1
+    if not logs.mean(axis=1).max() > logs[apart].mean():
+        return [ways[apart]], np.ones(1), 0.0
+    weights = stacked_weights(logs)
+    kept = np.flatnonzero(weights > LEAST_WEIGHT)
+    shares = weights[kept] / weights[kept].sum()
+    score = logsumexp(logs[kept] + np.log(shares)[:, None], axis=0)
+    return [ways[i] for i in kept], shares, float(score.mean() - logs[apart].mean())
+
+
+def stacked_weights(logs: Array) -> Array:
+    """Weights of models under which rows held back are likely, from log-likelihoods (models, rows);
+    drawn towards the best one, since few rows tell little apart."""
+    start = np.full(len(logs), 1.0)
+    start[logs.mean(axis=1).argmax()] += STACKED
+    weights = start / start.sum()
+    for _ in range(STACKING):
+        share = logs + np.log(weights)[:, None]
+        share = np.exp(share - logsumexp(share, axis=0))
+        weights = (share.sum(axis=1) + 0.1 * start) / (logs.shape[1] + 0.1 * start.sum())
+    return np.asarray(weights)
 
 
 def _chosen(
@@ -199,23 +277,22 @@ def _chosen(
     edges: Edges,
     rng: np.random.Generator,
     classes: Index | None,
-) -> tuple[tuple[int, float, bool], float]:
-    """Components, pull and whether they begin with classes; how likely the judges are."""
-    own = None if classes is None else classes[len(judges) :]
-    pooled = _tables(part, edges)
-    best = (1, DRAWN[0], False)
+    pooled: Tables,
+) -> _Mixing:
+    """How many components, how far they are drawn and whether they begin with classes."""
+    best = _Mixing(0)
     score = float(Messages(judges, edges, pooled).log.mean())
-    tried = [] if own is None or own.max() < 1 else [(int(own.max()) + 1, True)]
+    tried = [] if classes is None or classes.max() < 1 else [(int(classes.max()) + 1, True)]
     for number, by_class in (*tried, *((n, False) for n in COMPONENTS)):
         before = score
         for pull in DRAWN:
-            learned = _mixture(part, edges, number, pull, by_class, rng, own, pooled)
+            learned = _mixture(part, edges, number, pull, by_class, rng, classes, pooled)
             found = float(_joint(judges, edges, *learned)[1].mean())
             if found > score + LEAST_GAIN:
-                best, score = (number, pull, by_class), found
+                best, score = _Mixing(0, number, pull, by_class), found
         if score == before and not by_class:
             break
-    return best, score
+    return best
 
 
 def _mixture(
@@ -225,11 +302,10 @@ def _mixture(
     pull: float,
     by_class: bool,
     rng: np.random.Generator,
-    classes: Index | None = None,
-    pooled: Tables | None = None,
+    classes: Index | None,
+    pooled: Tables,
 ) -> tuple[Array, list[Tables]]:
     """EM for so many components; weights and tables of each."""
-    pooled = _tables(rows, edges) if pooled is None else pooled
     if number == 1:
         return np.ones(1), [pooled]
     share = _start(rows, number, rng, classes if by_class else None)

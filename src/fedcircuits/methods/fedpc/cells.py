@@ -166,7 +166,7 @@ def _smooth(part: Table, rows: Labels) -> LearnedCell:
     column, names = part.values[:, 0], part.schema.names
     x, every = column[rows], column[~np.isnan(column)]
     near = _around(np.sort(every), x)
-    kernel = min(KERNEL * _spread(every) * len(every) ** -0.2, near / 3)
+    kernel = min(KERNEL * _spread(every) * len(every) ** -0.2, near / 4)
     variance = max(float(x.var()) + kernel**2, 1e-6 * float(every.var()), 1e-300)
     nodes = Leaf("in", "gaussian", names), Leaf("out", "student_t", names)
     mean, deviation = np.array([[x.mean()]]), np.array([[2 * np.sqrt(variance)]])

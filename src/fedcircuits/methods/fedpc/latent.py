@@ -142,22 +142,19 @@ class _Trees:
     ) -> None:
         self.assembly, self.schema, self.models = assembly, schema, models
         self.kept, self.learned = kept, learned
-        self.below: dict[int, list[int]] = {c: [] for c in range(len(kept))}
-        for column, parent in learned.edges:
-            if parent >= 0:
-                self.below[parent].append(column)
 
     def names(self) -> list[str]:
         """A node that spans all columns for every component."""
         leaves = [self._leaves(c) for c in range(len(self.kept))]
         found = []
-        for i, tables in enumerate(self.learned.components):
+        for i, (edges, tables) in enumerate(self.learned.components):
             made: dict[int, str] = {}
-            for (column, _), table in zip(
-                reversed(self.learned.edges), reversed(tables), strict=True
-            ):
-                made[column] = self._column(i, column, table, leaves[column], made)
-            roots = [made[c] for c, p in self.learned.edges if p < 0]
+            below: dict[int, list[str]] = {c: [] for c in range(len(leaves))}
+            for (column, parent), table in zip(reversed(edges), reversed(tables), strict=True):
+                made[column] = self._column(i, column, table, leaves[column], below[column])
+                if parent >= 0:
+                    below[parent].append(made[column])
+            roots = [made[c] for c, p in edges if p < 0]
             found.append(self._product(f"tree {i}", roots))
         return found
 
@@ -171,16 +168,15 @@ class _Trees:
         return leaves
 
     def _column(
-        self, tree: int, column: int, table: Array, leaves: list[str], made: Mapping[int, str]
+        self, tree: int, column: int, table: Array, leaves: list[str], below: list[str]
     ) -> str:
         """What stands below an edge: a mixture for every state of the parent."""
         name = self.schema.names[column]
         children = leaves
-        if self.below[column]:
+        if below:
             states = f"states of {name}"
             self._sum(states, leaves, np.eye(len(leaves)))
-            deeper = [made[c] for c in self.below[column]]
-            children = [self._product(f"{name}, tree {tree}", [states, *deeper])]
+            children = [self._product(f"{name}, tree {tree}", [states, *below])]
         return self._sum(f"{name} given its neighbour, tree {tree}", children, table)
 
     def _sum(self, name: str, children: list[str], weight: Array) -> str:
