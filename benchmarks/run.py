@@ -12,7 +12,7 @@ from benchmarks.attacks import section as attacks
 from benchmarks.densities import section as densities
 from benchmarks.federated import images as federated_images
 from benchmarks.federated import many as federated_many
-from benchmarks.federated import many_columns, on_ray
+from benchmarks.federated import on_ray
 from benchmarks.federated import peers as federated_peers
 from benchmarks.federated import scale as federated_scale
 from benchmarks.federated import table as federated
@@ -29,7 +29,6 @@ SECTIONS: dict[str, Callable[[], list[Json]]] = {
     "evaluation": evaluation.run,
     "federated": federated.run,
     "federated_images": federated_images.run,
-    "federated_many_columns": many_columns.run,
     "federated_many": federated_many.run,
     "federated_peers": federated_peers.run,
     "federated_scale": federated_scale.run,

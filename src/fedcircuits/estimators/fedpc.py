@@ -118,12 +118,13 @@ class FedPC(FederatedCircuit[Result]):
     dependence : {"auto", "combinations", "tree"}, default="auto"
         What joins parties that hold different columns: the combinations of the parties' clusters
         that occur, or a latent tree over the cells of all columns. Of rows that it cannot name the
-        coordinator reads a cluster per party and circuit, or one of at most 24 cells of every
-        column, which is all but exact values. "auto": the tree, since combinations of more than
-        two parties say little; but combinations if ``summation`` hides or ``answers="root"``, and
-        wherever an argument that shapes clusters is given (``learner``, ``clusters``,
-        ``products``, ``weights``, ``shared_leaves``, ``ensemble``, ``share_target``,
-        ``share_clusters``, ``refine``).
+        coordinator reads a cluster per party and circuit, or with "tree" one of at most 24 cells
+        of every column, which is all but exact values. "auto": the tree with so few cells of
+        numbers that those of a row tell at most 24 bits of a party's columns, as the clusters of
+        four circuits may; combinations where that leaves too few cells, where ``summation`` hides
+        or ``answers="root"``, and where an argument that shapes clusters is given (``learner``,
+        ``clusters``, ``products``, ``weights``, ``shared_leaves``, ``ensemble``,
+        ``share_target``, ``share_clusters``, ``refine``).
     on_lost : {"stop", "continue"}, default="stop"
         What to do when a party is lost; "continue" is possible where others hold its columns.
     random_state : int, optional
@@ -160,7 +161,7 @@ class FedPC(FederatedCircuit[Result]):
         "rows": ROWS,
         "summation": replace(SUMMATION, or_=("auto",)),
         "answers": Choice(*get_args(Answers)),
-        "dependence": Choice("auto", *get_args(Dependence)),
+        "dependence": Choice(*get_args(Dependence)),
         "on_lost": ON_LOST,
         "random_state": SEED,
         "privacy": no_privacy("clusters and leaves are learned from rows without noise"),
@@ -184,7 +185,7 @@ class FedPC(FederatedCircuit[Result]):
         rows: RowRule = "tokens",
         summation: Summation | Literal["auto"] = "auto",
         answers: Answers = "leaves",
-        dependence: Dependence | Literal["auto"] = "auto",
+        dependence: Dependence = "auto",
         on_lost: Literal["stop", "continue"] = "stop",
         random_state: int | None = None,
         privacy: None = None,
@@ -252,7 +253,7 @@ class FedPC(FederatedCircuit[Result]):
         usual = inspect.signature(type(self)).parameters
         shaped = any(getattr(self, name) != usual[name].default for name in OF_CLUSTERS)
         hidden = summation.hides or self.answers == "root"
-        return "combinations" if shaped or hidden else "tree"
+        return "combinations" if shaped or hidden else "auto"
 
     def _sharers(self, federation: Federation) -> tuple[SharedByEM, ...]:
         """Circuits by sums in question."""

@@ -18,6 +18,8 @@ from fedcircuits.methods.fedpc.cells import (
     LearnedCell,
     RowCells,
     cells_of,
+    cells_within,
+    few_enough,
     learn_cells,
 )
 
@@ -101,3 +103,20 @@ def test_wrong_cells_blame_their_sender(cells: dict[str, np.ndarray]) -> None:
     schema, task = fc.Schema.real(["x"]), CellTask("x", 4, True)
     with pytest.raises(MessageError, match="north"):
         RowCells(cells).check([task], schema, 4, "north")
+
+
+@given(st.integers(0, 40), st.lists(st.integers(2, 64), max_size=12))
+def test_cells_of_a_row_tell_no_more_than_they_may(numbers: int, sizes: list[int]) -> None:
+    variables = [*(fc.Variable(f"x{i}", "real") for i in range(numbers))]
+    variables += [
+        fc.Variable(f"k{i}", "category", tuple(map(str, range(size))))
+        for i, size in enumerate(sizes)
+    ]
+    most = cells_within(fc.Schema(tuple(variables)))
+    bits = numbers * np.log2(max(most, 1)) + np.log2(sizes).sum()
+    assert most == 0 or (2 <= most <= 24 and bits <= 24 + 1e-9)
+
+
+def test_two_parties_of_many_columns_are_joined_by_clusters() -> None:
+    wide, narrow = (fc.Schema.real([f"{k}{i}" for i in range(n)]) for k, n in (("a", 9), ("b", 8)))
+    assert few_enough([narrow, narrow]) and not few_enough([narrow, wide])

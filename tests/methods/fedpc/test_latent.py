@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, MessageError
 from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.methods.fedpc.cells import CellTask
 from fedcircuits.methods.fedpc.latent import UNJOINED
+from fedcircuits.methods.fedpc.planning import FedPCPlan
 
 
 def mixed(rows: int = 400, columns: int = 20, seed: int = 0) -> fc.Table:
@@ -75,6 +77,27 @@ def test_only_the_coordinator_reads_cells() -> None:
     assert {e.receiver for e in ledger if e.tag == "count/cells"} == {COORDINATOR}
     told = {e.tag for e in ledger if e.sender == COORDINATOR}
     assert told == {"agree/plan", "rows/plan", "graph/leaves"}
+
+
+def test_a_party_refuses_to_tell_more_cells_than_planned() -> None:
+    """By default as many as a row may tell, with combinations none."""
+    schema = fc.Schema.real([f"x{i}" for i in range(8)])
+    asked = [CellTask(name, 9, True) for name in schema.names]
+    for dependence, most in (("auto", 8), ("combinations", 0)):
+        plan = FedPCPlan(("a", "b"), dependence=dependence)
+        with pytest.raises(MessageError, match=f"at most {most} of numbers"):
+            plan.check_cells(asked, schema)
+    FedPCPlan(("a", "b"), dependence="tree").check_cells(asked, schema)
+
+
+def test_the_default_is_a_tree_of_few_cells() -> None:
+    train, test = halves(mixed())
+    parties = fc.split(train, 4, by="columns", target="kind")
+    model = fc.FedPC(target="kind", random_state=0).fit(parties)
+    assert "count/cells" in {e.tag for e in model.ledger_}
+    assert model.score(test) > apart(train, test) + 3
+    clusters = fc.FedPC(target="kind", clusters=4, random_state=0).fit(parties)
+    assert "count/cells" not in {e.tag for e in clusters.ledger_}
 
 
 def test_where_columns_have_nothing_to_do_with_each_other() -> None:

@@ -38,7 +38,6 @@ def spoken(rows: int, seed: int = 0) -> fc.Table:
 def learned(parties: fc.Federation, **options: Any) -> fc.FedPC:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # notes, which are looked at here
-        options = {"summation": fc.Secret(), **options}
         return fc.FedPC(target="speaker", random_state=0, **options).fit(parties)
 
 
@@ -80,6 +79,18 @@ def test_what_a_user_says_is_done() -> None:
         fc.FedPC(method="sums").fit(parties)  # type: ignore[arg-type]
 
 
+def test_the_cost_of_a_party_does_not_grow_with_the_others() -> None:
+    """Messages and bytes of one party, of the same number of rows each."""
+    found = []
+    for parties in (8, 32):
+        model = learned(fc.split(spoken(10 * parties), parties), method=fc.MixtureOfNormals(1))
+        assert any("by sums" in note for note in model.notes_)
+        rounds = len({e.tag for e in model.ledger_})
+        found.append((len(model.ledger_) / parties / rounds, model.ledger_.bytes / parties))
+    (few, small), (many, large) = found
+    assert many < 1.5 * few and large < 1.5 * small
+
+
 def test_nobody_reads_what_a_party_of_few_rows_adds_unless_somebody_says_so() -> None:
     """With a hub the coordinator would: by default parties learn alone, in one pass."""
     model = learned(fc.split(spoken(120), 3), summation=fc.Hub())
@@ -100,7 +111,7 @@ def test_secret_sums_and_trees_give_the_same_model() -> None:
     table, new = spoken(150), spoken(50, seed=1)
     method = fc.MixtureOfNormals(2, target="speaker")
     hub = learned(fc.split(table, 3), method=method, summation=fc.Hub())
-    for summation in (fc.Secret(), fc.Tree("path")):
+    for summation in (fc.Secret(), fc.Tree("path"), fc.Masked()):
         model = learned(fc.split(table, 3), method=method, summation=summation)
         np.testing.assert_allclose(
             model.score_samples(new), hub.score_samples(new), rtol=0, atol=1e-6

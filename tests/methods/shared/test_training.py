@@ -22,7 +22,8 @@ from tests.methods.watched import Watched, dying
 from tests.privacy.parties import key, names
 
 CLOSE = 1e-9  # nats
-SUMMATIONS = {"hub": fc.Hub(), "tree": fc.Tree("path"), "secret": fc.Secret()}
+SUMMATIONS = {"hub": fc.Hub(), "tree": fc.Tree("path"), "secret": fc.Secret(),
+              "masked": fc.Masked()}  # fmt: skip
 
 
 def in_one_place(model: Any, rows: fc.Table, found: LearnedTogether) -> fc.CircuitModel:
@@ -57,7 +58,8 @@ def parts(table: fc.Table, parties: int) -> list[fc.Table]:
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize(("way", "parties"), [("hub", 1), ("hub", 20), ("tree", 3), ("secret", 3)])
+@pytest.mark.parametrize(("way", "parties"), [("hub", 1), ("hub", 20), ("tree", 3), ("secret", 3),
+                                               ("masked", 14)])  # fmt: skip
 def test_it_is_em_on_all_rows_in_one_place(name: str, way: str, parties: int) -> None:
     table = mixed(missing=0.05)
     model = LEARNERS[name](summation=SUMMATIONS[way])

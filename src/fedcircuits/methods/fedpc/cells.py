@@ -10,7 +10,9 @@ the number of rows, so that neighbours overlap, with a trace of heavy tails.
                   tokens; −1 where the value is missing.
 
 The coordinator learns which rows, that it cannot name, lie in which cell of every column: their
-ranks, coarsely, but no value. Other parties learn nothing.
+ranks, coarsely, but no value. Other parties learn nothing. Unless dependence="tree" is asked for,
+the more columns a party has the fewer cells each gets, so that those of a row tell no more than the
+clusters of four circuits could, 24 bits.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ KERNEL = 0.5  # deviations, at a row: a kernel is as wide as this many of them o
 TAIL = 0.05  # of a leaf of numbers: a Student t of twice its width
 DEGREES = 4.0
 UNKNOWN = -1  # the cell of a missing value
+ROW_BITS = 24.0  # that a row's cells tell at most unless more is allowed: as four clusters of 64
+ENOUGH_CELLS = 8  # of numbers, with which cells join two parties better than clusters
 LearnedCell = tuple[Circuit, Parameters]
 
 
@@ -72,6 +76,21 @@ class RowCells(Message, frozen=True):
             most = schema[name].size or expected[name].most
             fits = not rows or bool((cells.min() >= UNKNOWN) and cells.max() < most)
             require(fits, sender, RowCells, "cells", f"expected cells from −1 to {most - 1}")
+
+
+def cells_within(schema: Schema) -> int:
+    """Cells of numbers with which those of a row tell no more than ``ROW_BITS`` of a party's
+    columns; 0 if its categories alone tell more, or two cells of each number would."""
+    told = sum(float(np.log2(v.size)) for v in schema if v.size)
+    numbers = max(1, sum(not v.size for v in schema))
+    most = int(min(MOST_CELLS, 2.0 ** ((ROW_BITS - told) / numbers))) if told <= ROW_BITS else 0
+    return most if most > 1 else 0
+
+
+def few_enough(schemas: Sequence[Schema]) -> bool:
+    """Whether a tree over so few cells joins these parties, or combinations of clusters do."""
+    least = min(map(cells_within, schemas))
+    return least >= (2 if len(schemas) > 2 else ENOUGH_CELLS)
 
 
 def number_of_cells(rows: int) -> int:

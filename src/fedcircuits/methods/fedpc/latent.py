@@ -26,7 +26,13 @@ from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.chow_liu.forests import LearnedForest, learn_forest
 from fedcircuits.learning.chow_liu.states import StateRows
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
-from fedcircuits.methods.fedpc.cells import CellTask, RowCells, cell_name, number_of_cells
+from fedcircuits.methods.fedpc.cells import (
+    CellTask,
+    RowCells,
+    cell_name,
+    cells_within,
+    number_of_cells,
+)
 from fedcircuits.methods.meeting.hello import Hello
 from fedcircuits.tables.schema import Schema
 
@@ -39,14 +45,18 @@ APART = (
 UNJOINED = "no row is held by two parties: their columns are taken to be independent"
 
 
-def cell_tasks(schema: Schema, hellos: Mapping[str, Hello]) -> dict[str, tuple[CellTask, ...]]:
-    """What every party cuts into cells."""
+def cell_tasks(
+    schema: Schema, hellos: Mapping[str, Hello], bounded: bool
+) -> dict[str, tuple[CellTask, ...]]:
+    """What every party cuts into cells; ``bounded``: so that a row's cells tell little."""
     held = {p: hello.schema.names for p, hello in hellos.items()}
     rows = {p: hello.rows for p, hello in hellos.items()}
+    within = {p: cells_within(schema.select(names)) for p, names in held.items()}
     tasks: dict[str, list[CellTask]] = {p: [] for p in held}
     for name in schema.names:
         holders = [p for p, names in held.items() if name in names]
         most = number_of_cells(min(rows[p] for p in holders))
+        most = min(most, *(within[p] for p in holders)) if bounded else most
         model = max(holders, key=lambda p: rows[p])
         for party in holders:
             tasks[party].append(CellTask(name, most, party == model))

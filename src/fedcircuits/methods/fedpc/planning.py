@@ -25,7 +25,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.federation.tokens import Labels, RowRule
-from fedcircuits.methods.fedpc.cells import MOST_CELLS, CellTask
+from fedcircuits.methods.fedpc.cells import MOST_CELLS, CellTask, cells_within, few_enough
 from fedcircuits.methods.meeting.hello import Assignment
 from fedcircuits.methods.refinement.roles import EMSettings
 from fedcircuits.methods.refinement.training import Way
@@ -36,7 +36,7 @@ HUB = Hub()
 Auto = Literal["auto"]
 Rule = Literal["cooccurrence", "sizes", "em"]
 Shared = Literal["divided", "cluster", "pooled"]
-Dependence = Literal["combinations", "tree"]
+Dependence = Literal["auto", "combinations", "tree"]
 Flags = npt.NDArray[np.bool_]
 SMALL = 2_000  # rows: circuits are quickly learned from fewer, and mixing them gains more
 MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
@@ -88,10 +88,18 @@ class FedPCPlan:
         """Of circuits by sums."""
         return SharedPlan(self.members, self.summation, self.seed, least=self.least)
 
-    @property
-    def by_tree(self) -> bool:
+    def by_tree(self, schemas: Sequence[Schema]) -> bool:
         """Whether a latent tree joins the columns of parties (latent.py)."""
+        if self.dependence == "auto":
+            return few_enough(schemas)
         return self.dependence == "tree"
+
+    def check_cells(self, cells: Sequence[CellTask], schema: Schema) -> None:
+        """MessageError where a client is asked for more than the plan allows."""
+        allowed = {"combinations": 0, "auto": cells_within(schema), "tree": MOST_CELLS}
+        fits = all(task.most <= allowed[self.dependence] for task in cells)
+        problem = f"expected no cells, or at most {allowed[self.dependence]} of numbers"
+        require(fits, COORDINATOR, ClientWork, "cells", problem)
 
     def way_of_em(self, horizontal: bool) -> Way | None:
         """EM across parties on their own "rows", or on shared ones by the "network" or, if nobody

@@ -156,6 +156,7 @@ def client(
     assert work is not None, "it is told at once, or after tokens were sent"
     tag = ClientWork.tag if order is not None else FedPCAssignment.tag
     work.check(table.names, tag, plan.share_clusters)
+    plan.check_cells(work.cells, table.schema)
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
     about, least = (table, plan.clusters, classes, plan.target), party.least_count
     clustering = RowClustering(*about, seed, stamp, least)
@@ -258,8 +259,10 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     assignments = _assignments(hellos, split, divisions, plan)
     for party, assignment in assignments.items():
         yield from send(party, assignment)
-    where, notes, tree = None, split.notes, split.tokens and plan.by_tree
-    cells = cell_tasks(split.schema, hellos) if tree else {}
+    where, notes = None, split.notes
+    held_columns = [split.schema.select(hello.schema.names) for hello in hellos.values()]
+    tree = split.tokens and plan.by_tree(held_columns)
+    cells = cell_tasks(split.schema, hellos, plan.dependence == "auto") if tree else {}
     if split.tokens:
         held = {p: hello.rows for p, hello in hellos.items()}
         where = yield from match_tokens(held, assignments[members[0]].holders)

@@ -6,7 +6,8 @@ would have without it. How likely its rows are there, it tells the coordinator, 
 columns stand still. Where a party stands out by that, it need not be wrong: it may be unlike the
 others, as they are unlike each other. So the others learn once more without it. It is named if
 their own rows, held back, are likelier then by more than chance; and if it stands out by far, or by
-columns that stand still at no other party, unless the others' rows are less likely without it.
+columns that stand still at no other party, unless the others' rows are less likely without it. Of a
+suspect, and of nobody else, the others so learn what it adds, however sums are made.
 
     shared/totals        client → sum: expected statistics of its rows for every node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
@@ -241,7 +242,7 @@ def named(out: float, gain: float, square: float, rows: float) -> bool:
     mean = gain / rows
     spread = np.sqrt(max(square / rows - mean**2, 0.0) / rows)
     if out >= FAR:
-        return bool(mean > -CHANCE * spread)
+        return bool(mean > -GAIN and mean > -CHANCE * spread)
     return bool(mean > GAIN and mean > CHANCE * spread)
 
 
