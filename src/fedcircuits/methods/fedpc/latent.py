@@ -85,6 +85,7 @@ def by_forest(
 ) -> tuple[tuple[Assembly, RootChildren], tuple[str, ...]]:
     """Nodes of the tree, and notes. ``where`` (rows, parties): the place of a row in each party's
     list, −1 where the party does not hold it."""
+    schema = schema.select(sorted(schema.names))  # one model, whoever holds what
     models = {t.column: p for p, own in tasks.items() for t in own if t.models}
     columns = [
         _states(name, models[name], cells, where, bool(schema[name].size)) for name in schema.names
