@@ -6,8 +6,7 @@ would have without it. How likely its rows are there, it tells the coordinator, 
 columns stand still. Where a party stands out by that, it need not be wrong: it may be unlike the
 others, as they are unlike each other. So the others learn once more without it. It is named if
 their own rows, held back, are likelier then by more than chance; and if it stands out by far, or by
-columns that stand still at no other party, unless the others' rows are less likely without it. Of a
-suspect, and of nobody else, the others so learn what it adds, however sums are made.
+columns that stand still at no other party, unless the others' rows are less likely without it.
 
     shared/totals        client → sum: expected statistics of its rows for every node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
