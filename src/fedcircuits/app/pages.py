@@ -137,7 +137,7 @@ def _best(found: Evaluation) -> str:
         values = found.scores[measure].dropna()
         if len(values) > 1 and THE_MODEL in values:
             name = IN_WORDS.get(measure, measure.replace("_", " "))
-            winners.append(f"by {name} {values.index[values == better(values)][0]}")
+            winners.append(f"by {name}: {values.index[values == better(values)][0]}")
     return f"Best {'; '.join(winners)}." if winners else "There is nothing to compare it with."
 
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.family import Array, Region
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event, describe
 from fedcircuits.errors import QueryError
@@ -34,7 +34,7 @@ from fedcircuits.pictures.drawing import (
     shortened,
     text_width,
 )
-from fedcircuits.tables.schema import Schema, Variable
+from fedcircuits.tables.schema import Schema, Variable, spelled_day
 
 # ---------------------------------------------------------------------- beliefs
 #
@@ -51,6 +51,7 @@ from fedcircuits.tables.schema import Schema, Variable
 DRAWS, POINTS, BINS = 1000, 160, 12
 MOST_COUNTS = 40  # values of a count that are looked at one by one
 MOST_SHOWN = 16  # variables, where the user names none
+YEAR = 365.2425  # days
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +68,30 @@ def evidence_words(schema: Schema, x: Array, event: Event) -> str:
     """Evidence of one row x (1, variables) and an event, in the user's own values."""
     boxes = []
     for box in event:
-        parts = [describe(region, schema[name]) for name, region in box.items()]
+        parts = [_condition(region, schema[name]) for name, region in box.items()]
         boxes.append(" and ".join(parts))
     words = " or ".join(boxes) if len(boxes) < 4 else f"one of {len(boxes)} cases"
     fixed = [
-        f"{v.name} = {value:.4g}" if v.kind == "real" else f"{v.name} = {v.decode(value)}"
+        f"{v.name} = {value:.4g}"
+        if v.kind == "real" and not v.dated
+        else f"{v.name} = {v.decode(value)}"
         for v, value in zip(schema, x[0], strict=True)
         if not np.isnan(value)
     ]
     return " and ".join([*fixed, *filter(None, [words])])
+
+
+def _condition(region: Region, variable: Variable) -> str:
+    if not variable.dated:
+        return describe(region, variable)
+    spans = []
+    for lower, upper in region:
+        ends = ((">=", lower), ("<=", upper))
+        named = [
+            f"{variable.name} {sign} {spelled_day(at)}" for sign, at in ends if math.isfinite(at)
+        ]
+        spans.append(" and ".join(named))
+    return " or ".join(spans)
 
 
 class Beliefs:
@@ -257,8 +273,11 @@ def _tidy(axes: Axes, belief: Belief) -> None:
     axes.spines["bottom"].set_color(BEFORE)
     axes.set_yticks([])
     axes.set_ylim(bottom=0)
-    axes.set_xticks(_ticks(*axes.get_xlim(), belief.variable.discrete))
     axes.tick_params(axis="x", labelsize=TEXT - 1.5, colors=FAINT, length=2, pad=2)
+    if belief.variable.dated:
+        axes.set_xticks(*_dates(*axes.get_xlim()))
+        return
+    axes.set_xticks(_ticks(*axes.get_xlim(), belief.variable.discrete))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
     if belief.variable.unit:
         unit = shortened(belief.variable.unit, 24)
@@ -270,6 +289,15 @@ def _ticks(low: float, high: float, whole: bool) -> list[float]:
     room = 0.07 * (high - low)
     ticks = MaxNLocator(4, integer=whole).tick_values(low, high)
     return [t for t in ticks if low + room <= t <= high - room]
+
+
+def _dates(low: float, high: float) -> tuple[list[float], list[str]]:
+    """Ticks of days since 1970: years, or days where there are few."""
+    if high - low > 4 * YEAR:
+        years = _ticks(1970 + low / YEAR, 1970 + high / YEAR, True)
+        return [(year - 1970) * YEAR for year in years], [f"{year:.0f}" for year in years]
+    days = _ticks(low, high, True)[::2]  # their names are long
+    return days, [spelled_day(day) for day in days]
 
 
 # ---------------------------------------------------------------------- bars

@@ -30,7 +30,6 @@ from fedcircuits.estimators.model import Model
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.pictures.marginals import evidence_words
 from fedcircuits.tables.schema import Schema, Variable
-from fedcircuits.tables.table import Table
 
 POINTS, DRAWS, MOST_CODES = 24, 400, 40
 MOST_ROWS = 100_000  # drawn at once
@@ -67,7 +66,8 @@ class Desk:
             {
                 "name": v.name,
                 "kind": v.kind,
-                "unit": v.unit or "",
+                "unit": "" if v.dated else v.unit or "",
+                "dated": v.dated,
                 "labels": [str(c) for c in v.categories] if v.size else [],
                 "points": self.grids[i].tolist(),
                 "ends": list(self.ends[i]),
@@ -115,11 +115,13 @@ class Desk:
         def answer() -> Plain:
             x, event = self._given(known)
             found = self.ask_model.mpe(x)
-            row = Table(self.schema, found.values).to_pandas().iloc[0]
             ranges = sorted({name for box in event for name in box})
             given = [v.name for v, seen in zip(self.schema, ~np.isnan(x[0]), strict=True) if seen]
             return {
-                "row": {str(name): _shown(value) for name, value in row.items()},
+                "row": {
+                    v.name: _shown(v.decode(code))
+                    for v, code in zip(self.schema, found.values[0].tolist(), strict=True)
+                },
                 "given": given,
                 "exact": found.exact,
                 "ignored": ranges,

@@ -43,24 +43,25 @@ const Ask = {
     const whole = column.kind !== "real";
     const [least, most] = [column.points[0], column.points[column.points.length - 1]];
     const step = whole ? 1 : (most - least) / 200;
-    const holder = element("div", { class: "ends" });
+    const number = (text) => (text.value === "" ? null : column.dated ? Date.parse(text.value) / 864e5 : Number(text.value));
+    const holder = element("div", { class: column.dated ? "ends dated" : "ends" });
     const fields = ["from", "to"].map((word, i) => {
-      const text = element("input", { type: "number", step: "any", "aria-label": `${column.name} ${word}` });
+      const text = element("input", { type: column.dated ? "date" : "number", step: column.dated ? "1" : "any", "aria-label": `${column.name} ${word}` });
       const slide = element("input", { type: "range", min: String(least), max: String(most), step: String(step),
         value: String(i ? most : least), "aria-label": `${column.name} ${word}, slider` });
       slide.addEventListener("input", () => {
         const end = Number(slide.value) <= least + step / 2 && !i || Number(slide.value) >= most - step / 2 && i;
-        text.value = end ? "" : short(slide.value);
+        text.value = end ? "" : column.dated ? iso(slide.value) : short(slide.value);
         tell();
       });
       text.addEventListener("input", () => {
-        slide.value = text.value === "" ? (i ? most : least) : text.value;
+        slide.value = number(text) ?? (i ? most : least);
         tell();
       });
       return { text, slide, word };
     });
     const tell = () => {
-      const [low, high] = fields.map((f) => (f.text.value === "" ? null : Number(f.text.value)));
+      const [low, high] = fields.map((f) => number(f.text));
       const same = low !== null && low === high;
       this.set(column.name, low === null && high === null ? null : same ? { value: low } : { low, high });
     };
@@ -226,14 +227,16 @@ class Panel {
     this.sum.textContent = this.words(now);
   }
 
+  number(value) { return this.column.dated ? iso(value) : round3(value); }
+
   words(now) {
-    if (this.said && "value" in this.said) return `is ${short(this.said.value)}`;
+    if (this.said && "value" in this.said) return `is ${this.number(this.said.value)}`;
     if (!now) return "";
     const at = now.indexOf(Math.max(...now));
     if (this.column.labels.length) return `most probable: ${this.column.labels[at]}, ${percent(now[at])}`;
     const total = now.reduce((a, b) => a + b, 0);
     const mean = now.reduce((a, b, i) => a + b * this.column.points[i], 0) / total;
-    return total > 0 ? `about ${round3(mean)} on average, most probable near ${round3(this.column.points[at])}` : "";
+    return total > 0 ? `about ${this.number(mean)} on average, most probable near ${this.number(this.column.points[at])}` : "";
   }
 
   bars() {
@@ -255,13 +258,15 @@ class Panel {
       this.plot.setAttribute("role", "img");
       this.plot.setAttribute("aria-label", `distribution of ${this.column.name}`);
       this.chart = chart(this.plot, [{ label: "before", colour: "before", fill: true }, { label: "kept", colour: "pinned", dash: true },
-        { label: "after", colour: "after", fill: true }], { stems });
+        { label: "after", colour: "after", fill: true }], this.column.dated ? { xWords: (n) => iso(n).slice(0, this.years() ? 4 : 10) } : { stems });
     }
     const now = this.current();
     const nothing = this.column.points.map(() => null);
     const after = now === this.column.before ? nothing : now || nothing;
     this.chart.setData([this.column.points, this.column.before, this.kept || nothing, after]);
   }
+
+  years() { return this.column.points[this.column.points.length - 1] - this.column.points[0] > 4 * 365; }
 
   resize() { if (this.chart) this.chart.setSize({ width: Math.max(this.plot.clientWidth, 100), height: 90 }); }
 }

@@ -37,6 +37,8 @@ function cells(text) {
 }
 
 const seconds = (number) => `${number < 0.1 ? "< 0.1" : number < 100 ? number.toFixed(1) : Math.round(number)} s`;
+// Dates are days since 1970 here.
+const iso = (days) => new Date(Math.round(days) * 864e5).toISOString().slice(0, 10);
 const round3 = (number) => String(Number(Number(number).toPrecision(3)));
 const short = (number) => Number(Number(number).toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: false });
 
@@ -50,7 +52,7 @@ function bytesWords(size) {
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // A chart of curves over one x; `curves` are {label, colour, fill, dash}.
-function chart(holder, curves, { height = 90, small = true, xUnit = null, yWords = short, stems = false } = {}) {
+function chart(holder, curves, { height = 90, small = true, xWords = short, yWords = short, stems = false } = {}) {
   const axis = { stroke: colour("faint"), grid: { show: !small, stroke: colour("pale"), width: 1 },
     ticks: { size: 3, stroke: colour("pale") }, font: "11px system-ui" };
   const series = curves.map((c) => ({ label: c.label, stroke: colour(c.colour), width: c.dash ? 1.5 : 2,
@@ -59,7 +61,7 @@ function chart(holder, curves, { height = 90, small = true, xUnit = null, yWords
   const options = { width: Math.max(holder.clientWidth || 200, 100), height, cursor: { show: false }, legend: { show: false },
     scales: { x: { time: false }, y: small ? { range: (u, low, high) => [0, high || 1] } : {} },
     series: [{}, ...series],
-    axes: [{ ...axis, size: 22, space: 45, values: (u, v) => v.map((n) => (n === null ? "" : short(n) + (xUnit || ""))) },
+    axes: [{ ...axis, size: 22, space: 45, values: (u, v) => v.map((n) => (n === null ? "" : xWords(n))) },
       small ? { show: false } : { ...axis, size: 62, values: (u, v) => v.map(yWords) }] };
   return new uPlot(options, [[], ...curves.map(() => [])], holder);
 }

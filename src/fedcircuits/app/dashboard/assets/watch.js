@@ -75,7 +75,7 @@ const Watch = {
 
   curves() {
     if (byId("watch").hidden) return;
-    const big = { small: false, height: 180, xUnit: " s" };
+    const big = { small: false, height: 180, xWords: (n) => `${short(n)} s` };
     if (!this.likelihood) {
       this.likelihood = chart(byId("likelihood"), [{ label: "log-likelihood", colour: "after" }], big);
       this.bytes = chart(byId("bytes"), [{ label: "bytes", colour: "pinned", fill: true }], { ...big, yWords: bytesWords });
