@@ -107,7 +107,7 @@ def test_evidence_moves_all_marginals_to_the_library_s_numbers(
     assert float(css(opened, "#event-answer").get_attribute("data-value")) == pytest.approx(
         probability
     )
-    assert "Given colour = blue and weight >= 61" in css(opened, "#words").text
+    assert "Given colour = blue and weight ≥ 61" in css(opened, "#words").text
     points = script(opened, "return Ask.columns.find((c) => c.name === 'age').points")
     x, event = loaded._given(known)
     rows = np.repeat(x, len(points), axis=0)
