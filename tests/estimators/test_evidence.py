@@ -127,3 +127,17 @@ def test_a_federated_model_names_columns_that_it_holds_unrelated() -> None:
     assert list(found) == ["noise"] and 0 <= found["noise"] < 0.01
     alone = fc.LearnSPN(target="y", random_state=0).fit(rows)
     assert list(alone.unrelated()) == ["noise"]
+
+
+def test_reals_with_many_ties_are_named_and_answered_between_values() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 4, 2000).astype(float)
+    rows = pd.DataFrame({"x": x, "y": 0.5 * x + rng.normal(size=2000), "z": rng.random(2000)})
+    model = fc.LearnSPN(random_state=0).fit(rows)
+    [note] = [n for n in model.notes_ if "same value" in n]
+    assert "'x'" in note and "'y'" not in note and "'z'" not in note
+    assert mean_of(model, "y", "x > 2.5") == pytest.approx(rows.y[x > 2.5].mean(), abs=0.1)
+    assert model.probability("x > 2.5") == pytest.approx((x > 2.5).mean(), abs=0.02)
+    whole = fc.LearnSPN(random_state=0).fit(fc.Table.of(rows, kinds={"x": "count"}))
+    assert not any("same value" in n for n in whole.notes_)
+    assert mean_of(whole, "y", "x > 2") == pytest.approx(rows.y[x > 2].mean(), abs=0.1)

@@ -14,7 +14,7 @@ from fedcircuits.estimators.learner import Learner, hold_back, in_memory
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.spn.learn_spn import SPNSettings, learn_spn
-from fedcircuits.learning.spn.notes import notes_of
+from fedcircuits.learning.spn.notes import notes_of, notes_of_ties
 from fedcircuits.learning.spn.pruning import prune
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
@@ -70,7 +70,7 @@ class LearnSPN(Learner):
     (300,)
     """
 
-    notes_: tuple[str, ...]  # columns that were found independent, and by what evidence
+    notes_: tuple[str, ...]  # columns found independent, by what evidence; reals with many ties
 
     allowed: ClassVar[Declared] = {
         **SPNSettings.allowed, "ensemble": Whole(1), "refine": Whole(0),
@@ -134,7 +134,8 @@ class LearnSPN(Learner):
         ]
         circuit, parameters = prune(*(members[0] if len(members) == 1 else mixed(schema, members)))
         self.circuit_, self.parameters_ = circuit, parameters
-        self.notes_ = notes_of(evidence[0], schema, target, settings.level) if evidence else ()
+        found = notes_of(evidence[0], schema, target, settings.level) if evidence else ()
+        self.notes_ = (*found, *notes_of_ties(kept.values, schema))
         if self.refine:
             schedule = EMSchedule(epochs=self.refine, patience=2)
             self._em(circuit, parameters, kept, schedule, rng, validation=held)
