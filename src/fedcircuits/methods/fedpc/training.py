@@ -158,8 +158,8 @@ def client(
     work.check(table.names, tag, plan.share_clusters)
     plan.check_cells(work.cells, table.schema)
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
-    about, least = (table, plan.clusters, classes, plan.target), party.least_count
-    clustering = RowClustering(*about, seed, stamp, least)
+    least = party.least_count
+    clustering = RowClustering(table, plan.clusters, classes, plan.target, seed, stamp, least)
     labels = yield from clustering.labels(work.tasks, order, given)
     learned = yield from learn_leaves(party, table, work, labels, learner, seed, stamp)
     cut = {t.column: cells_of(table, t, least) for t in work.cells}
@@ -173,13 +173,12 @@ def client(
         yield from counts.contribute({d: label[order] for d, label in labels.items()})
     way, schema = plan.way_of_em(horizontal=order is None), table.schema
     rows = None if way is None else table
-    del table, about, clustering  # others may learn for long, and rows take memory
+    del table, clustering  # others may learn for long, and rows take memory
     graph = yield from receive(COORDINATOR, UsedLeaves)
     _check_used(graph, learned, way)
     leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph.used)
     parameters = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
-    budget = QuestionBudget(party.most_questions)
-    allowed = party.allow_collect, budget, plan.answers
+    allowed = party.allow_collect, QuestionBudget(party.most_questions), plan.answers
     view = View(party.name, schema, leaves, parameters, *allowed)
     if every is not None:  # sums are of all parties: no category is rare at one of them
         alone = partial(fitted_leaf, learner, seed=plan.seed, least=party.least_count)
