@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -137,7 +138,7 @@ def test_named_constructors():
         ([[1, 2]], "numpy.array or pandas.DataFrame"),
         ("data.csv", r"Table.read\(path\)"),
         (torch.zeros(2, 2), r"\.numpy\(\)"),
-        (7, "expected a Table, a pandas or polars"),
+        (7, "expected a Table, a DataFrame of pandas, polars or another"),
     ],
 )
 def test_no_table(data, message):
@@ -275,3 +276,48 @@ def test_many_names_are_compared_quickly():
     frame = pd.DataFrame(np.ones((1, 60_000)), columns=["a", "b"] * 30_000)
     with pytest.raises(TableError, match="names must differ, got more than once: 'a', 'b'"):
         Table.of(frame)
+
+
+class Streamed:
+    """A frame of another library, as duckdb and ibis have it: it gives arrow tables."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return pa.table(COLUMNS).__arrow_c_stream__(requested_schema)
+
+
+def test_frames_of_other_libraries():
+    table = Table.of(Streamed())
+    assert table.schema == SCHEMA
+    np.testing.assert_array_equal(table.values, VALUES)
+
+
+def test_frames_that_narwhals_knows():
+    nw = pytest.importorskip("narwhals")
+    assert Table.of(nw.from_native(pd.DataFrame(COLUMNS))).schema == SCHEMA
+    assert Table.of(nw.from_native(pl.LazyFrame(COLUMNS))).schema == SCHEMA
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_tables_come_back_in_the_users_kind(kind):
+    frame = kind({"age": [31, 47], "sex": ["m", "f"]})
+    back = Table.of(frame).like(frame)
+    assert type(back) is type(frame)
+    assert Table.of(back).schema == Table.of(frame).schema
+    assert Table.of(frame).like(np.zeros(0)).tolist() == [[31, "m"], [47, "f"]]
+
+
+def test_columns_that_cannot_be_learned_from_are_left_out_together(tmp_path):
+    """Of a parquet file with lists, structs, bytes and times; decimals and moments are numbers."""
+    path = tmp_path / "odd.parquet"
+    table = pa.table({
+        "list": [[1], [2, 3]], "struct": [{"a": 1}, {"a": 2}], "raw": [b"a", b"b"],
+        "at": pa.array([1, 2], pa.time32("s")), "price": pa.array([Decimal("1.5"), Decimal("2")]),
+        "seen": pa.array([0, 253_402_214_400], pa.timestamp("s")), "n": [1, 2],
+    })  # fmt: skip
+    pq.write_table(table, path)
+    with pytest.warns(UserWarning, match=r"left out: 'list': nested.*'struct'.*'raw': bytes.*'at'"):
+        read = Table.read(path)
+    assert [v.kind_in_words for v in read.schema] == ["real", "date", "count"]
+    assert np.isnan(read.values[1, 1])  # the year 9999 is none
+    with pytest.raises(TableError, match="column 'list': expected numbers"):
+        Table.read(path, kinds={"list": "category"})

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fedcircuits.errors import TableError
-from fedcircuits.tables.columns import Column, Floats, column_of
+from fedcircuits.tables.columns import Column, Floats, UnlearnableColumnError, column_of
 from fedcircuits.tables.frames import Columns, listed, reading
 from fedcircuits.tables.inference import StatedKind, Unseen, encode, variable_of
 from fedcircuits.tables.reading import (
@@ -44,7 +44,16 @@ def inferred(
     values, variables, readings = [], [], []
     if columns.pop("", None) is not None:
         readings.append(ColumnReading("", LEFT_OUT, 'no name; the row numbers? row_id=""'))
-    own = _columns(columns)
+    own: dict[str, Column] = {}
+    strange: dict[str, str] = {}
+    for name, series in columns.items():
+        try:
+            own |= _columns({name: series})
+        except UnlearnableColumnError as error:
+            if len(columns) == 1 or name in {*kinds, *categories}:
+                raise
+            strange[name] = str(error).partition(", got ")[2]
+    readings += [ColumnReading(name, LEFT_OUT, why) for name, why in strange.items()]
     rule = rule.of_file(own.values()) if not rule.typed else rule
     for name, column in own.items():
         with reading(name):

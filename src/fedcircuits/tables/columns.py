@@ -265,5 +265,11 @@ def _refuse_type(name: str, found: str, dtype: str) -> NoReturn:
     _refuse(name, f"values of type {dtype}", "convert them to numbers or text")
 
 
+class UnlearnableColumnError(TableError):
+    """A column of values that are no numbers, booleans or text."""
+
+
 def _refuse(name: str, found: str, advice: str) -> NoReturn:
-    raise TableError(f"column {name!r}: expected numbers, booleans or text, got {found}; {advice}")
+    raise UnlearnableColumnError(
+        f"column {name!r}: expected numbers, booleans or text, got {found}; {advice}"
+    )

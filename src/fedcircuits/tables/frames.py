@@ -2,7 +2,8 @@
 
 Every source becomes named pandas series of one length, in the source's own types and order. The
 names must differ; there must be a row and a column. polars and pyarrow are only touched when the
-object comes from them.
+object comes from them. Other libraries' frames (duckdb, ibis, modin, dask …) come as arrow tables:
+by the arrow stream that most of them offer, else through narwhals where it is installed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 Columns = dict[str, pd.Series]
 MOST_COLUMNS = 100_000
 _ACCEPTED = (
-    "a Table, a pandas or polars DataFrame, a pyarrow Table, a numpy array or a dict of columns"
+    "a Table, a DataFrame of pandas, polars or another library that gives arrow tables, a pyarrow "
+    "Table, a numpy array or a dict of columns"
 )
 
 
@@ -48,7 +50,49 @@ def columns_of(
         return _checked(_from_polars(cast("polars.DataFrame", data)))
     if library == "pyarrow" and hasattr(data, "column_names"):
         return _checked(_from_arrow(cast("pyarrow.Table", data)))
+    if not isinstance(data, type) and (table := _arrow_of(data)) is not None:
+        return _checked(_from_arrow(table))
     raise TableError(f"expected {_ACCEPTED}, got {_type(data)}{_advice(data)}")
+
+
+def _arrow_of(data: object) -> pyarrow.Table | None:
+    """The arrow table of another library's frame, None for what is no frame."""
+    if type(data).__name__ == "Series" or isinstance(data, str | list | tuple):
+        return None
+    if hasattr(data, "__arrow_c_stream__"):
+        import pyarrow
+
+        try:
+            return pyarrow.table(data)
+        except (pyarrow.ArrowException, TypeError, ValueError):
+            return None
+    try:
+        import narwhals as nw
+    except ImportError:
+        return None
+    frame = nw.from_native(data, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect("pyarrow")
+    return frame.to_arrow() if isinstance(frame, nw.DataFrame) else None
+
+
+def in_kind_of(frame: pd.DataFrame, data: object) -> object:
+    """The frame as the library of ``data`` has it: polars, pyarrow, numpy, a dict, else pandas."""
+    library = type(data).__module__.partition(".")[0]
+    if isinstance(data, np.ndarray):
+        return frame.to_numpy()
+    if isinstance(data, Mapping):
+        return {name: column.to_numpy() for name, column in frame.items()}
+    if library in ("polars", "pyarrow"):
+        import pyarrow
+
+        table = pyarrow.Table.from_pandas(frame, preserve_index=False)
+        if library == "pyarrow":
+            return table
+        import polars
+
+        return polars.from_arrow(table)
+    return frame
 
 
 def _refuse_many(data: object) -> None:

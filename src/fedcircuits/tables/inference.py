@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.tables.columns import Column, Floats
-from fedcircuits.tables.schema import DATE, KINDS, OTHER, Kind, Scalar, Variable, shown
+from fedcircuits.tables.schema import DATE, KINDS, OTHER, TIME, Kind, Scalar, Variable, shown
 from fedcircuits.tables.truths import truth_of
 
 Unseen = Literal["pool", "error", "missing"]
@@ -75,6 +75,8 @@ def infer_kind(column: Column) -> Kind:
         )
     if column.form == "text":
         return "category"
+    if column.unit in (DATE, TIME):
+        return "real"
     if column.form == "boolean" or _only_zero_one(column):
         return "boolean"
     low, high = np.nanmin(column.numbers), np.nanmax(column.numbers)

@@ -39,7 +39,7 @@ from fedcircuits.tables import series as series_columns
 from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.csv_files import TextFrame
 from fedcircuits.tables.dates import DateOrder
-from fedcircuits.tables.frames import columns_of
+from fedcircuits.tables.frames import columns_of, in_kind_of
 from fedcircuits.tables.gaps import MISSING
 from fedcircuits.tables.inference import StatedKind, Unseen
 from fedcircuits.tables.numerals import Decimal
@@ -302,6 +302,15 @@ class Table:
         if self.row_ids is not None:
             frame.index = pd.Index(self.row_ids, name="row_id")
         return frame
+
+    def like(self, data: object) -> object:
+        """The user's own values in the kind of ``data``: a polars or pandas frame, a pyarrow table,
+        an array, a dict of columns. Row ids and series are left out.
+
+        >>> Table.of({"age": [31, 47]}).like({})
+        {'age': array([31, 47])}
+        """
+        return in_kind_of(self._frame(), data)
 
     def select(self, names: Iterable[str]) -> Table:
         """The columns, and the series, of these names."""
