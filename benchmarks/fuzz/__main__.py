@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from benchmarks.fuzz.worker import KINDS
 from benchmarks.runner import THREAD_LIMITS, Cell, print_table
 
-SHARES = {"messages": 30, "frames": 10, "files": 14, "tables": 16, "questions": 30, "requests": 10}
+SHARES = {"messages": 30, "frames": 10, "files": 14, "tables": 16, "questions": 30, "requests": 4}
 PREPARING, PATIENCE = 600.0, 180.0  # seconds without a word; a machine may have other work
 Part = tuple[str, int, int]  # kind, first and last number
 
