@@ -312,7 +312,7 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         """Answer questions on "cpu", "cuda", "cuda:1" or another device of torch's from now on.
 
         Learners with an argument ``device`` learn there too. Files and ``parameters_`` stay what
-        they are, a seed draws the same rows, and answers agree to about 1e-9.
+        they are. No GPU was tried: docs/circuits.md says what the tests do instead.
         """
         found = str(device_of(device))
         if hasattr(self, "circuit_"):
