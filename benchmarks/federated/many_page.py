@@ -29,7 +29,8 @@ MEANING = (
     "expected calibration error (ECE). Beside it LearnSPN in one place, every column by itself "
     "(independent) and the paper's learner and rule. Own columns: the joint model on the columns "
     "that a party holds; alone: what the party learns by itself, the mean of at most five parties. "
-    "The machine was busy with other work. Seeds from 10 were not looked at when settings were "
+    "One place and independence have all training rows, also where parties hold fewer. The machine "
+    "was busy with other work. Seeds from 10 were not looked at when settings were "
     "chosen."
 )
 WRONG = (
