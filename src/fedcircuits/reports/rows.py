@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
 from fedcircuits.errors import TableError
 from fedcircuits.estimators.questions import refuse_misspelt
+from fedcircuits.federation.id_forms import nearly_met
 from fedcircuits.tables import readers
 from fedcircuits.tables.frames import columns_of
 from fedcircuits.tables.schema import Schema
@@ -55,6 +57,9 @@ def joined(parts: Mapping[str, Table]) -> Table:
                 "their rows belong together (--row-id)"
             )
         return Table(tables[0].schema, np.concatenate([t.values for t in tables]))
+    ids = {n: [*map(str, t.row_ids.tolist())] for n, t in parts.items() if t.row_ids is not None}
+    for words in nearly_met(ids):
+        warnings.warn(f"{words}: write them alike in these files", UserWarning, stacklevel=3)
     places: dict[object, int] = {}
     found = [
         [places.setdefault(i, len(places)) for i in t.row_ids.tolist()]
