@@ -152,7 +152,7 @@ def test_sums_without_a_suspect_do_not_tell_what_it_adds() -> None:
     method = fc.MixtureOfNormals(1, target="speaker", max_iter=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        fc.FedPC(method=method, target="speaker", random_state=0).fit(
+        fc.FedPC(method=method, target="speaker", summation=fc.Hub(), random_state=0).fit(
             parties.with_tables(tables), engine=engine
         )
     sent = {(who, m.tag): m.data for who, m in engine.messages if m.tag.startswith("shared/with")}
