@@ -18,7 +18,7 @@ def typed() -> dict[str, str]:
     found: dict[str, str] = {}
     for node in ast.walk(ast.parse(SOURCE.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fedcircuits"):
-            names = [alias.name for alias in node.names if alias.name != "__version__"]
+            names = [a.name for a in node.names if not str(a.asname).startswith("_")]
             found |= {name: str(node.module) for name in names}
     return found
 

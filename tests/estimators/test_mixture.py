@@ -22,7 +22,7 @@ def blobs(rows: int = 300) -> np.ndarray:
 def test_constructor_only_keeps_its_arguments() -> None:
     model = fc.MixtureOfProducts(4, target="y", max_iter=7, tol=0.5, random_state=3)
     expected = {"components": 4, "target": "y", "max_iter": 7, "tol": 0.5, "random_state": 3}
-    expected |= {"summation": fc.Hub(), "privacy": None}
+    expected |= {"summation": fc.Hub(), "privacy": None, "device": "cpu"}
     assert model.get_params() == expected and vars(model) == expected
     assert model.set_params(components=2).components == 2
     assert fc.MixtureOfProducts(components=-1).components == -1, "checked when it fits"
