@@ -7,7 +7,7 @@
 holds, beside FedPC's marginal on the same columns and test rows; the mean of at most five parties.
 "independent": every column by itself. "paper": one pass with the learner of the paper, and its rule
 by sizes where columns differ. ECE: expected calibration error of the probability of the class
-guessed, in ten bins. Seeds from 10 were not looked at when settings were chosen. With MANY_KEEP a
+guessed, in ten bins. Settings were chosen on smaller seeds. With MANY_KEEP a
 file is written line by line, and what it has is not run again. Tables and splits: many_sets.py.
 
 Then one party of ten has wrong rows: is it named, and nobody where all are right?
