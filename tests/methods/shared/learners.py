@@ -40,6 +40,11 @@ def einsum(**more: Any) -> fc.EinsumNetwork:
     return fc.EinsumNetwork(3, repetitions=2, epochs=8, target="label", random_state=0, **more)
 
 
+def normals(**more: Any) -> fc.MixtureOfNormals:
+    return fc.MixtureOfNormals(3, max_iter=8, random_state=0, **more)
+
+
 LEARNERS: dict[str, Any] = {
     "MixtureOfProducts": mixture, "HiddenChowLiuTree": hidden_tree, "EinsumNetwork": einsum,
+    "MixtureOfNormals": normals,
 }  # fmt: skip

@@ -66,8 +66,8 @@ def test_it_is_em_on_all_rows_in_one_place(name: str, way: str, parties: int) ->
     summation = None if way == "secret" else SUMMATIONS[way]
     outcome = memory.run(programs(model, parts(table, parties), summation))
     assert not outcome.lost
-    found = outcome.results[COORDINATOR]
-    one = in_one_place(model, table, found)
+    found, party = outcome.results[COORDINATOR], outcome.results[names(parties)[0]]
+    one = in_one_place(model, table, party)  # a party knows the rules of leaves as well
     together = fc.CircuitModel(found.beginning.circuit, found.fitted.parameters)
     new = mixed(50, seed=1)
     np.testing.assert_allclose(
