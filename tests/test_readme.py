@@ -31,7 +31,6 @@ def python(text: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.filterwarnings("ignore:one circuit by sums")  # a note that readers are told of
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

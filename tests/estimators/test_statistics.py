@@ -42,7 +42,7 @@ EM_LEARNERS = [
     fc.MixtureOfProducts(2, random_state=0, tol=1e-7),
     fc.EinsumNetwork(2, depth=1, repetitions=1, epochs=6, random_state=0),
     fc.EinsumNetwork(2, depth=1, repetitions=1, epochs=6, training="gradient", random_state=0),
-    fc.HiddenChowLiuTree(2, epochs=6, random_state=0),
+    fc.HiddenChowLiuTree(2, epochs=6, batch_size=256, random_state=0),
 ]
 LEARNERS = [*EM_LEARNERS, fc.LearnSPN(random_state=0)]
 DISCRETE = [*LEARNERS, fc.ChowLiuTree()]
@@ -119,7 +119,7 @@ def test_weights_equal_repetition(learner: fc.Model) -> None:
     [
         fc.EinsumNetwork(2, depth=1, repetitions=1, epochs=6, random_state=0),
         fc.EinsumNetwork(2, depth=1, repetitions=1, epochs=6, training="gradient", random_state=0),
-        fc.HiddenChowLiuTree(2, epochs=6, random_state=0),
+        fc.HiddenChowLiuTree(2, epochs=6, batch_size=256, random_state=0),
     ],
     ids=name,
 )

@@ -111,7 +111,7 @@ def test_late_rows_tell_kinds_and_categories(
 def test_identifiers_are_refused_unless_they_are_meant(tmp_path: Path) -> None:
     frame = pd.DataFrame({"name": [f"person {i}" for i in range(300)], "x": np.arange(300.0)})
     path = saved(frame, tmp_path / "names.parquet", 50)
-    with pytest.warns(UserWarning, match="'name': an identifier or a name"):
+    with pytest.warns(UserWarning, match="'name': names or addresses of persons"):
         assert ParquetRows(path).schema.names == ("x",)
     assert ParquetRows(path, row_id="name").schema.names == ("x",)
     assert ParquetRows(path, kinds={"name": "category"}).schema["name"].size == 300

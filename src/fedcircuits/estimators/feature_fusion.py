@@ -26,7 +26,7 @@ from fedcircuits.estimators.fusion_model import FusionModel, FusionResult
 from fedcircuits.estimators.progress import tell
 from fedcircuits.estimators.requirements import check_one_each
 from fedcircuits.estimators.task import Task, task_of_parties
-from fedcircuits.federation.federation import COORDINATOR, Federation
+from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import Held
 from fedcircuits.federation.sums.collectives import Summation
@@ -35,6 +35,7 @@ from fedcircuits.learning.encoders.apart import reporting_to
 from fedcircuits.learning.encoders.choosing import BestEncoder, encoder_for, nothing_to_read
 from fedcircuits.learning.encoders.encoders import NetworkEncoder
 from fedcircuits.learning.encoders.fixed import FixedEncoder
+from fedcircuits.learning.encoders.foreign import Encoder
 from fedcircuits.methods.fusion import training
 from fedcircuits.methods.fusion.fitting import VOTES, Vote
 from fedcircuits.methods.fusion.gathering import TRAFFIC, Traffic
@@ -65,7 +66,7 @@ class FeatureFusion(FusionModel):
         Of all owners, or by owner: "summary", "rocket", "recurrent", "network", or such an encoder
         with settings (``SummaryEncoder(…)`` …); any object with ``encode(table)``, a trained torch
         module, a scikit-learn transformer. By default "auto": each owner takes the one that
-        predicts its own rows held back best (``BestEncoder``).
+        predicts its own rows held back best (``BestEncoder``), or with ``summation`` a network.
     align : {"linear", "sinkhorn"} or None, default="linear"
         Owners' representations have their numbers in any order; alignment finds the common one by
         a matrix per owner, any ("linear") or nearly a permutation ("sinkhorn").
@@ -275,12 +276,15 @@ class FeatureFusion(FusionModel):
                 "align=None, graph='complete' and head='gcn' only"
             )
 
+    def _encoder_of(self, party: Party) -> Encoder:
+        return encoder_for(self.encoder, party.name, party.table, self.summation is not None)
+
     def _check_encoders(self, federation: Federation, target: str) -> None:
         owners = [p for p in federation if not nothing_to_read(p.table, target)]
         check_one_each("encoder", self.encoder, federation.select([p.name for p in owners]))
         for party in owners:
             try:
-                encoder = encoder_for(self.encoder, party.name, party.table)
+                encoder = self._encoder_of(party)
                 if isinstance(encoder, NetworkEncoder | FixedEncoder | BestEncoder):
                     encoder.check(party.table, target)
             except (ParameterError, TableError) as error:
@@ -329,7 +333,7 @@ class FeatureFusion(FusionModel):
         for party in federation:
             arguments: dict[str, object] = {
                 "party": party, "plan": plan.for_owner(), "secret": secret[party.name],
-                "encoder": encoder_for(self.encoder, party.name, party.table),
+                "encoder": self._encoder_of(party),
             }  # fmt: skip
             programs[party.name] = Program(training.owner, arguments)
         return programs

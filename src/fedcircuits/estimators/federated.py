@@ -130,7 +130,8 @@ class FederatedEstimator(ModelInParts, Generic[R]):
     ledger_: Ledger  # of training
     epsilon_: float  # that training has spent, if ``privacy`` was asked for
     queries_: Ledger  # of questions since
-    notes_: tuple[str, ...] = ()  # what the user should know; each is a warning too
+    notes_: tuple[str, ...] = ()  # what the user should know; each is a warning too, but choices
+    _choices: tuple[str, ...] = ()  # what was chosen and why
     kind_: str  # how the data were split: "horizontal", "vertical", "hybrid"
     _pooled: tuple[str, ...] = ()  # notes on categories that few rows have
 
@@ -228,11 +229,11 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         self.kind_, self._engine, self.name_ = run.federation.kind, run.engine, state.run
         self.where_ = getattr(run.engine, "where", None)
         self._allow_collect = {p.name: p.allow_collect for p in run.federation}
-        self.notes_ = ()
+        self.notes_ = self._choices = ()
         self._keep(run)
         trouble = watch.trouble if watch is not None else []
         notes = (*self._pooled, *self.notes_, *trouble)
-        self.notes_ = (*state.losses, *notes)
+        self.notes_ = (*state.losses, *self._choices, *notes)
         for attribute in ("_state", "_ready", "_pooled"):
             self.__dict__.pop(attribute, None)
         at_sites.keep(run.engine, self.name_, self)

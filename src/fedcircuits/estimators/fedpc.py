@@ -292,6 +292,7 @@ class FedPC(FederatedCircuit[Result]):
         trained = run.results[COORDINATOR]
         assert isinstance(trained, TrainedCircuit)
         self.joint_, self.notes_ = trained.refined.joint, trained.notes
+        self._choices = (trained.choice,) if trained.choice else ()
         self.views_ = {n: v for n, v in run.results.items() if isinstance(v, View | Held)}
         self.history_, self.validation_history_ = (
             trained.refined.history,

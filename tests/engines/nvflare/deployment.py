@@ -168,4 +168,7 @@ def deployed(
 
 def rows(names: Sequence[str], count: int = 60) -> dict[str, pd.DataFrame]:
     """A few rows for each site, where only the engine is tried."""
-    return {n: pd.DataFrame({"id": range(count), f"x_{n}": range(count)}) for n in names}
+    return {
+        n: pd.DataFrame({"id": range(count), f"x_{n}": [i % 3 for i in range(count)]})
+        for n in names
+    }

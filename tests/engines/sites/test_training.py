@@ -53,8 +53,9 @@ def test_a_federated_circuit_learned_and_asked_at_sites(tmp_path: Path, by: Any)
 def test_answers_of_the_root_at_sites(tmp_path: Path) -> None:
     """Parties deal shares with keys that they draw themselves."""
     local = fc.split(TABLE, 3, by="columns", target="risk")
-    here = fc.FedPC(target="risk", random_state=0).fit(local)
-    there = fc.FedPC(target="risk", random_state=0, answers="root").fit(connected(local, tmp_path))
+    asked: dict[str, Any] = {"target": "risk", "dependence": "combinations", "random_state": 0}
+    here = fc.FedPC(**asked).fit(local)
+    there = fc.FedPC(**asked, answers="root").fit(connected(local, tmp_path))
     rows = TABLE.rows([0, 1, 2])
     assert there.score_samples(rows) == pytest.approx(here.score_samples(rows), abs=1e-6)
     assert "query/values" not in {entry.tag for entry in there.queries_.entries}

@@ -2,7 +2,7 @@
 
 States are cells of columns: categories, or cells of numbers in rising order. A forest joins them;
 every component of a mixture has tables P(state | parent's state) of its own, drawn towards those of
-all rows, and these towards what few numbers can say:
+all rows, and these, by as much as makes the counts likeliest, towards what few numbers can say:
 
     two ordered columns   a normal copula: their correlation says how states follow each other, so
                           that fine cells of few rows have smooth tables
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, ndtri
+from scipy.special import gammaln, logsumexp, ndtr, ndtri
 from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.graph.family import Array
@@ -38,8 +38,8 @@ from fedcircuits.learning.chow_liu.trees import spanning_tree
 
 COMPONENTS = (2, 4, 8, 16)  # that are tried in turn
 DRAWN = (1.0, 5.0)  # rows by which shares of components are drawn towards those of all rows
-PULL = 10.0  # rows by which tables are drawn towards a normal copula
-MIXED_PULL = 0.5  # and others towards the shares of states
+PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
+MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
 POINTS = 8  # of a cell at which a copula is evaluated
 ROUNDS = 6
 GAP_ROUNDS = 5  # of EM over gaps for the tables of all rows
@@ -92,15 +92,20 @@ class _Mixing:
 # ---------------------------------------------------------------------- tables
 
 
-def table_of(counts: Array, above: Array, own: Array, ordered: bool, pull: float = PULL) -> Array:
+def table_of(counts: Array, above: Array, own: Array, ordered: bool) -> Array:
     """P(state | parent's state) from (expected) counts of pairs and the shares of both columns'
     states; ``ordered``: whether both are."""
-    drawn = counts + RESIDUE * own
-    if ordered:
-        drawn = drawn + pull * copula(counts, above, own)
-    else:
-        drawn = drawn + MIXED_PULL * own
+    few = copula(counts, above, own) if ordered else np.broadcast_to(own, counts.shape)
+    pull = max(PULLS if ordered else MIXED_PULLS, key=lambda rows: _evidence(counts, rows * few))
+    drawn = counts + RESIDUE * own + pull * few
     return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
+
+
+def _evidence(counts: Array, prior: Array) -> float:
+    """Log-likelihood of counts, line by line, whose shares are drawn from a Dirichlet prior."""
+    prior = np.maximum(prior, 1e-6)
+    lines = gammaln(prior.sum(axis=1)) - gammaln((prior + counts).sum(axis=1))
+    return float(lines.sum() + (gammaln(prior + counts) - gammaln(prior)).sum())
 
 
 def copula(counts: Array, above: Array, own: Array) -> Array:

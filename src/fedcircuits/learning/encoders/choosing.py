@@ -286,7 +286,10 @@ def encoder_of(model: object) -> Encoder:
     )
 
 
-def encoder_for(given: object, owner: str, table: Table) -> Encoder:
-    """An owner's encoder: one for all, its own of a dict by owner, or by default what suits it."""
+def encoder_for(given: object, owner: str, table: Table, added: bool) -> Encoder:
+    """An owner's encoder: one for all, its own of a dict by owner, or by default what suits it;
+    a network where representations are ``added`` up, since all must have as many numbers."""
     own = given.get(owner) if isinstance(given, Mapping) else given
-    return encoder_of("auto" if own is None else own)
+    if own is None:
+        own = ("recurrent" if table.series else "network") if added else "auto"
+    return encoder_of(own)

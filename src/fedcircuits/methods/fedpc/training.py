@@ -123,6 +123,7 @@ class TrainedCircuit:
 
     refined: Refined  # the graph above the leaves, after EM if there was any
     notes: tuple[str, ...]  # what the user should know
+    choice: str = ""  # of a method, and why
 
 
 # ---------------------------------------------------------------------- clients
@@ -292,16 +293,16 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     for party in members:
         used = (leaf.name for leaf in leaves_at(joint.circuit, joint.placement, party))
         yield from send(party, UsedLeaves(tuple(used), way is not None))
-    refined = Refined(joint)
+    refined, choice = Refined(joint), ""
     if way is not None:
         rows = sum(hello.rows for hello in hellos.values())
         refined = yield from refinement.coordinator(way, joint, members, plan.em, rows, shared)
     if sharers:
         about = (plan.shares, sharers, plan.validation), split.horizontal
         rows_of = [hello.rows for hello in hellos.values()]
-        joint, told = yield from mixing.coordinator(joint, rows_of, *about)
-        refined, more = Refined(joint), (*more, *told)
-    return TrainedCircuit(refined, (*notes, *more))
+        joint, choice, odd = yield from mixing.coordinator(joint, rows_of, *about)
+        refined, more = Refined(joint), (*more, *odd)
+    return TrainedCircuit(refined, (*notes, *more), choice)
 
 
 def _split(hellos: Mapping[str, Hello], plan: FedPCPlan) -> VariableSplit:

@@ -143,13 +143,14 @@ def coordinator(
     rows: Sequence[int],
     sharing: tuple[SharedPlan, Sequence[SharedLearner], float],
     horizontal: bool,
-) -> Flow[tuple[Joint, tuple[str, ...]]]:
-    """``rows``: of every party. The joint circuit with one by sums, and what to tell the user."""
+) -> Flow[tuple[Joint, str, tuple[str, ...]]]:
+    """``rows``: of every party. The joint circuit with one by sums, what was chosen and why, and
+    what else the user should know."""
     plan, learners, validation = sharing
     wanted = horizontal and len(rows) > 1 and float(np.median(rows)) < FEW_ROWS
     yield from broadcast(plan.members, AskShared(wanted, sum(rows)))
     if not wanted:
-        return joint, ()
+        return joint, "", ()
     schema = joint.circuit.schema.select(sorted(joint.circuit.schema.names))
     judge = None
     if COORDINATOR in plan.summation.members(plan.members):
@@ -164,7 +165,7 @@ def coordinator(
     odd: tuple[str, ...] = ()
     if len(choice.mixed):
         odd = yield from suspects.coordinator(judge, plan.members, len(schema))
-    return with_shared(joint, choice.own, first), (_note(choice, learners, rows), *odd)
+    return with_shared(joint, choice.own, first), _reason(choice, learners, rows), odd
 
 
 def _chosen(
@@ -243,7 +244,7 @@ def with_shared(joint: Joint, own: float, holder: str) -> Joint:
     return Joint(circuit, placement, Parameters(weights))
 
 
-def _note(choice: SharedChoice, learners: Sequence[SharedLearner], rows: Sequence[int]) -> str:
+def _reason(choice: SharedChoice, learners: Sequence[SharedLearner], rows: Sequence[int]) -> str:
     name = str(learners[choice.chosen])
     few = f"parties have {int(np.median(rows))} rows each in the middle, fewer than {FEW_ROWS}"
     if not len(choice.mixed):
