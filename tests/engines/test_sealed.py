@@ -50,7 +50,7 @@ def passing(program: Program[Any], relay: Relay) -> Flow[Any]:
 
 
 MODELS: dict[str, tuple[Any, Any]] = {
-    "FedPC": (fc.FedPC(random_state=0), fc.split(BOOLEANS, 3, seed=0)),
+    "FedPC": (fc.FedPC(method="one_pass", random_state=0), fc.split(BOOLEANS, 3, seed=0)),
     "FedTrees": (
         fc.FedTrees(target=BOOLEANS.names[0], random_state=0),
         fc.split(BOOLEANS, 2, seed=0, target=BOOLEANS.names[0]),

@@ -117,6 +117,9 @@ def test_cells_of_a_row_tell_no_more_than_they_may(numbers: int, sizes: list[int
     assert most == 0 or (2 <= most <= 24 and bits <= 24 + 1e-9)
 
 
-def test_two_parties_of_many_columns_are_joined_by_clusters() -> None:
-    wide, narrow = (fc.Schema.real([f"{k}{i}" for i in range(n)]) for k, n in (("a", 9), ("b", 8)))
-    assert few_enough([narrow, narrow]) and not few_enough([narrow, wide])
+def test_a_tree_joins_many_parties_of_few_columns() -> None:
+    """Few parties, and those of many columns, are joined by clusters."""
+    schemas = (fc.Schema.real([f"{k}{i}" for i in range(n)]) for k, n in (("a", 13), ("b", 12)))
+    wide, narrow = schemas
+    assert few_enough([narrow] * 5) and not few_enough([*[narrow] * 4, wide])
+    assert not few_enough([narrow] * 4)

@@ -92,7 +92,7 @@ def test_a_party_refuses_to_tell_more_cells_than_planned() -> None:
 
 def test_the_default_is_a_tree_of_few_cells() -> None:
     train, test = halves(mixed())
-    parties = fc.split(train, 4, by="columns", target="kind")
+    parties = fc.split(train, 5, by="columns", target="kind")
     model = fc.FedPC(target="kind", random_state=0).fit(parties)
     assert "count/cells" in {e.tag for e in model.ledger_}
     assert model.score(test) > apart(train, test) + 3

@@ -43,8 +43,8 @@ TAIL = 0.05  # of a leaf of numbers: a Student t of twice its width
 DEGREES = 4.0
 UNKNOWN = -1  # the cell of a missing value
 ROW_BITS = 24.0  # that a row's cells tell at most unless more is allowed: as four clusters of 64
-ENOUGH_CELLS = 8  # of numbers, with which cells join a few parties better than clusters
-FEW_CELLS, FEW_PARTIES = 4, 4  # with more parties fewer cells are still better
+FEW_CELLS = 4  # of numbers, with which a tree joins many parties better than clusters do
+FEW_PARTIES = 4  # which clusters join well, and tell less
 LearnedCell = tuple[Circuit, Parameters]
 
 
@@ -90,8 +90,7 @@ def cells_within(schema: Schema) -> int:
 
 def few_enough(schemas: Sequence[Schema]) -> bool:
     """Whether a tree over so few cells joins these parties, or combinations of clusters do."""
-    least = min(map(cells_within, schemas))
-    return least >= (FEW_CELLS if len(schemas) > FEW_PARTIES else ENOUGH_CELLS)
+    return len(schemas) > FEW_PARTIES and min(map(cells_within, schemas)) >= FEW_CELLS
 
 
 def number_of_cells(rows: int) -> int:
