@@ -4,7 +4,7 @@
     Sun 31 May 1964 · 19640531 · 2024-03-01T08:00:00+02:00 · 05/1964 · Mai 1964 · 2024-W09
 
 Whether 3/4/2024 is in March or April is decided by the column as a whole: a number above 12 says
-which place is the day's. Without one the other columns of the file say (``hint``), else days come
+which place is the day's. Without one the rest of the file says (``hint``), else days come
 first. Where some say one and others the other, no order is right: ``mixed``.
 
 Months without a day are their first day. Moments with a zone are told in UTC, others as they are.

@@ -7,7 +7,7 @@ with a digit are numbers. Texts that are not are missing in the result; whoever 
 
 Whether a comma is the decimal sign is decided for a column as a whole, by the numbers that can be
 read in one way alone. ``1,234`` can be read in two: as the other numbers of the column are, else as
-the other columns of the file (``hint``), else as thousands; ``doubtful`` then is an example.
+the rest of the file (``hint``), else as thousands; ``doubtful`` then is an example.
 
 ``<5`` is read as 5, the bound: measured, but too small to be told. Where half of the texts are
 bounds, they are classes. A column of codes with leading zeros (postcodes, 01234) is no column of

@@ -71,7 +71,7 @@ def otherwise(kind: str) -> str:
 @dataclass(frozen=True, slots=True)
 class ReadingRule:
     """How text is read: ``typed`` where the source has types, as frames have; ``point`` and
-    ``order`` are those of the other columns of a file, for numbers and dates in doubt."""
+    ``order`` are those of the rest of a file, for numbers and dates in doubt."""
 
     typed: bool = True
     decimal: numerals.Decimal = "auto"

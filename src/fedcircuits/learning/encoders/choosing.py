@@ -4,7 +4,7 @@ Whatever can encode rows is welcome (``encoder_of``): an encoder of this package
 object with ``encode``, a torch module that is trained already, a scikit-learn transformer. A party
 that holds the target alone has nothing to encode (``LabelsOnly``).
 
-``BestEncoder`` chooses on the owner's rows held back: all candidates learn from the other rows, and
+``BestEncoder`` chooses on the owner's rows held back: all candidates learn from the rest, and
 each predicts those held back by itself. The first candidate is taken, the one that needs the fewest
 rows, unless another one's loss is lower by more than two standard errors of the difference, row by
 row: a network has stopped by these rows, and so looks better on them than it is.
