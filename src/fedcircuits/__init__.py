@@ -190,13 +190,13 @@ if not TYPE_CHECKING:  # else any misspelt name would have a type
 
     def __getattr__(name: str) -> object:
         if name in _MODULES:
-            found = import_module(_MODULES[name])
+            module = import_module(_MODULES[name])
         elif name in _HOMES:
-            found = getattr(import_module(_HOMES[name]), name)
+            module = getattr(import_module(_HOMES[name]), name)
         else:
             raise AttributeError(f"module 'fedcircuits' has no attribute {name!r}")
-        globals()[name] = found
-        return found
+        globals()[name] = module
+        return module
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

@@ -16,9 +16,9 @@ class Deferred(ModuleType):
     """Stands for a module until an attribute of it is asked for."""
 
     def __getattr__(self, name: str) -> object:
-        found = getattr(import_module(self.__name__), name)
-        setattr(self, name, found)
-        return found
+        value = getattr(import_module(self.__name__), name)
+        setattr(self, name, value)
+        return value
 
 
 if TYPE_CHECKING:

@@ -102,16 +102,16 @@ def test_time_left() -> None:
     now, found = [0.0], list[Progress]()
     watch = Watch([found.append], clock=lambda: now[0])
     watch.begin(["a", "b", "coordinator"])
-    watch.told("a", Tell("learn", 0, 4))
+    watch.report("a", Tell("learn", 0, 4))
     assert found[-1].left is None
     now[0] = 6.0
-    watch.told("a", Tell("learn", 3, 4))
+    watch.report("a", Tell("learn", 3, 4))
     assert found[-1].left == pytest.approx(10.0)
-    watch.told("b", Tell("learn", 4, 4, -1.5))
+    watch.report("b", Tell("learn", 4, 4, -1.5))
     assert found[-1].left == pytest.approx(6.0 / 7) and found[-1].likelihood == -1.5
-    watch.told("coordinator", Tell("em", 0, 2))
+    watch.report("coordinator", Tell("em", 0, 2))
     now[0] = 7.0
-    watch.told("coordinator", Tell("em", 1, 2, math.nan))
+    watch.report("coordinator", Tell("em", 1, 2, math.nan))
     assert found[-1].left == pytest.approx(1.0) and found[-1].likelihood == -1.5
     assert found[-1].words() == "em, round 1 of 2 · coordinator · log-likelihood -1.5000"
 

@@ -41,7 +41,7 @@ def secret_things() -> dict[str, tuple[object, list[bytes | np.ndarray]]]:
         "sum": (Secret(key=KEY).at("a", ("a", "b", "c")), [KEY]),
         "counts": (SecretCounts("a", ("a", "b"), KEY), [KEY]),
         "group": (Group.of("a", ("a", "b", "c"), KEY), [KEY]),
-        "checks": (checks, [*checks.tosses.own, checks.blinds[0][0]]),
+        "checks": (checks, [*checks.tosses.keys, checks.blinds[0][0]]),
         "batch": (batch, [batch.covers, batch.inverses, batch.factors, batch.floods]),
         "store": (store, [batch.covers, batch.factors]),
         "shares": (shares, list(shares.arrays.values())),

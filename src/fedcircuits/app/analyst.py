@@ -102,7 +102,7 @@ def models(place: Path, timeout: float, as_json: bool) -> None:
     """Show models by who keeps a part of them, and trainings that were broken off."""
     with _connected(place) as remote:
         kept = connected.models(remote, remote.sites, timeout)
-        broken = remote.own.trainings()
+        broken = remote.kept_here.trainings()
     if as_json:
         screen.say(json.dumps({"models": kept, "broken off": broken}, ensure_ascii=False, indent=2))
         return
@@ -142,15 +142,15 @@ def audit_lines(folder: Path) -> list[dict[str, object]]:
     path = kit.folder / store / "audit.jsonl"
     if not path.is_file():
         raise FileError(f"{path}: there is no such file; {kit.name} has not been started yet")
-    found: list[dict[str, object]] = []
+    lines: list[dict[str, object]] = []
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             line = json.loads(text)
         except ValueError:
             line = None
         torn: dict[str, object] = {"event": "damaged", "why": f"line {number} is no JSON object"}
-        found.append(line if isinstance(line, dict) else torn)
-    return found
+        lines.append(line if isinstance(line, dict) else torn)
+    return lines
 
 
 def audit_row(line: dict[str, object]) -> list[str]:

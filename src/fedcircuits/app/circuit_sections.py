@@ -39,39 +39,39 @@ def beliefs(model: Model, test: Table | None, seed: int) -> Iterator[Block]:
     )
     if test is None:
         return
-    found = compare(model, test, random_state=seed)
+    comparison = compare(model, test, random_state=seed)
     yield Paragraph(
         "Total variation between draws of the model and test rows: 0 is the same, 1 is nothing in "
         "common. A distance near chance, that of as many draws of the model itself, is none."
     )
-    yield comparing.columns(found)
-    if len(found.pairs):
+    yield comparing.columns(comparison)
+    if len(comparison.pairs):
         yield Heading("Dependencies")
         yield Picture(
-            report.png_of(figure_of(_pairs_drawing(found, test))),
+            report.png_of(figure_of(_pairs_drawing(comparison, test))),
             "How much one column tells of another: below the diagonal in the model, above it in "
             "the test rows.",
         )
-        yield comparing.dependencies(found, ("model", "test rows"))
+        yield comparing.dependencies(comparison, ("model", "test rows"))
 
 
-def _pairs_drawing(found: Comparison, test: Table) -> Drawing:
-    named = {*found.pairs["column"], *found.pairs["with"]}
+def _pairs_drawing(comparison: Comparison, test: Table) -> Drawing:
+    named = {*comparison.pairs["column"], *comparison.pairs["with"]}
     names = [n for n in test.names if n in named]
     at = {n: i for i, n in enumerate(names)}
     sides: dict[str, Array] = {s: np.zeros((len(names), len(names))) for s in ("first", "second")}
-    for _, line in found.pairs.iterrows():
+    for _, line in comparison.pairs.iterrows():
         i, j = at[line["column"]], at[line["with"]]
         for side, square in sides.items():
             square[i, j] = square[j, i] = line[side]
     return dependence_drawing(names, sides["first"], sides["second"])
 
 
-def graph(model: AnyModel, told: TrainingRecord | None) -> Iterator[Block]:
+def graph(model: AnyModel, record: TrainingRecord | None) -> Iterator[Block]:
     """The circuit, by party where it is known who has which part."""
     yield Heading("The circuit")
     circuit = model.circuit_
-    placement = {} if told is None else told.placement
+    placement = {} if record is None else record.placement
     placed = {node.name for node in circuit.nodes} == placement.keys()
     if placed:
         yield places(circuit, placement)

@@ -62,21 +62,21 @@ def compare(
             else:
                 second = read_rows(other, first.schema_)
             rows = None if data is None else read_rows(data, first.schema_)
-            found = compared(first, second, rows, draws=draws, random_state=seed)
+            comparison = compared(first, second, rows, draws=draws, random_state=seed)
         if json:
-            screen.say(dumps(found.to_json(), ensure_ascii=False, indent=2))
+            screen.say(dumps(comparison.to_json(), ensure_ascii=False, indent=2))
             return
-        for name, value in found.likelihoods.items():
+        for name, value in comparison.likelihoods.items():
             screen.say(f"{name}: {value:.4g} nats per row")
-        for grid in (columns(found), dependencies(found)):
+        for grid in (columns(comparison), dependencies(comparison)):
             screen.say()
             screen.show(grid)
 
 
-def columns(found: Comparison) -> TextTable:
+def columns(comparison: Comparison) -> TextTable:
     from fedcircuits.app.report import TextTable
 
-    ordered = found.columns.sort_values("distance", ascending=False, kind="stable")
+    ordered = comparison.columns.sort_values("distance", ascending=False, kind="stable")
     rows = [
         [str(name), f"{line['distance']:.3f}", f"{line['chance']:.3f}"]
         for name, line in ordered.head(MOST_SHOWN).iterrows()
@@ -85,12 +85,12 @@ def columns(found: Comparison) -> TextTable:
     return TextTable(("column", "distance", "chance"), rows, caption)
 
 
-def dependencies(found: Comparison, sides: tuple[str, str] = ("first", "second")) -> TextTable:
+def dependencies(comparison: Comparison, sides: tuple[str, str] = ("first", "second")) -> TextTable:
     from fedcircuits.app.report import TextTable
 
     rows = [
         [line["column"], line["with"], f"{line['first']:.3f}", f"{line['second']:.3f}"]
-        for _, line in found.pairs.head(MOST_SHOWN).iterrows()
+        for _, line in comparison.pairs.head(MOST_SHOWN).iterrows()
     ]
-    caption = f"Dependence, the strongest {len(rows)} of {len(found.pairs)} pairs:"
+    caption = f"Dependence, the strongest {len(rows)} of {len(comparison.pairs)} pairs:"
     return TextTable(("column", "with", *sides), rows, caption, texts=2)

@@ -45,12 +45,12 @@ def by_route(ledger: Ledger) -> TextTable:
     """Messages and bytes from whom to whom, and what they revealed."""
     totals: dict[tuple[str, str], tuple[int, int, dict[str, None]]] = {}
     for e in ledger:
-        messages, size, told = totals.get((e.sender, e.receiver), (0, 0, {}))
-        told |= {e.reveals: None} if e.reveals else {}
-        totals[e.sender, e.receiver] = (messages + 1, size + e.bytes, told)
+        messages, size, revealed = totals.get((e.sender, e.receiver), (0, 0, {}))
+        revealed |= {e.reveals: None} if e.reveals else {}
+        totals[e.sender, e.receiver] = (messages + 1, size + e.bytes, revealed)
     rows = [
-        (sender, to, f"{m:,}", f"{b:,}", "; ".join(told))
-        for (sender, to), (m, b, told) in totals.items()
+        (sender, to, f"{m:,}", f"{b:,}", "; ".join(revealed))
+        for (sender, to), (m, b, revealed) in totals.items()
     ]
     return TextTable(("from", "to", "messages", "bytes", "what it reveals"), rows, texts=2)
 

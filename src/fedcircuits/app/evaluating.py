@@ -51,32 +51,38 @@ def evaluate(
 
         with any_model(model, consortium) as loaded:
             if isinstance(loaded, FusionModel):
-                found = evaluated(loaded, rows.owned(files, row_id))
+                evaluation = evaluated(loaded, rows.owned(files, row_id))
             else:
                 test = rows.whole(loaded, files, row_id)
                 parts = rows.parts(loaded, train, row_id) if train else None
-                found = evaluated(loaded, test, train=parts, target=target, random_state=seed)
+                evaluation = evaluated(loaded, test, train=parts, target=target, random_state=seed)
         if json:
-            screen.say(dumps(found.to_json(), ensure_ascii=False, indent=2))
+            screen.say(dumps(evaluation.to_json(), ensure_ascii=False, indent=2))
         else:
-            screen.say(f"{headline(found)}\n")
-            screen.show(scores(found))
+            screen.say(f"{headline(evaluation)}\n")
+            screen.show(scores(evaluation))
 
 
-def headline(found: Evaluation) -> str:
-    what = f"; {found.target!r} is predicted from the remaining columns" if found.target else ""
-    none = f"; {found.impossible:,} of them are impossible under the model" * bool(found.impossible)
-    return f"{found.rows:,} rows{none}{what}"
+def headline(evaluation: Evaluation) -> str:
+    what = (
+        f"; {evaluation.target!r} is predicted from the remaining columns"
+        if evaluation.target
+        else ""
+    )
+    none = f"; {evaluation.impossible:,} of them are impossible under the model" * bool(
+        evaluation.impossible
+    )
+    return f"{evaluation.rows:,} rows{none}{what}"
 
 
-def scores(found: Evaluation) -> TextTable:
+def scores(evaluation: Evaluation) -> TextTable:
     """A line per model; — for what it does not have."""
     from fedcircuits.app.report import TextTable
 
-    names = [n for n in found.scores.columns if found.scores[n].notna().any()]
+    names = [n for n in evaluation.scores.columns if evaluation.scores[n].notna().any()]
     rows = [
-        [str(line), *(_number(found.scores.loc[line, n]) for n in names)]
-        for line in found.scores.index
+        [str(line), *(_number(evaluation.scores.loc[line, n]) for n in names)]
+        for line in evaluation.scores.index
     ]
     return TextTable(("model", *(TITLES.get(n, n) for n in names)), rows)
 

@@ -74,7 +74,7 @@ def read_from(path: Path, offset: int) -> tuple[list[dict[str, object]], int]:
         file.seek(start)
         data = file.read(MOST)
     end = data.rfind(b"\n") + 1
-    found = []
+    events = []
     for line in data[:end].splitlines():
         try:
             event = json.loads(line)
@@ -82,5 +82,5 @@ def read_from(path: Path, offset: int) -> tuple[list[dict[str, object]], int]:
             event = None
         if not isinstance(event, dict) or "kind" not in event:
             raise FileError(f"{path}: it has a line that tells of no event of a training")
-        found.append(event)
-    return found, start + end
+        events.append(event)
+    return events, start + end

@@ -60,15 +60,15 @@ def judged(model: AnyModel, given: Given) -> Evaluation | None:
     return evaluate(model, test, train=train, target=given.target, random_state=given.seed)
 
 
-def page_of(model: AnyModel, found: Evaluation | None, given: Given) -> str:
+def page_of(model: AnyModel, evaluation: Evaluation | None, given: Given) -> str:
     """The whole page as text."""
-    told = _record(model, given.model)
-    blocks = [*opening(model, told, given), *fit(found), *calibration(found)]
+    record = _record(model, given.model)
+    blocks = [*opening(model, record, given), *fit(evaluation), *calibration(evaluation)]
     if isinstance(model, Model):
         test = rows.whole(model, given.test, given.row_id) if given.test else None
         blocks += circuit_sections.beliefs(model, test, given.seed)
-    blocks += circuit_sections.graph(model, told)
-    blocks += [*crossed(told), *reproduction(told, given)]
+    blocks += circuit_sections.graph(model, record)
+    blocks += [*crossed(record), *reproduction(record, given)]
     return report.page(f"Report on {given.model.name}", blocks)
 
 
@@ -81,7 +81,7 @@ def _record(model: AnyModel, path: Path) -> TrainingRecord | None:
 # ---------------------------------------------------------------------- what was learned
 
 
-def opening(model: AnyModel, told: TrainingRecord | None, given: Given) -> Iterator[Block]:
+def opening(model: AnyModel, record: TrainingRecord | None, given: Given) -> Iterator[Block]:
     target = getattr(model, "target", None) or getattr(model, "target_", None)
     schema = model.circuit_.schema if isinstance(model, FusionModel) else model.schema_
     what = "a joint distribution over" if isinstance(model, Model) else "a predictor from"
@@ -89,22 +89,23 @@ def opening(model: AnyModel, told: TrainingRecord | None, given: Given) -> Itera
     yield Paragraph(
         f"{given.model.name} is {what} {len(schema):,} columns: {listed(schema.names, 8)}.{aim}"
     )
-    if told is None:
+    if record is None:
         yield Paragraph("The file does not tell how it was learned.")
         return
     yield Heading("What was learned, and from whom")
-    parties = f" of {len(told.parties)} parties" if told.parties else ""
+    parties = f" of {len(record.parties)} parties" if record.parties else ""
     yield Paragraph(
-        f"{told.estimator} learned it from a {told.split} split{parties}: "
-        f"{_split_in_words(told.split)}. Rows stayed where they were."
+        f"{record.estimator} learned it from a {record.split} split{parties}: "
+        f"{_split_in_words(record.split)}. Rows stayed where they were."
     )
-    if told.parties:
+    if record.parties:
         lines = [
-            (name, listed(held.columns, 6), f"{held.rows:,}") for name, held in told.parties.items()
+            (name, listed(held.columns, 6), f"{held.rows:,}")
+            for name, held in record.parties.items()
         ]
         yield TextTable(("party", "columns", "rows"), lines, texts=2)
-    if told.notes:
-        yield Paragraph(f"Notes of the training: {'; '.join(told.notes)}")
+    if record.notes:
+        yield Paragraph(f"Notes of the training: {'; '.join(record.notes)}")
 
 
 def _split_in_words(split: str) -> str:
@@ -118,44 +119,44 @@ def _split_in_words(split: str) -> str:
 # ---------------------------------------------------------------------- how good it is
 
 
-def fit(found: Evaluation | None) -> Iterator[Block]:
+def fit(evaluation: Evaluation | None) -> Iterator[Block]:
     yield Heading("How good it is")
-    if found is None:
+    if evaluation is None:
         yield Paragraph("No test rows were given, so nothing was measured: --test test.csv.")
         return
-    yield Paragraph(f"Measured on {evaluating.headline(found)}.")
-    yield evaluating.scores(found)
-    yield Paragraph(_best(found))
+    yield Paragraph(f"Measured on {evaluating.headline(evaluation)}.")
+    yield evaluating.scores(evaluation)
+    yield Paragraph(_best(evaluation))
 
 
-def _best(found: Evaluation) -> str:
+def _best(evaluation: Evaluation) -> str:
     """Which line is best in every measure: if a plain baseline wins, that is said."""
     winners = []
     for measure, better in BEST.items():
-        if measure not in found.scores:
+        if measure not in evaluation.scores:
             continue
-        values = found.scores[measure].dropna()
+        values = evaluation.scores[measure].dropna()
         if len(values) > 1 and THE_MODEL in values:
             name = IN_WORDS.get(measure, measure.replace("_", " "))
             winners.append(f"by {name}: {values.index[values == better(values)][0]}")
     return f"Best {'; '.join(winners)}." if winners else "There is nothing to compare it with."
 
 
-def calibration(found: Evaluation | None) -> Iterator[Block]:
-    if found is None or found.target is None:
+def calibration(evaluation: Evaluation | None) -> Iterator[Block]:
+    if evaluation is None or evaluation.target is None:
         return
-    error = float(found.scores.loc[THE_MODEL, "calibration_error"])
+    error = float(evaluation.scores.loc[THE_MODEL, "calibration_error"])
     if np.isnan(error):
         return
     yield Heading("Calibration")
-    if not found.reliability:
+    if not evaluation.reliability:
         yield Paragraph(
-            f"The calibration error of {found.target!r} is {error:.3f}: the mean distance between "
-            "how often truths lie below a predicted quantile and how often they should, for "
+            f"The calibration error of {evaluation.target!r} is {error:.3f}: the mean distance "
+            "between how often truths lie below a predicted quantile and how often they should, for "
             "quantiles from 10 % to 90 %."
         )
         return
-    bins = [(b.rows, b.confidence, b.accuracy) for b in found.reliability]
+    bins = [(b.rows, b.confidence, b.accuracy) for b in evaluation.reliability]
     yield Paragraph(
         f"Of rows whose predicted class has probability p, a share p should be right. The expected "
         f"calibration error is {error:.3f}."
@@ -173,25 +174,25 @@ def calibration(found: Evaluation | None) -> Iterator[Block]:
 # ---------------------------------------------------------------------- what crossed
 
 
-def crossed(told: TrainingRecord | None) -> Iterator[Block]:
-    if told is None or not told.crossed:
+def crossed(record: TrainingRecord | None) -> Iterator[Block]:
+    if record is None or not record.crossed:
         return
     yield Heading("What crossed between the parties")
-    yield TextTable(("phase", "messages", "bytes"), told.crossed)
-    if told.revealed:
+    yield TextTable(("phase", "messages", "bytes"), record.crossed)
+    if record.revealed:
         yield Heading("What was revealed to whom")
-        yield TextTable(("phase", "to", "from", "what"), told.revealed, texts=4)
-    if told.privacy:
-        yield Paragraph(f"Noise gives a guarantee of differential privacy: {told.privacy}.")
+        yield TextTable(("phase", "to", "from", "what"), record.revealed, texts=4)
+    if record.privacy:
+        yield Paragraph(f"Noise gives a guarantee of differential privacy: {record.privacy}.")
 
 
-def reproduction(told: TrainingRecord | None, given: Given) -> Iterator[Block]:
+def reproduction(record: TrainingRecord | None, given: Given) -> Iterator[Block]:
     yield Heading("How to reproduce it")
     digest = hashlib.sha256(given.model.read_bytes()).hexdigest()
-    learned = f" It was learned with version {told.version}." if told and told.version else ""
+    learned = f" It was learned with version {record.version}." if record and record.version else ""
     yield Paragraph(
         f"The SHA-256 of {given.model.name} is {digest}.{learned} This page was made with version "
         f"{__version__}. The same files and seeds give the same numbers."
     )
-    lines = [told.command] if told is not None and told.command else []
+    lines = [record.command] if record is not None and record.command else []
     yield Commands([*lines, given.command("report")])

@@ -76,10 +76,10 @@ def write(path: Path, record: TrainingRecord) -> None:
 
 def read(path: Path) -> TrainingRecord | None:
     """None for a model whose file does not tell."""
-    found = files.training_of(path)
-    if not found:
+    training = files.training_of(path)
+    if not training:
         return None
     try:
-        return msgspec.convert(found, TrainingRecord)
+        return msgspec.convert(training, TrainingRecord)
     except msgspec.ValidationError as error:
         raise FileError(f"{path} is damaged: its record of the training: {error}") from None

@@ -51,14 +51,14 @@ def report(
         files = pages.Given(model, tuple(test or ()), tuple(train or ()), row_id, target, seed)
         screen.tell("measuring")
         with any_model(model, consortium) as loaded:
-            found = pages.judged(loaded, files)
+            evaluation = pages.judged(loaded, files)
             screen.tell("drawing")
-            page = pages.page_of(loaded, found, files)
+            page = pages.page_of(loaded, evaluation, files)
         html.write(place, page.encode())
         if json:
-            told = None if found is None else found.to_json()
+            judgement = None if evaluation is None else evaluation.to_json()
             screen.say(
-                dumps({"page": str(place), "evaluation": told}, ensure_ascii=False, indent=2)
+                dumps({"page": str(place), "evaluation": judgement}, ensure_ascii=False, indent=2)
             )
         else:
             screen.say(f"wrote {place}: {len(page) / 1e6:.1f} MB, open it in a browser")

@@ -64,8 +64,8 @@ def request(name: str, output: Path) -> None:
 def asked_by(paths: Sequence[Path]) -> list[JoinRequest]:
     """Requests of members, with what the lead compares before it approves them."""
     asked = [read_request(path) for path in paths]
-    for found in asked:
-        screen.say(f"{found.name} asks with the fingerprint  {found.fingerprint}")
+    for analyst in asked:
+        screen.say(f"{analyst.name} asks with the fingerprint  {analyst.fingerprint}")
     return asked
 
 

@@ -53,34 +53,34 @@ def synthesise(
         with any_model(model, consortium) as loaded:
             fitted = distribution(loaded, model, "synthesise")
             real, held = (rows.whole(fitted, f, row_id) if f else None for f in (train, test))
-            found = made(
+            synthesis = made(
                 fitted, number, real=real, test=held, target=target, random_state=seed
             )  # fmt: skip
-        report.write(output, found.table.to_pandas().to_csv(index=False).encode())
+        report.write(output, synthesis.table.to_pandas().to_csv(index=False).encode())
         if json:
-            screen.say(dumps(found.to_json(), ensure_ascii=False, indent=2))
+            screen.say(dumps(synthesis.to_json(), ensure_ascii=False, indent=2))
             return
-        _show(found)
+        _show(synthesis)
         screen.say(f"wrote {output}: {number:,} rows")
 
 
-def _show(found: Synthesis) -> None:
+def _show(synthesis: Synthesis) -> None:
     from fedcircuits.app import screen
 
-    if found.columns is None or found.pairs is None or found.nearness is None:
+    if synthesis.columns is None or synthesis.pairs is None or synthesis.nearness is None:
         screen.say("no report: give the training rows by --train")
         return
-    worst = found.columns.sort_values(ascending=False, kind="stable").head(MOST_SHOWN)
+    worst = synthesis.columns.sort_values(ascending=False, kind="stable").head(MOST_SHOWN)
     listed = ", ".join(f"{name} {value:.3f}" for name, value in worst.items())
-    screen.say(f"columns: total variation {found.columns.mean():.3f} on average; {listed}")
-    if len(found.pairs):
-        gaps = found.pairs["difference"]
+    screen.say(f"columns: total variation {synthesis.columns.mean():.3f} on average; {listed}")
+    if len(synthesis.pairs):
+        gaps = synthesis.pairs["difference"]
         screen.say(f"pairs: dependence differs by {gaps.mean():.3f} on average, {gaps.max():.3f} "
                    "at most")  # fmt: skip
-    for name, line in () if found.usefulness is None else found.usefulness.iterrows():
+    for name, line in () if synthesis.usefulness is None else synthesis.usefulness.iterrows():
         numbers = ", ".join(f"{k.replace('_', ' ')} {v:.3f}" for k, v in line.items())
         screen.say(f"learned from {name}, on test rows: {numbers}")
-    near = found.nearness
+    near = synthesis.nearness
     screen.say(f"nearest training row: {near.copies:,} of {near.compared:,} rows are copies; "
                f"median distance {near.synthetic[1]:.3f}")  # fmt: skip
     if near.test is not None and near.closer is not None:

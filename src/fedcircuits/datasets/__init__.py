@@ -139,17 +139,17 @@ def arrays(name: str, *, folder: str | PathLike[str] | None = None) -> Arrays:
 
 def places(folder: str | PathLike[str] | None = None) -> list[Path]:
     """The folders that are searched, in order; the last is the user's cache."""
-    found = []
+    paths = []
     if folder is not None:
-        found.append(Path(folder))
-        if not found[0].is_dir():
+        paths.append(Path(folder))
+        if not paths[0].is_dir():
             raise DatasetError(f"folder: expected a folder with data sets, got {str(folder)!r}")
     if variable := os.environ.get(VARIABLE):
-        found.append(Path(variable).expanduser())
+        paths.append(Path(variable).expanduser())
     for beside in (Path(__file__).parents[3], Path.cwd()):
-        found.append(beside.parent / "shared" / "data")
+        paths.append(beside.parent / "shared" / "data")
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return list(dict.fromkeys([*found, Path(root) / "fedcircuits"]))
+    return list(dict.fromkeys([*paths, Path(root) / "fedcircuits"]))
 
 
 def find(dataset: Dataset, searched: list[Path]) -> Arrays | pd.DataFrame:
@@ -181,10 +181,10 @@ def _original(dataset: Dataset, place: Path) -> Arrays | pd.DataFrame:
         expected = original.values_sha256
         if expected is None or not isinstance(content, pd.DataFrame):
             continue
-        if (found := values_digest(content)) != expected:
+        if (digest_read := values_digest(content)) != expected:
             raise DatasetError(
                 f"{files[original.file]}: expected numbers with the sha256 {expected}, got "
-                f"{found}; get the file again from {dataset.url}"
+                f"{digest_read}; get the file again from {dataset.url}"
             )
     return content
 

@@ -58,12 +58,12 @@ def verify(path: Path, sha256: str | None, url: str | None) -> Path:
     if sha256 is None:
         return path
     try:
-        found = digest(path)
+        actual = digest(path)
     except OSError as error:
         raise DatasetError(f"{path}: cannot be read ({error.strerror})") from None
-    if found != sha256:
+    if actual != sha256:
         raise DatasetError(
-            f"{path}: expected the sha256 {sha256}, got {found}; the file is damaged or another "
+            f"{path}: expected the sha256 {sha256}, got {actual}; the file is damaged or another "
             f"version: delete it and get it again{f' from {url}' if url else ''}"
         )
     return path

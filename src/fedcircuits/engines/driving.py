@@ -39,8 +39,8 @@ class NumberedMail:
             if number < self._next[sender] or number in early:
                 return False
             early[number] = tag, data
-            while (found := early.pop(self._next[sender], None)) is not None:
-                self._mail[sender, found[0]].append(found[1])
+            while (message := early.pop(self._next[sender], None)) is not None:
+                self._mail[sender, message[0]].append(message[1])
                 self._next[sender] += 1
             self._changed.notify_all()
             return True

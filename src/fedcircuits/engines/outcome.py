@@ -59,7 +59,7 @@ class Outcome(Generic[T]):
 
     def tell(self, party: str, news: Tell) -> None:
         if self.watch is not None:
-            self.watch.told(party, news)
+            self.watch.report(party, news)
 
     def lose(self, party: str, error: PartyLostError) -> None:
         self.lost[party] = error

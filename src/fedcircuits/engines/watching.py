@@ -105,10 +105,10 @@ class _Loop:
     already: int = 0
     done: dict[str, tuple[int, int]] = field(default_factory=dict)  # rounds done, and of how many
 
-    def take(self, party: str, told: Tell) -> None:
+    def take(self, party: str, news: Tell) -> None:
         if not self.done:
-            self.already = told.round
-        self.done[party] = told.round, max(told.rounds, told.round)
+            self.already = news.round
+        self.done[party] = news.round, max(news.rounds, news.round)
 
     def left(self, now: float, clients: Sequence[str]) -> float | None:
         rounds = dict(self.done)
@@ -154,11 +154,11 @@ class Watch:
         with self._lock:
             self._messages, self._bytes = self._messages + 1, self._bytes + entry.bytes
             self._phase = entry.phase
-            if (found := NUMBER.match(entry.tag)) is not None:
-                self._rounds[entry.phase] = max(self._rounds.get(entry.phase, 0), int(found[1]))
+            if (number := NUMBER.match(entry.tag)) is not None:
+                self._rounds[entry.phase] = max(self._rounds.get(entry.phase, 0), int(number[1]))
             self._hand_on("message", entry.sender, entry.receiver, entry.tag)
 
-    def told(self, party: str, news: Tell) -> None:
+    def report(self, party: str, news: Tell) -> None:
         with self._lock:
             loop = self._loops.get(news.phase)
             if loop is None or (news.round == 0 and party in loop.done):

@@ -80,6 +80,6 @@ def _programs(
         COORDINATOR: Program(alignment.coordinator, {"plan": plan})
     }
     for party in federation:
-        own = {"party": party, "plan": plan, "secret": secret[party.name]}
-        programs[party.name] = Program(alignment.member, own)
+        arguments = {"party": party, "plan": plan, "secret": secret[party.name]}
+        programs[party.name] = Program(alignment.member, arguments)
     return programs

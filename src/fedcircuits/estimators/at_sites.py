@@ -66,10 +66,10 @@ def recall(engine: object, run: str) -> BegunTraining:
     if (training := store.recall(run)) is None:
         others = ", ".join(map(repr, store.trainings())) or "none"
         raise FederationError(f"no training {run!r} was broken off here; broken off: {others}")
-    found = unpack(training)
-    if not isinstance(found, BegunTraining):
+    content = unpack(training)
+    if not isinstance(content, BegunTraining):
         raise FederationError(f"what is kept of the training {run!r} is damaged: forget it")
-    return found
+    return content
 
 
 def next_name(engine: Engine, run: str) -> str:
@@ -84,7 +84,7 @@ def keep(engine: Engine, model: str, estimator: BaseEstimator) -> None:
     """The coordinator's part, in the caller's own store."""
     if getattr(engine, "where", None) is not None:
         with suppress(ProtocolError):  # arguments of other libraries: it is not kept
-            engine.own.keep(model, estimator)  # type: ignore[attr-defined]
+            engine.kept_here.keep(model, estimator)  # type: ignore[attr-defined]
 
 
 # ---------------------------------------------------------------------- models

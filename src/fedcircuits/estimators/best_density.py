@@ -77,20 +77,22 @@ class Tried:
 
 def candidates(schema: Schema, seed: int | None) -> list[Candidate]:
     """Learners that suit the columns, cheap ones first."""
-    found = [_products(k, seed) for k in (1, 8, 32)]
+    learners = [_products(k, seed) for k in (1, 8, 32)]
     if all(v.size for v in schema):
-        found.append(Candidate("Chow–Liu tree", 0, lambda _: ChowLiuTree(random_state=seed)))
-    found += [_hidden_tree(k, seed) for k in (8, 16, 32)]
-    found.append(Candidate("LearnSPN", 0, lambda _: LearnSPN(random_state=seed)))
+        learners.append(Candidate("Chow–Liu tree", 0, lambda _: ChowLiuTree(random_state=seed)))
+    learners += [_hidden_tree(k, seed) for k in (8, 16, 32)]
+    learners.append(Candidate("LearnSPN", 0, lambda _: LearnSPN(random_state=seed)))
     if all(v.size for v in schema):
-        found += [_tree_mixture(n, seed) for n in (10, 20, 40)]
-    found.append(Candidate("LearnSPN mixed", 8, lambda _: LearnSPN(ensemble=8, random_state=seed)))
-    found.append(
+        learners += [_tree_mixture(n, seed) for n in (10, 20, 40)]
+    learners.append(
+        Candidate("LearnSPN mixed", 8, lambda _: LearnSPN(ensemble=8, random_state=seed))
+    )
+    learners.append(
         Candidate(
             "einsum network", 16, lambda n: EinsumNetwork(16, epochs=n, random_state=seed), True
         )
     )
-    return found + [_hidden_tree(k, seed) for k in (64, 128, 256)]
+    return learners + [_hidden_tree(k, seed) for k in (64, 128, 256)]
 
 
 def _products(components: int, seed: int | None) -> Candidate:

@@ -22,7 +22,7 @@ from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.messages import require
 from fedcircuits.federation.placement import Answers, Joint, Placement, View, leaves_at
-from fedcircuits.federation.recipes import Held, own
+from fedcircuits.federation.recipes import Held, own_key
 from fedcircuits.methods.fedpc import query, root_answers
 from fedcircuits.methods.fedpc.query import Asker
 from fedcircuits.methods.fedpc.question import Question
@@ -61,8 +61,8 @@ class FederatedCircuit(FederatedEstimator[R], Model):
         self._check_collect()
         leaves: dict[str, tuple[Circuit, Parameters]] = {}
         for party, view in self._handed_over(self.views_, View).items():
-            own = {leaf.name for leaf in leaves_at(self.circuit_, self.placement_, party)}
-            fits = view.parameters.circuits.keys() == own
+            names = {leaf.name for leaf in leaves_at(self.circuit_, self.placement_, party)}
+            fits = view.parameters.circuits.keys() == names
             require(fits, party, LearnedPart, "part", "expected its own leaves of this model")
             leaves |= view.parameters.circuits
         parameters = Parameters(self.joint_.parameters.values, leaves)
@@ -167,7 +167,7 @@ class RootDistribution(FederatedDistribution):
             COORDINATOR: Program(root_answers.evaluate, asks)
         }
         for party, view in self.views.items():
-            holds: dict[str, object] = {"view": view, **members, "key": own("shares")}
+            holds: dict[str, object] = {"view": view, **members, "key": own_key("shares")}
             programs[party] = Program(root_answers.respond, holds)
         return self._answer(programs)
 

@@ -31,7 +31,7 @@ from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.recipes import Fill, Held, Here, Once, Open, Own, filled, own, pack
+from fedcircuits.federation.recipes import Fill, Held, Here, Once, Open, Own, filled, own_key, pack
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting import collecting
@@ -64,7 +64,7 @@ class TrainingState:
     parties: tuple[str, ...] = ()  # who took part when training began
     again: bool = False
     losses: list[str] = field(default_factory=list)  # parties without which it went on
-    secret: ClassVar[bytes] = own("secret")  # of a party, with which row ids are hidden
+    secret: ClassVar[bytes] = own_key("secret")  # of a party, with which row ids are hidden
 
     def fill(self, party: str) -> Fill:
         """What a party that runs here has drawn. What hides its rows is again the same in a run
@@ -323,9 +323,9 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             allow = Here("collect") if isinstance(part, Held) else self._allow_collect[party]
             holds: dict[str, object] = {"me": party, "part": part, "allow": allow}
             programs[party] = Program(collecting.hand_over, holds)
-        found = self._ask(programs)[COORDINATOR]
-        assert found is not None
-        return found
+        parameters = self._ask(programs)[COORDINATOR]
+        assert parameters is not None
+        return parameters
 
 
 def run_programs(

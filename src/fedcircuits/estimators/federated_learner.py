@@ -117,12 +117,12 @@ class SharedByEM(FederatedLearner[LearnedTogether]):
             COORDINATOR: Program(shared.coordinator, {"plan": plan, "learner": learner})
         }
         for party in federation:
-            own = {"party": party, "plan": plan.for_party(), "learner": learner}
-            programs[party.name] = Program(shared.client, own)
+            arguments = {"party": party, "plan": plan.for_party(), "learner": learner}
+            programs[party.name] = Program(shared.client, arguments)
         return programs
 
     def _keep(self, run: FederatedRun[LearnedTogether]) -> None:
-        found = run.results[COORDINATOR]
-        self.start_ = found.beginning.start
-        self._keep_fitted(found.beginning.circuit, found.fitted)
+        result = run.results[COORDINATOR]
+        self.start_ = result.beginning.start
+        self._keep_fitted(result.beginning.circuit, result.fitted)
         self._spend(noisy.shares_of(noisy.rounds_of(self.rounds()[0])))

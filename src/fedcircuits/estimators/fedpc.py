@@ -270,13 +270,13 @@ class FedPC(FederatedCircuit[Result]):
         classes = None if self.target is None else federation.schema[self.target].size
         rows = sum(len(party.table) for party in federation)
         several = min(4, max(2, rows // (30 * (classes or 1))))
-        found: list[SharedByEM] = [
+        learners: list[SharedByEM] = [
             MixtureOfNormals(1, target=self.target),
             MixtureOfNormals(several, target=self.target),
         ]
         if sum(v.size > 0 for v in federation.schema) > 2:
-            found.append(HiddenChowLiuTree(8, epochs=20, validation=0.1).to_send())
-        return tuple(found)
+            learners.append(HiddenChowLiuTree(8, epochs=20, validation=0.1).to_send())
+        return tuple(learners)
 
     def _learner(self, party: str) -> LeafLearner:
         if isinstance(self.learner, Mapping):

@@ -382,8 +382,8 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         parts = {n: v for n, v in self.views_.items() if n != COORDINATOR}
         values, trees = dict(joined.parameters.values), dict[str, Predictor]()
         for party, view in self._handed_over(parts, TreeEnsemble).items():
-            own = {leaf.name for leaf in leaves_at(joined.circuit, joined.placement, party)}
-            fits = view.predictors.keys() == own
+            names = {leaf.name for leaf in leaves_at(joined.circuit, joined.placement, party)}
+            fits = view.predictors.keys() == names
             require(fits, party, LearnedPart, "part", "expected its own trees of this model")
             values |= view.parameters.values
             trees |= view.predictors

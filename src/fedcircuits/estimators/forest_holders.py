@@ -27,7 +27,7 @@ from fedcircuits.estimators.federated import ask
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.recipes import Held, Once, own
+from fedcircuits.federation.recipes import Held, Once, own_key
 from fedcircuits.methods.private_forest import query
 from fedcircuits.methods.private_forest.masks import MaskStore, prepare
 from fedcircuits.methods.private_forest.model import Forest, ForestView
@@ -90,7 +90,7 @@ class Holders:
         if self.process != os.getpid():
             self._no_masks()
         programs: dict[str, Program[MaskStore | Held]] = {
-            me: Program(prepare, {"view": view, "rows": rows, "key": own("shares")})
+            me: Program(prepare, {"view": view, "rows": rows, "key": own_key("shares")})
             for me, view in self.views.items()
         }
         made = Preparation(self.run(programs), rows)
@@ -149,12 +149,12 @@ class Holders:
         masks = self._taken(rows)
         programs: dict[str, Program[Array | Held | None]] = {}
         for me, view in self.views.items():
-            held = {"view": view, "masks": masks[me], "asker": asker, "key": own("shares")}
+            held = {"view": view, "masks": masks[me], "asker": asker, "key": own_key("shares")}
             asks = {"points": points} if me == asker else {}
             programs[me] = Program(query.respond, {**held, **asks})
         if asker not in self.views:
             knows = {"me": asker, "members": self.members, "forest": self.forest}
-            outside = {**knows, "points": points, "key": own("shares")}
+            outside = {**knows, "points": points, "key": own_key("shares")}
             programs[asker] = Program(query.ask, outside)
         self.asked[asker] += rows
         answer = self.run(programs)[asker]

@@ -172,8 +172,8 @@ def _content(model: FeatureFusion, views: Mapping[str, OwnerView]) -> StoredCont
     """Through JSON, as a reader will find it."""
     view, owners = model.fusion_, []
     arrays: dict[str, Mapping[str, AnyArray]] = {}
-    for name, own in views.items():
-        encoder, arrays[f"{name}/encoder"] = stored(own.encoder)
+    for name, state in views.items():
+        encoder, arrays[f"{name}/encoder"] = stored(state.encoder)
         owners.append(StoredOwner(name, encoder))
     fusion, learned = _stored_fusion(view.fusion)
     arrays[view.circuit.root.name] = {**learned, "overall": view.overall}

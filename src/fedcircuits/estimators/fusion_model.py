@@ -172,20 +172,20 @@ class FusionModel(FederatedEstimator[FusionResult]):
         }  # fmt: skip
         programs = self._responses(federation, tells=truth)
         programs[COORDINATOR] = Program(query.ask, coordinator)
-        found = self._predicted(programs)
-        if not np.isfinite(found.values).all():
+        answers = self._predicted(programs)
+        if not np.isfinite(answers.values).all():
             raise QueryError(
                 "the fusion predicts what is no number: its parameters are of absurd scale; was "
                 "its file changed?"
             )
-        return found
+        return answers
 
     def _predicted(
         self, programs: Mapping[str, Program[FusionPredictions | None]]
     ) -> FusionPredictions:
-        found = self._ask(programs)[COORDINATOR]
-        assert found is not None, "the coordinator predicts"
-        return found
+        answers = self._ask(programs)[COORDINATOR]
+        assert answers is not None, "the coordinator predicts"
+        return answers
 
     def _responses(
         self, federation: Federation, alone: bool = False, tells: bool = False

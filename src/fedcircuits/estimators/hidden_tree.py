@@ -246,7 +246,7 @@ def column_marginals(x: Array, schema: Schema) -> dict[str, Array]:
 def marginals_of(counts: Mapping[str, Array]) -> dict[str, Array]:
     """The same of counts of levels, by column."""
     pooled: dict[int, Array] = {}
-    for own in counts.values():
-        pooled[len(own)] = pooled.get(len(own), 1.0) + own
-    found = {n: c + pooled[len(c)] / pooled[len(c)].sum() for n, c in counts.items()}
-    return {n: c / c.sum() for n, c in found.items()}
+    for table in counts.values():
+        pooled[len(table)] = pooled.get(len(table), 1.0) + table
+    marginals = {n: c + pooled[len(c)] / pooled[len(c)].sum() for n, c in counts.items()}
+    return {n: c / c.sum() for n, c in marginals.items()}

@@ -134,8 +134,8 @@ class LearnSPN(Learner):
         ]
         circuit, parameters = prune(*(members[0] if len(members) == 1 else mixed(schema, members)))
         self.circuit_, self.parameters_ = circuit, parameters
-        found = notes_of(evidence[0], schema, target, settings.level) if evidence else ()
-        self.notes_ = (*found, *notes_of_ties(kept.values, schema))
+        notes = notes_of(evidence[0], schema, target, settings.level) if evidence else ()
+        self.notes_ = (*notes, *notes_of_ties(kept.values, schema))
         if self.refine:
             schedule = EMSchedule(epochs=self.refine, patience=2)
             self._em(circuit, parameters, kept, schedule, rng, validation=held)

@@ -130,16 +130,16 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         """
         Whole(2).check("bins", bins, QueryError)
         names = list(self.schema_.names if columns is None else columns)
-        found = information.mutual_information(self._distribution, names, bins)
-        return pd.DataFrame(found, index=names, columns=names)
+        matrix = information.mutual_information(self._distribution, names, bins)
+        return pd.DataFrame(matrix, index=names, columns=names)
 
     def unrelated(self, column: str | None = None, below: float = 1e-3) -> dict[str, float]:
         """Columns that say next to nothing of a column (the target), by the model itself, and what
         they say: less than ``below`` nats. Of a federation it asks no row, only the model."""
         name = self._target(column)
         others = [n for n in self.schema_.names if n != name]
-        found = {n: float(self.mutual_information([name, n]).loc[name, n]) for n in others}
-        return {n: value for n, value in found.items() if value < below}
+        information = {n: float(self.mutual_information([name, n]).loc[name, n]) for n in others}
+        return {n: value for n, value in information.items() if value < below}
 
     def contributions(
         self, event: str | Mapping[str, object] | Event, given: str | Mapping[str, object]
@@ -150,8 +150,8 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         """
         asked = questions.event_of(event, self.schema_)
         known = parse_evidence(given, self.schema_)
-        found = information.contributions(self._distribution, asked, known)
-        return pd.Series(found, name="contribution")
+        contributions = information.contributions(self._distribution, asked, known)
+        return pd.Series(contributions, name="contribution")
 
     def _whole(self) -> tuple[Circuit, Parameters]:
         """The circuit and its values, if they are in this place."""
@@ -223,8 +223,8 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     @property
     def _predicted(self) -> str | None:
         """The column that is predicted unless told otherwise: y of ``fit``, or ``target``."""
-        found = getattr(self, "target_", None)
-        return getattr(self, "target", None) if found is None else found
+        target = getattr(self, "target_", None)
+        return getattr(self, "target", None) if target is None else target
 
     # ------------------------------------------------------------------ as scikit-learn names it
 
@@ -314,10 +314,10 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         Learners with an argument ``device`` learn there too. Files and ``parameters_`` stay what
         they are. No GPU was tried: docs/circuits.md says what the tests do instead.
         """
-        found = str(device_of(device))
+        name = str(device_of(device))
         if hasattr(self, "circuit_"):
             self._whole()
-        self.device = found
+        self.device = name
         return self
 
     def to_module(self, double: bool = False) -> nn.Module:

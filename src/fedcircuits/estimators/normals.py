@@ -106,9 +106,9 @@ class MixtureOfNormals(SharedByEM):
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
         values = in_memory(rows, type(self).__name__).values
-        found = in_one_place(values, schema, self, int(rng.integers(2**31)))
-        self.start_ = found.beginning.start
-        self._keep_fitted(found.beginning.circuit, found.fitted)
+        learned = in_one_place(values, schema, self, int(rng.integers(2**31)))
+        self.start_ = learned.beginning.start
+        self._keep_fitted(learned.beginning.circuit, learned.fitted)
 
     # ------------------------------------------------------------------ by sums
 

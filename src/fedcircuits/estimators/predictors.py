@@ -97,7 +97,9 @@ class CircuitPredictor(BaseEstimator):  # type: ignore[misc]
         self.target = target
         self.random_state = random_state
 
-    def _fit(self, X: object, y: Values, sample_weight: npt.ArrayLike | None, **told: Any) -> None:
+    def _fit(
+        self, X: object, y: Values, sample_weight: npt.ArrayLike | None, **stated: Any
+    ) -> None:
         rows = checked(self, X, reset=True)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
@@ -105,7 +107,7 @@ class CircuitPredictor(BaseEstimator):  # type: ignore[misc]
             self.model_, self.target_ = ready, ready._target(self.target)
             ready._values(rows[:1], ignore=self.target_)  # an error if its columns are others
             return
-        table, self.target_ = with_target(as_table(rows), y, self.target, **told)
+        table, self.target_ = with_target(as_table(rows), y, self.target, **stated)
         learner = learner_of(self.model, self.random_state, self.target_)
         self.model_ = learner.fit(table, sample_weight=sample_weight)
 
@@ -158,8 +160,8 @@ class CircuitClassifier(ClassifierMixin, CircuitPredictor):  # type: ignore[misc
         if len(self.classes_) < 2:
             raise ValueError("y has one class only: expected at least two classes")
         if frozen(self.model) is None:
-            told = {"kind": "category", "categories": self.classes_.tolist()}
-            self._fit(X, pd.Series(labels, name=name), sample_weight, **told)
+            stated = {"kind": "category", "categories": self.classes_.tolist()}
+            self._fit(X, pd.Series(labels, name=name), sample_weight, **stated)
             return self
         self._fit(X, labels, sample_weight)
         self.classes_ = np.asarray(self.model_.classes(self.target_))

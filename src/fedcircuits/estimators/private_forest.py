@@ -20,7 +20,7 @@ from fedcircuits.estimators.forest_holders import Holders
 from fedcircuits.estimators.model import Given, Model
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.recipes import Held, own
+from fedcircuits.federation.recipes import Held, own_key
 from fedcircuits.methods.meeting.hello import same_variables
 from fedcircuits.methods.private_forest.model import Forest, ForestView
 from fedcircuits.methods.private_forest.parameters import opened, opening
@@ -210,7 +210,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
         programs: dict[str, Program[ForestResult]] = {
             COORDINATOR: Program(coordinator, {"members": members})
         }
-        keys = {"summation": secret_sums(own("sums")), "key": own("shares")}
+        keys = {"summation": secret_sums(own_key("sums")), "key": own_key("shares")}
         for party in federation:
             arguments = {"party": party, "members": members, "plan": plan, **keys}
             programs[party.name] = Program(client, arguments)

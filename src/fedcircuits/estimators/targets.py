@@ -49,15 +49,15 @@ def with_target(
             f"X has a column {chosen!r}, and y is given as well: drop it from X, give no y, or "
             "give y another name, target='…'"
         )
-    own = Table.of(
+    target = Table.of(
         pd.DataFrame({chosen: values}),
         schema=None if schema is None else schema.select([chosen]),
         kinds=None if kind is None else {chosen: kind},
         categories=None if categories is None else {chosen: categories},
     )
-    joined = Schema((*table.schema.variables, *own.schema.variables))
-    rows = np.column_stack([table.values, own.values])
-    whole = Table(joined, rows, table.row_ids, table.series, (*table.readings, *own.readings))
+    joined = Schema((*table.schema.variables, *target.schema.variables))
+    rows = np.column_stack([table.values, target.values])
+    whole = Table(joined, rows, table.row_ids, table.series, (*table.readings, *target.readings))
     return (whole if schema is None else whole.select(schema.names)), chosen
 
 
@@ -103,8 +103,8 @@ def judged(predicted: Values, y: object, classes: bool) -> float:
         return float(np.mean(predicted.astype(object) == truth.astype(object)))
     if len(truth) < 2:
         raise QueryError("R² needs at least two rows, got one")
-    real, found = truth.astype(np.float64), predicted.astype(np.float64)
-    spread, missed = (np.square(real - other).sum() for other in (real.mean(), found))
+    real, estimate = truth.astype(np.float64), predicted.astype(np.float64)
+    spread, missed = (np.square(real - other).sum() for other in (real.mean(), estimate))
     if spread == 0:
         return 1.0 if missed == 0 else 0.0
     return float(1 - missed / spread)

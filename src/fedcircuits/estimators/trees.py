@@ -100,8 +100,10 @@ class ChowLiuTree(FederatedLearner[LearnedTree]):
             COORDINATOR: Program(summed_counts.coordinator, asks)
         }
         for party in federation:
-            own = {"summation": summation.for_party(), "noise": noise and noise.for_party()}
-            programs[party.name] = Program(summed_counts.member, {**same, "party": party, **own})
+            arguments = {"summation": summation.for_party(), "noise": noise and noise.for_party()}
+            programs[party.name] = Program(
+                summed_counts.member, {**same, "party": party, **arguments}
+            )
         return programs
 
     def _keep(self, run: FederatedRun[LearnedTree]) -> None:

@@ -122,8 +122,8 @@ class VerticalEstimator(FederatedEstimator[R]):
 
         def fit(model: Self, again: bool) -> None:
             number = getattr(model, self.number_argument)
-            own = None if name is None else f"{name}-{number}"
-            model.fit(X, y, resume=again, name=own, **given)
+            run_name = None if name is None else f"{name}-{number}"
+            model.fit(X, y, resume=again, name=run_name, **given)
 
         best = search.run(self, fit)
         arguments = self.get_params(deep=False)
@@ -165,7 +165,7 @@ class VerticalEstimator(FederatedEstimator[R]):
         federation: Federation,
         state: TrainingState,
         plan: object,
-        own: Mapping[str, Mapping[str, object]],
+        arguments: Mapping[str, Mapping[str, object]],
         server: Mapping[str, object] = {},
     ) -> dict[str, Program[T | U]]:
         """One program per party and one of whoever asks, who adds up if the summation says so.
@@ -178,7 +178,7 @@ class VerticalEstimator(FederatedEstimator[R]):
             COORDINATOR: Program(coordinator, {**same, "summation": summation, **server})
         }
         for party in federation:
-            given = {argument: of.get(party.name) for argument, of in own.items()}
+            given = {argument: of.get(party.name) for argument, of in arguments.items()}
             given |= {"party": party, "secret": secret[party.name]}
             programs[party.name] = Program(
                 member, {**same, "summation": summation.for_party(), **given}
@@ -238,11 +238,11 @@ class VerticalEstimator(FederatedEstimator[R]):
         moved = self._hubs(X.names)
         _check_readable(X, self.schema_, self._columns, moved)
         plan = AnswersPlan(self._components, self.schema_, log_weights, moved, self.rows)
-        roles, own = (answers.member, answers.coordinator), {"learned": self._learned}
-        results = self._ask(self._members(*roles, X, TrainingState(), plan, own))
-        found = results[COORDINATOR]
-        assert found is not None
-        return found
+        roles, arguments = (answers.member, answers.coordinator), {"learned": self._learned}
+        results = self._ask(self._members(*roles, X, TrainingState(), plan, arguments))
+        numbers = results[COORDINATOR]
+        assert numbers is not None
+        return numbers
 
     def _parts(self, name: str, kind: type[T]) -> dict[str, T]:
         """By party with columns a part of what it has learned, if all allow it."""
@@ -262,7 +262,7 @@ def _check_readable(
         home = columns.get(root.get(party.name, party.name), Schema(()))
         for name in party.table.names:
             if name in schema and name not in home:
-                holder = next((p for p, own in columns.items() if name in own), "another")
+                holder = next((p for p, names in columns.items() if name in names), "another")
                 raise QueryError(
                     f"{party.name} has {name!r}, which the model has learned at {holder}: parties "
                     "need the columns they had in training; or ask with a table"

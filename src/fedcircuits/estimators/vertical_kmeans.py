@@ -115,8 +115,13 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
             )  # fmt: skip
             members = self._summation(left.names).members(left.names)
             state.kept, start = latest(state.kept, members, plan, MeansProgress)
-            roles, own = (kmeans.member, kmeans.coordinator), {"weight": weights, "start": start}
-            return self._members(*roles, left, state, plan, own, {"start": start.get(COORDINATOR)})
+            roles, arguments = (
+                (kmeans.member, kmeans.coordinator),
+                {"weight": weights, "start": start},
+            )
+            return self._members(
+                *roles, left, state, plan, arguments, {"start": start.get(COORDINATOR)}
+            )
 
         return programs
 
@@ -164,8 +169,8 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
         every = []
         for party, centres in self._parts("centres", PartyCentres).items():
             with blaming(party, LearnedPart, "part"):
-                own = centres.space.in_user_units(centres.centres)
+                rows = centres.space.in_user_units(centres.centres)
             shape = self._components, len(feature_names(self._columns[party]))
-            require_shape(own, shape, party, LearnedPart, "part")
-            every.append(own)
+            require_shape(rows, shape, party, LearnedPart, "part")
+            every.append(rows)
         return np.hstack(every)

@@ -189,9 +189,9 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
             members = self._summation(left.names).members(left.names)
             state.kept, last = latest(state.kept, members, plan, EMProgress)
             start = last or given
-            own = {"weight": weights, "start": start, "before": {} if last else before}
+            arguments = {"weight": weights, "start": start, "before": {} if last else before}
             roles, server = (training.member, training.coordinator), start.get(COORDINATOR)
-            return self._members(*roles, left, state, plan, own, {"start": server})
+            return self._members(*roles, left, state, plan, arguments, {"start": server})
 
         return programs
 
@@ -341,18 +341,18 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
 
     def _gaussians(self) -> dict[str, tuple[tuple[str, ...], Arrays]]:
         """By party the columns and parameters of its Gaussian, if it has one."""
-        found = {}
+        gaussians = {}
         for party, progress in self._parts("progress", EMProgress).items():
             with blaming(party, LearnedPart, "part"):
                 for names, values in progress.values:
                     if "covariance" in values:
-                        found[party] = self._columns[party].select(names).names, values
-        for party, (names, values) in found.items():
+                        gaussians[party] = self._columns[party].select(names).names, values
+        for party, (names, values) in gaussians.items():
             shape = self._components, len(names)
             require_shape(values["mean"], shape, party, LearnedPart, "part")
             square = (*shape, len(names))
             require_shape(values["covariance"], square, party, LearnedPart, "part")
-        return found
+        return gaussians
 
 
 def _require_table(X: Rows | Federation) -> Rows:

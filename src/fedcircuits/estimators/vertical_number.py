@@ -55,16 +55,16 @@ class NumberSearch(Generic[N]):
         """The best model of all; ``fit``: trains one, or lets it go on."""
         while not self._over():
             number, again = len(self.tried) + 1, self.broken is not None
-            own = self.broken if self.broken is not None else clone(model)
-            own.set_params(**{self.argument: number})
-            self.broken = own
-            with warnings.catch_warnings(record=True) as told:
+            candidate = self.broken if self.broken is not None else clone(model)
+            candidate.set_params(**{self.argument: number})
+            self.broken = candidate
+            with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                fit(own, again)
-            self.tried[number], self.broken = (own, told), None
+                fit(candidate, again)
+            self.tried[number], self.broken = (candidate, warned), None
         number = self.best
-        best, told = self.tried[number]
-        for warning in told:
+        best, warned = self.tried[number]
+        for warning in warned:
             warnings.warn(warning.message, warning.category, stacklevel=4)
         best.ledger_ = self._ledger()
         best.notes_ = (*best.notes_, self._note(number))
@@ -72,7 +72,7 @@ class NumberSearch(Generic[N]):
 
     @property
     def worths(self) -> dict[int, float]:
-        return {number: own.worth() for number, (own, _) in self.tried.items()}
+        return {number: candidate.worth() for number, (candidate, _) in self.tried.items()}
 
     @property
     def best(self) -> int:
@@ -88,8 +88,8 @@ class NumberSearch(Generic[N]):
 
     def _ledger(self) -> Ledger:
         ledger = Ledger()
-        for own, _ in self.tried.values():
-            ledger.add(own.ledger_)
+        for candidate, _ in self.tried.values():
+            ledger.add(candidate.ledger_)
         return ledger
 
     def _note(self, number: int) -> str:

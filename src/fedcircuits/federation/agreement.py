@@ -56,11 +56,11 @@ def in_agreed(table: Table, agreed: Schema) -> Table:
     schema = agreed.select(table.names)
     if schema == table.schema:
         return table.loaded() if isinstance(table, StoredTable) else table
-    for own, wide in zip(table.schema, schema, strict=True):
-        if _united("all", wide, "one", own) != wide:
+    for narrow, wide in zip(table.schema, schema, strict=True):
+        if _united("all", wide, "one", narrow) != wide:
             raise FederationError(
                 f"{wide.name!r} is agreed to be {wide.described()}, which has no room for "
-                f"{own.described()}: an agreement only widens what a party has"
+                f"{narrow.described()}: an agreement only widens what a party has"
             )
     return Table.of(table, schema=schema)
 
@@ -89,9 +89,9 @@ def _united(first: str, a: Variable, second: str, b: Variable) -> Variable:
     if len({_type(c) for c in (*a.categories, *b.categories)}) > 1:
         raise _differ(first, a, second, b)
     known = spellings(a.categories)
-    own = spellings(b.categories)
+    spelled = spellings(b.categories)
     new = (c for c in b.categories if c not in a.categories)
-    union = (*a.categories, *(c for c in new if not _same_word(c, known, own)))
+    union = (*a.categories, *(c for c in new if not _same_word(c, known, spelled)))
     if len(union) == 2 and "boolean" in (a.kind, b.kind):
         return Variable(a.name, "boolean", union, unit)
     return Variable(a.name, "category", union, unit)
@@ -104,16 +104,16 @@ def _truths(variable: Variable) -> bool:
     )
 
 
-def _same_word(category: Scalar, known: dict[str, Scalar], own: dict[str, Scalar]) -> bool:
+def _same_word(category: Scalar, known: dict[str, Scalar], spelled: dict[str, Scalar]) -> bool:
     """Whether the other party has the category in another spelling."""
     key = spelling_key(category) if isinstance(category, str) else ""
-    return key in known and key in own
+    return key in known and key in spelled
 
 
 def _most(narrow: Variable, wide: Variable) -> int | None:
     """The largest count that both can have, if both say so."""
-    own = int(max(map(float, narrow.categories))) if narrow.categories else narrow.most
-    return None if own is None or wide.most is None else max(own, wide.most)
+    largest = int(max(map(float, narrow.categories))) if narrow.categories else narrow.most
+    return None if largest is None or wide.most is None else max(largest, wide.most)
 
 
 def _type(category: Scalar) -> type:

@@ -26,7 +26,7 @@ class Connection(Protocol):
     def where(self) -> Whereabouts | None: ...
 
     @property
-    def own(self) -> KeptHere: ...
+    def kept_here(self) -> KeptHere: ...
 
     def describe_there(
         self, sites: Sequence[str], timeout: float
@@ -78,5 +78,5 @@ def forget(
     """By site what came of it. What the caller itself keeps stays if no site agrees."""
     answers = connection.forget_there(sites, model, timeout)
     if any(gone or not why for gone, why in answers.values()):
-        connection.own.forget(model)
+        connection.kept_here.forget(model)
     return {site: FORGOTTEN if gone else why or NOTHING for site, (gone, why) in answers.items()}

@@ -248,20 +248,20 @@ class Federation:
 
     def pooled(self) -> Federation:
         """The same with categories of few rows pooled, where nobody has declared them."""
-        found = {p.name: pool_rare(p.table, p.least_count) for p in self if p.inferred}
-        if not any(columns for _, columns in found.values()):
+        pooled = {p.name: pool_rare(p.table, p.least_count) for p in self if p.inferred}
+        if not any(columns for _, columns in pooled.values()):
             return self
-        return self.with_tables({p.name: found.get(p.name, (p.table,))[0] for p in self})
+        return self.with_tables({p.name: pooled.get(p.name, (p.table,))[0] for p in self})
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of how it is learned from."""
-        found = [(p, pool_rare(p.table, p.least_count)[1]) for p in self if p.inferred]
+        pooled = [(p, pool_rare(p.table, p.least_count)[1]) for p in self if p.inferred]
         return tuple(
             f"{party.name}: categories of {', '.join(map(repr, columns))} that fewer than "
             f"{party.least_count} of its rows have are learned as one, {OTHER!r}: others would "
             "hear their names. least_count=1, or a Table with declared categories, keeps them"
-            for party, columns in found
+            for party, columns in pooled
             if columns
         )
 
@@ -274,7 +274,11 @@ class Federation:
     def _warn_of_spellings(self) -> None:
         """Of row ids, and names of columns, that differ between parties in their spelling alone."""
         held = {p.name: p.table.row_ids for p in self if not isinstance(p.table, DescribedTable)}
-        ids = {name: [*map(str, own.tolist())] for name, own in held.items() if own is not None}
+        ids = {
+            name: [*map(str, ids_of.tolist())]
+            for name, ids_of in held.items()
+            if ids_of is not None
+        }
         met = [] if self.kind == "horizontal" else nearly_met(ids)
         for words in met:
             advice = "write them alike, or declare ids = 'loose' (--ids loose)"
@@ -300,12 +304,12 @@ class Federation:
 
 def subspaces(held: Mapping[str, Sequence[str]], variables: Sequence[str]) -> list[Subspace]:
     """Variables grouped by who holds them, in the order of their first variable."""
-    sets = {name: frozenset(own) for name, own in held.items()}
-    found: dict[tuple[str, ...], list[str]] = {}
+    sets = {name: frozenset(columns) for name, columns in held.items()}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for variable in variables:
-        holders = tuple(name for name, own in sets.items() if variable in own)
-        found.setdefault(holders, []).append(variable)
-    return [Subspace(holders, tuple(names)) for holders, names in found.items()]
+        holders = tuple(name for name, columns in sets.items() if variable in columns)
+        groups.setdefault(holders, []).append(variable)
+    return [Subspace(holders, tuple(names)) for holders, names in groups.items()]
 
 
 def kind_of(spaces: Sequence[Subspace], parties: int) -> SplitKind:

@@ -184,7 +184,7 @@ def receive_record(sender: str, kind: type[Message], tag: str = "") -> Flow[memo
 
 def gather(senders: Sequence[str], kind: type[M], tag: str = "") -> Flow[dict[str, M]]:
     """One message of that kind from every sender."""
-    found: dict[str, M] = {}
+    messages: dict[str, M] = {}
     for sender in senders:
-        found[sender] = yield from receive(sender, kind, tag)
-    return found
+        messages[sender] = yield from receive(sender, kind, tag)
+    return messages

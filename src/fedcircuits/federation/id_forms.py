@@ -41,8 +41,8 @@ def nearly_met(ids: Mapping[str, list[str]]) -> list[str]:
     """
     return [
         words
-        for (first, own), (second, others) in combinations(ids.items(), 2)
-        if (words := _compared(first, own, second, others))
+        for (first, own_ids), (second, others) in combinations(ids.items(), 2)
+        if (words := _compared(first, own_ids, second, others))
     ]
 
 
@@ -53,26 +53,26 @@ def same_names(held: Mapping[str, Sequence[str]]) -> list[tuple[str, str, str, s
     [('north', 'Age', 'south', 'age ')]
     """
     known: dict[str, tuple[str, str]] = {}
-    found: dict[str, tuple[str, str, str, str]] = {}
+    pairs: dict[str, tuple[str, str, str, str]] = {}
     for party, names in held.items():
         for name in names:
             key = loosened(name.replace("_", " "), ("spaces", "case", "Unicode forms"))
             first, other = known.setdefault(key, (party, name))
             if name != other and first != party and other not in names and name not in held[first]:
-                found.setdefault(key, (first, other, party, name))
-    return list(found.values())
+                pairs.setdefault(key, (first, other, party, name))
+    return list(pairs.values())
 
 
-def _compared(first: str, own: list[str], second: str, others: list[str]) -> str:
-    few = min(len(own), len(others))
-    meet = len(set(own) & set(others))
-    best = _meeting(own, others, FORMS)
+def _compared(first: str, own_ids: list[str], second: str, others: list[str]) -> str:
+    few = min(len(own_ids), len(others))
+    meet = len(set(own_ids) & set(others))
+    best = _meeting(own_ids, others, FORMS)
     if best <= meet or meet == few:
         return ""
     needed = list(FORMS)
     for form in reversed(needed):  # as few as will do
         fewer = [other for other in needed if other != form]
-        if _meeting(own, others, fewer) == best:
+        if _meeting(own_ids, others, fewer) == best:
             needed = fewer
     return (
         f"{first} and {second}: {meet:,} of {few:,} ids meet; {best - meet:,} more would after "
@@ -80,10 +80,10 @@ def _compared(first: str, own: list[str], second: str, others: list[str]) -> str
     )
 
 
-def _meeting(own: list[str], others: list[str], forms: Iterable[str]) -> int:
+def _meeting(own_ids: list[str], others: list[str], forms: Iterable[str]) -> int:
     """How many rows meet, where every one still has an id of its own."""
     chosen = tuple(forms)
-    mine, theirs = ([loosened(text, chosen) for text in ids] for ids in (own, others))
+    mine, theirs = ([loosened(text, chosen) for text in ids] for ids in (own_ids, others))
     if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
         return 0
     return len(set(mine) & set(theirs))

@@ -75,14 +75,14 @@ class Ledger:
         """By phase what crossed, and what was revealed to whom."""
         phases: dict[str, list[int]] = {}
         for e in self.entries:
-            own = phases.setdefault(e.phase, [0, 0])
-            own[0] += 1
-            own[1] += e.bytes
+            sums = phases.setdefault(e.phase, [0, 0])
+            sums[0] += 1
+            sums[1] += e.bytes
         crossed = shown(repr(self)[1:-1], ["phase", "messages", "bytes"],
-                        [(phase, *own) for phase, own in phases.items()])  # fmt: skip
-        told = self.revealed().itertuples(index=False, name=None)
+                        [(phase, *sums) for phase, sums in phases.items()])  # fmt: skip
+        revealed = self.revealed().itertuples(index=False, name=None)
         lines: dict[tuple[str, str, str], dict[str, None]] = {}
-        for to, sender, phase, what in told:
+        for to, sender, phase, what in revealed:
             lines.setdefault((phase, to, what), {})[sender] = None
         rows = [(phase, to, ", ".join(who), what) for (phase, to, what), who in lines.items()]
         return crossed + (shown("Revealed", ["phase", "to", "from", "what"], rows) if rows else "")

@@ -162,8 +162,8 @@ def decode_plain(data: bytes | memoryview) -> object:
 
 def fields_of(data: bytes | memoryview) -> dict[str, object]:
     """The fields of a record as they travelled, unchecked: for audits and tests."""
-    found: dict[str, object] = msgspec.msgpack.decode(data, ext_hook=_array)
-    return found
+    fields: dict[str, object] = msgspec.msgpack.decode(data, ext_hook=_array)
+    return fields
 
 
 def encode_fields(fields: Mapping[str, object]) -> bytes:
@@ -172,8 +172,8 @@ def encode_fields(fields: Mapping[str, object]) -> bytes:
 
 
 def _named(text: str) -> str:
-    found = re.search("field `([^`]*)`", text)
-    return found[1] if found else ""
+    match = re.search("field `([^`]*)`", text)
+    return match[1] if match else ""
 
 
 def _extended(value: object) -> object:
@@ -246,8 +246,8 @@ def require_shape(
         n in (None, m) for n, m in zip(shape, array.shape, strict=True)
     )
     wanted = " × ".join("any" if n is None else str(n) for n in shape)
-    found = " × ".join(map(str, array.shape))
-    problem = f"expected shape {wanted or 'of a single number'}, got {found or 'a single number'}"
+    arrived = " × ".join(map(str, array.shape))
+    problem = f"expected shape {wanted or 'of a single number'}, got {arrived or 'a single number'}"
     require(fits, sender, message, field, problem)
 
 

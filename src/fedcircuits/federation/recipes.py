@@ -80,12 +80,12 @@ class UsedOnce(Protocol):
 
 def with_span(spans: Sequence[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
     """Rows that were handed out, in order, and these too; adjacent ones are one span."""
-    found: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
     for begin, end in sorted([*spans, (start, stop)]):
-        if found and found[-1][1] == begin:
-            begin = found.pop()[0]
-        found.append((begin, end))
-    return found
+        if places and places[-1][1] == begin:
+            begin = places.pop()[0]
+        places.append((begin, end))
+    return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Once:
     stop: int
 
 
-def own(what: str) -> bytes:
+def own_key(what: str) -> bytes:
     """An open place for bytes, typed as what it is when a flow begins."""
     return Own(what)  # type: ignore[return-value]
 

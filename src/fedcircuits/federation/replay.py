@@ -83,9 +83,9 @@ def _next(left: Iterator[Received], wanted: Recv) -> bytes:
     if isinstance(news, PartyLostError):
         raise news
     if news is None or (news.party, news.tag) != (wanted.sender, wanted.tag):
-        found = f"{news.tag!r} from {news.party}" if news else "nothing more"
+        message = f"{news.tag!r} from {news.party}" if news else "nothing more"
         raise ProtocolError(
-            f"the flow waits for {wanted.tag!r} from {wanted.sender}, the inbox has {found}: it "
+            f"the flow waits for {wanted.tag!r} from {wanted.sender}, the inbox has {message}: it "
             "was recorded from another program, or the flow depends on more than its messages"
         )
     return news.data

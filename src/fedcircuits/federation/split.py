@@ -159,9 +159,12 @@ def _by_groups(rows: ParquetRows, names: list[str], rng: np.random.Generator) ->
         load[owner] += sizes[group]
     return {
         name: StoredTable(
-            rows.path, rows.schema, int(sizes[own].sum()), [(g, int(before[g])) for g in own]
+            rows.path,
+            rows.schema,
+            int(sizes[columns].sum()),
+            [(g, int(before[g])) for g in columns],
         )
-        for name, own in zip(names, map(sorted, held), strict=True)
+        for name, columns in zip(names, map(sorted, held), strict=True)
     }
 
 
@@ -247,7 +250,7 @@ def _columns(
     mixed = [names[i] for i in rng.permutation(len(names))]
     common = min(int(np.ceil(overlap * len(names))), max(0, len(names) - parties))
     shared, rest = set(mixed[:common]), mixed[common:]
-    own = [{*rest[i::parties], *shared} for i in range(parties)]
+    columns = [{*rest[i::parties], *shared} for i in range(parties)]
     if target is not None:
-        own[-1].add(target)
-    return [[n for n in table.names if n in part] for part in own]
+        columns[-1].add(target)
+    return [[n for n in table.names if n in part] for part in columns]

@@ -149,10 +149,10 @@ class ParquetRows:
         share = rows / len(self)
         every = self._pieces(None)
         parts = [v if share >= 1 else v[rng.random(len(v)) < share] for v in every]
-        found = np.concatenate(parts) if parts else np.empty((0, len(self.schema)))
-        if not len(found):
+        drawn = np.concatenate(parts) if parts else np.empty((0, len(self.schema)))
+        if not len(drawn):
             raise TableError(f"{self.path}: every value is missing, there is nothing to learn from")
-        return found
+        return drawn
 
     def _pieces(self, rng: np.random.Generator | None) -> Iterator[Array]:
         """The rows that have a value, in the codes of the schema."""
@@ -165,8 +165,8 @@ class ParquetRows:
                     yield values if kept.all() else values[kept]
 
     def _parts(self, group: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        found = self.file.iter_batches(PIECE, row_groups=[group], columns=columns)
-        return (pa.Table.from_batches([part]) for part in found)
+        pieces = self.file.iter_batches(PIECE, row_groups=[group], columns=columns)
+        return (pa.Table.from_batches([part]) for part in pieces)
 
     def _inferred(
         self,

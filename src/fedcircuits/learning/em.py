@@ -125,8 +125,8 @@ def check_learnable(circuit: Circuit, source: Source) -> None:
 
 def in_one_scale(program: CircuitProgram, start: Parameters, scale: float) -> Packed:
     """Packed so that all variables share one scale."""
-    own = program.columns.frames(program.circuit, start)
-    frames = {key: Frame(f.shift, np.full_like(f.scale, scale)) for key, f in own.items()}
+    scales = program.columns.frames(program.circuit, start)
+    frames = {key: Frame(f.shift, np.full_like(f.scale, scale)) for key, f in scales.items()}
     with here(program.device):
         return Packed(frames, tuple(s.pack(start, frames, program.dtype) for s in program.steps))
 
@@ -175,8 +175,8 @@ def _more_rows(
 
 def mean_log_likelihood(program: CircuitProgram, packed: Packed, rows: InMemory) -> float:
     """Of a row, by the weights of the rows."""
-    found = program.log_values(torch.from_numpy(rows.values), packed)
-    return rows.mean(found.double().cpu().numpy())
+    log_values = program.log_values(torch.from_numpy(rows.values), packed)
+    return rows.mean(log_values.double().cpu().numpy())
 
 
 class _EMRun:
@@ -239,9 +239,9 @@ class _EMRun:
         else:
             self.average.move_to(counts, self._rate())
         smoothed = with_pseudo_rows(self.program, self.average, self.packed, self.plan)
-        found = self.program.maximise(smoothed, self.packed, self.rules)
-        pairs = zip(found.values, self.packed.values, strict=True)
-        self.packed = Packed(found.frames, tuple(_revivable(new, old) for new, old in pairs))
+        maximised = self.program.maximise(smoothed, self.packed, self.rules)
+        pairs = zip(maximised.values, self.packed.values, strict=True)
+        self.packed = Packed(maximised.frames, tuple(_revivable(new, old) for new, old in pairs))
         self.updates += 1
 
     def _rate(self) -> float:

@@ -65,9 +65,11 @@ def _indicators(column: Array, size: int) -> Floats:
 def _polynomials(column: Array) -> Floats:
     """A constant, which says where a value is seen, and Legendre polynomials of the ranks."""
     seen = ~np.isnan(column)
-    found = np.zeros((len(column), DEGREE + 1), dtype=np.float32)
-    found[seen] = np.polynomial.legendre.legvander(2 * _middle_ranks(column[seen]) - 1, DEGREE)
-    return found
+    polynomials = np.zeros((len(column), DEGREE + 1), dtype=np.float32)
+    polynomials[seen] = np.polynomial.legendre.legvander(
+        2 * _middle_ranks(column[seen]) - 1, DEGREE
+    )
+    return polynomials
 
 
 def _middle_ranks(x: Array) -> Array:
@@ -79,7 +81,7 @@ def _middle_ranks(x: Array) -> Array:
 
 def p_values(part: ScoredTable, weight: Floats) -> Array:
     """(columns, columns): how likely chance makes as much of every pair; 1 on the diagonal."""
-    found = np.ones((len(part.numbers), len(part.numbers)))
+    chances = np.ones((len(part.numbers), len(part.numbers)))
     kept = slice(None, None, -(-len(part.matrix) // MOST_ROWS))
     x, w = part.matrix[kept], weight[kept]
     moments = np.asarray((x * w[:, None]).T @ x, dtype=np.float64)
@@ -87,20 +89,20 @@ def p_values(part: ScoredTable, weight: Floats) -> Array:
     where, starts = features_of(part.starts, category)
     if len(number):
         at = part.starts[number][:, None] + np.arange(DEGREE + 1)  # (numbers, polynomials)
-        own = moments[at[:, :, None], at[:, None, :]]
-        white = _orthonormal(own)  # (numbers, polynomials, DEGREE)
+        block = moments[at[:, :, None], at[:, None, :]]
+        white = _orthonormal(block)  # (numbers, polynomials, DEGREE)
         cross = moments[at.reshape(-1)[:, None], at.reshape(-1)].reshape(*at.shape, *at.shape)
-        found[np.ix_(number, number)] = _between_numbers(cross, white)
+        chances[np.ix_(number, number)] = _between_numbers(cross, white)
         if len(category):
             beside = moments[at[:, :, None], where]  # (numbers, polynomials, indicators)
             some = _beside_categories(beside, white, starts)
-            found[np.ix_(number, category)] = some
-            found[np.ix_(category, number)] = some.T
+            chances[np.ix_(number, category)] = some
+            chances[np.ix_(category, number)] = some.T
     if len(category) > 1:
         tables = moments[where[:, None], where]
-        found[np.ix_(category, category)] = _between_categories(tables, starts)
-    np.fill_diagonal(found, 1.0)
-    return found
+        chances[np.ix_(category, category)] = _between_categories(tables, starts)
+    np.fill_diagonal(chances, 1.0)
+    return chances
 
 
 def dependent(p: Array, level: float) -> Flags:
@@ -110,9 +112,9 @@ def dependent(p: Array, level: float) -> Flags:
     ordered = np.sort(p[i, j])
     right = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / max(len(ordered), 1))
     most = ordered[right[-1]] if len(right) else -1.0
-    found = np.asarray(p <= most)
-    np.fill_diagonal(found, False)
-    return found
+    verdicts = np.asarray(p <= most)
+    np.fill_diagonal(verdicts, False)
+    return verdicts
 
 
 # ---------------------------------------------------------------------- numbers
@@ -123,7 +125,7 @@ def _orthonormal(moments: Array) -> Array:
     and uncorrelated on the rows; 0 where the values are too few to tell them from the lower."""
     basis: list[Array] = []
     rows = np.maximum(moments[:, 0, 0], 1e-300)
-    found = np.zeros((len(moments), DEGREE + 1, DEGREE))
+    bases = np.zeros((len(moments), DEGREE + 1, DEGREE))
     for k in range(DEGREE + 1):
         v = np.zeros((len(moments), DEGREE + 1))
         v[:, k] = 1.0
@@ -134,8 +136,8 @@ def _orthonormal(moments: Array) -> Array:
         v = np.where(enough[:, None], v / np.sqrt(np.where(enough, size, 1.0))[:, None], 0.0)
         basis.append(v)
         if k:
-            found[:, :, k - 1] = v
-    return found
+            bases[:, :, k - 1] = v
+    return bases
 
 
 def _between_numbers(cross: Array, white: Array) -> Array:
@@ -143,12 +145,12 @@ def _between_numbers(cross: Array, white: Array) -> Array:
     sums = np.einsum("iak,iajb,jbl->ijkl", white, cross, white, optimize=True)
     square = np.square(sums) / np.maximum(rows, 1e-300)[:, :, None, None]
     there = np.asarray(white.any(axis=1))  # (numbers, DEGREE)
-    found = []
+    chances = []
     for order in ORDERS:
         width = there[:, :order].sum(axis=1)
         degrees = width[:, None] * width
-        found.append(_chance(square[:, :, :order, :order].sum(axis=(2, 3)), degrees, rows))
-    return _smallest(found)
+        chances.append(_chance(square[:, :, :order, :order].sum(axis=(2, 3)), degrees, rows))
+    return _smallest(chances)
 
 
 def _beside_categories(beside: Array, white: Array, starts: Index) -> Array:
@@ -169,11 +171,11 @@ def _beside_categories(beside: Array, white: Array, starts: Index) -> Array:
     between -= np.square(total) / np.maximum(kept, 1.0)[:, None]
     levels = np.add.reduceat((~rare).astype(float), starts[:-1], axis=1) + others
     there = np.asarray(white.any(axis=1))
-    found = []
+    chances = []
     for order in ORDERS:
         degrees = there[:, :order].sum(axis=1)[:, None] * np.maximum(levels - 1, 0)
-        found.append(_chance(between[:, :order].sum(axis=1), degrees, kept))
-    return _smallest(found)
+        chances.append(_chance(between[:, :order].sum(axis=1), degrees, kept))
+    return _smallest(chances)
 
 
 def _chance(statistic: Array, degrees: Array, rows: Array) -> Array:
@@ -181,8 +183,8 @@ def _chance(statistic: Array, degrees: Array, rows: Array) -> Array:
     return np.where(tested, chdtrc(np.maximum(degrees, 1), np.maximum(statistic, 0.0)), 1.0)
 
 
-def _smallest(found: list[Array]) -> Array:
-    return np.asarray(np.minimum(np.min(found, axis=0) * len(found), 1.0))
+def _smallest(chances: list[Array]) -> Array:
+    return np.asarray(np.minimum(np.min(chances, axis=0) * len(chances), 1.0))
 
 
 # ---------------------------------------------------------------------- categories

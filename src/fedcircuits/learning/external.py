@@ -139,13 +139,13 @@ class Outside:
     def log_likelihood(self, x: Array) -> Array:
         if not _can(self.learner, "allow_nan"):
             self._refuse_gaps(x, "marginals")
-        found = _numbers(self.learner.score_samples(x))
-        if found.shape != (len(x),):
+        log_values = _numbers(self.learner.score_samples(x))
+        if log_values.shape != (len(x),):
             raise QueryError(
                 f"{self.name}.score_samples must give a number for each of {len(x)} rows, got an "
-                f"array of the shape {found.shape}"
+                f"array of the shape {log_values.shape}"
             )
-        return found
+        return log_values
 
     def log_probability(self, x: Array, event: Event = EVERYTHING) -> Array:
         if event != EVERYTHING:
@@ -176,13 +176,12 @@ class Outside:
         elif hasattr(self.learner, "random_state"):
             source = _seeded(self.learner, seed)
         drawn = cast(Callable[..., object], source.sample)(len(x), **options)
-        found = _numbers(drawn[0] if isinstance(drawn, tuple) else drawn)  # some give labels too
-        if found.shape != x.shape or not np.isfinite(found).all():
+        rows = _numbers(drawn[0] if isinstance(drawn, tuple) else drawn)  # some give labels too
+        if rows.shape != x.shape or not np.isfinite(rows).all():
             raise QueryError(
-                f"{self.name}.sample must give finite rows of the shape {x.shape}, got "
-                f"{found.shape}"
+                f"{self.name}.sample must give finite rows of the shape {x.shape}, got {rows.shape}"
             )
-        return found
+        return rows
 
     @property
     def name(self) -> str:
@@ -205,11 +204,11 @@ def _seeded(learner: DensityEstimator, seed: int) -> DensityEstimator:
     return other
 
 
-def _numbers(found: object) -> Array:
+def _numbers(values: object) -> Array:
     """Arrays, lists and tensors as float64."""
-    if hasattr(found, "detach"):
-        found = found.detach().cpu()
-    return np.asarray(found, dtype=np.float64)
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    return np.asarray(values, dtype=np.float64)
 
 
 # ---------------------------------------------------------------------- conversion

@@ -46,8 +46,8 @@ def gathered(matrix: Floats, rows: Index, columns: Index) -> Floats:
     """``matrix[rows][:, columns]`` in the cheaper order."""
     if 2 * len(columns) < matrix.shape[1]:
         return np.asarray(matrix[rows[:, None], columns])
-    found = matrix if len(rows) == len(matrix) else matrix.take(rows, axis=0)
-    return found if len(columns) == matrix.shape[1] else found.take(columns, axis=1)
+    taken = matrix if len(rows) == len(matrix) else matrix.take(rows, axis=0)
+    return taken if len(columns) == matrix.shape[1] else taken.take(columns, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,12 @@ class BinaryPairs:
 
     def information(self) -> Array:
         """Mutual information of every pair, in nats."""
-        own = xlogy(self.ones, self.ones) + xlogy(self.total - self.ones, self.total - self.ones)
+        entropies = xlogy(self.ones, self.ones) + xlogy(
+            self.total - self.ones, self.total - self.ones
+        )
         cells = self.cells().reshape(4, *self.both.shape)
         joint = xlogy(cells, cells).sum(axis=0)
-        g = joint - own[:, None] - own[None, :] + xlogy(self.total, self.total)
+        g = joint - entropies[:, None] - entropies[None, :] + xlogy(self.total, self.total)
         return np.asarray(np.maximum(g, 0.0) / max(self.total, 1e-12))
 
     def dependent(self, threshold: float) -> Flags:
@@ -88,14 +90,16 @@ class BinaryPairs:
 
     def chance(self) -> Array:
         """The p-value of the G-test of every pair; 1 on the diagonal."""
-        found = np.asarray(chdtrc(1.0, 2 * self.total * self.information()))
-        np.fill_diagonal(found, 1.0)
-        return found
+        chances = np.asarray(chdtrc(1.0, 2 * self.total * self.information()))
+        np.fill_diagonal(chances, 1.0)
+        return chances
 
     def own_score(self) -> float:
         """Log-likelihood that as many new rows are likely to have, columns one by one."""
-        own = xlogy(self.ones, self.ones) + xlogy(self.total - self.ones, self.total - self.ones)
-        return float((own - xlogy(self.total, self.total) - 1).sum())
+        entropies = xlogy(self.ones, self.ones) + xlogy(
+            self.total - self.ones, self.total - self.ones
+        )
+        return float((entropies - xlogy(self.total, self.total) - 1).sum())
 
     def gain(self) -> Array:
         """Log-likelihood that a table of the pair wins, less its price (``_price``)."""
@@ -154,8 +158,8 @@ def g_statistics(tables: Array, starts: Index) -> tuple[Array, Array]:
     left = np.add.reduceat(tables, starts[:-1], axis=1)  # (indicators, columns): a beside j
     total = _blocks(tables, starts)
     joint = _blocks(xlogy(tables, tables), starts)
-    own = np.add.reduceat(xlogy(left, left), starts[:-1], axis=0)  # Σ s(n_a), of i beside j
-    g = 2 * (joint - own - own.T + xlogy(total, total))
+    entropies = np.add.reduceat(xlogy(left, left), starts[:-1], axis=0)  # Σ s(n_a), of i beside j
+    g = 2 * (joint - entropies - entropies.T + xlogy(total, total))
     levels = np.add.reduceat((left > 0).astype(float), starts[:-1], axis=0)  # of i, seen beside j
     degrees = np.maximum(levels - 1, 0) * np.maximum(levels.T - 1, 0)
     return np.maximum(g, 0.0), degrees
@@ -175,7 +179,7 @@ def dependent_by_g(tables: Array, starts: Index, threshold: float) -> Flags:
 def groups(dependent: Flags) -> list[Index]:
     """Connected components of the graph of dependent pairs, by their first column."""
     joined, left = dependent | dependent.T, np.ones(len(dependent), dtype=bool)
-    found = []
+    components = []
     while left.any():
         member = np.zeros(len(left), dtype=bool)
         member[left.argmax()] = True
@@ -183,9 +187,9 @@ def groups(dependent: Flags) -> list[Index]:
         while frontier.any():
             frontier = joined[frontier].any(axis=0) & ~member
             member = member | frontier
-        found.append(np.flatnonzero(member))
+        components.append(np.flatnonzero(member))
         left &= ~member
-    return found
+    return components
 
 
 # ---------------------------------------------------------------------- rdc
@@ -231,14 +235,14 @@ def random_sines(
     weight: Array,
 ) -> Array:
     """(rows, columns, k): centred random sine features of every column, 0 where it is missing."""
-    found = np.empty((*values.shape, k))
+    sines = np.empty((*values.shape, k))
     for i, (column, variable) in enumerate(zip(values.T, variables, strict=True)):
         angles = _angles(column, variable, rng, k, weight)
-        found[:, i] = np.sin(angles)
+        sines[:, i] = np.sin(angles)
     seen = ~np.isnan(values)
     w = np.where(seen, weight[:, None], 0.0)  # (rows, columns)
-    mean = np.einsum("rc,rck->ck", w, found) / np.maximum(w.sum(axis=0), 1e-300)[:, None]
-    return np.where(seen[..., None], found - mean, 0.0)
+    mean = np.einsum("rc,rck->ck", w, sines) / np.maximum(w.sum(axis=0), 1e-300)[:, None]
+    return np.where(seen[..., None], sines - mean, 0.0)
 
 
 def _angles(
@@ -280,16 +284,18 @@ def canonical(sines: Array, seen: Flags, weight: Array, corrected: bool = False)
     cross = white[i].transpose(0, 2, 1) @ covariance[i, j] @ white[j]  # (pairs, k, k)
     largest = np.linalg.eigvalsh(cross @ cross.transpose(0, 2, 1))[:, -1] if len(i) else np.zeros(0)
     both = (seen * weight[:, None]).T @ seen  # (columns, columns): rows that see both
-    own = np.diagonal(both)
+    diagonal = np.diagonal(both)
     shared = both[i, j]
-    apart = np.where(shared > 0, own[i] * own[j] / np.square(np.where(shared > 0, shared, 1.0)), 0)
+    apart = np.where(
+        shared > 0, diagonal[i] * diagonal[j] / np.square(np.where(shared > 0, shared, 1.0)), 0
+    )
     square = np.clip(largest * apart, 0.0, 1.0)
     if corrected:
         width = white.any(axis=1).sum(axis=1)  # features left of every column
         square = _beyond_chance(square, width[i], width[j], both[i, j])
-    found = np.diag(white.any(axis=(1, 2)).astype(float))
-    found[i, j] = found[j, i] = np.sqrt(square)
-    return found
+    correlations = np.diag(white.any(axis=(1, 2)).astype(float))
+    correlations[i, j] = correlations[j, i] = np.sqrt(square)
+    return correlations
 
 
 def _beyond_chance(square: Array, p: Array, q: Array, rows: Array) -> Array:

@@ -174,20 +174,20 @@ def rows_reaching(program: CircuitProgram, counts: Counts, packed: Packed) -> di
     """How many rows reach every unit of leaves and sums: (units,), of leaves (units, variables),
     where a row counts that has the variable."""
     reach: dict[str, Array] = {}
-    for step, own, values in zip(program.steps, counts.steps, packed.values, strict=True):
+    for step, flow, values in zip(program.steps, counts.steps, packed.values, strict=True):
         if isinstance(step, SumStep | OuterSumStep):
-            assert own is not None and not isinstance(own, LeafCounts | JointCounts)
-            totals = own.double().sum(2).numpy()  # (folds, units)
+            assert flow is not None and not isinstance(flow, LeafCounts | JointCounts)
+            totals = flow.double().sum(2).numpy()  # (folds, units)
             reach |= dict(zip(step.names, totals, strict=True))
         elif isinstance(step, LeafStep):
-            assert isinstance(own, LeafCounts)
+            assert isinstance(flow, LeafCounts)
             assert isinstance(values, LeafValues | LookupValues)
             for part in values.parts:
-                rows, at = own.count[part.pairs].double().numpy(), 0  # (pairs, units)
+                rows, at = flow.count[part.pairs].double().numpy(), 0  # (pairs, units)
                 for name, width in part.leaves:
                     reach[name] = rows[at : at + width].T
                     at += width
         elif isinstance(step, JointStep):
-            assert isinstance(own, JointCounts)
-            reach[step.name] = own.sums["count"].double().numpy()
+            assert isinstance(flow, JointCounts)
+            reach[step.name] = flow.sums["count"].double().numpy()
     return reach

@@ -68,13 +68,13 @@ def _aligned(
     circuit: Circuit, values: dict[str, Arrays], sizes: Array, share: float
 ) -> dict[str, Arrays]:
     """Weights drawn towards unit k reading unit k; a sum of one unit reads clusters by size."""
-    found: dict[str, Arrays] = {}
+    arrays: dict[str, Arrays] = {}
     for node in circuit.nodes:
         if isinstance(node, Sum):
             kept = np.hstack([_kept(circuit, node.units, c, sizes) for c in node.children])
             kept /= kept.sum(axis=1, keepdims=True)
-            found[node.name] = {WEIGHT: share * kept + (1 - share) * values[node.name][WEIGHT]}
-    return found
+            arrays[node.name] = {WEIGHT: share * kept + (1 - share) * values[node.name][WEIGHT]}
+    return arrays
 
 
 def _kept(circuit: Circuit, units: int, child: str, sizes: Array) -> Array:
@@ -90,8 +90,8 @@ def _kept(circuit: Circuit, units: int, child: str, sizes: Array) -> Array:
     weight = np.where(cluster >= 0, sizes[cluster % len(sizes)], 0.0)
     if units == 1:
         return np.asarray(weight[None])
-    own = cluster[None] == np.arange(units)[:, None]
-    return np.where(own.any(axis=1, keepdims=True), own, weight[None])
+    members = cluster[None] == np.arange(units)[:, None]
+    return np.where(members.any(axis=1, keepdims=True), members, weight[None])
 
 
 def _start_leaf(leaf: Leaf, rule: AnyFamily, schema: Schema, x: Array, assignment: Array) -> Arrays:
@@ -121,12 +121,12 @@ def _start_pair(rule: Family, variable: Variable, x: Array, weights: Array) -> d
     units = weights.shape[1]
     before = {n: np.broadcast_to(a, (units, *a.shape)) for n, a in whole.items()}
     tensors = {n: torch.from_numpy(np.array(a[:, None])) for n, a in before.items()}
-    found = rule.statistics(torch.from_numpy(x[seen])[None], tensors).numpy()
+    statistics = rule.statistics(torch.from_numpy(x[seen])[None], tensors).numpy()
     w = weights[seen].T  # (units, rows)
-    if found.shape[1] == 1:  # (S, units or 1, rows)
-        sums = found[:, 0] @ w.T
+    if statistics.shape[1] == 1:  # (S, units or 1, rows)
+        sums = statistics[:, 0] @ w.T
     else:
-        sums = np.einsum("sur,ur->su", found, w)
+        sums = np.einsum("sur,ur->su", statistics, w)
     return rule.maximise(w.sum(axis=1), sums, before)
 
 
@@ -153,9 +153,9 @@ def clusters(x: Array, schema: Schema, units: int, rng: np.random.Generator) -> 
     seen = features(part)
     distinct = len({row.tobytes() for row in seen})
     seed = int(rng.integers(2**31 - 1))
-    found = KMeans(min(units, distinct), n_init=1, random_state=seed).fit(seen)
+    kmeans = KMeans(min(units, distinct), n_init=1, random_state=seed).fit(seen)
     blocks = (x[a : a + block] for a in range(0, len(x), block))
-    labels = np.concatenate([found.predict(features(rows)) for rows in blocks])
+    labels = np.concatenate([kmeans.predict(features(rows)) for rows in blocks])
     return softened(labels, units, rng)
 
 
@@ -224,21 +224,21 @@ def _labels(circuit: Circuit, x: Array, rng: np.random.Generator) -> dict[str, L
     """The cluster of every row at every node, parents first: the children of an elementwise
     product share its clusters, which an indicator among them gives."""
     centred = np.nan_to_num(x - np.nan_to_num(np.nanmean(x, axis=0))).astype(np.float32)
-    found: dict[str, Labels] = {}
+    labels: dict[str, Labels] = {}
     for node in reversed(circuit.nodes):
         if isinstance(node, Product) and node.outer:
             continue
         columns = sorted(circuit.schema.index(v) for v in circuit.scopes[node.name])
-        if node.name not in found:
+        if node.name not in labels:
             units, most = circuit.units[node.name], max(1, len(columns) // REGION_COLUMNS)
-            found[node.name] = _nearest(centred[:, columns[::most]], units, rng)
+            labels[node.name] = _nearest(centred[:, columns[::most]], units, rng)
         if isinstance(node, Product):
             marks = [circuit[c] for c in node.children]
             for mark in (m for m in marks if isinstance(m, Leaf) and m.family == "indicator"):
                 code = x[:, circuit.schema.index(mark.scope[0])]
-                found[node.name] = np.nan_to_num(code).astype(np.int64)
-            found.update(dict.fromkeys(node.children, found[node.name]))
-    return found
+                labels[node.name] = np.nan_to_num(code).astype(np.int64)
+            labels.update(dict.fromkeys(node.children, labels[node.name]))
+    return labels
 
 
 def _nearest(x: npt.NDArray[np.float32], units: int, rng: np.random.Generator) -> Labels:
@@ -247,8 +247,8 @@ def _nearest(x: npt.NDArray[np.float32], units: int, rng: np.random.Generator) -
     if centres == 1:
         return np.zeros(len(x), dtype=np.int64)
     seed = int(rng.integers(2**31 - 1))
-    found = KMeans(centres, n_init=1, max_iter=20, random_state=seed).fit(first)
-    return np.asarray(found.predict(x), dtype=np.int64)
+    kmeans = KMeans(centres, n_init=1, max_iter=20, random_state=seed).fit(first)
+    return np.asarray(kmeans.predict(x), dtype=np.int64)
 
 
 def _together(circuit: Circuit, node: Sum, child: str, labels: Mapping[str, Labels]) -> Array:

@@ -76,8 +76,8 @@ class Binomial(Family):
         q, n = p["probability"], _shared(p["trials"])
         k, outside = _inside(x, n)
         success, failure = (torch.log(t.clamp_min(LEAST)) for t in (q, 1 - q))
-        found = _log_choose(k, n) + k * success + (n - k) * failure
-        return torch.where(outside, IMPOSSIBLE, found)
+        log_density = _log_choose(k, n) + k * success + (n - k) * failure
+        return torch.where(outside, IMPOSSIBLE, log_density)
 
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         k, outside = _inside(x, _shared(p["trials"]))
@@ -140,8 +140,8 @@ def _inside(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
 def _log_choose(k: Tensor, n: Tensor) -> Tensor:
     """In double precision: a difference of large logarithms."""
     wide, m = k.double(), n.double()
-    found = torch.lgamma(m + 1) - torch.lgamma(wide + 1) - torch.lgamma(m - wide + 1)
-    return found.to(k.dtype)
+    log_choose = torch.lgamma(m + 1) - torch.lgamma(wide + 1) - torch.lgamma(m - wide + 1)
+    return log_choose.to(k.dtype)
 
 
 def _clipped(p: Arrays) -> tuple[Array, Array]:

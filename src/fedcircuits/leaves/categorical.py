@@ -57,9 +57,9 @@ class Categorical(TabledFamily):
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         logs = log_of(p["probability"])
         terms = (torch.where(x == code, logs[..., code], 0.0) for code in range(logs.shape[-1]))
-        found = sum(terms, torch.zeros((), dtype=logs.dtype, device=logs.device))
+        log_density = sum(terms, torch.zeros((), dtype=logs.dtype, device=logs.device))
         known = (x >= 0) & (x < logs.shape[-1]) & (x == torch.floor(x))
-        return torch.where(known, found, IMPOSSIBLE)
+        return torch.where(known, log_density, IMPOSSIBLE)
 
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         return torch.stack([(x == code).to(x.dtype) for code in range(p["probability"].shape[-1])])
@@ -73,8 +73,8 @@ class Categorical(TabledFamily):
         return {"probability": finite.frequencies(count, sums, self.smoothing, old)}
 
     def pseudo_counts(self, name: str, levels: int) -> Array:
-        own = None if self.prior is None else self.prior.get(name)
-        return np.full(levels, self.smoothing) if own is None else own
+        pseudo = None if self.prior is None else self.prior.get(name)
+        return np.full(levels, self.smoothing) if pseudo is None else pseudo
 
     def start(self, x: Array, variable: Variable) -> dict[str, Array]:
         even = {"probability": np.full(variable.levels, 1 / variable.levels)}

@@ -77,13 +77,13 @@ def seen_density(x: Tensor, seen: list[int], p: Tensors) -> Tensor:
     if len(seen) == 1:
         variance = covariance[:, seen, seen]  # (units, 1)
         square = deviation[..., 0].square() / variance
-        found: Tensor = -0.5 * (square + variance.log()) - LOG_ROOT_TWO_PI
-        return found
+        log_density: Tensor = -0.5 * (square + variance.log()) - LOG_ROOT_TWO_PI
+        return log_density
     root: Tensor = torch.linalg.cholesky(covariance[:, seen][:, :, seen])
     white = torch.linalg.solve_triangular(root, deviation.mT, upper=False)
     log_volume = torch.diagonal(root, dim1=-2, dim2=-1).log().sum(-1, keepdim=True)
-    found = -0.5 * white.square().sum(1) - log_volume - len(seen) * LOG_ROOT_TWO_PI
-    return found
+    log_density = -0.5 * white.square().sum(1) - log_volume - len(seen) * LOG_ROOT_TWO_PI
+    return log_density
 
 
 def condition(x: Tensor, pattern: Pattern, p: Tensors) -> Conditional:
@@ -91,8 +91,10 @@ def condition(x: Tensor, pattern: Pattern, p: Tensors) -> Conditional:
     seen, missing = pattern.seen, pattern.missing
     mean, covariance = p["mean"], p["covariance"]
     if not seen:
-        own = mean[:, None, missing].expand(-1, len(x), -1)
-        return Conditional(own.new_zeros(own.shape[:2]), own, covariance[:, missing][:, :, missing])
+        means = mean[:, None, missing].expand(-1, len(x), -1)
+        return Conditional(
+            means.new_zeros(means.shape[:2]), means, covariance[:, missing][:, :, missing]
+        )
     root = torch.linalg.cholesky(covariance[:, seen][:, :, seen])
     deviation = x[:, seen] - mean[:, None, seen]  # (units, rows, seen)
     white = torch.linalg.solve_triangular(root, deviation.mT, upper=False)
@@ -194,10 +196,10 @@ def _rejection(
         tried = np.repeat(mean[pending], CANDIDATES, axis=0)
         draws, weight = _sequential(rng.random(tried.shape), tried, root, regions)
         kept = (rng.random(len(tried)) < weight).reshape(len(pending), CANDIDATES)
-        found, best = kept.any(1), kept.argmax(1)
+        accepted, best = kept.any(1), kept.argmax(1)
         draws = draws.reshape(len(pending), CANDIDATES, -1)
-        e[pending[found]] = draws[found, best[found]]
-        pending = pending[~found]
+        e[pending[accepted]] = draws[accepted, best[accepted]]
+        pending = pending[~accepted]
     for row in pending:
         e[row] = _resampled(rng, np.tile(mean[row], (POINTS, 1)), root, regions)
     return e

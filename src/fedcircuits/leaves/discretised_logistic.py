@@ -106,8 +106,8 @@ class DiscretisedLogistic(Family):
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         values = np.arange(float(np.max(p["top"])) + 1)
-        own = {name: np.asarray(a)[..., None] for name, a in p.items()}
-        return finite.moments(values, _between(own, values, values), lower, upper)
+        arrays = {name: np.asarray(a)[..., None] for name, a in p.items()}
+        return finite.moments(values, _between(arrays, values, values), lower, upper)
 
     def mass(self, p: Arrays, lower: float, upper: float) -> Array:
         first, last = np.maximum(np.floor(lower) + 1, 0.0), np.ceil(upper) - 1
@@ -153,5 +153,5 @@ def _inverse(a: Array, b: Array, u: Array) -> Array:
     above = a > 0
     low, high = np.where(above, -b, a), np.where(above, -a, b)
     share = expit(low) + np.where(above, 1 - u, u) * (expit(high) - expit(low))
-    found = logit(np.clip(share, 1e-300, 1 - 1e-16))
-    return np.asarray(np.clip(np.where(above, -found, found), a, b))
+    inverse = logit(np.clip(share, 1e-300, 1 - 1e-16))
+    return np.asarray(np.clip(np.where(above, -inverse, inverse), a, b))

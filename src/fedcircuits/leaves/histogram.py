@@ -79,8 +79,8 @@ class Histogram(Family):
 
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         index, outside = _bin(x, p["edges"])
-        found = torch.where(outside, -1, index)
-        return torch.stack([(found == b).to(x.dtype) for b in range(p["probability"].shape[-1])])
+        bins = torch.where(outside, -1, index)
+        return torch.stack([(bins == b).to(x.dtype) for b in range(p["probability"].shape[-1])])
 
     def maximise(self, count: Array, sums: Array, p: Arrays) -> dict[str, Array]:
         new = finite.frequencies(count, sums, self.smoothing, p["probability"])

@@ -115,15 +115,15 @@ class MultivariateGaussian(JointFamily):
             if not pattern.seen and not inner:
                 continue
             place = torch.as_tensor(others[pattern.rows], device=x.device)
-            own = x[place if pattern.seen else place[:1]]  # all are alike
+            points = x[place if pattern.seen else place[:1]]  # all are alike
             if inner:
-                given = condition(own, pattern, p)
+                given = condition(points, pattern, p)
                 value = given.log_density + _log_mass(given, inner)
                 value = value.expand(-1, len(place))
             else:
-                value = seen_density(own, pattern.seen, p)
+                value = seen_density(points, pattern.seen, p)
             for column in set(pattern.seen) & set(regions):
-                value = torch.where(_inside(own[:, column], regions[column]), value, IMPOSSIBLE)
+                value = torch.where(_inside(points[:, column], regions[column]), value, IMPOSSIBLE)
             result = result.index_copy(1, place, value)
         return result
 
@@ -188,8 +188,8 @@ class MultivariateGaussian(JointFamily):
         share = count / max(count.sum(), 1e-300)
         within = (1 - self.shrinkage) * np.einsum("u,uij->ij", share, covariance)
         within[np.diag_indices(len(within))] /= 1 - self.shrinkage
-        own = count[:, None, None]
-        return np.asarray((own * covariance + self.pooled * within) / (own + self.pooled))
+        counts = count[:, None, None]
+        return np.asarray((counts * covariance + self.pooled * within) / (counts + self.pooled))
 
     def start(self, x: Array) -> dict[str, Array]:
         """Mean (W,) and diagonal covariance (W, W) of the seen values of x (rows, W)."""
@@ -230,16 +230,16 @@ class MultivariateGaussian(JointFamily):
     ) -> Array:
         result = x.copy()
         for k in np.unique(unit):
-            own = np.flatnonzero(unit == k)
+            rows = np.flatnonzero(unit == k)
             one = {name: torch.as_tensor(value[k : k + 1]) for name, value in p.items()}
-            for pattern in patterns(np.isnan(x[own]), tuple(regions)):
-                given = condition(torch.as_tensor(x[own[pattern.rows]]), pattern, one)
+            for pattern in patterns(np.isnan(x[rows]), tuple(regions)):
+                given = condition(torch.as_tensor(x[rows[pattern.rows]]), pattern, one)
                 inner = [regions[c] for c in pattern.missing if c in regions]
                 mean = given.mean[0].cpu().numpy()
                 if rng is not None:
                     root = np.linalg.cholesky(given.covariance[0].cpu().numpy())
                     mean = region_draws(rng, mean, root, inner)
-                result[own[pattern.rows][:, None], pattern.missing] = mean
+                result[rows[pattern.rows][:, None], pattern.missing] = mean
         return result
 
 

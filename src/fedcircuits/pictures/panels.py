@@ -83,19 +83,19 @@ def _parties(
     circuit: Circuit, placement: Placement, parties: Sequence[str], weights: Array
 ) -> list[PartyPanel]:
     shares, columns = leaf_shares(circuit, weights), dict[str, set[str]]()
-    own: dict[str, list[float]] = {party: [] for party in parties}
+    scores: dict[str, list[float]] = {party: [] for party in parties}
     for leaf in circuit.leaves():
         party = placement[leaf.name]
-        own.setdefault(party, []).append(shares[leaf.name])
+        scores.setdefault(party, []).append(shares[leaf.name])
         columns.setdefault(party, set()).update(leaf.scope)
     return [
         PartyPanel(
             party,
-            tuple(sorted(found, reverse=True)),
+            tuple(sorted(values, reverse=True)),
             len(columns.get(party, ())),
             COLOURS[i % len(COLOURS)],
         )
-        for i, (party, found) in enumerate(own.items())
+        for i, (party, values) in enumerate(scores.items())
     ]
 
 

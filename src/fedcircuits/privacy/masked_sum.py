@@ -33,7 +33,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, receive, send
 from fedcircuits.federation.messages import require_shape
-from fedcircuits.federation.recipes import own
+from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Check, Summation, Then, agreed, frozen, of_sum
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
@@ -93,7 +93,7 @@ class Masked(Summation):
         compile_kernels()
 
     def for_party(self) -> Masked:
-        return replace(self, key=own("sums"))
+        return replace(self, key=own_key("sums"))
 
     def reach(self, members: int) -> int:
         """How many neighbours a party has, of so many members."""
@@ -158,16 +158,22 @@ class MaskedSum:
             yield from send(leader, Shares(data), f"{tag}/masked", MASKED)
         else:
             total = self.point.decode((yield from self._added(tag, masked, plain.shape)))
-        told = f"{tag}/total", total, of_sum(reveals, None)
+        spread = f"{tag}/total", total, of_sum(reveals, None)
         shape = plain.shape
 
-        def problem(found: Array) -> str:
-            if found.shape != shape or found.dtype != np.float64 or not np.isfinite(found).all():
+        def problem(agreed_total: Array) -> str:
+            if (
+                agreed_total.shape != shape
+                or agreed_total.dtype != np.float64
+                or not np.isfinite(agreed_total).all()
+            ):
                 return f"expected a total of {shape} finite numbers"
-            return check(found) if check is not None else ""
+            return check(agreed_total) if check is not None else ""
 
-        found = yield from agreed(self.me, leader, others, *told, problem)
-        return frozen(np.asarray(found if then is None else then(found), dtype=np.float64))
+        agreed_total = yield from agreed(self.me, leader, others, *spread, problem)
+        return frozen(
+            np.asarray(agreed_total if then is None else then(agreed_total), dtype=np.float64)
+        )
 
     def agree(
         self, tag: str, value: Array, reveals: str = "", check: Check | None = None

@@ -25,7 +25,7 @@ from fedcircuits.arguments import Choice
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.recipes import own
+from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import (
     Check,
     Summation,
@@ -90,7 +90,7 @@ class Secret(Summation):
         compile_kernels()
 
     def for_party(self) -> Secret:
-        return replace(self, key=own("sums"))
+        return replace(self, key=own_key("sums"))
 
     def counts(self, me: str, parties: Sequence[str]) -> SecretCounts:
         return SecretCounts(me, tuple(parties), self.key)
@@ -153,9 +153,11 @@ class SecretSum:
         group, plain = self._group(tag), np.asarray(value, dtype=np.float64)
         secret = self.point.encode(plain, f"values under {tag!r}")
         ones = [1] * len(self.members)
-        own = yield from shared_mix(group, f"{tag}/shares", secret, plain.shape, ones, self.degree)
+        share = yield from shared_mix(
+            group, f"{tag}/shares", secret, plain.shape, ones, self.degree
+        )
         learned = of_sum(reveals, None)  # the total itself, whatever is made of it
-        opened_total = yield from opened(group, f"{tag}/total", own, learned, self.degree)
+        opened_total = yield from opened(group, f"{tag}/total", share, learned, self.degree)
         total = self.point.decode(opened_total)
         return frozen(np.asarray(total if then is None else then(total), dtype=np.float64))
 

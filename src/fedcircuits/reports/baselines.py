@@ -68,16 +68,16 @@ def regression(features: list[Variable], target: Variable) -> PlainPredictor:
         ("classes", OneHotEncoder(handle_unknown="ignore"), classes),
     ])  # fmt: skip
     last = LogisticRegression(max_iter=1000) if target.size else Ridge()
-    found: PlainPredictor = make_pipeline(prepared, last)
-    return found
+    pipeline: PlainPredictor = make_pipeline(prepared, last)
+    return pipeline
 
 
 def boosting(features: list[Variable], target: Variable) -> PlainPredictor:
     """Gradient boosting with the settings of scikit-learn."""
     codes = [0 < v.size <= MOST_CODES for v in features]
     kind = HistGradientBoostingClassifier if target.size else HistGradientBoostingRegressor
-    found: PlainPredictor = kind(categorical_features=codes, random_state=0)
-    return found
+    estimator: PlainPredictor = kind(categorical_features=codes, random_state=0)
+    return estimator
 
 
 PREDICTORS: dict[str, Callable[[list[Variable], Variable], PlainPredictor]] = {

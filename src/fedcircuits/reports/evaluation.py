@@ -122,11 +122,11 @@ def _evaluate_fusion(model: FusionModel, X: object) -> Evaluation:
     if not known.any():
         raise QueryError(f"no row has a value of {variable.name!r} to compare predictions with")
     values, truth = answers.values[known], answers.truth[known]
-    found = Forecast(values[:, 0])
+    predicted = Forecast(values[:, 0])
     if variable.size:
-        found = Forecast(np.asarray(values.argmax(axis=1), np.float64), values)
-    scores = _frame({THE_MODEL: measures_of(found, truth, variable.size)}, variable)
-    return Evaluation(len(values), 0, variable.name, scores, _bins(found, truth))
+        predicted = Forecast(np.asarray(values.argmax(axis=1), np.float64), values)
+    scores = _frame({THE_MODEL: measures_of(predicted, truth, variable.size)}, variable)
+    return Evaluation(len(values), 0, variable.name, scores, _bins(predicted, truth))
 
 
 class _Contest:
@@ -170,9 +170,9 @@ class _Contest:
             impossible = int(np.isneginf(self.model.score_samples(self.test)).sum())
         if self.target is not None:
             known = ~np.isnan(self.truth)
-            found = forecast(self.model, self.test.rows(known), self.target, self._rng())
-            lines[THE_MODEL] |= measures_of(found, self.truth[known], self.target.size)
-            bins = _bins(found, self.truth[known])
+            predicted = forecast(self.model, self.test.rows(known), self.target, self._rng())
+            lines[THE_MODEL] |= measures_of(predicted, self.truth[known], self.target.size)
+            bins = _bins(predicted, self.truth[known])
         name = None if self.target is None else self.target.name
         return Evaluation(len(self.test), impossible, name, _frame(lines, self.target), bins)
 
@@ -201,9 +201,9 @@ class _Contest:
         guess = baselines.constant(column, int(known.sum()), self.target)
         yield name, measures_of(guess, self.truth[known], self.target.size)
         for kind in baselines.PREDICTORS:
-            found = baselines.predicted(kind, train, self.test.rows(known), self.target)
-            if found is not None:
-                measures = measures_of(found, self.truth[known], self.target.size)
+            predicted = baselines.predicted(kind, train, self.test.rows(known), self.target)
+            if predicted is not None:
+                measures = measures_of(predicted, self.truth[known], self.target.size)
                 yield baselines.name_of(kind, self.target), measures
 
     def _learned(self, rows: Table) -> Measures:
@@ -215,8 +215,8 @@ class _Contest:
         measures = self._fit_of(model)
         if target is not None and len(held) > 1:
             known = ~np.isnan(self.truth)
-            found = forecast(model, self.test.rows(known), target, self._rng())
-            measures |= measures_of(found, self.truth[known], target.size)
+            predicted = forecast(model, self.test.rows(known), target, self._rng())
+            measures |= measures_of(predicted, self.truth[known], target.size)
         return measures
 
     # ------------------------------------------------------------------ likelihoods
@@ -251,7 +251,7 @@ def _frame(lines: Mapping[str, Measures], target: Variable | None) -> pd.DataFra
     return pd.DataFrame.from_dict(dict(lines), orient="index").reindex(columns=columns)
 
 
-def _bins(found: Forecast, truth: Array) -> tuple[ReliabilityBin, ...]:
-    if found.probabilities is None:
+def _bins(predicted: Forecast, truth: Array) -> tuple[ReliabilityBin, ...]:
+    if predicted.probabilities is None:
         return ()
-    return tuple(reliability(found.probabilities, truth.astype(np.int64)))
+    return tuple(reliability(predicted.probabilities, truth.astype(np.int64)))

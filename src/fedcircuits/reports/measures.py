@@ -47,7 +47,7 @@ def measures_of(forecast: Forecast, truth: Array, size: int) -> Measures:
 
 def class_measures(forecast: Forecast, truth: Array, size: int) -> Measures:
     codes, predicted = truth.astype(np.int64), forecast.predicted.astype(np.int64)
-    found = {
+    measures = {
         "accuracy": float((predicted == codes).mean()),
         "macro_f1": float(
             metrics.f1_score(
@@ -57,10 +57,10 @@ def class_measures(forecast: Forecast, truth: Array, size: int) -> Measures:
     }
     p = forecast.probabilities
     if p is None:
-        return {**found, "auc": np.nan, "log_loss": np.nan, "calibration_error": np.nan}
+        return {**measures, "auc": np.nan, "log_loss": np.nan, "calibration_error": np.nan}
     likely = np.clip(p[np.arange(len(codes)), codes], LEAST, 1)
     return {
-        **found,
+        **measures,
         "auc": area(p, codes, size),
         "log_loss": float(-np.log(likely).mean()),
         "calibration_error": expected_calibration_error(p, codes),
@@ -89,13 +89,13 @@ def reliability(p: Array, codes: Codes) -> list[ReliabilityBin]:
     """Bins of rows by the probability of their most probable class; empty ones are left out."""
     confidence, right = p.max(axis=1), p.argmax(axis=1) == codes
     at = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    found = []
+    bins = []
     for b in range(BINS):
         inside = at == b
         if inside.any():
             means = float(confidence[inside].mean()), float(right[inside].mean())
-            found.append(ReliabilityBin(int(inside.sum()), *means))
-    return found
+            bins.append(ReliabilityBin(int(inside.sum()), *means))
+    return bins
 
 
 def expected_calibration_error(p: Array, codes: Codes) -> float:

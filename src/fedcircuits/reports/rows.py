@@ -61,12 +61,12 @@ def joined(parts: Mapping[str, Table]) -> Table:
     for words in nearly_met(ids):
         warnings.warn(f"{words}: write them alike in these files", UserWarning, stacklevel=3)
     places: dict[object, int] = {}
-    found = [
+    pieces = [
         [places.setdefault(i, len(places)) for i in t.row_ids.tolist()]
         for t in tables
         if t.row_ids is not None
     ]
     values = np.full((len(places), len(tables[0].schema)), np.nan)
-    for rows, table in zip(found, tables, strict=True):
+    for rows, table in zip(pieces, tables, strict=True):
         values[rows] = np.where(np.isnan(values[rows]), table.values, values[rows])
     return Table(tables[0].schema, values, np.array(list(places)))

@@ -134,10 +134,10 @@ def usefulness(made: Table, train: Table, test: Table, target: Variable) -> pd.D
     known = ~np.isnan(test.values[:, at])
     lines = {}
     for name, rows in (("synthetic rows", made), ("real rows", train)):
-        found = baselines.predicted("gradient boosting", rows, test.rows(known), target)
-        if found is None or not known.any():
+        predicted = baselines.predicted("gradient boosting", rows, test.rows(known), target)
+        if predicted is None or not known.any():
             return None
-        lines[name] = measures_of(found, test.values[known, at], target.size)
+        lines[name] = measures_of(predicted, test.values[known, at], target.size)
     return pd.DataFrame.from_dict(lines, orient="index").dropna(axis=1, how="all")
 
 
@@ -157,15 +157,15 @@ def nearest(rows: Table, train: Table) -> Array:
     """(rows,): the distance of each to the nearest training row."""
     x, y = (_scaled(t, train) for t in (rows, train))
     classes = np.array([v.size > 0 for v in train.schema])
-    found = np.empty(len(x))
+    distances = np.empty(len(x))
     step = max(1, BLOCK // (len(y) * len(classes)))
     for start in range(0, len(x), step):
         apart = np.abs(x[start : start + step, None] - y[None])  # (block, training rows, columns)
         apart = np.where(classes, (apart > 0).astype(np.float64), np.minimum(apart, 1))
         one_gap = np.isnan(x[start : start + step, None]) != np.isnan(y[None])
         apart = np.where(one_gap, 1.0, np.nan_to_num(apart))
-        found[start : start + step] = apart.mean(axis=2).min(axis=1)
-    return found
+        distances[start : start + step] = apart.mean(axis=2).min(axis=1)
+    return distances
 
 
 def _scaled(rows: Table, train: Table) -> Array:

@@ -44,26 +44,28 @@ def inferred(
     values, variables, readings = [], [], []
     if columns.pop("", None) is not None:
         readings.append(ColumnReading("", LEFT_OUT, 'no name; the row numbers? row_id=""'))
-    own: dict[str, Column] = {}
+    columns_read: dict[str, Column] = {}
     strange: dict[str, str] = {}
     for name, series in columns.items():
         try:
-            own |= _columns({name: series})
+            columns_read |= _columns({name: series})
         except UnlearnableColumnError as error:
             if len(columns) == 1 or name in {*kinds, *categories}:
                 raise
             strange[name] = str(error).partition(", got ")[2]
     readings += [ColumnReading(name, LEFT_OUT, why) for name, why in strange.items()]
-    rule = rule.of_file(own.values()) if not rule.typed else rule
-    for name, column in own.items():
+    rule = rule.of_file(columns_read.values()) if not rule.typed else rule
+    for name, column in columns_read.items():
         with reading(name):
             stated = kinds.get(name) or ("category" if name in categories else "")
-            found, how = read_as(column, stated, rule) if stated else read_column(column, rule)
-            if found is not None:
+            column_read, how = (
+                read_as(column, stated, rule) if stated else read_column(column, rule)
+            )
+            if column_read is not None:
                 about = (kinds.get(name), categories.get(name), units.get(name))
-                variables.append(variable_of(found, *about))
-                values.append(encode(found, variables[-1]))
-        became = LEFT_OUT if found is None else variables[-1].kind_in_words
+                variables.append(variable_of(column_read, *about))
+                values.append(encode(column_read, variables[-1]))
+        became = LEFT_OUT if column_read is None else variables[-1].kind_in_words
         readings.append(ColumnReading(name, became, how))
     if not variables:
         lines = "; ".join(f"{r.column!r}: {r.how}" for r in readings[:8])
@@ -73,11 +75,11 @@ def inferred(
 
 
 def _columns(columns: Columns) -> dict[str, Column]:
-    found = {}
+    made = {}
     for name, series in columns.items():
         with reading(name):
-            found[name] = column_of(name, series)
-    return found
+            made[name] = column_of(name, series)
+    return made
 
 
 def leave_out(columns: Columns, names: Sequence[str]) -> None:
@@ -119,12 +121,12 @@ def matched(
             f"{listed(schema.names)}"
         )
     values = _matrix(columns, len(schema))
-    own = _columns({name: columns[name] for name in schema.names if name in columns})
-    rule = rule.of_file(own.values()) if not rule.typed else rule
+    columns_here = _columns({name: columns[name] for name in schema.names if name in columns})
+    rule = rule.of_file(columns_here.values()) if not rule.typed else rule
     for i, variable in enumerate(schema):
-        if variable.name in own:
+        if variable.name in columns_here:
             with reading(variable.name):
-                column = own[variable.name]
+                column = columns_here[variable.name]
                 kind = "date" if variable.dated else variable.kind
                 read, how = read_as(column, kind, rule)
                 assert read is not None  # what a model knows is not left out

@@ -79,8 +79,8 @@ class Column:
         if self.form not in ("text", "categorical"):
             return self.numbers
         codes, levels = self.coded()
-        found = dates.dates([str(level) for level in levels])
-        days = np.full(len(levels), np.nan) if found is None else found.days
+        spelled = dates.dates([str(level) for level in levels])
+        days = np.full(len(levels), np.nan) if spelled is None else spelled.days
         values = np.append(days, np.nan)[codes]
         wrong = np.flatnonzero(np.isnan(values) & (codes >= 0))
         if wrong.size:
@@ -96,8 +96,8 @@ def _parsed(levels: list[Scalar] | tuple[Scalar, ...]) -> Floats:
     numbers = pd.to_numeric(pd.Series(list(levels), dtype=object), errors="coerce")
     parsed = np.array(numbers, dtype=np.float64)
     odd = np.flatnonzero(np.isnan(parsed))
-    if odd.size and (found := numerals.numbers([str(levels[i]) for i in odd])) is not None:
-        parsed[odd] = found.values
+    if odd.size and (spelled := numerals.numbers([str(levels[i]) for i in odd])) is not None:
+        parsed[odd] = spelled.values
     return parsed
 
 
@@ -166,19 +166,19 @@ def _scalar(value: object) -> Scalar:
 
 def _object(name: str, series: pd.Series) -> Column:
     present = series[series.notna()]
-    found = pd.api.types.infer_dtype(present, skipna=True)
-    if found in ("string", "empty"):
+    inferred = pd.api.types.infer_dtype(present, skipna=True)
+    if inferred in ("string", "empty"):
         return _text(name, series)
-    if found == "boolean":
+    if inferred == "boolean":
         return Column(name, "boolean", _object_floats(name, series, present))
-    if found in _NUMBERS:
+    if inferred in _NUMBERS:
         numbers = _object_floats(name, series, present)
-        return Column(name, "integer", numbers) if found == "integer" else _real(name, numbers)
-    if found in _TIMES:
+        return Column(name, "integer", numbers) if inferred == "integer" else _real(name, numbers)
+    if inferred in _TIMES:
         return _dated(name, series)
-    if found == "categorical" or found.startswith("mixed") or found == "unknown-array":
+    if inferred == "categorical" or inferred.startswith("mixed") or inferred == "unknown-array":
         return _mixed(name, series, present)
-    _refuse_type(name, found, found)
+    _refuse_type(name, inferred, inferred)
 
 
 def _object_floats(name: str, series: pd.Series, present: pd.Series) -> Floats:
@@ -255,12 +255,12 @@ def _days(series: pd.Series) -> Floats:
     return np.where((days < low) | (days >= high), np.nan, np.round(days * 86_400) / 86_400)
 
 
-def _refuse_type(name: str, found: str, dtype: str) -> NoReturn:
-    if found in ("time", "period"):
+def _refuse_type(name: str, what: str, dtype: str) -> NoReturn:
+    if what in ("time", "period"):
         _refuse(name, f"times without a date ({dtype})", "convert it to a number, such as minutes")
-    if found == "bytes":
+    if what == "bytes":
         _refuse(name, "bytes", "decode them to text or numbers")
-    if found == "complex":
+    if what == "complex":
         _refuse(name, "complex numbers", "give the real and imaginary parts as two columns")
     _refuse(name, f"values of type {dtype}", "convert them to numbers or text")
 
@@ -269,7 +269,7 @@ class UnlearnableColumnError(TableError):
     """A column of values that are no numbers, booleans or text."""
 
 
-def _refuse(name: str, found: str, advice: str) -> NoReturn:
+def _refuse(name: str, what: str, advice: str) -> NoReturn:
     raise UnlearnableColumnError(
-        f"column {name!r}: expected numbers, booleans or text, got {found}; {advice}"
+        f"column {name!r}: expected numbers, booleans or text, got {what}; {advice}"
     )

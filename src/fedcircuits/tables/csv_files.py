@@ -81,13 +81,13 @@ def _frame(
             f"{file}: expected names for {len(layout.header)} columns, got {len(header)}"
         )
     words = sorted({form(word) for word in missing for form in CASES} - set(DASHES))
-    found, odd = _parsed(file, layout, header, encoding, words)
-    found, extras = without_extras(found)
+    parsed, odd = _parsed(file, layout, header, encoding, words)
+    parsed, extras = without_extras(parsed)
     mixed = ("text partly in UTF-8, partly in Windows-1252",) if encoding == MIXED else ()
     notes = (*layout.notes, *mixed, *notes, *odd, *extras)
     if notes:
         warnings.warn(f"{file}: {'; '.join(notes)}", UserWarning, stacklevel=6)
-    frame = TextFrame(_without_dashes(found, set(missing)))
+    frame = TextFrame(_without_dashes(parsed, set(missing)))
     frame.attrs["delimiter"] = layout.delimiter
     return frame
 

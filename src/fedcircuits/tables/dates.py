@@ -85,10 +85,10 @@ class SpelledDates:
 @dataclass(frozen=True, slots=True)
 class _Parsed:
     form: str
-    found: re.Match[str]
+    match: re.Match[str]
 
     def place(self, name: str) -> int:
-        return int(self.found[name])
+        return int(self.match[name])
 
 
 def dates(
@@ -133,15 +133,15 @@ def is_date(text: str) -> bool:
 
 def orders_of(parsed: Sequence[_Parsed | None]) -> Counter[Order]:
     """How many dates say that days come first, and how many that months do."""
-    found: Counter[Order] = Counter()
+    orders: Counter[Order] = Counter()
     for p in parsed:
         if p is not None and p.form == "parts":
             first, second = p.place("a"), p.place("b")
             if first > 12 >= second:
-                found["dmy"] += 1
+                orders["dmy"] += 1
             if second > 12 >= first:
-                found["mdy"] += 1
-    return found
+                orders["mdy"] += 1
+    return orders
 
 
 def evidence(texts: Sequence[str]) -> Counter[Order]:
@@ -153,8 +153,8 @@ def _parsed(text: str) -> _Parsed | None:
     if len(text) < 5 or len(text) > 60 or not any(c.isdigit() for c in text):
         return None
     for form, pattern in _FORMS.items():
-        if found := pattern.fullmatch(text):
-            return _Parsed(form, found)
+        if match := pattern.fullmatch(text):
+            return _Parsed(form, match)
     return None
 
 
@@ -170,8 +170,8 @@ def _of_digits(parsed: Sequence[_Parsed | None]) -> list[_Parsed | None]:
 def _digits(p: _Parsed | None, form: str) -> _Parsed | None:
     if p is None or not p.form.startswith("digits"):
         return p
-    found = _FORMS[form].fullmatch(p.found[0])
-    other = None if found is None else _Parsed(form, found)
+    match = _FORMS[form].fullmatch(p.match[0])
+    other = None if match is None else _Parsed(form, match)
     return other if other is not None and np.isfinite(_days(other, "dmy")) else None
 
 
@@ -194,15 +194,15 @@ def _days(p: _Parsed, order: Order) -> float:
 
 def _date(p: _Parsed, order: Order) -> date:
     if p.form == "week":
-        return date.fromisocalendar(p.place("y"), p.place("week"), int(p.found["day"] or 1))
+        return date.fromisocalendar(p.place("y"), p.place("week"), int(p.match["day"] or 1))
     year = p.place("y")
-    if len(p.found["y"]) == 2:
+    if len(p.match["y"]) == 2:
         year += 2000 if year <= THIS_CENTURY else 1900
     if p.form == "parts":
         places = (p.place("a"), p.place("b"))
         day, month = places[::-1] if order == "mdy" else places
         return date(year, month, day)
-    groups = p.found.groupdict()
+    groups = p.match.groupdict()
     month = _MONTHS[_month(groups["word"])] if groups.get("word") else p.place("m")
     return date(year, month, int(groups.get("d") or 1))
 
@@ -214,7 +214,7 @@ def _month(word: str) -> str:
 
 def _clock(p: _Parsed) -> float:
     """The time of day as part of a day, in UTC where a zone is told."""
-    groups = p.found.groupdict()
+    groups = p.match.groupdict()
     if not groups.get("hour"):
         return 0.0
     hour, minute, second = (int(groups[n] or 0) for n in ("hour", "minute", "second"))
@@ -235,9 +235,9 @@ def _offset(zone: str) -> float:
 
 def _words(parsed: Sequence[_Parsed], order: Order | None) -> str:
     names = {"dmy": "day first", "mdy": "month first", "ymd": "year first"}
-    zones = {p.found.groupdict().get("zone") for p in parsed} - {None}
-    short = any(len(p.found["y"]) == 2 for p in parsed)
-    slashed = any(p.form == "iso" and p.found[2] != "-" for p in parsed)
+    zones = {p.match.groupdict().get("zone") for p in parsed} - {None}
+    short = any(len(p.match["y"]) == 2 for p in parsed)
+    slashed = any(p.form == "iso" and p.match[2] != "-" for p in parsed)
     how = [
         names[order] if order else "year first" if slashed else "",
         f"years of two digits from 19{THIS_CENTURY + 1} to 20{THIS_CENTURY}" if short else "",
@@ -250,8 +250,8 @@ def _words(parsed: Sequence[_Parsed], order: Order | None) -> str:
 
 def day_of(text: str) -> float | None:
     """Days since 1970-01-01 of one date as a question names it, None if it is no date."""
-    found = dates([text])
-    return None if found is None else float(found.days[0])
+    days = dates([text])
+    return None if days is None else float(days.days[0])
 
 
 def days_of(moments: Sequence[datetime]) -> Floats:
@@ -288,18 +288,18 @@ def hours(texts: Sequence[str]) -> tuple[Floats, str] | None:
 
 
 def _hour(text: str) -> float:
-    found = _TIME.fullmatch(text)
-    if found is None or int(found[1]) > 24 or int(found[2]) > 59:
+    match = _TIME.fullmatch(text)
+    if match is None or int(match[1]) > 24 or int(match[2]) > 59:
         return np.nan
-    half = (found[4] or "").replace(".", "").casefold()
+    half = (match[4] or "").replace(".", "").casefold()
     hour = (
-        int(found[1]) % 12 + (12 if half == "pm" else 0) if half in ("am", "pm") else int(found[1])
+        int(match[1]) % 12 + (12 if half == "pm" else 0) if half in ("am", "pm") else int(match[1])
     )
-    return hour + int(found[2]) / 60 + int(found[3] or 0) / 3600
+    return hour + int(match[2]) / 60 + int(match[3] or 0) / 3600
 
 
 def _lasting(text: str) -> float:
-    found = _LASTING.fullmatch(text)
-    if found is None or not any(found.groups()):
+    match = _LASTING.fullmatch(text)
+    if match is None or not any(match.groups()):
         return np.nan
-    return sum(int(n or 0) * each for n, each in zip(found.groups(), HOURS, strict=True))
+    return sum(int(n or 0) * each for n, each in zip(match.groups(), HOURS, strict=True))

@@ -66,13 +66,13 @@ class DeclaredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def options(self, names: Iterable[str]) -> dict[str, Any]:
         """For ``Table.of`` of a table that has these columns."""
-        found = {name: self.columns[name] for name in names if name in self.columns}
-        kept = {name: column for name, column in found.items() if column.kind != LEFT_OUT}
+        options = {name: self.columns[name] for name in names if name in self.columns}
+        kept = {name: column for name, column in options.items() if column.kind != LEFT_OUT}
         return {
             "kinds": {n: "date" if c.kind.startswith("date") else c.kind for n, c in kept.items()},
             "categories": {n: c.categories for n, c in kept.items() if c.categories},
             "units": {n: c.unit for n, c in kept.items() if c.unit},
-            "drop": [name for name in found if name not in kept],
+            "drop": [name for name in options if name not in kept],
             "decimal": self.reading.decimal,
             "dates": self.reading.dates,
         }

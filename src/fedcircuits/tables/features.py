@@ -55,12 +55,12 @@ class FeatureLayout:
 
     def values(self, x: Array) -> Array:
         """(rows, features) of x (rows, columns); NaN stays NaN."""
-        found = np.take(x, self.columns, axis=1)
+        values = np.take(x, self.columns, axis=1)
         hot = self.codes >= 0
         if hot.any():
-            codes = found[:, hot]
-            found[:, hot] = np.where(np.isnan(codes), np.nan, codes == self.codes[hot])
-        return found
+            codes = values[:, hot]
+            values[:, hot] = np.where(np.isnan(codes), np.nan, codes == self.codes[hot])
+        return values
 
     def names(self, variables: Iterable[Variable]) -> tuple[str, ...]:
         """Of all features: the column, or "column=category"."""

@@ -233,16 +233,16 @@ def reading(name: str) -> Iterator[None]:
     except FedcircuitsError:
         raise
     except UnicodeEncodeError as error:
-        found = f"text that cannot be written ({shown(error.object[error.start])} in one of them)"
+        problem = f"text that cannot be written ({shown(error.object[error.start])} in one of them)"
     except OverflowError:
-        found = "whole numbers too large for float64"
+        problem = "whole numbers too large for float64"
     except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError,
             NotImplementedError) as error:  # fmt: skip
-        found = f"values that cannot be read ({type(error).__name__})"
+        problem = f"values that cannot be read ({type(error).__name__})"
     else:
         return
     raise TableError(
-        f"column {name!r}: expected numbers, booleans or text, got {found}; convert them first"
+        f"column {name!r}: expected numbers, booleans or text, got {problem}; convert them first"
     )
 
 

@@ -59,8 +59,8 @@ def variable_of(
         kind = kind or infer_kind(column)
         levels = () if kind in ("real", "count") else _levels(column, kind)
     try:
-        own = column.unit if kind in ("real", "count") else None
-        return Variable(column.name, kind, levels, unit or own)
+        measured_in = column.unit if kind in ("real", "count") else None
+        return Variable(column.name, kind, levels, unit or measured_in)
     except StructureError as error:
         raise TableError(f"{error}; see kinds= and categories=") from None
 
@@ -188,25 +188,25 @@ def _code(known: dict[tuple[bool, Scalar], int], value: Scalar, keys: dict[str, 
     return np.nan if truth is None else float(known[False, truth])
 
 
-def _report_unseen(variable: Variable, found: list[Scalar], row: int, unseen: Unseen) -> None:
-    distinct = list(dict.fromkeys(found))
+def _report_unseen(variable: Variable, values: list[Scalar], row: int, unseen: Unseen) -> None:
+    distinct = list(dict.fromkeys(values))
     pooled = unseen == "pool" and OTHER in variable.categories
     if unseen == "missing" or (unseen == "pool" and variable.kind == "category"):
         warnings.warn(
-            f"column {variable.name!r}: {len(found):,} values of unknown categories "
+            f"column {variable.name!r}: {len(values):,} values of unknown categories "
             f"({_listed(distinct)}) are taken as {repr(OTHER) if pooled else 'missing'}",
             UserWarning,
             stacklevel=5,
         )
         return
-    _refuse_unseen(variable, distinct, len(found), row)
+    _refuse_unseen(variable, distinct, len(values), row)
 
 
-def _refuse_unseen(variable: Variable, found: list[Scalar], count: int, row: int) -> NoReturn:
-    near = difflib.get_close_matches(str(found[0]), map(str, variable.categories), n=1)
+def _refuse_unseen(variable: Variable, values: list[Scalar], count: int, row: int) -> NoReturn:
+    near = difflib.get_close_matches(str(values[0]), map(str, variable.categories), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise TableError(
-        f"column {variable.name!r}: unknown category {found[0]!r} in row {row} (rows count from 0; "
+        f"column {variable.name!r}: unknown category {values[0]!r} in row {row} (rows count from 0; "
         f"{count:,} such values in all), expected {_listed(variable.categories)}; {hint}correct "
         "the values, take them as missing by Table.of(X, schema=model.schema_, partial=True, "
         f'unseen="missing"), or learn again with such data{variable.pooling}'

@@ -109,7 +109,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 def _width(records: Sequence[tuple[int, list[str]]]) -> tuple[int, int]:
     """The number of cells that most records have, and how many have it."""
     widths = Counter(len(cells) for _, cells in records)
-    return max(widths.items(), key=lambda found: (found[1], found[0]))
+    return max(widths.items(), key=lambda entry: (entry[1], entry[0]))
 
 
 def _header(records: Sequence[tuple[int, list[str]]]) -> int:
@@ -161,11 +161,11 @@ def _values(cells: Sequence[str]) -> list[str]:
     days = [cell for cell in cells if is_date(cell)]
     if len(days) == 1:
         return days
-    found = [cell for cell in cells if NUMBER.fullmatch(cell)]
-    numbers = [float(cell.replace(",", ".")) for cell in found]
+    numerals = [cell for cell in cells if NUMBER.fullmatch(cell)]
+    numbers = [float(cell.replace(",", ".")) for cell in numerals]
     if len(numbers) > 2 and all(a < b for a, b in pairwise(numbers)):
         return []
-    return found if len(found) == len(cells) > 1 or any(n % 1 for n in numbers) else []
+    return numerals if len(numerals) == len(cells) > 1 or any(n % 1 for n in numbers) else []
 
 
 def _listed(names: Sequence[str]) -> str:

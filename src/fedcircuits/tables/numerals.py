@@ -90,8 +90,8 @@ def has_codes(texts: Sequence[str]) -> bool:
 def bare(text: str) -> str:
     """The text without the signs by which spreadsheets mark text: ="00123", '00123."""
     stripped = text.strip()
-    found = _QUOTED.match(stripped) if stripped[:1] in ("=", "'") else None
-    return stripped if found is None else (found[1] or found[2] or "")
+    match = _QUOTED.match(stripped) if stripped[:1] in ("=", "'") else None
+    return stripped if match is None else (match[1] or match[2] or "")
 
 
 def numbers(
@@ -157,8 +157,8 @@ def units_of(written: Iterable[str]) -> dict[str, int]:
 
 def written_units(texts: Sequence[str]) -> dict[str, int]:
     """The units of texts that are numbers."""
-    found = (_numeral(bare(text)) for text in texts)
-    units = units_of([n.unit for n in found if not np.isnan(_number(n.digits, "."))])
+    numerals = (_numeral(bare(text)) for text in texts)
+    units = units_of([n.unit for n in numerals if not np.isnan(_number(n.digits, "."))])
     return units if len(units) <= MOST_UNITS else {}
 
 
@@ -188,8 +188,8 @@ def _numeral(text: str) -> _Numeral:
     money = _MONEY.search(rest)
     unit = money[0].strip(_SPACES) if money else ""
     rest = _MONEY.sub("", rest, count=1) if money else rest
-    if not unit and not _PLAIN.fullmatch(rest) and (found := _UNIT.match(rest)):
-        rest, unit = found["number"].strip(_SPACES), found["unit"]
+    if not unit and not _PLAIN.fullmatch(rest) and (match := _UNIT.match(rest)):
+        rest, unit = match["number"].strip(_SPACES), match["unit"]
     rest = rest.replace("−", "-").strip(_SPACES)
     if rest.endswith("-") and len(rest) > 1:  # as some ledgers do
         rest, minus = rest[:-1].rstrip(_SPACES), "-"

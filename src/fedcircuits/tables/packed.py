@@ -124,14 +124,14 @@ def _wide(head: bytes) -> str | None:
 
 
 def _only_member(file: Path, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    found = [
+    members = [
         member
         for member in archive.infolist()
         if not member.is_dir() and not member.filename.startswith("__MACOSX/")
     ]
-    if len(found) != 1:
-        names = ", ".join(member.filename for member in found[:8]) or "none"
+    if len(members) != 1:
+        names = ", ".join(member.filename for member in members[:8]) or "none"
         raise TableError(f"{file}: expected an archive of one file, got {names}; unpack it first")
-    if found[0].flag_bits & 1:
+    if members[0].flag_bits & 1:
         raise TableError(f"{file}: the archive is locked by a password; unpack it first")
-    return found[0]
+    return members[0]

@@ -135,15 +135,15 @@ def _read_stated_numbers(column: Column, texts: list[str], rule: ReadingRule, ki
         numbers, how = _numbers(column, texts, got)
         numbers, odd = gaps.without_sentinels(numbers, never_negative=kind == "count")
         return numbers, _joined(how, odd)
-    if kind == "real" and (found := dates.hours(texts)) is not None:
-        return _hours(column, *found)
+    if kind == "real" and (hours := dates.hours(texts)) is not None:
+        return _hours(column, *hours)
     return column, ""
 
 
 def _read_days(column: Column, texts: list[str], rule: ReadingRule) -> Read:
-    found = dates.dates(texts, rule.dates, enough=0, hint=rule.order)
-    if found is not None and np.isfinite(found.days).any():
-        return _dates(column, texts, found)
+    spelled = dates.dates(texts, rule.dates, enough=0, hint=rule.order)
+    if spelled is not None and np.isfinite(spelled.days).any():
+        return _dates(column, texts, spelled)
     numbers = numerals.numbers(texts)
     if numbers is None:
         return column, ""
@@ -165,8 +165,8 @@ def _read_text(column: Column, rule: ReadingRule) -> Read:
     if read is None and not plain and not identifying.is_postcode(column.name):
         read = _read_numbers(column, texts, rule)
     read = read or _read_dates(column, texts, rule)
-    if read is None and not rule.typed and (found := dates.hours(texts)) is not None:
-        read = _hours(column, *found)
+    if read is None and not rule.typed and (hours := dates.hours(texts)) is not None:
+        read = _hours(column, *hours)
     if read is None and (why := identifying.why_named(column, texts)):
         return None, why
     column_read, how = read or _read_categories(column, texts, rule)
@@ -181,17 +181,17 @@ def _read_truths(column: Column, texts: list[str]) -> Read | None:
     if (pair := truths.truths(words)) is None:
         return None
     codes = np.array([_as_float(truths.truth_of(text)) for text in texts])
-    found = Column(column.name, "boolean", _lookup(column, codes))
-    return found, _words(f"{pair[1]} and {pair[0]}", column, texts, found)
+    read = Column(column.name, "boolean", _lookup(column, codes))
+    return read, _words(f"{pair[1]} and {pair[0]}", column, texts, read)
 
 
 def _read_numbers(column: Column, texts: list[str], rule: ReadingRule) -> Read | None:
     if any(CODE.fullmatch(text.strip()) for text in texts):
         return None  # V27 among 250.8: codes
-    found = numerals.numbers(texts, rule.decimal, hint=rule.point)
-    if found is None or not _mostly(column, texts, found.values):
+    spelled = numerals.numbers(texts, rule.decimal, hint=rule.point)
+    if spelled is None or not _mostly(column, texts, spelled.values):
         return None
-    numbers, how = _numbers(column, texts, found)
+    numbers, how = _numbers(column, texts, spelled)
     named = DATED.fullmatch(column.name) or STAMPED.fullmatch(column.name)
     if named and not rule.typed and (days := _numbered_days(column, numbers.numbers)):
         return days
@@ -217,8 +217,8 @@ def _read_digit_dates(column: Column, texts: list[str]) -> Read | None:
     digits = [text.strip() for text in texts if text.strip().isdigit()]
     if len(digits) < 3 or len(digits) < numerals.ENOUGH * len(texts):
         return None
-    found = dates.dates(texts) if all(len(text) == 8 for text in digits) else None
-    return None if found is None else _dates(column, texts, found)
+    spelled = dates.dates(texts) if all(len(text) == 8 for text in digits) else None
+    return None if spelled is None else _dates(column, texts, spelled)
 
 
 def _read_dates(column: Column, texts: list[str], rule: ReadingRule) -> Read | None:
@@ -227,9 +227,9 @@ def _read_dates(column: Column, texts: list[str], rule: ReadingRule) -> Read | N
             None,
             'dates with the day first and with the month first: correct them, or dates="dmy"',
         )
-    found = dates.dates(texts, rule.dates, hint=rule.order)
-    if found is not None and _mostly(column, texts, found.days):
-        return _dates(column, texts, found)
+    spelled = dates.dates(texts, rule.dates, hint=rule.order)
+    if spelled is not None and _mostly(column, texts, spelled.days):
+        return _dates(column, texts, spelled)
     days = sum(map(dates.is_date, texts))
     if 10 * days > len(texts) or days > FEW_LEVELS:
         return (
@@ -254,12 +254,12 @@ def _numbered_days(column: Column, numbers: Floats) -> tuple[Column, str] | None
     return None
 
 
-def _dates(column: Column, texts: list[str], found: dates.SpelledDates) -> tuple[Column, str]:
+def _dates(column: Column, texts: list[str], spelled: dates.SpelledDates) -> tuple[Column, str]:
     days = Column(
-        column.name, "real", _lookup(column, found.days), unit=TIME if found.timed else DATE
+        column.name, "real", _lookup(column, spelled.days), unit=TIME if spelled.timed else DATE
     )
-    doubt = f"a guess, else dates={found.doubtful!r}" if found.doubtful else ""
-    how = _words(_joined("dates", found.how, doubt), column, texts, days)
+    doubt = f"a guess, else dates={spelled.doubtful!r}" if spelled.doubtful else ""
+    how = _words(_joined("dates", spelled.how, doubt), column, texts, days)
     days, odd = gaps.without_defaults(days)
     return days, _joined(how, odd)
 
@@ -269,12 +269,12 @@ def _hours(column: Column, values: Floats, how: str) -> tuple[Column, str]:
 
 
 def _numbers(
-    column: Column, texts: list[str], found: numerals.SpelledNumbers
+    column: Column, texts: list[str], spelled: numerals.SpelledNumbers
 ) -> tuple[Column, str]:
-    values = _lookup(column, found.values)
-    whole = not np.any(values % 1 > 0) and not found.fractional
-    numbers = Column(column.name, "integer" if whole else "real", values, unit=found.unit)
-    return numbers, _words(_joined(found.how, found.doubtful), column, texts, numbers)
+    values = _lookup(column, spelled.values)
+    whole = not np.any(values % 1 > 0) and not spelled.fractional
+    numbers = Column(column.name, "integer" if whole else "real", values, unit=spelled.unit)
+    return numbers, _words(_joined(spelled.how, spelled.doubtful), column, texts, numbers)
 
 
 def _read_categories(column: Column, texts: list[str], rule: ReadingRule) -> Read:

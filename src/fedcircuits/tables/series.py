@@ -37,7 +37,7 @@ def rows_of(series: Mapping[str, npt.ArrayLike]) -> int:
 
 def checked(series: Mapping[str, npt.ArrayLike], rows: int, schema: Schema) -> dict[str, Series]:
     """The series of a table with so many rows, as float32; (rows, steps) is one channel."""
-    found: dict[str, Series] = {}
+    columns: dict[str, Series] = {}
     for name, given in series.items():
         array = _numbers(name, given)
         if array.ndim not in (2, 3) or len(array) != rows or 0 in array.shape[1:]:
@@ -49,8 +49,8 @@ def checked(series: Mapping[str, npt.ArrayLike], rows: int, schema: Schema) -> d
             raise TableError(f"{name!r} is the name of a series and of a column: rename one")
         if np.isinf(array).any():
             raise TableError(f"series {name!r}: expected finite numbers or NaN, some are infinite")
-        found[name] = array if array.ndim == 3 else array[:, :, None]
-    return found
+        columns[name] = array if array.ndim == 3 else array[:, :, None]
+    return columns
 
 
 def _numbers(name: str, given: npt.ArrayLike) -> Series:

@@ -75,11 +75,11 @@ def mapped(
 ) -> pd.DataFrame:
     """The same rows in agreed names, values and units; ``row_id`` is named as the source does."""
     if columns:
-        if absent := [own for own in columns.values() if own not in frame]:
+        if absent := [local for local in columns.values() if local not in frame]:
             raise TableError(
                 f"there is no column {absent[0]!r}: the source has {', '.join(map(str, frame))}"
             )
-        kept = {own: agreed for agreed, own in columns.items()}
+        kept = {local: agreed for agreed, local in columns.items()}
         if row_id is not None:
             kept.setdefault(row_id, row_id)
         frame = frame[list(kept)].rename(columns=kept)
@@ -88,7 +88,7 @@ def mapped(
             raise TableError(f"codes and scale name {name!r}, which is no column of this source")
     changed = frame.copy()
     for name, values in codes.items():
-        agreed = {str(own): value for value, own in values.items()}
+        agreed = {str(local): value for value, local in values.items()}
         changed[name] = [agreed.get(str(v), np.nan) for v in frame[name]]
     for name, factor in scale.items():
         changed[name] = pd.to_numeric(frame[name], errors="coerce") * factor

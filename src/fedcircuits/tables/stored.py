@@ -67,10 +67,10 @@ class StoredTable(Table):
     @property
     def values(self) -> Floats:
         key = (self.path, self.groups, self.schema.names, self.least)
-        found = _HELD.get(key)
-        if found is None:
-            found = _HELD[key] = self._read() if self.groups else self.loaded().values
-        return found  # type: ignore[return-value]
+        values = _HELD.get(key)
+        if values is None:
+            values = _HELD[key] = self._read() if self.groups else self.loaded().values
+        return values  # type: ignore[return-value]
 
     @property
     def row_ids(self) -> NDArray[np.generic] | None:

@@ -89,8 +89,8 @@ class Table:
         if self.row_ids is not None and self.row_ids.shape != shape[:1]:
             raise TableError(f"expected {shape[0]} row ids, got the shape {self.row_ids.shape}")
         assembly.check_numbers(self.schema, self.values)
-        found = series_columns.checked(self.series, shape[0], self.schema)
-        object.__setattr__(self, "series", found)
+        checked = series_columns.checked(self.series, shape[0], self.schema)
+        object.__setattr__(self, "series", checked)
 
     @classmethod
     def of(
@@ -138,19 +138,19 @@ class Table:
             kinds, units, categories = data._declared(kinds or {}, units or {}, categories or {})
         elif isinstance(data, np.ndarray) and names is None and schema is not None:
             names = assembly.positional(data, schema)
-        own = data if isinstance(data, Table) else None
-        series = NO_SERIES if own is None else own.series
-        columns = columns_of(data if own is None else own._frame(), names, row_id)
+        given_table = data if isinstance(data, Table) else None
+        series = NO_SERIES if given_table is None else given_table.series
+        columns = columns_of(data if given_table is None else given_table._frame(), names, row_id)
         assembly.leave_out(columns, drop)
-        ids = None if own is None else own.row_ids
+        ids = None if given_table is None else given_table.row_ids
         if row_id is not None:
             ids = assembly.row_ids(columns, row_id)
         text = data if isinstance(data, TextFrame) else None
         rule = ReadingRule(text is None, decimal, dates, None if text is None else text.point)
         if schema is None:
             stated = (kinds or {}, units or {}, categories or {})
-            found, values, readings = assembly.inferred(columns, *stated, rule)
-            return cls(found, values, ids, series, readings)
+            inferred, values, readings = assembly.inferred(columns, *stated, rule)
+            return cls(inferred, values, ids, series, readings)
         found_values = assembly.matched(columns, schema, partial, unseen, rule)
         return cls(schema, found_values, ids, series)
 
@@ -207,8 +207,8 @@ class Table:
                 raise TableError(f"row_id: expected an id a row, got the shape {np.shape(row_id)}")
             ids = assembly.row_ids({"row_id": pd.Series(row_id), "rows": pd.Series()}, "row_id")
             plain = replace(plain, row_ids=ids)
-        found = series_columns.checked(series, len(plain), plain.schema)
-        return replace(plain, series=found)
+        checked = series_columns.checked(series, len(plain), plain.schema)
+        return replace(plain, series=checked)
 
     @classmethod
     def read(
@@ -374,9 +374,9 @@ class Table:
         categories: Mapping[str, Sequence[Scalar]],
     ) -> tuple[dict[str, StatedKind], dict[str, str], dict[str, Sequence[Scalar]]]:
         """What the schema says of the columns, where the user does not say otherwise."""
-        own = [v for v in self.schema if v.name not in kinds and v.name not in categories]
+        undeclared = [v for v in self.schema if v.name not in kinds and v.name not in categories]
         return (
-            {v.name: v.kind for v in own} | dict(kinds),
+            {v.name: v.kind for v in undeclared} | dict(kinds),
             {v.name: v.unit for v in self.schema if v.unit} | dict(units),
-            {v.name: v.categories for v in own if v.categories} | dict(categories),
+            {v.name: v.categories for v in undeclared if v.categories} | dict(categories),
         )

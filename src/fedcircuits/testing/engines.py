@@ -70,13 +70,13 @@ def _all(outcome: Outcome[Any]) -> dict[str, Any]:
     return outcome.results
 
 
-def _same(found: object, expected: object, what: str) -> None:
-    assert found == expected, f"{what}: expected {expected!r}, got {found!r}"
+def _same(result: object, expected: object, what: str) -> None:
+    assert result == expected, f"{what}: expected {expected!r}, got {result!r}"
 
 
-def _same_bytes(found: object, expected: object, what: str) -> None:
-    kinds = type(found).__name__, type(expected).__name__
-    assert _bytes(found) == _bytes(expected), f"{what}: other bytes ({kinds[0]} for {kinds[1]})"
+def _same_bytes(result: object, expected: object, what: str) -> None:
+    kinds = type(result).__name__, type(expected).__name__
+    assert _bytes(result) == _bytes(expected), f"{what}: other bytes ({kinds[0]} for {kinds[1]})"
 
 
 def _bytes(value: object) -> bytes:
@@ -130,8 +130,8 @@ def odd_payloads(run: Engine) -> None:
         "a": Program(trials.give, {"to": "b", "messages": messages}),
         "b": Program(trials.take, {"sender": "a", "tags": [t for t, _ in messages]}),
     }
-    found = _all(run(programs))["b"]
-    for (name, payload), one in zip(ODD.items(), found, strict=True):
+    received = _all(run(programs))["b"]
+    for (name, payload), one in zip(ODD.items(), received, strict=True):
         _same_bytes(one, payload, f"payload {name!r}")
         _same(np.shape(one), np.shape(payload), f"shape of payload {name!r}")
 
@@ -141,8 +141,8 @@ def copies(run: Engine) -> None:
         "a": Program(trials.give_and_change, {"to": "b", "size": 10}),
         "b": Program(trials.take, {"sender": "a", "tags": ["copy/array"]}),
     }
-    found = _all(run(programs))["b"][0].tolist()
-    _same(found, list(range(10)), "an array that its sender changed after sending")
+    received = _all(run(programs))["b"][0].tolist()
+    _same(received, list(range(10)), "an array that its sender changed after sending")
 
 
 def arguments(run: Engine) -> None:
@@ -228,10 +228,10 @@ def losses(run: Engine) -> None:
 
 def kept_work(run: Engine) -> None:
     def programs(a: float, b: float, fails: bool) -> dict[str, Program[float]]:
-        own = {"a": (a, fails), "b": (b, False)}
+        plan = {"a": (a, fails), "b": (b, False)}
         return {
             me: Program(trials.steps, {"me": me, "value": value, "fails": f})
-            for me, (value, f) in own.items()
+            for me, (value, f) in plan.items()
         }
 
     first = run(programs(1.0, 2.0, True))
@@ -259,16 +259,16 @@ def _averaging() -> dict[str, Program[Array]]:
 
 
 def numerics(run: Engine) -> None:
-    found, expected = _all(run(_averaging())), _all(memory.run(_averaging()))
+    results, expected = _all(run(_averaging())), _all(memory.run(_averaging()))
     for name, value in expected.items():
-        _same_bytes(found[name], value, f"the result of {name}, to the last bit")
+        _same_bytes(results[name], value, f"the result of {name}, to the last bit")
 
 
 def ledger(run: Engine) -> None:
-    found, expected = run(_averaging()), memory.run(_averaging())
-    assert _by_way(found) == _by_way(expected), (
-        f"the ledger has {len(found.ledger)} messages and {found.ledger.bytes:,} bytes, expected "
-        f"{len(expected.ledger)} and {expected.ledger.bytes:,}; or other tags or words"
+    outcome, expected = run(_averaging()), memory.run(_averaging())
+    assert _by_way(outcome) == _by_way(expected), (
+        f"the ledger has {len(outcome.ledger)} messages and {outcome.ledger.bytes:,} bytes, "
+        f"expected {len(expected.ledger)} and {expected.ledger.bytes:,}; or other tags or words"
     )
 
 
@@ -348,52 +348,52 @@ def _sums(
 ) -> None:
     parties = tuple(values)
     members = make.members(parties) if isinstance(make, Summation) else parties
-    own = {m: values.get(m, [np.zeros(s) for s in SHAPES]) for m in members}
+    given = {m: values.get(m, [np.zeros(s) for s in SHAPES]) for m in members}
     offers = {m: trials.offer(i) for i, m in enumerate(members)}
     common = {"members": members, "make": make.at if isinstance(make, Summation) else make}
     programs = {
         m: Program(
             trials.summation,
-            common | {"me": m, "values": [np.array(v) for v in own[m]], "offer": offers[m]},
+            common | {"me": m, "values": [np.array(v) for v in given[m]], "offer": offers[m]},
         )
         for m in members
     }
-    results = {m: trials.SumsFound(**found) for m, found in _all(run(programs)).items()}
-    for member, found in results.items():
-        _right(member, found, own, tolerance)
-    _one_told({m: found.told for m, found in results.items()}, offers)
+    results = {m: trials.SumsFound(**sums) for m, sums in _all(run(programs)).items()}
+    for member, sums in results.items():
+        _right(member, sums, given, tolerance)
+    _one_told({m: sums.told for m, sums in results.items()}, offers)
 
 
 def _right(
-    member: str, found: trials.SumsFound, own: Mapping[str, list[Array]], tolerance: float
+    member: str, sums: trials.SumsFound, given: Mapping[str, list[Array]], tolerance: float
 ) -> None:
     for i, shape in enumerate(SHAPES):
-        total = _total([v[i] for v in own.values()])
-        single = _total([v[i].astype(np.float32) for v in own.values()])
+        total = _total([v[i] for v in given.values()])
+        single = _total([v[i].astype(np.float32) for v in given.values()])
         what = f"{member}, sum {i} of shape {shape}"
-        assert np.array_equal(found.after[i], own[member][i]), f"{what}: the own value was changed"
-        _close(found.totals[i], total, what, tolerance)
-        _close(found.then[i], trials.outlined(total), f"{what}, with then", tolerance)
-        _close(found.again[i], 2.0 * total, f"{what}, under a tag used before", tolerance)
-        _close(found.single[i], single, f"{what}, of float32", tolerance)
+        assert np.array_equal(sums.after[i], given[member][i]), f"{what}: the own value was changed"
+        _close(sums.totals[i], total, what, tolerance)
+        _close(sums.then[i], trials.outlined(total), f"{what}, with then", tolerance)
+        _close(sums.again[i], 2.0 * total, f"{what}, under a tag used before", tolerance)
+        _close(sums.single[i], single, f"{what}, of float32", tolerance)
 
 
 def _total(arrays: Sequence[npt.NDArray[np.floating]]) -> Array:
     return np.asarray(np.sum(arrays, axis=0, dtype=np.float64))
 
 
-def _close(found: Array, expected: Array, what: str, tolerance: float) -> None:
-    _same(np.shape(found), np.shape(expected), f"shape that {what} ends up with")
-    _same(np.asarray(found).dtype, np.dtype(np.float64), f"type of numbers of {what}")
-    off = float(np.max(np.abs(found - expected), initial=0.0))
+def _close(result: Array, expected: Array, what: str, tolerance: float) -> None:
+    _same(np.shape(result), np.shape(expected), f"shape that {what} ends up with")
+    _same(np.asarray(result).dtype, np.dtype(np.float64), f"type of numbers of {what}")
+    off = float(np.max(np.abs(result - expected), initial=0.0))
     assert off <= tolerance, f"{what} is off by {off:.3g}, allowed is {tolerance:.3g}"
 
 
-def _one_told(told: Mapping[str, list[Array]], offers: Mapping[str, list[Array]]) -> None:
-    first = next(iter(told.values()))
+def _one_told(results: Mapping[str, list[Array]], offers: Mapping[str, list[Array]]) -> None:
+    first = next(iter(results.values()))
     known = {_bytes(offer[0]): offer for offer in offers.values()}
     leader = known.get(_bytes(first[0]))
     assert leader is not None, f"members are told {first[0]!r}, which none of them had"
-    for member, found in told.items():
-        for one, expected in zip(found, leader, strict=True):
+    for member, result in results.items():
+        for one, expected in zip(result, leader, strict=True):
             _same_bytes(one, expected, f"what {member} is told, bit for bit the same for all")

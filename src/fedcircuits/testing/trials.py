@@ -49,10 +49,10 @@ def give_unsendable(to: str, what: str) -> Flow[None]:
 
 
 def take(sender: str, tags: Sequence[str]) -> Flow[list[Any]]:
-    found = []
+    received = []
     for tag in tags:
-        found.append((yield from hear(sender, tag)))
-    return found
+        received.append((yield from hear(sender, tag)))
+    return received
 
 
 def weigh(sender: str, tag: str) -> Flow[int]:
@@ -62,11 +62,11 @@ def weigh(sender: str, tag: str) -> Flow[int]:
 
 def swap(other: str, payload: Any, rounds: int = 1) -> Flow[list[Any]]:
     """Everybody sends before anybody reads, under one tag in all rounds."""
-    found = []
+    received = []
     for _ in range(rounds):
         yield from say(other, "swap/payload", payload)
-        found.append((yield from hear(other, "swap/payload")))
-    return found
+        received.append((yield from hear(other, "swap/payload")))
+    return received
 
 
 def give_and_change(to: str, size: int) -> Flow[None]:
@@ -147,8 +147,8 @@ def averaging(me: str, members: tuple[str, ...], table: Array, rounds: int) -> F
     centre = np.zeros(table.shape[1])
     for i in range(rounds):
         weight = np.exp(-((table - centre) ** 2).sum(1))  # (rows,)
-        own = np.concatenate([weight @ table, [weight.sum()]])
-        total = yield from hub.sum(f"average/sums/{i}", own, "weighted sums of rows")
+        sums = np.concatenate([weight @ table, [weight.sum()]])
+        total = yield from hub.sum(f"average/sums/{i}", sums, "weighted sums of rows")
         centre = total[:-1] / total[-1]
     return centre
 
@@ -187,16 +187,16 @@ def summation(
     offer: Sequence[Array],
 ) -> Flow[dict[str, list[Array]]]:
     """Every sum by itself, then over again under one tag, between words of the leader."""
-    summation, found = make(me, members), SumsFound(after=list(values))
+    summation, sums = make(me, members), SumsFound(after=list(values))
     for i, value in enumerate(values):
         tag = f"sum/{i}"
-        found.totals.append((yield from summation.sum(tag, value, "a value")))
-        found.then.append((yield from summation.sum(f"{tag}/then", value, "a value", outlined)))
+        sums.totals.append((yield from summation.sum(tag, value, "a value")))
+        sums.then.append((yield from summation.sum(f"{tag}/then", value, "a value", outlined)))
         small = value.astype(np.float32)
-        found.single.append((yield from summation.sum(f"{tag}/single", small)))  # type: ignore[arg-type]
+        sums.single.append((yield from summation.sum(f"{tag}/single", small)))  # type: ignore[arg-type]
     for i, value in enumerate(values):
         if i < len(offer):
-            found.told.append((yield from summation.agree("sum/again", offer[i], "an offer")))
+            sums.told.append((yield from summation.agree("sum/again", offer[i], "an offer")))
         twice = np.asarray(2.0 * value)
-        found.again.append((yield from summation.sum("sum/again", twice, "twice a value")))
-    return asdict(found)
+        sums.again.append((yield from summation.sum("sum/again", twice, "twice a value")))
+    return asdict(sums)

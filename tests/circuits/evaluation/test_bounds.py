@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fedcircuits as fc
-from fedcircuits.circuits.evaluation.program import CircuitProgram, told
+from fedcircuits.circuits.evaluation.program import CircuitProgram, as_answers
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.structures import mixture_of_products
 from fedcircuits.errors import FedcircuitsError, ParameterError, QueryError
@@ -108,7 +108,7 @@ def test_leaves_too_far_apart_are_refused(mean: float) -> None:
 def test_likelihoods_that_are_none_are_no_answer(number: float) -> None:
     circuit, _ = mixture()
     with pytest.raises(QueryError, match=r"of row 1 .*rescale the columns"):
-        told(torch.tensor([0.0, number]), circuit)
+        as_answers(torch.tensor([0.0, number]), circuit)
 
 
 def test_a_model_of_a_sensible_scale_is_as_before() -> None:

@@ -277,7 +277,7 @@ def test_a_training_goes_on_by_its_name_from_a_new_caller(tmp_path: Path) -> Non
         fc.FedPC().fit(sites.federation(), name="risk")
     sites.watch = lambda site, head: None
     federation = sites.new_caller()
-    assert federation.engine.own.trainings() == ["risk"]  # type: ignore[attr-defined]
+    assert federation.engine.kept_here.trainings() == ["risk"]  # type: ignore[attr-defined]
     with pytest.raises(FederationError, match="a training 'risk' was broken off"):
         fc.FedPC().fit(federation, name="risk")
     with pytest.raises(PartyLostError, match="a run 'risk' with another plan was begun before"):
@@ -288,7 +288,7 @@ def test_a_training_goes_on_by_its_name_from_a_new_caller(tmp_path: Path) -> Non
     model = fc.FedPC().fit(federation, resume="risk")
     expected = fc.FedPC(random_state=begun.seed).fit(LOCAL)
     assert np.array_equal(model.score_samples(TABLE), expected.score_samples(TABLE))
-    assert federation.engine.own.trainings() == []  # type: ignore[attr-defined]
+    assert federation.engine.kept_here.trainings() == []  # type: ignore[attr-defined]
     assert isinstance(begun.estimator, fc.FedPC) and begun.parties == LOCAL.names
 
 

@@ -14,7 +14,7 @@ from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Program
-from fedcircuits.federation.recipes import Held, Once, own
+from fedcircuits.federation.recipes import Held, Once, own_key
 from fedcircuits.methods.private_forest import query
 from fedcircuits.methods.private_forest.masks import MaskBatch, MaskStore, prepare
 from fedcircuits.methods.private_forest.model import ForestView, ModelShares
@@ -179,7 +179,7 @@ def again(model: fc.PrivateForest, handles: dict[str, Held], span: tuple[int, in
         me: Program(
             query.respond,
             {"view": view, "masks": (Once(handles[me], *span),), "asker": "spy",
-             "key": own("shares")},
+             "key": own_key("shares")},
         )
         for me, view in model.views_.items()
     }  # fmt: skip
@@ -201,7 +201,7 @@ def test_a_caller_cannot_have_masks_twice(tmp_path: Path) -> None:
         (lambda h: (Once(Held(h.model, "party 2"), 3, 4),), "has nothing for"),
         (lambda h: (Once(model.views_["party 1"], 0, 1),), "no rows to be used once"),  # type: ignore[arg-type]
     ):
-        asked = {"view": model.views_["party 1"], "asker": "spy", "key": own("shares")}
+        asked = {"view": model.views_["party 1"], "asker": "spy", "key": own_key("shares")}
         masks = wrong(handles["party 1"])
         with pytest.raises(FederationError, match=said):
             model._reached().run({"party 1": Program(query.respond, {**asked, "masks": masks})})
@@ -215,7 +215,7 @@ def test_shares_are_used_with_the_graph_that_was_agreed_on(tmp_path: Path) -> No
     bent = replace(model.forest_, marginals=True)
     for me, own_shares in shares.items():
         view = ForestView(bent, own_shares, True)  # type: ignore[arg-type]
-        program = Program(prepare, {"view": view, "rows": 2, "key": own("shares")})
+        program = Program(prepare, {"view": view, "rows": 2, "key": own_key("shares")})
         with pytest.raises(FederationError, match="as a whole, without 'shares' alone"):
             model._reached().run({me: program})
 

@@ -100,25 +100,25 @@ def shown(paths: Sequence[Path], consortium: Path | None) -> Iterator[Shown]:
     from fedcircuits.app.events import ENDING
     from fedcircuits.errors import FederationError, FileError
 
-    found: dict[str, Path] = {}
+    models: dict[str, Path] = {}
     for path in paths:
         toml = path.suffix == ".toml" or path.is_dir()
         kind = "site" if toml else "events" if path.suffix == ENDING else "model"
-        if kind in found:
-            raise FederationError(f"two of one kind: {found[kind]} and {path}; show one of them")
+        if kind in models:
+            raise FederationError(f"two of one kind: {models[kind]} and {path}; show one of them")
         if kind != "events" and not path.exists():
             raise FileError(f"{path}: there is no such file")
-        found[kind] = path
+        models[kind] = path
     with ExitStack() as stack:
         desk = None
-        if "model" in found:
+        if "model" in models:
             from fedcircuits.app.dashboard.desk import Desk
             from fedcircuits.app.opening import opened
 
-            desk = Desk(stack.enter_context(opened(found["model"], consortium)))
-        site = found.get("site")
+            desk = Desk(stack.enter_context(opened(models["model"], consortium)))
+        site = models.get("site")
         if site is not None:
             from fedcircuits.engines.sites.files import Kit, coordinators_kit
 
             site = (Kit(site) if site.is_dir() else coordinators_kit(site)).folder
-        yield Shown(found.get("model"), desk, found.get("events"), site)
+        yield Shown(models.get("model"), desk, models.get("events"), site)

@@ -85,9 +85,9 @@ class Desk:
             fixed = {i for i, value in enumerate(x[0]) if not np.isnan(value)}
             every = set(range(len(self.schema)))
             asked = sorted(ranges if within else every - ranges - fixed)
-            log_known, found = self._marginals(x, event, asked)
+            log_known, marginals = self._marginals(x, event, asked)
             return {
-                "marginals": found,
+                "marginals": marginals,
                 "known": [self.schema.names[i] for i in sorted(ranges | fixed)],
                 "probability": None if fixed_reals(x, self.schema) else float(np.exp(log_known)),
                 "words": evidence_words(self.schema, x, event),
@@ -114,16 +114,16 @@ class Desk:
 
         def answer() -> Plain:
             x, event = self._given(known)
-            found = self.ask_model.mpe(x)
+            completed = self.ask_model.mpe(x)
             ranges = sorted({name for box in event for name in box})
             given = [v.name for v, seen in zip(self.schema, ~np.isnan(x[0]), strict=True) if seen]
             return {
                 "row": {
                     v.name: _shown(v.decode(code))
-                    for v, code in zip(self.schema, found.values[0].tolist(), strict=True)
+                    for v, code in zip(self.schema, completed.values[0].tolist(), strict=True)
                 },
                 "given": given,
-                "exact": found.exact,
+                "exact": completed.exact,
                 "ignored": ranges,
             }
 
@@ -138,8 +138,8 @@ class Desk:
             rows = self.model.sample(number, self._mapping(known), random_state=seed)
             return {"csv": rows.to_csv(index=False)}
 
-        found = self._crossing(answer)
-        return str(found.pop("csv")), found
+        crossing = self._crossing(answer)
+        return str(crossing.pop("csv")), crossing
 
     # ------------------------------------------------------------------ inside
 
@@ -169,8 +169,10 @@ class Desk:
         touched |= set(np.flatnonzero(~np.isnan(x[0])).tolist())
         if self.kept is None or any(self.owner[row] in touched for row in asked):
             rows = np.repeat(x, len(asked), axis=0)
-            own = self.rows[asked]
-            return self.ask_model.log_probability(np.where(np.isnan(own), rows, own), event)
+            asked_rows = self.rows[asked]
+            return self.ask_model.log_probability(
+                np.where(np.isnan(asked_rows), rows, asked_rows), event
+            )
         total = np.full(len(asked), -np.inf)
         for box in event:
             regions = {self.schema.index(name): region for name, region in box.items()}
@@ -178,10 +180,10 @@ class Desk:
         return total
 
     def _possible(self, x: Array, event: Event) -> float:
-        found = float(self.ask_model.log_probability(x, event)[0])
-        if np.isneginf(found):
+        log_probability = float(self.ask_model.log_probability(x, event)[0])
+        if np.isneginf(log_probability):
             raise QueryError("the evidence has probability zero under the model")
-        return found
+        return log_probability
 
     def _given(self, known: Mapping[str, object]) -> tuple[Array, Event]:
         return self.model._given(self._mapping(known))
@@ -194,11 +196,11 @@ class Desk:
         with self._lock:
             ledger = getattr(self.model, "queries_", None)
             already, began = len(ledger or ()), time.perf_counter()
-            found = answer()
+            result = answer()
             milliseconds = 1000 * (time.perf_counter() - began)
             crossed = Ledger(ledger.entries[already:]) if ledger is not None else None
         routes = None if crossed is None else [list(row) for row in by_route(crossed).rows]
-        return {**found, "milliseconds": milliseconds, "crossed": routes}
+        return {**result, "milliseconds": milliseconds, "crossed": routes}
 
 
 def fixed_reals(x: Array, schema: Schema) -> bool:

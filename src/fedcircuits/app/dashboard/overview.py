@@ -27,7 +27,7 @@ AUDITED = 200  # lines of an audit, the latest
 
 def describe(path: Path, model: Model) -> Plain:
     """A model's own page."""
-    told = None if isinstance(model, FederatedEstimator) else record.read(path)
+    training = None if isinstance(model, FederatedEstimator) else record.read(path)
     circuit, parties = model.circuit_, parties_of(model.circuit_, _placement(model, path))
     about: Plain = {
         "file": path.name,
@@ -49,8 +49,8 @@ def describe(path: Path, model: Model) -> Plain:
         learned = metadata.get("learned")
         about["estimator"] = metadata.get("estimator") or about["estimator"]
         about["learned"] = learned if isinstance(learned, dict) else {}
-    if told is not None:
-        about["revealed"], about["crossed"] = told.revealed, told.crossed
+    if training is not None:
+        about["revealed"], about["crossed"] = training.revealed, training.crossed
     return about
 
 
@@ -62,8 +62,8 @@ def _placement(model: Model, path: Path) -> Mapping[str, str]:
     """By node who holds it; of a collected circuit, who held it when it was learned."""
     placed = getattr(model, "placement_", None)
     if not isinstance(placed, Mapping):
-        told = record.read(path)
-        placed = {} if told is None else told.placement
+        training = record.read(path)
+        placed = {} if training is None else training.placement
     return {node.name: placed.get(node.name, COORDINATOR) for node in model.circuit_.nodes}
 
 
@@ -75,11 +75,11 @@ def parties_of(circuit: Circuit, placement: Mapping[str, str]) -> list[Plain]:
     columns: dict[str, dict[str, None]] = {}
     for leaf in circuit.leaves():
         columns.setdefault(placement[leaf.name], {}).update(dict.fromkeys(leaf.scope))
-    found: list[Plain] = []
+    parties: list[Plain] = []
     for party, number in sorted(counts.items()):
         held = [n for n in circuit.schema.names if n in columns[party]]
-        found.append({"name": party, "circuits": number, "columns": held})
-    return found
+        parties.append({"name": party, "circuits": number, "columns": held})
+    return parties
 
 
 def picture(path: Path, model: Model) -> bytes:
@@ -107,7 +107,7 @@ def _drawing(path: Path, model: Model) -> Drawing:
 def of_site(folder: Path) -> Plain:
     """A kit: whose it is, what its site allows, and what was asked of it lately."""
     kit = Kit(folder)
-    found: Plain = {
+    summary: Plain = {
         "name": kit.name,
         "consortium": kit.consortium.name,
         "members": sorted(kit.consortium.known),
@@ -115,12 +115,12 @@ def of_site(folder: Path) -> Plain:
         "audit": None,
     }
     if (kit.folder / SITE).is_file():
-        found["policy"] = {n: _word(v) for n, v in asdict(kit.site_file().policy).items()}
+        summary["policy"] = {n: _word(v) for n, v in asdict(kit.site_file().policy).items()}
         store = kit.folder / kit.site_file().store
         there = (store / "audit.jsonl").is_file()
         lines = audit_lines(folder)[-AUDITED:] if there else []
-        found["audit"] = [audit_row(line) for line in lines]
-    return found
+        summary["audit"] = [audit_row(line) for line in lines]
+    return summary
 
 
 def _word(value: object) -> str:

@@ -155,12 +155,12 @@ def _answered(function: Asked) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
             said: Plain = await _said(request) if request.method == "POST" else {}
-            found = await run_in_threadpool(function, request, said)
+            answer = await run_in_threadpool(function, request, said)
         except ClientDisconnect:  # a page that was closed: nobody is there to be told
             return Response(status_code=400)
         except (FedcircuitsError, OSError) as error:
             return JSONResponse({"error": one_line(str(error))}, 400)
-        return found if isinstance(found, Response) else JSONResponse(found)
+        return answer if isinstance(answer, Response) else JSONResponse(answer)
 
     return endpoint
 
@@ -176,12 +176,12 @@ async def _said(request: Request) -> Plain:
 
 def _object(text: str) -> Plain:
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise QueryError("a question is a JSON object")
-    return found
+    return content
 
 
 def _known(said: Plain) -> Plain:
@@ -249,8 +249,8 @@ class _Pages:
             start = int(request.query_params.get("from", "0"))
         except ValueError:
             raise QueryError("'from' is a whole number") from None
-        found, next_place = events.read_from(self.shown.events, start)
-        return {"events": found, "next": next_place, "anew": next_place < start}
+        news, next_place = events.read_from(self.shown.events, start)
+        return {"events": news, "next": next_place, "anew": next_place < start}
 
     def model(self, request: Request, said: Plain) -> Plain:
         from fedcircuits.app.dashboard import overview

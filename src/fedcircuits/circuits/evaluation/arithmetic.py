@@ -29,7 +29,7 @@ class Children(Protocol):
     units: int
     inputs: int
 
-    def own(self, matrix: Tensor) -> Tensor: ...
+    def rows_in(self, matrix: Tensor) -> Tensor: ...
 
     def log_children(self, values: Tensor, a: int, b: int) -> Tensor: ...
 
@@ -48,7 +48,7 @@ class LogSpace(Arithmetic):
     maximises = False
 
     def mix(self, step: Children, weight: Tensor, values: Tensor) -> None:
-        out = step.own(values)
+        out = step.rows_in(values)
         for a, b in chunks(step.folds, values.shape[1] * step.inputs):
             scaled, top = step.scaled_children(values, a, b)
             mixed = _mixed(weight[a:b], scaled)
@@ -62,7 +62,7 @@ class MaxProduct(Arithmetic):
     maximises = True
 
     def mix(self, step: Children, weight: Tensor, values: Tensor) -> None:
-        out = step.own(values)
+        out = step.rows_in(values)
         for a, b in chunks(step.folds, values.shape[1] * step.inputs * step.units):
             below = step.log_children(values, a, b)
             torch.amax(log_of(weight[a:b])[..., None] + below[:, None], 2, out=out[a:b])

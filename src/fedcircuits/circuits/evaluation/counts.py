@@ -34,8 +34,8 @@ class Counts:
 
     def move_to(self, other: Counts, rate: float) -> None:
         """In place: (1 − rate) of these and rate of the other."""
-        for own, new in zip(self.steps, other.steps, strict=True):
-            for a, b in zip(_tensors(own), _tensors(new), strict=True):
+        for old, new in zip(self.steps, other.steps, strict=True):
+            for a, b in zip(_tensors(old), _tensors(new), strict=True):
                 a.lerp_(b, rate)
 
     def scale(self, factor: float) -> None:

@@ -37,15 +37,15 @@ S = TypeVar("S", bound=Placed)
 def device_of(given: str | torch.device) -> torch.device:
     """The device of a name such as "cpu", "cuda" or "cuda:1"; ParameterError if it is not here."""
     try:
-        found = torch.device(given)
-        torch.empty(0, device=found)
+        device = torch.device(given)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ParameterError(
             f'device must be one that torch can use here, as "cpu", "cuda" or "cuda:1", got '
             f"{given!r} ({reason})"
         ) from None
-    return found
+    return device
 
 
 def here(device: torch.device) -> AbstractContextManager[Any]:

@@ -59,7 +59,7 @@ class DirectStep(ValuedStep):
         return LeafValues(parts, nothing, nothing)
 
     def upward(self, p: LeafValues, state: BatchState) -> None:
-        self.evaluate(p, state.inputs, self.own(state.values), state.arithmetic.maximises)
+        self.evaluate(p, state.inputs, self.rows_in(state.values), state.arithmetic.maximises)
 
     @property
     def columns(self) -> frozenset[int]:
@@ -83,11 +83,11 @@ class DirectStep(ValuedStep):
             modes = part.log_mode().to(out) if maximum else None
             for a, b in chunks(len(part.pairs), self.units * out.shape[2]):
                 x, seen = self._read(part, a, b, inputs, out.dtype)
-                found = part.rule.log_density(x, _tensors(part, a, b, out.dtype))
+                log_density = part.rule.log_density(x, _tensors(part, a, b, out.dtype))
                 if seen is not None:
                     other = torch.zeros(1).to(out) if modes is None else modes[a:b, :, None]
-                    found = torch.where(seen, found, other)
-                out.index_add_(0, self.pairs.slot[part.pairs[a:b]], found)
+                    log_density = torch.where(seen, log_density, other)
+                out.index_add_(0, self.pairs.slot[part.pairs[a:b]], log_density)
         if p.shift is not None:
             out += p.shift[:, :, None]
 
@@ -99,9 +99,9 @@ class DirectStep(ValuedStep):
         total = some.new_zeros(self.folds, self.units, len(inputs.x))
         for part, values in zip(parts, tensors, strict=True):
             x, seen = self._read(part, 0, len(part.pairs), inputs, some.dtype)
-            found = part.rule.log_density(x, {n: v.unsqueeze(2) for n, v in values.items()})
-            found = found if seen is None else torch.where(seen, found, 0.0)
-            total = total.index_add(0, self.pairs.slot[part.pairs], found)
+            log_density = part.rule.log_density(x, {n: v.unsqueeze(2) for n, v in values.items()})
+            log_density = log_density if seen is None else torch.where(seen, log_density, 0.0)
+            total = total.index_add(0, self.pairs.slot[part.pairs], log_density)
         return total.flatten(0, 1)
 
     def _read(
@@ -116,17 +116,17 @@ class DirectStep(ValuedStep):
         return torch.where(seen, x, 0.0), seen
 
     def downward(self, p: LeafValues, state: BatchState, gradient: Tensor) -> LeafCounts:
-        own = self.own(gradient)
-        count = torch.zeros(len(self.pairs.slot), self.units, dtype=own.dtype)
-        sums = torch.zeros(0, *count.shape, dtype=own.dtype)
+        flow = self.rows_in(gradient)
+        count = torch.zeros(len(self.pairs.slot), self.units, dtype=flow.dtype)
+        sums = torch.zeros(0, *count.shape, dtype=flow.dtype)
         for part in p.parts:
-            for a, b in chunks(len(part.pairs), self.units * own.shape[2]):
-                x, seen = self._read(part, a, b, state.inputs, own.dtype)
-                found = part.rule.statistics(x, _tensors(part, a, b, own.dtype))
-                weight = own[self.pairs.slot[part.pairs[a:b]]]
+            for a, b in chunks(len(part.pairs), self.units * flow.shape[2]):
+                x, seen = self._read(part, a, b, state.inputs, flow.dtype)
+                statistics = part.rule.statistics(x, _tensors(part, a, b, flow.dtype))
+                weight = flow[self.pairs.slot[part.pairs[a:b]]]
                 weight = weight if seen is None else weight * seen
-                sums = _widened(sums, len(found))
-                sums[: len(found), part.pairs[a:b]] = (found * weight).sum(3)
+                sums = _widened(sums, len(statistics))
+                sums[: len(statistics), part.pairs[a:b]] = (statistics * weight).sum(3)
                 count[part.pairs[a:b]] = weight.sum(2)
         return LeafCounts(sums, count)
 
@@ -212,14 +212,14 @@ class JointStep(Step[JointValues, JointCounts]):
         return {self.name: p.arrays}
 
     def restrict(self, p: JointValues, regions: Regions) -> JointValues:
-        own = {i: regions[v] for i, v in enumerate(self.variables) if v in regions}
-        return replace(p, regions=own)
+        within = {i: regions[v] for i, v in enumerate(self.variables) if v in regions}
+        return replace(p, regions=within)
 
     def _read(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         return bounded(x[:, list(self.variables)], dtype)
 
     def upward(self, p: JointValues, state: BatchState) -> None:
-        self.evaluate(p, state.inputs, self.own(state.values), state.arithmetic.maximises)
+        self.evaluate(p, state.inputs, self.rows_in(state.values), state.arithmetic.maximises)
 
     @property
     def columns(self) -> frozenset[int]:
@@ -254,9 +254,9 @@ class JointStep(Step[JointValues, JointCounts]):
         return self.rule.log_density(self._read(x, some.dtype), tensors, {})
 
     def downward(self, p: JointValues, state: BatchState, gradient: Tensor) -> JointCounts:
-        own = self.own(gradient)[0]
+        flow = self.rows_in(gradient)[0]
         return JointCounts(
-            self.rule.statistics(self._read(state.inputs.x, own.dtype), own, p.tensors)
+            self.rule.statistics(self._read(state.inputs.x, flow.dtype), flow, p.tensors)
         )
 
     def maximise(
@@ -273,8 +273,8 @@ class JointStep(Step[JointValues, JointCounts]):
         rows = np.flatnonzero(unit >= 0)
         if len(rows):
             where = np.ix_(rows, np.array(self.variables))
-            own = choice.out[where]
-            filled = self.rule.complete(own, unit[rows], p.arrays, p.regions, choice.rng)
+            units = choice.out[where]
+            filled = self.rule.complete(units, unit[rows], p.arrays, p.regions, choice.rng)
             choice.out[where] = filled
 
     def average(
@@ -291,8 +291,8 @@ class JointStep(Step[JointValues, JointCounts]):
         x = self._read(state.inputs.x, torch.float64).cpu().numpy()
         moments = self.rule.moments(x, p.arrays, p.regions)
         at = self.variables.index(variable)
-        found = torch.as_tensor(np.stack([m[:, :, at] for m in moments]))  # (2, units, batch)
-        return (found * self.own(gradient)[0].double()).sum(1)
+        stacked = torch.as_tensor(np.stack([m[:, :, at] for m in moments]))  # (2, units, batch)
+        return (stacked * self.rows_in(gradient)[0].double()).sum(1)
 
 
 # ---------------------------------------------------------------------- given
@@ -323,7 +323,7 @@ class GivenStep(Step[None, None]):
     def upward(self, p: None, state: BatchState) -> None:
         assert state.inputs.given is not None, "inline the circuit leaves, or give their values"
         values = state.inputs.given[self.rows].clamp_min(IMPOSSIBLE)
-        self.own(state.values)[:] = values.view(self.folds, self.units, -1)
+        self.rows_in(state.values)[:] = values.view(self.folds, self.units, -1)
 
     def downward(self, p: None, state: BatchState, gradient: Tensor) -> None:
         return None
@@ -334,9 +334,9 @@ class GivenStep(Step[None, None]):
 
 def given_rows(circuit: Circuit) -> dict[str, int]:
     """The first row of every circuit leaf in the matrix of given values: they lie end to end."""
-    found, at = {}, 0
+    rows, at = {}, 0
     for leaf in circuit.leaves():
         if leaf.family == CIRCUIT:
-            found[leaf.name] = at
+            rows[leaf.name] = at
             at += leaf.units
-    return found
+    return rows

@@ -86,12 +86,15 @@ def flatten(
             kind[block.owner[block.values < tiny]] = kernel.EXACT
         else:
             assert isinstance(step, DirectStep | JointStep)
-            own = np.arange(step.start, step.start + step.folds * step.units)
+            numbers = np.arange(step.start, step.start + step.folds * step.units)
             block = FlatBlock(
-                own, extra + np.arange(len(own)), np.ones(len(own)), np.full(len(own), -1)
+                numbers,
+                extra + np.arange(len(numbers)),
+                np.ones(len(numbers)),
+                np.full(len(numbers), -1),
             )
-            kind[own] = kernel.LEAF
-            extra += len(own)
+            kind[numbers] = kernel.LEAF
+            extra += len(numbers)
         shifted = np.where(block.source >= 0, block.source + offset, -1)
         blocks.append(FlatBlock(block.owner, block.reads, block.values, shifted))
         offset += _size(step, values)
@@ -119,9 +122,9 @@ def _looked_up(
 ) -> list[FlatBlock]:
     """The units of tops read branches, nothing else."""
     units = [
-        (program.layout.row[name] + k, own)
+        (program.layout.row[name] + k, span)
         for name, spans in trees.spans.items()
-        for k, own in enumerate(spans)
+        for k, span in enumerate(spans)
     ]
     rows = np.array([row for row, _ in units])
     kind[rows] = kernel.FOREST
@@ -129,8 +132,8 @@ def _looked_up(
     for b in blocks:
         kept = ~np.isin(b.owner, rows)
         rest.append(FlatBlock(b.owner[kept], b.reads[kept], b.values[kept], b.source[kept]))
-    owner = np.repeat(rows, [len(own) for _, own in units])
-    reads = np.concatenate([own for _, own in units])
+    owner = np.repeat(rows, [len(span) for _, span in units])
+    reads = np.concatenate([span for _, span in units])
     return [*rest, FlatBlock(owner, reads, np.ones(len(owner)), np.full(len(owner), -1))]
 
 
@@ -150,9 +153,9 @@ def _linear(
         slots.append(step.pairs.slot.numpy())
         rows.append(seen_row + step.pairs.variable.numpy())
         values.append(p.constants.double().numpy())
-    own = const[step.start : step.start + step.folds * k]
+    constants = const[step.start : step.start + step.folds * k]
     for part in (None if masked else step.constant(p), p.shift):
-        own += 0.0 if part is None else part.double().numpy().reshape(-1)
+        constants += 0.0 if part is None else part.double().numpy().reshape(-1)
     slot, read, value = np.concatenate(slots), np.concatenate(rows), np.concatenate(values)
     owner = step.start + slot[:, None] * k + np.arange(k)
     source = np.arange(value.size).reshape(value.shape)
@@ -224,8 +227,8 @@ def trees_of(program: CircuitProgram, packed: Packed) -> Tables | None:
         elif isinstance(step, DirectStep) and isinstance(values, LeafValues):
             for part in values.parts:
                 if part.rule.name == "indicator":
-                    found = step.unpack(replace(values, parts=(part,)))
-                    codes |= {n: a["code"] for n, a in found.items() if n in program.forests.forks}
+                    arrays = step.unpack(replace(values, parts=(part,)))
+                    codes |= {n: a["code"] for n, a in arrays.items() if n in program.forests.forks}
     return tables(program.forests, program.circuit, weights, codes)
 
 
@@ -268,17 +271,17 @@ def counts(
     gathered[flat.source[known]] = d_val[known]
     by_row = np.zeros(program.layout.rows)
     by_row[flat.row] = d_const
-    found: list[LeafCounts | Tensor | None] = []
+    counts_of_steps: list[LeafCounts | Tensor | None] = []
     at = 0
     for step, values, size in zip(program.steps, packed.values, sizes, strict=True):
         mine, at = gathered[at : at + size], at + size
         if isinstance(step, LinearStep) and isinstance(values, LeafValues):
-            found.append(_leaf_counts(step, values, mine, by_row, masked))
+            counts_of_steps.append(_leaf_counts(step, values, mine, by_row, masked))
         elif isinstance(values, Tensor):
-            found.append(torch.from_numpy(mine).view(values.shape).mul(values))
+            counts_of_steps.append(torch.from_numpy(mine).view(values.shape).mul(values))
         else:
-            found.append(None)
-    return objective, tuple(found)
+            counts_of_steps.append(None)
+    return objective, tuple(counts_of_steps)
 
 
 def _leaf_counts(

@@ -126,7 +126,7 @@ class _Tabling:
         self.rows: list[tuple[int, int, int, int]] = []
         self.parts: list[Array] = []
         self.size = 0
-        self.units = {leaf: np.argsort(own.reshape(-1)) for leaf, own in codes.items()}
+        self.units = {leaf: np.argsort(columns.reshape(-1)) for leaf, columns in codes.items()}
 
     def column(self, leaf: str) -> int:
         node = self.circuit[leaf]
@@ -135,9 +135,9 @@ class _Tabling:
 
     def add(self, leaf: str, above: str | None, table: Array) -> int:
         """P(leaf's variable | above's) (codes above or 1, codes); its number."""
-        own = self.column(leaf)
+        units = self.column(leaf)
         width = 0 if above is None else table.shape[1]
-        self.rows.append((own, own if above is None else self.column(above), self.size, width))
+        self.rows.append((units, units if above is None else self.column(above), self.size, width))
         with np.errstate(divide="ignore"):
             self.parts.append(np.maximum(np.log(table), IMPOSSIBLE).reshape(-1))
         self.size += table.size
@@ -146,9 +146,9 @@ class _Tabling:
     def top(self, name: str) -> tuple[Ints, ...]:
         leaf = self.forests.leaf(name)
         below = [
-            self.add(own, above, self.weights[limb][self.units[above]][:, self.units[own]])
+            self.add(leaf_of, above, self.weights[limb][self.units[above]][:, self.units[leaf_of]])
             for limb, above in self.forests.branches(name)
-            for own in [self.forests.leaf(limb)]
+            for leaf_of in [self.forests.leaf(limb)]
         ]
         heads = self.weights.get(name, np.eye(len(self.units[leaf])))[:, self.units[leaf]]
         return tuple(np.array([self.add(leaf, None, head[None]), *below]) for head in heads)
@@ -159,16 +159,16 @@ def tables(
 ) -> Tables | None:
     """From the weights of sums and the codes of indicators; None unless every leaf has all codes
     of its variable."""
-    for leaf, own in codes.items():
+    for leaf, unit_codes in codes.items():
         node = circuit[leaf]
         assert isinstance(node, Leaf)
         whole = np.arange(circuit.schema[node.scope[0]].levels)
-        if not np.array_equal(np.sort(own.reshape(-1)), whole):
+        if not np.array_equal(np.sort(unit_codes.reshape(-1)), whole):
             return None
     made = _Tabling(forests, circuit, weights, codes)
     spans = {name: made.top(name) for name in forests.tops}
-    found = np.array(made.rows, dtype=np.int64)
-    columns, place = np.unique(found[:, :2], return_inverse=True)
-    found[:, :2] = place.reshape(-1, 2)
+    rows = np.array(made.rows, dtype=np.int64)
+    columns, place = np.unique(rows[:, :2], return_inverse=True)
+    rows[:, :2] = place.reshape(-1, 2)
     levels = np.array([circuit.schema.variables[c].levels for c in columns])
-    return Tables(found, np.concatenate(made.parts), spans, columns, levels)
+    return Tables(rows, np.concatenate(made.parts), spans, columns, levels)

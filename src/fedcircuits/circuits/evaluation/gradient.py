@@ -104,12 +104,12 @@ class Differentiable(nn.Module):
         self, i: int, j: int, part: FamilyPart, arrays: Mapping[str, Array]
     ) -> dict[str, Tensor]:
         """The parameters of a part as functions of the free numbers."""
-        found = {}
+        tensors = {}
         for name, array in arrays.items():
             key, domain = f"{i}/{j}/{name}", part.rule.domains.get(name, "fixed")
             fixed = torch.as_tensor(np.ascontiguousarray(array)).to(self.program.dtype)
-            found[name] = bound(self.numbers[key], domain) if key in self.numbers else fixed
-        return found
+            tensors[name] = bound(self.numbers[key], domain) if key in self.numbers else fixed
+        return tensors
 
     def _joint(self, i: int, step: JointStep, values: JointValues) -> dict[str, Tensor]:
         """The same of a leaf of a joint family."""
@@ -169,10 +169,10 @@ class Differentiable(nn.Module):
                     "precision"
                 )
         inputs = self.program.read(x.detach(), self.start)
-        found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
+        log_likelihood: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
             self, inputs, x, *self._tensors(inputs)
         )
-        return found
+        return log_likelihood
 
     def get_extra_state(self) -> dict[str, Tensor]:
         return {
@@ -235,9 +235,9 @@ class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     def backward(ctx, weight):  # type: ignore[no-untyped-def]
         program = ctx.model.program
-        gradient, found = program.downward(ctx.state, ctx.packed, weight)
+        gradient, derivatives = program.downward(ctx.state, ctx.packed, weight)
         out = []
-        for step, derivative in zip(program.steps, found, strict=True):
+        for step, derivative in zip(program.steps, derivatives, strict=True):
             if isinstance(derivative, Tensor):
                 out.append(derivative)
             elif isinstance(step, LookupStep) and isinstance(derivative, LeafCounts):
@@ -245,9 +245,9 @@ class _LogLikelihood(torch.autograd.Function):
             elif isinstance(step, LinearStep) and isinstance(derivative, LeafCounts):
                 out += [derivative.sums, derivative.count]
             elif isinstance(step, DirectStep):
-                out.append(step.own(gradient).flatten(0, 1))
+                out.append(step.rows_in(gradient).flatten(0, 1))
             elif isinstance(step, JointStep):
-                out.append(step.own(gradient)[0])
+                out.append(step.rows_in(gradient)[0])
         by_rows = None
         if ctx.needs_input_grad[2]:
             with here(program.device):
@@ -266,10 +266,10 @@ def _by_inputs(program: CircuitProgram, packed: Packed, x: Tensor, gradient: Ten
             with torch.enable_grad():
                 rows = x.detach().requires_grad_()
                 logs = step.log_values(values.tensors, rows)
-                [slope] = torch.autograd.grad((logs * step.own(gradient)[0]).sum(), rows)
+                [slope] = torch.autograd.grad((logs * step.rows_in(gradient)[0]).sum(), rows)
             total += slope.nan_to_num(nan=0.0)
         if isinstance(step, LinearStep | DirectStep) and isinstance(values, LeafValues):
-            posterior = step.own(gradient)
+            posterior = step.rows_in(gradient)
             for part in values.parts:
                 _add_slopes(step, part, posterior, program.circuit.schema, x, total)
     return total

@@ -169,10 +169,10 @@ def _look_up(a, z, idx, lookup, rows, o):  # type: ignore[no-untyped-def]
     for j in range(BLOCK):
         rows[o, j] = 0
     for e in range(a, z):
-        own, above = branches[idx[e], 0], branches[idx[e], 1]
+        state, above = branches[idx[e], 0], branches[idx[e], 1]
         start, width = branches[idx[e], 2], branches[idx[e], 3]
         for j in range(BLOCK):
-            rows[o, j] += table[start + width * codes[above, j] + codes[own, j]]
+            rows[o, j] += table[start + width * codes[above, j] + codes[state, j]]
 
 
 @nb.njit(cache=True, nogil=True, fastmath={"contract"}, inline="always")
@@ -242,7 +242,7 @@ def upward(kind, place, places, ptr, idx, val, const, matrix, bits, whole, looku
     which look codes (columns, batch) up in a table.
     """
     branches, table, codes = lookup
-    own = np.zeros((codes.shape[0], BLOCK), codes.dtype)
+    block = np.zeros((codes.shape[0], BLOCK), codes.dtype)
     rows = np.zeros((places, BLOCK), matrix.dtype)
     stats = np.zeros((matrix.shape[0], BLOCK), matrix.dtype)
     scratch = np.empty((3, BLOCK), matrix.dtype)
@@ -254,10 +254,10 @@ def upward(kind, place, places, ptr, idx, val, const, matrix, bits, whole, looku
                 stats[i, j] = matrix[i, start + j]
         for i in range(codes.shape[0]):
             for j in range(n):
-                own[i, j] = codes[i, start + j]
+                block[i, j] = codes[i, start + j]
         for r in range(len(kind)):
             _row(kind[r], ptr[r], ptr[r + 1], idx, val, const[r], rows, stats, place[r],
-                 scratch, bits, whole, (branches, table, own))  # fmt: skip
+                 scratch, bits, whole, (branches, table, block))  # fmt: skip
         last = place[len(kind) - 1]
         for j in range(n):
             out[start + j] = rows[last, j]

@@ -251,10 +251,10 @@ class ValueRows:
     def read(self, values: Tensor, *shape: int) -> Tensor:
         """(shape…, batch) of the value matrix (rows, batch)."""
         if self.first is None:
-            found = values.index_select(0, self.index)
+            selected = values.index_select(0, self.index)
         else:
-            found = values.narrow(0, self.first, len(self.index))
-        return found.view(*shape, values.shape[1])
+            selected = values.narrow(0, self.first, len(self.index))
+        return selected.view(*shape, values.shape[1])
 
     def add(self, gradient: Tensor, change: Tensor) -> None:
         """gradient[rows] += change, where a row may occur several times."""

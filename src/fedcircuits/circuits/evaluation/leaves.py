@@ -82,18 +82,20 @@ class LeafStep(Step[V, LeafCounts], Generic[V]):
     pairs: LeafPairs
 
     def unpack(self, p: V) -> dict[str, Arrays]:
-        found: dict[str, Arrays] = {}
+        arrays: dict[str, Arrays] = {}
         for part in p.parts:
             at = 0
             for name, width in part.leaves:
-                found[name] = {n: a[at : at + width].swapaxes(0, 1) for n, a in part.arrays.items()}
+                arrays[name] = {
+                    n: a[at : at + width].swapaxes(0, 1) for n, a in part.arrays.items()
+                }
                 at += width
-        return found
+        return arrays
 
     def log_masses(self, p: V, regions: Regions, dtype: torch.dtype) -> Tensor | None:
         """Of the regions (folds, units), None where there are none."""
-        found = self.pairs.region_constants(p.parts, regions, self.folds, self.units)
-        return None if found is None else torch.as_tensor(found).to(dtype)
+        log_masses = self.pairs.region_constants(p.parts, regions, self.folds, self.units)
+        return None if log_masses is None else torch.as_tensor(log_masses).to(dtype)
 
     def choose(self, p: V, state: BatchState, choice: Descent) -> None:
         chosen = choice.chosen[self.numbers]
@@ -107,7 +109,7 @@ class LeafStep(Step[V, LeafCounts], Generic[V]):
         variable: int,
         functional: Functional,
     ) -> Tensor | None:
-        return self.pairs.average(p.parts, self.own(gradient), variable, functional)
+        return self.pairs.average(p.parts, self.rows_in(gradient), variable, functional)
 
 
 class ValuedStep(LeafStep[LeafValues]):
@@ -228,7 +230,7 @@ class LinearStep(ValuedStep):
     def upward(self, p: LeafValues, state: BatchState) -> None:
         inputs = state.inputs
         rows, owner, coefficients = self._operand(p, inputs, state.arithmetic.maximises)
-        shaped = self.own(state.values)
+        shaped = self.rows_in(state.values)
         if self.block[0]:
             width = len(rows) // self.folds
             weights = coefficients.view(self.folds, width, self.units).transpose(1, 2)
@@ -286,27 +288,29 @@ class LinearStep(ValuedStep):
     # ------------------------------------------------------------------ downward
 
     def downward(self, p: LeafValues, state: BatchState, gradient: Tensor) -> LeafCounts:
-        own, inputs = self.own(gradient), state.inputs
-        sums = self._pull(own, inputs.matrix, self.entry_row, self.entry_slot, self.block[0])
+        flow, inputs = self.rows_in(gradient), state.inputs
+        sums = self._pull(flow, inputs.matrix, self.entry_row, self.entry_slot, self.block[0])
         if inputs.seen is None:
-            return LeafCounts(sums, own.sum(2)[self.pairs.slot])
+            return LeafCounts(sums, flow.sum(2)[self.pairs.slot])
         rows = inputs.seen_row + self.pairs.variable
-        seen = self._pull(own, inputs.matrix, rows, self.pairs.slot, self.block[1])
+        seen = self._pull(flow, inputs.matrix, rows, self.pairs.slot, self.block[1])
         return LeafCounts(sums, seen)
 
-    def _pull(self, own: Tensor, matrix: Tensor, rows: Tensor, owner: Tensor, width: int) -> Tensor:
+    def _pull(
+        self, flow: Tensor, matrix: Tensor, rows: Tensor, owner: Tensor, width: int
+    ) -> Tensor:
         """Σ over the batch of gradient · T, (entries, units)."""
-        found = torch.empty(len(rows), self.units, dtype=own.dtype)
+        pulled = torch.empty(len(rows), self.units, dtype=flow.dtype)
         if width:
-            shaped = found.view(self.folds, width, self.units)
-            for a, b in chunks(self.folds, width * own.shape[2]):
+            shaped = pulled.view(self.folds, width, self.units)
+            for a, b in chunks(self.folds, width * flow.shape[2]):
                 read = matrix.index_select(0, rows[a * width : b * width]).view(b - a, width, -1)
-                torch.bmm(read, own[a:b].transpose(1, 2), out=shaped[a:b])
-            return found
-        for a, b in chunks(len(rows), self.units * own.shape[2]):
+                torch.bmm(read, flow[a:b].transpose(1, 2), out=shaped[a:b])
+            return pulled
+        for a, b in chunks(len(rows), self.units * flow.shape[2]):
             read = matrix.index_select(0, rows[a:b])[:, :, None]  # (entries, batch, 1)
-            found[a:b] = torch.bmm(own.index_select(0, owner[a:b]), read)[:, :, 0]
-        return found
+            pulled[a:b] = torch.bmm(flow.index_select(0, owner[a:b]), read)[:, :, 0]
+        return pulled
 
     def maximise(
         self, counts: LeafCounts, p: LeafValues, frames: Frames, rules: Rules

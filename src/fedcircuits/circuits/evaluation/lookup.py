@@ -51,8 +51,8 @@ class LookupValues:
     def parts(self) -> tuple[FamilyPart, ...]:
         """The same as all other leaves have it, for questions."""
         linear = torch.exp(self.table) if self.logarithmic else self.table
-        found = linear.double().cpu().numpy().transpose(0, 2, 1)
-        arrays = {"probability": found / found.sum(-1, keepdims=True)}
+        tables = linear.double().cpu().numpy().transpose(0, 2, 1)
+        arrays = {"probability": tables / tables.sum(-1, keepdims=True)}
         return (FamilyPart(self.rule, self.leaves, torch.arange(len(self.table)), arrays),)
 
 
@@ -108,7 +108,7 @@ class LookupStep(LeafStep[LookupValues]):
         return torch.arange(a, b)[:, None] * self.levels + level, seen, level != known
 
     def upward(self, p: LookupValues, state: BatchState) -> None:
-        out, single = self.own(state.values), len(self.pairs.slot) == self.folds
+        out, single = self.rows_in(state.values), len(self.pairs.slot) == self.folds
         flat = p.table.view(-1, self.units)
         modes = p.parts[0].log_mode().to(out) if state.arithmetic.maximises else None
         if not single:
@@ -118,27 +118,27 @@ class LookupStep(LeafStep[LookupValues]):
             read = flat.index_select(0, places.flatten())
             if not p.logarithmic:
                 read.log_().clamp_min_(IMPOSSIBLE)
-            found = read.view(b - a, -1, self.units).transpose(1, 2)  # (pairs, units, batch)
+            values = read.view(b - a, -1, self.units).transpose(1, 2)  # (pairs, units, batch)
             if bool(strange.any()):
-                found = torch.where(strange[:, None], IMPOSSIBLE, found)
+                values = torch.where(strange[:, None], IMPOSSIBLE, values)
             if seen is not None:
-                other = found.new_zeros(1) if modes is None else modes[a:b, :, None]
-                found = torch.where(seen[:, None], found, other)
+                other = values.new_zeros(1) if modes is None else modes[a:b, :, None]
+                values = torch.where(seen[:, None], values, other)
             if single:
-                out[a:b] = found
+                out[a:b] = values
             else:
-                out.index_add_(0, self.pairs.slot[a:b], found)
+                out.index_add_(0, self.pairs.slot[a:b], values)
         if p.shift is not None:
             out += p.shift[:, :, None]
 
     def downward(self, p: LookupValues, state: BatchState, gradient: Tensor) -> LeafCounts:
-        own = self.own(gradient)
-        sums = own.new_zeros(len(self.names) * self.levels, self.units)
-        count = own.new_empty(len(self.names), self.units)
+        flow = self.rows_in(gradient)
+        sums = flow.new_zeros(len(self.names) * self.levels, self.units)
+        count = flow.new_empty(len(self.names), self.units)
         single = len(self.pairs.slot) == self.folds
-        for a, b in chunks(len(self.names), self.units * own.shape[2]):
+        for a, b in chunks(len(self.names), self.units * flow.shape[2]):
             places, seen, _ = self._places(state.inputs, a, b)
-            weight = own[a:b] if single else own[self.pairs.slot[a:b]]
+            weight = flow[a:b] if single else flow[self.pairs.slot[a:b]]
             weight = weight if seen is None else weight * seen[:, None]
             count[a:b] = weight.sum(2)
             sums.index_add_(0, places.flatten(), weight.transpose(1, 2).reshape(-1, self.units))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
 from fedcircuits.circuits.evaluation.counts import Counts
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, finite, told
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, as_answers, finite
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState, Descent
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit
@@ -37,10 +37,10 @@ class UpperCircuit:
 
     def log_values(self, given: Array, packed: Packed) -> Array:
         """(rows,) of the root."""
-        found = [
+        log_values = [
             self._upward(part, packed).values[self.program.root] for part in self._parts(given)
         ]
-        return np.asarray(told(torch.cat(found), self.circuit).double().cpu().numpy())
+        return np.asarray(as_answers(torch.cat(log_values), self.circuit).double().cpu().numpy())
 
     def posteriors(
         self, given: Array, packed: Packed, weight: Array | None = None
@@ -48,20 +48,20 @@ class UpperCircuit:
         """Posterior of every leaf unit (units, rows) times the rows' weights, and the expected
         counts of all sums; what is impossible has posterior zero."""
         weights = torch.ones(given.shape[1]) if weight is None else torch.as_tensor(weight)
-        found, total, at = [], None, 0
+        posteriors, total, at = [], None, 0
         for part in self._parts(given):
-            own = weights[at : at + part.shape[1]].to(self.program.dtype)
+            share = weights[at : at + part.shape[1]].to(self.program.dtype)
             at += part.shape[1]
             state = self._upward(part, packed)
-            gradient, derivatives = self.program.downward(state, packed, own)
+            gradient, derivatives = self.program.downward(state, packed, share)
             triples = zip(self.program.steps, derivatives, packed.values, strict=True)
             steps = tuple(step.expected(d, p) for step, d, p in triples)
-            logs = (finite(state.values[self.program.root].double()) * own).nan_to_num(nan=0.0)
-            counts = Counts(float(logs.sum()), float(own.sum()), steps)
+            logs = (finite(state.values[self.program.root].double()) * share).nan_to_num(nan=0.0)
+            counts = Counts(float(logs.sum()), float(share.sum()), steps)
             total = counts if total is None else total.add(counts)
-            found.append(self._given(gradient))
+            posteriors.append(self._given(gradient))
         assert total is not None
-        return np.asarray(torch.cat(found, 1).double().cpu().numpy()), total
+        return np.asarray(torch.cat(posteriors, 1).double().cpu().numpy()), total
 
     def choices(
         self, given: Array, packed: Packed, rng: np.random.Generator | None
@@ -76,13 +76,13 @@ class UpperCircuit:
             picked = torch.full((slots, part.shape[1]), -1, dtype=torch.int32)
             picked[self.program.layout.number[self.circuit.root.name]] = 0
             choice = Descent(picked, np.empty((part.shape[1], 0)), rng)
-            for step, own in zip(
+            for step, values in zip(
                 reversed(self.program.steps), reversed(packed.values), strict=True
             ):
-                step.choose(own, state, choice)
+                step.choose(values, state, choice)
             chosen.append(picked[numbers])
             roots.append(state.values[self.program.root])
-        return torch.cat(chosen, 1).cpu().numpy(), told(
+        return torch.cat(chosen, 1).cpu().numpy(), as_answers(
             torch.cat(roots), self.circuit
         ).double().cpu().numpy()
 

@@ -45,8 +45,8 @@ class FamilyPart:
         if self.rule.check(self.arrays) is not None:
             ends = np.cumsum([width for _, width in self.leaves])
             for (name, width), end in zip(self.leaves, ends, strict=True):
-                own = {n: a[end - width : end] for n, a in self.arrays.items()}
-                raise_if_wrong(name, self.rule.check(own))
+                arrays = {n: a[end - width : end] for n, a in self.arrays.items()}
+                raise_if_wrong(name, self.rule.check(arrays))
         return self
 
 
@@ -127,9 +127,9 @@ class LeafPairs:
         for part in parts:
             at = np.flatnonzero(self.variable[part.pairs].cpu().numpy() == variable)
             if len(at):
-                found = functional(part.rule, {n: a[at] for n, a in part.arrays.items()})
+                averages = functional(part.rule, {n: a[at] for n, a in part.arrays.items()})
                 weights = posterior[self.slot[part.pairs[at]]].double()  # (n, units, batch)
-                terms = torch.as_tensor(found)[..., None] * weights
+                terms = torch.as_tensor(averages)[..., None] * weights
                 term = torch.where(weights > 0, terms, 0.0).sum((1, 2))  # 0 · ∞ is 0
                 total = term if total is None else total + term
         return total

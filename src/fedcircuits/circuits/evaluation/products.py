@@ -48,11 +48,11 @@ class ProductStep(_AnyProduct):
 
     def upward(self, p: None, state: BatchState) -> None:
         read = self.rows.read(state.values, self.arity, self.folds, self.units)
-        torch.sum(read, 0, out=self.own(state.values))
+        torch.sum(read, 0, out=self.rows_in(state.values))
 
     def downward(self, p: None, state: BatchState, gradient: Tensor) -> None:
-        own = self.own(gradient)
-        self.rows.add(gradient, own.expand(self.arity, *own.shape))
+        flow = self.rows_in(gradient)
+        self.rows.add(gradient, flow.expand(self.arity, *flow.shape))
 
     def choose(self, p: None, state: BatchState, choice: Descent) -> None:
         fold, column, unit = choice.active(self.numbers)
@@ -85,7 +85,7 @@ class OuterStep(_AnyProduct):
         return cls(len(slots), int(key[2]), start, sides, rows[0], rows[1], numbers, children)
 
     def _pairs(self, matrix: Tensor) -> Tensor:
-        return self.own(matrix).view(self.folds, *self.sides, -1)
+        return self.rows_in(matrix).view(self.folds, *self.sides, -1)
 
     def upward(self, p: None, state: BatchState) -> None:
         left = self.left.read(state.values, self.folds, self.sides[0], 1)
@@ -93,9 +93,9 @@ class OuterStep(_AnyProduct):
         torch.add(left, right, out=self._pairs(state.values))
 
     def downward(self, p: None, state: BatchState, gradient: Tensor) -> None:
-        own = self._pairs(gradient)  # (folds, left, right, batch)
-        self.left.add(gradient, own.sum(2))
-        self.right.add(gradient, own.sum(1))
+        flow = self._pairs(gradient)  # (folds, left, right, batch)
+        self.left.add(gradient, flow.sum(2))
+        self.right.add(gradient, flow.sum(1))
 
     def choose(self, p: None, state: BatchState, choice: Descent) -> None:
         fold, column, unit = choice.active(self.numbers)

@@ -129,10 +129,10 @@ class CircuitProgram:
 
     @placed
     def unpack(self, packed: Packed) -> Parameters:
-        found: dict[str, Arrays] = {}
+        arrays: dict[str, Arrays] = {}
         for step, values in zip(self.steps, packed.values, strict=True):
-            found.update(step.unpack(values))
-        return Parameters(found)
+            arrays.update(step.unpack(values))
+        return Parameters(arrays)
 
     @placed
     def restrict(self, packed: Packed, regions: Regions) -> Packed:
@@ -160,8 +160,8 @@ class CircuitProgram:
     ) -> BatchState:
         values[0] = 0
         state = BatchState(inputs, values, arithmetic)
-        for step, own in zip(self.steps, packed.values, strict=True):
-            step.upward(own, state)
+        for step, parameters in zip(self.steps, packed.values, strict=True):
+            step.upward(parameters, state)
         return state
 
     @placed
@@ -177,10 +177,10 @@ class CircuitProgram:
     ) -> tuple[Tensor, list[Derivative]]:
         possible = state.values[self.root] > IMPOSSIBLE / 2
         gradient[self.root] = torch.where(possible, weight, 0.0)
-        found: list[Derivative] = [None] * len(self.steps)
+        derivatives: list[Derivative] = [None] * len(self.steps)
         for i in range(len(self.steps) - 1, -1, -1):
-            found[i] = self.steps[i].downward(packed.values[i], state, gradient)
-        return gradient, found
+            derivatives[i] = self.steps[i].downward(packed.values[i], state, gradient)
+        return gradient, derivatives
 
     def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
         shape = (self.layout.rows, len(inputs.x))
@@ -188,9 +188,9 @@ class CircuitProgram:
             values = matrix("values", shape, self.dtype)
             state = self._upward(inputs, packed, LOG_SPACE, values)
             gradient = matrix("gradient", shape, self.dtype).zero_()
-            _, found = self._downward(state, packed, weight, gradient)
+            _, derivatives = self._downward(state, packed, weight, gradient)
             total = _weighted(values[self.root], weight)
-        triples = zip(self.steps, found, packed.values, strict=True)
+        triples = zip(self.steps, derivatives, packed.values, strict=True)
         steps = tuple(step.expected(d, p) for step, d, p in triples)
         return Counts(total, float(weight.sum()), steps)
 
@@ -205,29 +205,29 @@ class CircuitProgram:
     def _matrix(self, inputs: Inputs, packed: Packed, trees: Tables | None = None) -> Tensor:
         """Statistics, and behind them the values of leaves that are not linear."""
         rows, unseen = [], inputs.unseen()
-        for step, own in flat.needed(self, packed, trees):
-            if isinstance(step, DirectStep) and isinstance(own, LeafValues):
-                rows.append(step.values(own, inputs, self.dtype))
-            elif isinstance(step, JointStep) and isinstance(own, JointValues):
-                rows.append(step.values(own, inputs, self.dtype, unseen))
+        for step, values in flat.needed(self, packed, trees):
+            if isinstance(step, DirectStep) and isinstance(values, LeafValues):
+                rows.append(step.values(values, inputs, self.dtype))
+            elif isinstance(step, JointStep) and isinstance(values, JointValues):
+                rows.append(step.values(values, inputs, self.dtype, unseen))
         return torch.cat([inputs.matrix, *rows]) if rows else inputs.matrix.contiguous()
 
     def _with_trees(self, packed: Packed) -> tuple[Tables, Flat] | None:
         """The executor's list for complete rows, in which trees are looked up."""
         if not packed.trees:
             trees = flat.trees_of(self, packed) if self.looks_up and not packed.within else None
-            found = None if trees is None else (trees, flat.flatten(self, packed, False, trees))
-            packed.trees.append(found)
+            flattened = None if trees is None else (trees, flat.flatten(self, packed, False, trees))
+            packed.trees.append(flattened)
         return packed.trees[0]
 
     def _looked_up(self, inputs: Inputs, packed: Packed) -> Tensor | None:
         """Log-values of complete rows, if trees can be looked up for them."""
-        found = self._with_trees(packed) if inputs.seen is None else None
-        codes = None if found is None else found[0].codes(inputs.x.numpy())
-        if found is None or codes is None:
+        looked_up = self._with_trees(packed) if inputs.seen is None else None
+        codes = None if looked_up is None else looked_up[0].codes(inputs.x.numpy())
+        if looked_up is None or codes is None:
             return None
-        matrix = self._matrix(inputs, packed, found[0]).numpy()
-        return torch.from_numpy(flat.log_values(found[1], matrix, codes))
+        matrix = self._matrix(inputs, packed, looked_up[0]).numpy()
+        return torch.from_numpy(flat.log_values(looked_up[1], matrix, codes))
 
     # ------------------------------------------------------------------ many rows
 
@@ -249,14 +249,16 @@ class CircuitProgram:
         x = x.to(self.device)
         gaps = torch.isnan(x.sum(1)) if self.looks_up else torch.zeros(1, dtype=torch.bool)
         if bool(gaps.all()) or not bool(gaps.any()):
-            return told(self._log_values(x, packed), self.circuit)
-        found = torch.empty(len(x), dtype=self.dtype)  # rows without gaps are looked up
-        found[gaps], found[~gaps] = (self._log_values(x[part], packed) for part in (gaps, ~gaps))
-        return told(found, self.circuit)
+            return as_answers(self._log_values(x, packed), self.circuit)
+        log_values = torch.empty(len(x), dtype=self.dtype)  # rows without gaps are looked up
+        log_values[gaps], log_values[~gaps] = (
+            self._log_values(x[part], packed) for part in (gaps, ~gaps)
+        )
+        return as_answers(log_values, self.circuit)
 
     def log_values_of(self, inputs: Inputs, packed: Packed) -> Tensor:
         """The same of one batch, whose values some steps may know already."""
-        return told(self._evaluated(inputs, packed), self.circuit)
+        return as_answers(self._evaluated(inputs, packed), self.circuit)
 
     def _evaluated(self, inputs: Inputs, packed: Packed) -> Tensor:
         if self.compiled:
@@ -267,8 +269,8 @@ class CircuitProgram:
     def _log_values(self, x: Tensor, packed: Packed) -> Tensor:
         def evaluate(rows: Tensor) -> Tensor:
             inputs = self.read(rows, packed)
-            found = self._looked_up(inputs, packed)
-            return self._evaluated(inputs, packed) if found is None else found
+            looked_up = self._looked_up(inputs, packed)
+            return self._evaluated(inputs, packed) if looked_up is None else looked_up
 
         most = LARGEST if self.compiled else self.batch
         return torch.cat(list(self._over_batches(evaluate, x, most)))
@@ -284,17 +286,17 @@ class CircuitProgram:
         compiled = self.compiled and not opaque
 
         def expect(span: tuple[int, int]) -> Counts:
-            inputs, own = self.read(x[span[0] : span[1]], packed), weights[span[0] : span[1]]
+            inputs, part = self.read(x[span[0] : span[1]], packed), weights[span[0] : span[1]]
             if not compiled:
-                return self._expected(inputs, packed, own)
-            found = self._flat(packed, inputs)
-            total, steps = flat.counts(found, self, packed, inputs, own)
-            return Counts(total, float(own.sum()), steps)
+                return self._expected(inputs, packed, part)
+            parts = self._flat(packed, inputs)
+            total, steps = flat.counts(parts, self, packed, inputs, part)
+            return Counts(total, float(part.sum()), steps)
 
         spans = self._spans(len(x), LARGEST if compiled else self.update)
-        found = in_threads(expect, spans, self.device == CPU)
-        total = next(found)
-        for more in found:
+        parts = in_threads(expect, spans, self.device == CPU)
+        total = next(parts)
+        for more in parts:
             total = total.add(more)
         return total
 
@@ -342,11 +344,11 @@ class CircuitProgram:
             chosen = torch.full((len(self.layout.number) + 1, len(rows)), -1, dtype=torch.int32)
             chosen[self.layout.number[self.circuit.root.name]] = 0
             choice = Descent(chosen, rows.double().cpu().numpy().copy(), rng)
-            for step, own in zip(reversed(self.steps), reversed(packed.values), strict=True):
-                step.choose(own, state, choice)
+            for step, values in zip(reversed(self.steps), reversed(packed.values), strict=True):
+                step.choose(values, state, choice)
             filled.append(choice.out)
             roots.append(state.values[self.root].clone())
-        return np.concatenate(filled), told(torch.cat(roots), self.circuit)
+        return np.concatenate(filled), as_answers(torch.cat(roots), self.circuit)
 
 
 def _one_row(x: Tensor) -> Tensor:
@@ -375,7 +377,7 @@ def finite(log_values: Tensor) -> Tensor:
     return torch.where(log_values <= IMPOSSIBLE / 2, -torch.inf, log_values)
 
 
-def told(log_values: Tensor, circuit: Circuit) -> Tensor:
+def as_answers(log_values: Tensor, circuit: Circuit) -> Tensor:
     """The same as an answer: QueryError where a number is none, or is larger than any density."""
     sound = log_values < ABSURD * len(circuit.schema)  # NaN is not
     if not bool(sound.all()):

@@ -54,15 +54,15 @@ class Columns:
     @classmethod
     def of(cls, circuit: Circuit) -> Columns:
         schema = circuit.schema
-        found: dict[tuple[str, int], dict[int, None]] = {}
+        columns: dict[tuple[str, int], dict[int, None]] = {}
         for leaf in circuit.leaves():
             if leaf.family == CIRCUIT or looked_up(leaf, circuit):
                 continue
             if isinstance(family(leaf.family), LinearFamily):
                 key = (leaf.family, schema[leaf.scope[0]].levels)
-                found.setdefault(key, {}).update((schema.index(v), None) for v in leaf.scope)
+                columns.setdefault(key, {}).update((schema.index(v), None) for v in leaf.scope)
         cells, start = {}, 0
-        for key, members in found.items():
+        for key, members in columns.items():
             rule, variables = family(key[0]), tuple(sorted(members))
             assert isinstance(rule, LinearFamily)
             first = schema.variables[variables[0]]
@@ -113,10 +113,10 @@ class Columns:
         if frame is not None:
             shift, scale = (torch.as_tensor(a).to(x)[:, None] for a in (frame.shift, frame.scale))
             x = (x - shift) / scale
-        found = cell.rule.statistics(bounded(x, dtype), cell.template)  # (S, variables, batch)
+        statistics = cell.rule.statistics(bounded(x, dtype), cell.template)  # (S, variables, batch)
         if seen is not None:
-            found = found * (seen if everything else seen[list(cell.variables)])
-        return found.reshape(-1, x.shape[1])
+            statistics = statistics * (seen if everything else seen[list(cell.variables)])
+        return statistics.reshape(-1, x.shape[1])
 
 
 def bounded(x: Tensor, dtype: torch.dtype) -> Tensor:

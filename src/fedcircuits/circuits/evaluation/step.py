@@ -67,7 +67,7 @@ class Step(ABC, Generic[P, D]):
     units: int
     start: int  # first row of the value matrix that it writes
 
-    def own(self, matrix: Tensor) -> Tensor:
+    def rows_in(self, matrix: Tensor) -> Tensor:
         """This step's rows (folds, units, batch) of a matrix (rows, batch)."""
         rows = matrix.narrow(0, self.start, self.folds * self.units)
         return rows.view(self.folds, self.units, -1)

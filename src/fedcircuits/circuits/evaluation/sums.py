@@ -59,22 +59,22 @@ class _AnySum(Step[Tensor, Tensor]):
         state.arithmetic.mix(self, p, state.values)
 
     def downward(self, p: Tensor, state: BatchState, gradient: Tensor) -> Tensor:
-        values, out, own = state.values, self.own(state.values), self.own(gradient)
-        found = torch.empty_like(p)
+        values, out, flow = state.values, self.rows_in(state.values), self.rows_in(gradient)
+        shares = torch.empty_like(p)
         for a, b in chunks(self.folds, 2 * values.shape[1] * self.inputs):
             scaled, top = self.scaled_children(values, a, b)
             gap = top - out[a:b]
             if float(gap.max()) > FAR:
                 below = self.log_children(values, a, b)
-                found[a:b], share = _log_space_shares(p[a:b], below, out[a:b], own[a:b])
+                shares[a:b], share = _log_space_shares(p[a:b], below, out[a:b], flow[a:b])
             else:
-                scale = torch.exp_(gap).mul_(own[a:b])  # (folds, units, batch)
-                torch.bmm(scale, scaled.transpose(1, 2), out=found[a:b])
+                scale = torch.exp_(gap).mul_(flow[a:b])  # (folds, units, batch)
+                torch.bmm(scale, scaled.transpose(1, 2), out=shares[a:b])
                 pulled = p[a:b].transpose(1, 2)
                 narrow = self.units == 1
                 share = (pulled * scale if narrow else torch.bmm(pulled, scale)).mul_(scaled)
             self.add_shares(gradient, a, b, share)
-        return found
+        return shares
 
     def expected(self, d: Tensor, p: Tensor) -> Tensor:
         return d * p
@@ -100,13 +100,13 @@ def sound(weight: Tensor, names: tuple[str, ...]) -> Tensor:
 
 
 def _log_space_shares(
-    weight: Tensor, children: Tensor, out: Tensor, own: Tensor
+    weight: Tensor, children: Tensor, out: Tensor, flow: Tensor
 ) -> tuple[Tensor, Tensor]:
     """d objective / d weight and shares, where the linear path would underflow."""
     possible = out > IMPOSSIBLE / 2  # (folds, units, batch)
     logs = log_of(weight)[..., None] + (children[:, None] - out[:, :, None])
     posterior = torch.where(possible[:, :, None], torch.exp(logs.clamp_max(0.0)), 0.0)
-    pulled = posterior * own[:, :, None]  # (folds, units, inputs, batch)
+    pulled = posterior * flow[:, :, None]  # (folds, units, inputs, batch)
     share, total = pulled.sum(1), pulled.sum(3)
     return torch.where(weight > 0, total / weight.clamp_min(tiny(weight)), 0.0), share
 
@@ -190,12 +190,12 @@ class OuterSumStep(_AnySum):
             for i in (0, 1)
         ]
         numbers = [torch.tensor([[layout.number[c] for c in r] for r in reads[i]]) for i in (0, 1)]
-        own = torch.tensor([layout.number[s.name] for s in slots])
+        places = torch.tensor([layout.number[s.name] for s in slots])
         inputs = m * sides[0] * sides[1]
         return cls(
             len(slots), int(key[2]), layout.row[slots[0].name], inputs,
             tuple(s.name for s in slots), (inputs,) * len(slots),
-            m, sides, rows[0], rows[1], own, numbers[0], numbers[1],
+            m, sides, rows[0], rows[1], places, numbers[0], numbers[1],
         )  # fmt: skip
 
     def _sides(self, values: Tensor, a: int, b: int) -> tuple[Tensor, Tensor]:

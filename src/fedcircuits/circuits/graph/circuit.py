@@ -256,12 +256,12 @@ def _check_edges(node: Node, seen: Mapping[str, Node], nodes: tuple[Node, ...]) 
 
 
 def _refuse_child(node: Node, child: str, nodes: tuple[Node, ...]) -> NoReturn:
-    found = "does not exist"
+    problem = "does not exist"
     if child == node.name:
-        found = "is the node itself: a circuit has no cycles"
+        problem = "is the node itself: a circuit has no cycles"
     elif any(n.name == child for n in nodes):
-        found = "comes after it: nodes are listed children first, and there are no cycles"
-    raise StructureError(f"{_word(node)} {node.name!r} has the child {child!r}, which {found}")
+        problem = "comes after it: nodes are listed children first, and there are no cycles"
+    raise StructureError(f"{_word(node)} {node.name!r} has the child {child!r}, which {problem}")
 
 
 def _refuse_unreached(nodes: tuple[Node, ...]) -> None:

@@ -137,8 +137,8 @@ def note_training(path: Path, training: Mapping[str, object]) -> None:
 
 def training_of(path: Path) -> dict[str, object]:
     """What ``note_training`` has added, not checked; nothing if there is none."""
-    found = _object(path, ABOUT, _members(path)[ABOUT]).get("training", {})
-    return found if isinstance(found, dict) else {}
+    training = _object(path, ABOUT, _members(path)[ABOUT]).get("training", {})
+    return training if isinstance(training, dict) else {}
 
 
 # ---------------------------------------------------------------------- graph and tensors
@@ -166,11 +166,11 @@ def _tensors(data: bytes) -> dict[Place, dict[str, dict[str, Array]]]:
     except Exception as error:  # of many kinds, some of Rust's and some of numpy's
         reason = str(error).removeprefix("Error while deserializing: ")
         raise FileError(f"{VALUES} cannot be read ({reason})") from error
-    found: dict[Place, dict[str, dict[str, Array]]] = {}
+    tensors: dict[Place, dict[str, dict[str, Array]]] = {}
     for key, array in sorted(arrays.items()):  # safetensors has no order
         *place, node, name = _names(key)
-        found.setdefault(tuple(place), {}).setdefault(node, {})[name] = np.asarray(array)
-    return found
+        tensors.setdefault(tuple(place), {}).setdefault(node, {})[name] = np.asarray(array)
+    return tensors
 
 
 def _names(key: str) -> list[str]:
@@ -190,14 +190,14 @@ def _rebuild(
     if not isinstance(graph, dict) or not isinstance(graph.get("leaves"), dict):
         raise FileError("a circuit must be an object with 'circuit' and 'leaves'")
     circuit, below = Circuit.from_json(graph.get("circuit")), graph["leaves"]
-    own = tensors.get(place, {})
+    arrays = tensors.get(place, {})
     values: dict[str, Arrays] = {}
     inner = {}
     for node in circuit.nodes:
         if isinstance(node, Leaf) and node.family == CIRCUIT and node.name in below:
             inner[node.name] = _rebuild(below[node.name], (*place, node.name), tensors)
-        elif not isinstance(node, Product) and node.name in own:
-            values[node.name] = own.pop(node.name)
+        elif not isinstance(node, Product) and node.name in arrays:
+            values[node.name] = arrays.pop(node.name)
     if surplus := [name for name in below if name not in inner]:
         raise FileError(f"there is a circuit for {surplus[0]!r}, which is no leaf of that family")
     return circuit, Parameters(values, inner)
@@ -298,12 +298,12 @@ def _check_members(path: Path, members: list[zipfile.ZipInfo], size: int) -> Non
 
 def _object(path: Path, name: str, data: bytes) -> dict[str, object]:
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"{name} is not JSON ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise _damaged(path, f"{name} is not a JSON object")
-    return found
+    return content
 
 
 def _check_digests(path: Path, about: dict[str, object], members: Mapping[str, bytes]) -> None:
@@ -314,8 +314,8 @@ def _check_digests(path: Path, about: dict[str, object], members: Mapping[str, b
             "use the version that wrote it, or save the model anew"
         )
     for name in members:
-        found = hashlib.sha256(members[name]).hexdigest()
-        if not isinstance(digests, dict) or digests.get(name) != found:
+        digest = hashlib.sha256(members[name]).hexdigest()
+        if not isinstance(digests, dict) or digests.get(name) != digest:
             raise _damaged(path, f"{name} does not have the bytes that were written (SHA-256)")
 
 

@@ -61,8 +61,8 @@ def poon_domingos(
             nodes.extend(Product(p, s, outer=True) for p, s in zip(parts, splits, strict=True))
             nodes.append(Sum(name, parts, 1 if box == whole else units))
         else:
-            own = _pixels(schema, box, width, channels)
-            leaf_region(nodes, name, schema, own, 1 if box == whole else units, leaf_family)
+            pixels = _pixels(schema, box, width, channels)
+            leaf_region(nodes, name, schema, pixels, 1 if box == whole else units, leaf_family)
         done[box] = name
         return name
 
@@ -147,13 +147,13 @@ def _halves(box: Box, axis: int) -> list[Box]:
 
 def _squares(whole: Box) -> set[Box]:
     """The whole and all quarters of quarters."""
-    found, waiting = set(), [whole]
+    squares, waiting = set(), [whole]
     while waiting:
         box = waiting.pop()
-        if box not in found:
-            found.add(box)
+        if box not in squares:
+            squares.add(box)
             waiting += [q for half in _halves(box, 0) for q in _halves(half, 2)]
-    return found
+    return squares
 
 
 def _quarters(
@@ -184,8 +184,8 @@ def _quarters(
         divided = ways(box)
         size = 1 if box == whole else units
         if not divided or len(divided[0]) == 1:
-            own = _pixels(schema, box, width, channels)
-            return leaf_region(nodes, name, schema, own, size, leaf_family)
+            pixels = _pixels(schema, box, width, channels)
+            return leaf_region(nodes, name, schema, pixels, size, leaf_family)
         parts = []
         for i, way in enumerate(divided):
             parts.append(f"{name}/{i}")

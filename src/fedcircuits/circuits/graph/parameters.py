@@ -66,8 +66,8 @@ class Parameters:
 
     def count(self) -> int:
         """How many numbers were learned."""
-        own = sum(a.size for arrays in self.values.values() for a in arrays.values())
-        return own + sum(inner.count() for _, inner in self.circuits.values())
+        size = sum(a.size for arrays in self.values.values() for a in arrays.values())
+        return size + sum(inner.count() for _, inner in self.circuits.values())
 
     def check(self, circuit: Circuit) -> None:
         """Raise ParameterError unless every node of ``circuit`` has sound values."""
@@ -80,8 +80,10 @@ class Parameters:
                 _check_leaf(node, circuit, self[node.name])
 
 
-def _same(own: Arrays, other: Arrays) -> bool:
-    return own.keys() == other.keys() and all(np.array_equal(a, other[n]) for n, a in own.items())
+def _same(arrays: Arrays, other: Arrays) -> bool:
+    return arrays.keys() == other.keys() and all(
+        np.array_equal(a, other[n]) for n, a in arrays.items()
+    )
 
 
 def _check_sum(node: Sum, inputs: int, arrays: Arrays) -> None:
@@ -128,9 +130,9 @@ def _check_names(word: str, arrays: Arrays, expected: set[str]) -> None:
 
 def _check_array(word: str, name: str, array: Array, shape: tuple[int | None, ...]) -> None:
     if not isinstance(array, np.ndarray) or array.dtype != np.float64:
-        found = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+        dtype = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
         raise ParameterError(
-            f"{word}: {name} must be an array of float64, got {found}; "
+            f"{word}: {name} must be an array of float64, got {dtype}; "
             "convert it with numpy.asarray(…, dtype=numpy.float64)"
         )
     if not _fits(array.shape, shape):
@@ -140,9 +142,9 @@ def _check_array(word: str, name: str, array: Array, shape: tuple[int | None, ..
         raise ParameterError(f"{word}: {name} must be finite, got NaN or infinite values")
 
 
-def _fits(found: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    return len(found) == len(expected) and all(
-        e is None or f == e for f, e in zip(found, expected, strict=True)
+def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
+    return len(shape) == len(expected) and all(
+        e is None or f == e for f, e in zip(shape, expected, strict=True)
     )
 
 
@@ -166,11 +168,11 @@ def _check_fit(leaf: Leaf, circuit: Circuit, inner: Circuit) -> None:
             f"leaf {leaf.name!r}: its circuit is over {sorted(inner.schema.names)[:5]}, "
             f"expected {sorted(leaf.scope)[:5]}"
         )
-    for own in inner.schema:
-        meant = circuit.schema[own.name]
-        if (own.kind, own.categories) != (meant.kind, meant.categories):
+    for held in inner.schema:
+        meant = circuit.schema[held.name]
+        if (held.kind, held.categories) != (meant.kind, meant.categories):
             raise ParameterError(
-                f"leaf {leaf.name!r}: {own.name!r} is {own.described()} in its circuit, "
+                f"leaf {leaf.name!r}: {held.name!r} is {held.described()} in its circuit, "
                 f"expected {meant.described()}"
             )
     if inner.units[inner.root.name] != leaf.units:

@@ -28,10 +28,10 @@ def is_deterministic(circuit: Circuit, parameters: Parameters) -> bool:
     supports: dict[str, list[Support]] = {}
     for node in circuit.nodes:
         if isinstance(node, Sum):
-            found = _sum(node, parameters, supports)
-            if found is None:
+            verdict = _sum(node, parameters, supports)
+            if verdict is None:
                 return False
-            supports[node.name] = found
+            supports[node.name] = verdict
         else:
             supports[node.name] = _supports(node, circuit, parameters, supports)
     return True

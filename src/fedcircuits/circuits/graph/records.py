@@ -65,13 +65,13 @@ def fields_of(record: object) -> Json:
     return fields
 
 
-def record_of(kind: type[R], found: object, what: str) -> R:
+def record_of(kind: type[R], content: object, what: str) -> R:
     """The record that JSON of unknown origin holds; ``what`` is its name in errors."""
     try:
-        record = msgspec.convert(found, kind)
+        record = msgspec.convert(content, kind)
     except (msgspec.ValidationError, OverflowError, RecursionError) as error:
-        raise FileError(f"{what}: {_in_words(str(error), found)}") from None
-    if problem := _difference(fields_of(record), found):
+        raise FileError(f"{what}: {_in_words(str(error), content)}") from None
+    if problem := _difference(fields_of(record), content):
         raise FileError(f"{what}: {problem}")
     return record
 
@@ -82,35 +82,35 @@ def _plain(value: object) -> object:
     raise TypeError(f"it holds {type(value).__name__}")
 
 
-def _in_words(problem: str, found: object) -> str:
+def _in_words(problem: str, content: object) -> str:
     """ "Expected `int` >= 1 - at `$.settings.width`" with the field in front, and what is there."""
     text, _, place = problem.partition(" - at `$")
     field = place.strip("`.")
     for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
-        if isinstance(found, list) and number:
-            found = found[int(number)]
-        elif isinstance(found, dict):
-            found = found.get(name)
-    got = "" if "got" in text or not text.startswith("Expected") else f", got {shortened(found)}"
+        if isinstance(content, list) and number:
+            content = content[int(number)]
+        elif isinstance(content, dict):
+            content = content.get(name)
+    got = "" if "got" in text or not text.startswith("Expected") else f", got {shortened(content)}"
     return f"{field!r}: {text}{got}" if field else f"{text}{got}"
 
 
-def _difference(written: object, found: object, at: str = "") -> str:
+def _difference(written: object, read: object, at: str = "") -> str:
     """What in JSON is not as it would be written."""
-    if isinstance(written, dict) and isinstance(found, dict):
-        for name in (*written, *found):
-            if name not in found:
+    if isinstance(written, dict) and isinstance(read, dict):
+        for name in (*written, *read):
+            if name not in read:
                 return f"{at}it has no field {name!r}"
             if name not in written:
                 return f"{at}it has a field {name!r}, which is unknown"
-            if problem := _difference(written[name], found[name], f"{at}{name!r}: "):
+            if problem := _difference(written[name], read[name], f"{at}{name!r}: "):
                 return problem
         return ""
-    if isinstance(written, list) and isinstance(found, list) and len(written) == len(found):
-        pairs = zip(written, found, strict=True)
+    if isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
+        pairs = zip(written, read, strict=True)
         return next((p for w, f in pairs if (p := _difference(w, f, at))), "")
-    finite = not isinstance(found, float) or math.isfinite(found)
-    same = written == found and isinstance(written, bool) == isinstance(found, bool)
+    finite = not isinstance(read, float) or math.isfinite(read)
+    same = written == read and isinstance(written, bool) == isinstance(read, bool)
     return "" if same and finite else f"{at}expected a finite value that could have been written"
 
 

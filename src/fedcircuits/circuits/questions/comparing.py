@@ -81,10 +81,10 @@ class _Pairs:
         for side, factors in enumerate((n, m)):
             if len(factors) == 1 and isinstance(self._node(side, factors[0]), Sum):
                 return self._sum(side, factors[0], n, m)
-        own, other = list(self._expanded(0, n)), list(self._expanded(1, m))
-        if len(own) == len(other) == 1:
-            return self._leaves(own[0], other[0])
-        groups = list(self._groups(own, other))
+        parts, other = list(self._expanded(0, n)), list(self._expanded(1, m))
+        if len(parts) == len(other) == 1:
+            return self._leaves(parts[0], other[0])
+        groups = list(self._groups(parts, other))
         for mine, theirs in groups:
             if (mine, theirs) == (n, m) or min(len(mine), len(theirs)) > 1:
                 raise self._incompatible(mine)
@@ -99,8 +99,8 @@ class _Pairs:
             ((c, "", tuple(range(circuit.units[c]))),) for c in node.children
         ]
         weight = parameters[node.name][WEIGHT][list(part[2])]
-        found = [self.of(c, m) if side == 0 else self.of(n, c) for c in children]
-        mass, logs = (np.concatenate(parts, axis=side) for parts in zip(*found, strict=True))
+        answers = [self.of(c, m) if side == 0 else self.of(n, c) for c in children]
+        mass, logs = (np.concatenate(parts, axis=side) for parts in zip(*answers, strict=True))
         if side == 0:
             return weight @ mass, weight @ logs
         positive = (weight > 0).astype(np.float64)
@@ -129,9 +129,9 @@ class _Pairs:
     def _scope(self, side: int, part: Part) -> frozenset[str]:
         return frozenset({part[1]}) if part[1] else self.sides[side][0].scopes[part[0]]
 
-    def _groups(self, own: list[Part], other: list[Part]) -> Iterator[tuple[Factors, Factors]]:
+    def _groups(self, first: list[Part], other: list[Part]) -> Iterator[tuple[Factors, Factors]]:
         """The finest parts of both sides that are over the same variables."""
-        parts = [(0, p, self._scope(0, p)) for p in own] + [
+        parts = [(0, p, self._scope(0, p)) for p in first] + [
             (1, p, self._scope(1, p)) for p in other
         ]
         while parts:
@@ -153,9 +153,11 @@ class _Pairs:
 
     # ------------------------------------------------------------------ leaves
 
-    def _leaves(self, own: Part, other: Part) -> Expected:
-        (p, mine), (q, theirs) = (self._slice(side, part) for side, part in enumerate((own, other)))
-        variable = self.sides[0][0].schema[own[1]]
+    def _leaves(self, first: Part, other: Part) -> Expected:
+        (p, mine), (q, theirs) = (
+            self._slice(side, part) for side, part in enumerate((first, other))
+        )
+        variable = self.sides[0][0].schema[first[1]]
         return expected_log(p, mine, q, theirs, variable)
 
     def _slice(self, side: int, part: Part) -> tuple[Family, Arrays]:

@@ -116,19 +116,19 @@ def number(variable: Variable, value: object) -> float:
     if is_missing(value):
         raise QueryError(f"{variable.name!r} cannot be compared with a missing value")
     try:
-        found = variable.encode(value)
+        code = variable.encode(value)
     except QueryError:
         meant = _by_meaning(variable, value)
         if meant is None:
             raise
         return meant
-    if math.isnan(found):
+    if math.isnan(code):
         raise QueryError(f"{variable.name!r}: expected a number, got {shown(value)}")
-    if variable.kind == "count" and abs(found) > LARGEST_WHOLE:
+    if variable.kind == "count" and abs(code) > LARGEST_WHOLE:
         raise QueryError(
             f"{variable.name!r} is a count: {shown(value)} is too large to compare with"
         )
-    return found
+    return code
 
 
 def is_missing(value: object) -> bool:

@@ -48,8 +48,8 @@ class Distribution(Queryable):
 
     def log_values_within(self, x: Array, regions: Regions) -> Array:
         packed = self.program.restrict(self.packed, regions)
-        found = self.program.log_values(self._tensor(x), packed)
-        return np.asarray(found.double().cpu().numpy())
+        log_values = self.program.log_values(self._tensor(x), packed)
+        return np.asarray(log_values.double().cpu().numpy())
 
     def _tensor(self, x: Array) -> torch.Tensor:
         """Raw rows stay in double precision until they are centred."""
@@ -90,5 +90,5 @@ class Distribution(Queryable):
 
     def best_paths(self, x: Array) -> Array:
         """log-value of the best single path for every row, NaN maximised out."""
-        _, found = self.program.complete(self._tensor(x), self.packed, None)
-        return np.asarray(found.double().cpu().numpy())
+        _, paths = self.program.complete(self._tensor(x), self.packed, None)
+        return np.asarray(paths.double().cpu().numpy())

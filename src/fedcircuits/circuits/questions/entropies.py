@@ -31,24 +31,24 @@ def entropy_bounds(circuit: Circuit, parameters: Parameters) -> tuple[float, flo
     reach[circuit.root.name][:] = 1.0
     of_leaves = of_sums = 0.0
     for node in reversed(circuit.nodes):
-        own = reach[node.name]
+        share = reach[node.name]
         if isinstance(node, Leaf):
-            of_leaves += float(own @ _leaf_entropy(node, parameters[node.name], circuit.schema))
+            of_leaves += float(share @ _leaf_entropy(node, parameters[node.name], circuit.schema))
         elif isinstance(node, Sum):
             weight = parameters[node.name][WEIGHT]
-            of_sums += float(own @ entr(weight).sum(axis=1))
+            of_sums += float(share @ entr(weight).sum(axis=1))
             sizes = [circuit.units[c] for c in node.children]
             for child, part in zip(
-                node.children, np.split(own @ weight, np.cumsum(sizes)[:-1]), strict=True
+                node.children, np.split(share @ weight, np.cumsum(sizes)[:-1]), strict=True
             ):
                 reach[child] += part
         elif isinstance(node, Product) and node.outer:
-            pairs = own.reshape([circuit.units[c] for c in node.children])
+            pairs = share.reshape([circuit.units[c] for c in node.children])
             reach[node.children[0]] += pairs.sum(axis=1)
             reach[node.children[1]] += pairs.sum(axis=0)
         else:
             for child in node.children:
-                reach[child] += own
+                reach[child] += share
     most = of_leaves + of_sums
     return (most if is_deterministic(circuit, parameters) else of_leaves), most
 
@@ -62,11 +62,11 @@ def _leaf_entropy(leaf: Leaf, arrays: Arrays, schema: Schema) -> Array:
         return np.asarray(0.5 * (width * np.log(2 * np.pi * np.e) + volume))
     total = np.zeros(leaf.units)
     for i, name in enumerate(leaf.scope):
-        own = {n: a[:, i] for n, a in arrays.items()}
+        arrays_of_unit = {n: a[:, i] for n, a in arrays.items()}
         if rule.name == "student_t":
-            total += _t_entropy(own["degrees"]) + np.log(own["scale"])
+            total += _t_entropy(arrays_of_unit["degrees"]) + np.log(arrays_of_unit["scale"])
         else:
-            _, logs = expected_log(rule, own, rule, own, schema[name])
+            _, logs = expected_log(rule, arrays_of_unit, rule, arrays_of_unit, schema[name])
             total -= np.diagonal(logs)
     return total
 

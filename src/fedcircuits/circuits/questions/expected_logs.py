@@ -26,81 +26,85 @@ TAIL = 1e-13
 MOST_COUNTS = 100_000
 
 
-def expected_log(p: Family, own: Arrays, q: Family, other: Arrays, variable: Variable) -> Expected:
+def expected_log(
+    p: Family, arrays: Arrays, q: Family, other: Arrays, variable: Variable
+) -> Expected:
     """Arrays (units, …) of both leaves."""
     if variable.discrete:
-        return _by_values(p, own, q, other, variable)
+        return _by_values(p, arrays, q, other, variable)
     if q.name in REAL:
-        return REAL[q.name](p, own, other)
+        return REAL[q.name](p, arrays, other)
     raise QueryError(
         f"the mean of the log density of {q.name!r} leaves (of {variable.name!r}) has no closed "
         f"form: cross entropies need one of {', '.join(REAL)} for real columns"
     )
 
 
-def _by_values(p: Family, own: Arrays, q: Family, other: Arrays, variable: Variable) -> Expected:
-    levels = variable.levels or _reach(p, own, variable)
+def _by_values(
+    p: Family, arrays_of_p: Arrays, q: Family, other: Arrays, variable: Variable
+) -> Expected:
+    levels = variable.levels or _reach(p, arrays_of_p, variable)
     codes = np.arange(levels)
     mine, theirs = (
         np.stack([rule.mass(arrays, c - 0.5, c + 0.5) for c in codes], axis=-1)
-        for rule, arrays in ((p, own), (q, other))
+        for rule, arrays in ((p, arrays_of_p), (q, other))
     )
     logs = np.log(np.where(theirs > 0, theirs, 1.0))
     return mine @ (theirs > 0).T.astype(np.float64), mine @ logs.T
 
 
-def _reach(p: Family, own: Arrays, variable: Variable) -> int:
+def _reach(p: Family, arrays: Arrays, variable: Variable) -> int:
     """How many counts hold all but the last trace of every unit."""
     levels = 16
-    while float(np.max(p.mass(own, levels - 0.5, np.inf))) > TAIL:
+    while float(np.max(p.mass(arrays, levels - 0.5, np.inf))) > TAIL:
         levels *= 2
         if levels > MOST_COUNTS:
             raise QueryError(f"{variable.name!r} has too many values to go through one by one")
     return levels
 
 
-def _above(p: Family, own: Arrays, lower: float) -> Array:
+def _above(p: Family, arrays: Arrays, lower: float) -> Array:
     """(3, units): mass, E[x], E[x²] of p above a bound."""
-    moments = p.moments(own, lower, np.inf)
+    moments = p.moments(arrays, lower, np.inf)
     if not np.isfinite(moments).all():
         raise QueryError(f"{p.name!r} leaves of few degrees have no variance to compare by")
     return moments
 
 
-def _gaussian(p: Family, own: Arrays, other: Arrays) -> Expected:
-    _, first, second = (m[:, None] for m in _above(p, own, -np.inf))
+def _gaussian(p: Family, arrays: Arrays, other: Arrays) -> Expected:
+    _, first, second = (m[:, None] for m in _above(p, arrays, -np.inf))
     mean, variance = other["mean"], other["variance"]
     spread = second - 2 * mean * first + np.square(mean)
     logs = -0.5 * (spread / variance + np.log(2 * np.pi * variance))
     return np.ones(logs.shape), logs
 
 
-def _exponential(p: Family, own: Arrays, other: Arrays) -> Expected:
-    mass, first, _ = (m[:, None] for m in _above(p, own, 0.0))
+def _exponential(p: Family, arrays: Arrays, other: Arrays) -> Expected:
+    mass, first, _ = (m[:, None] for m in _above(p, arrays, 0.0))
     rate = other["rate"]
     return mass * np.ones_like(rate), mass * np.log(rate) - rate * first
 
 
-def _gamma(p: Family, own: Arrays, other: Arrays) -> Expected:
+def _gamma(p: Family, arrays: Arrays, other: Arrays) -> Expected:
     if p.name not in ("gamma", "exponential"):
         raise QueryError(
             f"a gamma leaf needs E[log x], which {p.name!r} leaves do not know: both circuits must "
             "have gamma or exponential leaves there"
         )
-    shape, rate = own.get("shape", np.ones_like(own["rate"])), own["rate"]
+    shape, rate = arrays.get("shape", np.ones_like(arrays["rate"])), arrays["rate"]
     log, mean = (digamma(shape) - np.log(rate))[:, None], (shape / rate)[:, None]
     k, r = other["shape"], other["rate"]
     logs = (k - 1) * log - r * mean + k * np.log(r) - gammaln(k)
     return np.ones(logs.shape), logs
 
 
-def _histogram(p: Family, own: Arrays, other: Arrays) -> Expected:
-    units = len(next(iter(own.values())))
+def _histogram(p: Family, arrays: Arrays, other: Arrays) -> Expected:
+    units = len(next(iter(arrays.values())))
     mass, logs = np.zeros((units, len(other["edges"]))), np.zeros((units, len(other["edges"])))
     for k, (edges, held) in enumerate(zip(other["edges"], other["probability"], strict=True)):
         for low, high, inside in zip(edges, edges[1:], held, strict=False):
             if inside > 0:
-                share = p.mass(own, low, high)
+                share = p.mass(arrays, low, high)
                 mass[:, k] += share
                 logs[:, k] += share * np.log(inside / (high - low))
     return mass, logs

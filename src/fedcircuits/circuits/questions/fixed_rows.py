@@ -38,7 +38,8 @@ class FixedRows:
         self.columns = {i: step.columns for i, step in self.steps.items()}
         known = ~np.isnan(rows)
         self.holds: dict[int, npt.NDArray[np.bool_]] = {
-            i: np.asarray(known[:, sorted(own)].any(axis=1)) for i, own in self.columns.items()
+            i: np.asarray(known[:, sorted(numbers)].any(axis=1))
+            for i, numbers in self.columns.items()
         }
         packed = distribution.packed
         inputs = self.program.read(distribution._tensor(rows), packed)
@@ -54,14 +55,14 @@ class FixedRows:
 
     def log_values(self, which: Index, x: Array, regions: Regions) -> Array:
         """log p(row, x, regions) of the first row and others, which leave columns of both open."""
-        own = self.rows[which].copy()
+        rows = self.rows[which].copy()
         seen = np.flatnonzero(~np.isnan(x[0]))
-        own[:, seen] = x[:, seen]
+        rows[:, seen] = x[:, seen]
         packed = self.program.restrict(self.distribution.packed, regions)
-        inputs = self.program.read(self.distribution._tensor(own), packed)
+        inputs = self.program.read(self.distribution._tensor(rows), packed)
         packed = self._known(which, {*seen.tolist(), *regions}, packed, inputs)
-        found = self.program.log_values_of(inputs, packed)
-        return np.asarray(found.double().numpy())
+        log_values = self.program.log_values_of(inputs, packed)
+        return np.asarray(log_values.double().numpy())
 
     def _known(self, which: Index, touched: set[int], packed: Packed, inputs: Inputs) -> Packed:
         """Parameters with the values of all leaves: those that evidence does not touch have them
@@ -79,18 +80,18 @@ class FixedRows:
 
     def _touched(self, step: int, which: Index, packed: Packed, inputs: Inputs) -> Tensor:
         """Log-values (units, rows) of leaves: rows without their columns are like the first."""
-        own = np.flatnonzero(self.holds[step][which])
-        some = torch.from_numpy(np.concatenate([[0], own]))
+        touched = np.flatnonzero(self.holds[step][which])
+        some = torch.from_numpy(np.concatenate([[0], touched]))
         few = self._evaluated(step, packed, inputs.values(some))
         place = np.zeros(len(which), np.int64)
-        place[own] = np.arange(1, len(some))
+        place[touched] = np.arange(1, len(some))
         return few[:, torch.from_numpy(place)]
 
     def _evaluated(self, step: int, packed: Packed, inputs: Inputs) -> Tensor:
         """Log-values (folds · units, rows) of the leaves of a step."""
-        own, rule = packed.values[step], self.steps[step]
+        values, rule = packed.values[step], self.steps[step]
         if isinstance(rule, DirectStep):
-            assert isinstance(own, LeafValues)
-            return rule.values(own, inputs, self.program.dtype)
-        assert isinstance(own, JointValues)
-        return rule.values(own, inputs, self.program.dtype, frozenset())
+            assert isinstance(values, LeafValues)
+            return rule.values(values, inputs, self.program.dtype)
+        assert isinstance(values, JointValues)
+        return rule.values(values, inputs, self.program.dtype, frozenset())

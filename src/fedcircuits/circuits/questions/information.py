@@ -34,15 +34,15 @@ Cell = float | Region  # a code, or an interval
 def mutual_information(asked: Queryable, names: Sequence[str], bins: int = 8) -> Array:
     """(columns, columns) in nats; on the diagonal the entropy of the column or of its bins."""
     cells = {name: _cells(asked, name, bins) for name in names}
-    found = np.zeros((len(names), len(names)))
+    information = np.zeros((len(names), len(names)))
     for i, a in enumerate(names):
         alone = _joint(asked, {a: cells[a]})
-        found[i, i] = float(entr(alone).sum())
+        information[i, i] = float(entr(alone).sum())
         for j, b in enumerate(names[:i]):
             joint = _joint(asked, {a: cells[a], b: cells[b]})
             apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
-            found[i, j] = found[j, i] = max(0.0, float(rel_entr(joint, apart).sum()))
-    return found
+            information[i, j] = information[j, i] = max(0.0, float(rel_entr(joint, apart).sum()))
+    return information
 
 
 def _joint(asked: Queryable, columns: Mapping[str, list[Cell]]) -> Array:
@@ -59,9 +59,9 @@ def _joint(asked: Queryable, columns: Mapping[str, list[Cell]]) -> Array:
         )
         for choice in product(*(_intervals(columns[n]) for n in cut))
     ]
-    found = np.exp(np.array(logs)).reshape([len(columns[n]) for n in (*cut, *coded)])
-    found = found.transpose([(*cut, *coded).index(n) for n in columns])
-    return np.asarray(found / found.sum())
+    joint = np.exp(np.array(logs)).reshape([len(columns[n]) for n in (*cut, *coded)])
+    joint = joint.transpose([(*cut, *coded).index(n) for n in columns])
+    return np.asarray(joint / joint.sum())
 
 
 def _intervals(cells: list[Cell]) -> list[Region]:
@@ -132,7 +132,7 @@ def _answers(
     for row, names in zip(rows, fixed, strict=True):
         for name in names:
             row[schema.index(name)] = values[name]
-    found = {}
+    answers = {}
     for k in range(len(box) + 1):
         for open_names in combinations(box, k):
             within: Event = ({n: box[n] for n in open_names},)
@@ -141,8 +141,8 @@ def _answers(
                 raise QueryError("the evidence has probability zero under the model")
             logs = asked.log_probability(rows, conjunction(event, within)) - base
             for subset, log in zip(fixed, logs, strict=True):
-                found[subset | frozenset(open_names)] = float(np.exp(min(log, 0.0)))
-    return found
+                answers[subset | frozenset(open_names)] = float(np.exp(min(log, 0.0)))
+    return answers
 
 
 def _shapley(piece: str, pieces: Sequence[str], answers: Mapping[frozenset[str], float]) -> float:

@@ -71,28 +71,28 @@ def single_value(region: Region, variable: Variable) -> float | None:
 
 
 def intersect(a: Region, b: Region) -> Region:
-    found: list[tuple[float, float]] = []
+    pieces: list[tuple[float, float]] = []
     i = j = 0
     while i < len(a) and j < len(b):
         lower, upper = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
         if after(lower) < upper:
-            found.append((lower, upper))
+            pieces.append((lower, upper))
         if a[i][1] < b[j][1]:
             i += 1
         else:
             j += 1
-    return tuple(found)
+    return tuple(pieces)
 
 
 def union(*regions: Region, discrete: bool = False) -> Region:
     """Joins what has no value between; an end that two intervals share is none if discrete."""
-    found: list[tuple[float, float]] = []
+    pieces: list[tuple[float, float]] = []
     for lower, upper in sorted(interval for region in regions for interval in region):
-        if found and (lower < found[-1][1] or (discrete and lower == found[-1][1])):
-            found[-1] = (found[-1][0], max(found[-1][1], upper))
+        if pieces and (lower < pieces[-1][1] or (discrete and lower == pieces[-1][1])):
+            pieces[-1] = (pieces[-1][0], max(pieces[-1][1], upper))
         else:
-            found.append((lower, upper))
-    return tuple(found)
+            pieces.append((lower, upper))
+    return tuple(pieces)
 
 
 def complement(region: Region, variable: Variable) -> Region:
@@ -114,21 +114,21 @@ def conjunction(*events: Event) -> Event:
     result = EVERYTHING
     for event in sorted(events, key=len):
         _limit(0, len(result) * len(event))
-        found = [box for a in result for b in event if (box := _meet(a, b)) is not None]
-        _limit(len(found))
-        result = tuple(found)
+        boxes = [box for a in result for b in event if (box := _meet(a, b)) is not None]
+        _limit(len(boxes))
+        result = tuple(boxes)
     return result
 
 
 def disjunction(events: Iterable[Event], schema: Schema) -> Event:
     """At least one of the events holds."""
-    found: list[Box] = []
+    boxes: list[Box] = []
     rest = EVERYTHING  # where none of the events so far holds
     for event in _by_variable(events, schema):
-        found.extend(conjunction(rest, event))
+        boxes.extend(conjunction(rest, event))
         rest = difference(rest, event, schema)
-        _limit(len(found))
-    return _merged(found, schema)
+        _limit(len(boxes))
+    return _merged(boxes, schema)
 
 
 def negation(event: Event, schema: Schema) -> Event:

@@ -84,16 +84,16 @@ class Scanner:
 
     def here(self) -> int:
         """Where the next thing begins."""
-        found = _BLANKS.match(self.text, self.position)
-        self.position = found.end() if found else self.position
+        blanks = _BLANKS.match(self.text, self.position)
+        self.position = blanks.end() if blanks else self.position
         return self.position
 
     def accept(self, *marks: str) -> str | None:
         """Moves behind the first of the marks that stands here."""
         start = self.here()
-        found = next((m for m in marks if self.text.startswith(m, start)), None)
-        self.position += len(found or "")
-        return found
+        mark = next((m for m in marks if self.text.startswith(m, start)), None)
+        self.position += len(mark or "")
+        return mark
 
     def keyword(self, word: str) -> bool:
         end = self.here() + len(word)
@@ -104,46 +104,46 @@ class Scanner:
         return True
 
     def operator(self) -> str | None:
-        if found := _OPERATOR.match(self.text, self.here()):
-            self.position = found.end()
-            return _SPELLINGS.get(found[0], found[0])
+        if match := _OPERATOR.match(self.text, self.here()):
+            self.position = match.end()
+            return _SPELLINGS.get(match[0], match[0])
         return None
 
     def name_at(self, position: int) -> tuple[str, int] | None:
         """The bare name that stands there and where it ends."""
-        found = self.names.at(self.text, position)
-        if found is None or not _LETTER.match(found[0]):
+        name = self.names.at(self.text, position)
+        if name is None or not _LETTER.match(name[0]):
             return None
-        reserved = found[0].lower() in KEYWORDS or _NUMBER.fullmatch(found[0])
-        return None if reserved else found
+        reserved = name[0].lower() in KEYWORDS or _NUMBER.fullmatch(name[0])
+        return None if reserved else name
 
     def variable(self) -> Variable | None:
         start = self.here()
         if self.text.startswith("`", start):
             name = self._quoted(_BACKTICKS, "`")
             return self.at(start, lambda: self.schema[name])
-        if found := self.name_at(start):
-            self.position = found[1]
-            return self.schema[found[0]]
+        if known := self.name_at(start):
+            self.position = known[1]
+            return self.schema[known[0]]
         return None
 
     def category_at(self, variable: Variable, position: int) -> tuple[Scalar, int] | None:
         """The bare category of the variable that stands there and where it ends."""
         if variable.name not in self.categories:
             self.categories[variable.name] = Lexicon(map(str, variable.categories))
-        found = self.categories[variable.name].at(self.text, position)
-        if found is None:
+        category = self.categories[variable.name].at(self.text, position)
+        if category is None:
             return None
-        return next(c for c in variable.categories if str(c) == found[0]), found[1]
+        return next(c for c in variable.categories if str(c) == category[0]), category[1]
 
     def value(self, variable: Variable | None = None) -> Scalar | None:
         """A value, of the variable if that is known already; None if there is none here."""
         start = self.here()
         if self.text[start : start + 1] in ("'", '"'):
             return self._quoted(_STRING, self.text[start])
-        if variable and (found := self.category_at(variable, start)):
-            self.position = found[1]
-            return found[0]
+        if variable and (category := self.category_at(variable, start)):
+            self.position = category[1]
+            return category[0]
         figure = _NUMBER.match(self.text, start)
         if figure and not _GOES_ON.match(self.text, figure.end()):
             self.position = figure.end()
@@ -155,10 +155,10 @@ class Scanner:
 
     def words_at(self, position: int) -> str:
         """All words from there to the next operator or keyword, for messages."""
-        found = _WORDS.match(self.text, position)
-        return found[0][:80] if found else ""
+        match = _WORDS.match(self.text, position)
+        return match[0][:80] if match else ""
 
-    def found(self) -> str:
+    def what_stands_here(self) -> str:
         """What stands here, for messages."""
         start = self.here()
         if start == len(self.text):
@@ -167,8 +167,8 @@ class Scanner:
         return shown(match[0] if match else self.text[start])
 
     def fail(self, expected: str) -> NoReturn:
-        found = self.found()
-        raise located(f"expected {expected}, found {found}", self.text, self.position)
+        text = self.what_stands_here()
+        raise located(f"expected {expected}, found {text}", self.text, self.position)
 
     def unknown(self, name: str, position: int) -> NoReturn:
         """Refuses what stands there and was not read as a name."""
@@ -185,12 +185,12 @@ class Scanner:
             raise located(str(error), self.text, position) from None
 
     def _quoted(self, pattern: re.Pattern[str], mark: str) -> str:
-        found = pattern.match(self.text, self.position)
-        if found is None:
+        match = pattern.match(self.text, self.position)
+        if match is None:
             message = f"expected a second {mark} that closes the one opened here, found the end"
             raise located(message, self.text, self.position)
-        self.position = found.end()
-        return found[0][1:-1].replace(mark * 2, mark)
+        self.position = match.end()
+        return match[0][1:-1].replace(mark * 2, mark)
 
 
 def _number(figure: str) -> int | float:

@@ -78,8 +78,8 @@ class SmallDistribution(Queryable):
         total = np.zeros(2)
         for leaf in self.circuit.leaves():
             if leaf.name in shares and name in leaf.scope:
-                found = _leaf_moments(leaf, self.parameters[leaf.name], name, box, region, centre)
-                total += np.where(shares[leaf.name] > 0, shares[leaf.name] * found, 0.0).sum(1)
+                moments = _leaf_moments(leaf, self.parameters[leaf.name], name, box, region, centre)
+                total += np.where(shares[leaf.name] > 0, shares[leaf.name] * moments, 0.0).sum(1)
         return float(total[0] + centre), float(np.maximum(total[1] - total[0] ** 2, 0.0))
 
     def completed_within(
@@ -96,13 +96,13 @@ class SmallDistribution(Queryable):
         """One row as regions by name, or None where that is not all there is to it."""
         if len(x) != 1 or len(self.circuit.nodes) > NODES:
             return None
-        schema, found = self.circuit.schema, dict(regions)
+        schema, box = self.circuit.schema, dict(regions)
         for at in np.flatnonzero(~np.isnan(x[0])):
             value = x[0, at]
             if not schema.variables[at].discrete or value != np.floor(value):
                 return None
-            found[int(at)] = of_codes([int(value)])
-        return {schema.names[at]: region for at, region in found.items()}
+            box[int(at)] = of_codes([int(value)])
+        return {schema.names[at]: region for at, region in box.items()}
 
 
 # ---------------------------------------------------------------------- the two passes
@@ -110,16 +110,16 @@ class SmallDistribution(Queryable):
 
 def upward(circuit: Circuit, parameters: Parameters, box: Mapping[str, Region]) -> Values:
     """log P(box) of every unit of every node."""
-    found: Values = {}
+    values: Values = {}
     with np.errstate(divide="ignore", invalid="ignore"):
         for node in circuit.nodes:
             if circuit.scopes[node.name].isdisjoint(box):
-                found[node.name] = np.zeros(circuit.units[node.name])
+                values[node.name] = np.zeros(circuit.units[node.name])
             elif isinstance(node, Leaf):
-                found[node.name] = _leaf(node, parameters[node.name], box)
+                values[node.name] = _leaf(node, parameters[node.name], box)
             else:
-                found[node.name] = _inner(node, parameters, [found[c] for c in node.children])
-    return found
+                values[node.name] = _inner(node, parameters, [values[c] for c in node.children])
+    return values
 
 
 def _leaf(leaf: Leaf, arrays: Arrays, box: Mapping[str, Region]) -> Array:
@@ -129,8 +129,8 @@ def _leaf(leaf: Leaf, arrays: Arrays, box: Mapping[str, Region]) -> Array:
         return rule.log_mass(arrays, inside, len(leaf.scope))
     total = np.zeros(leaf.units)
     for i, region in inside.items():
-        own = {n: a[:, i] for n, a in arrays.items()}
-        total += np.log(sum(rule.mass(own, *interval) for interval in region))
+        arrays_of_unit = {n: a[:, i] for n, a in arrays.items()}
+        total += np.log(sum(rule.mass(arrays_of_unit, *interval) for interval in region))
     return total
 
 
@@ -155,29 +155,29 @@ def downward(circuit: Circuit, parameters: Parameters, values: Values, name: str
     shares: Values = {circuit.root.name: np.ones(1)}
     with np.errstate(divide="ignore", invalid="ignore"):
         for node in reversed(circuit.nodes):
-            own = shares.get(node.name)
-            if own is None or isinstance(node, Leaf):
+            share = shares.get(node.name)
+            if share is None or isinstance(node, Leaf):
                 continue
-            handed = _handed(node, parameters, values, own)
+            handed = _handed(node, parameters, values, share)
             for child, part in zip(node.children, handed, strict=True):
                 if name in circuit.scopes[child]:
                     shares[child] = shares[child] + part if child in shares else part
     return shares
 
 
-def _handed(node: Node, parameters: Parameters, values: Values, own: Array) -> list[Array]:
+def _handed(node: Node, parameters: Parameters, values: Values, share: Array) -> list[Array]:
     """What a node's posterior gives each of its children."""
     if isinstance(node, Sum):
         children = [values[c] for c in node.children]
         logs = np.log(parameters[node.name][WEIGHT]) + np.concatenate(children)
         parts = np.where(
-            own[:, None] > 0, own[:, None] * np.exp(logs - values[node.name][:, None]), 0
+            share[:, None] > 0, share[:, None] * np.exp(logs - values[node.name][:, None]), 0
         )
         return np.split(parts.sum(axis=0), np.cumsum([len(c) for c in children])[:-1])
     if isinstance(node, Product) and node.outer:
-        square = own.reshape(len(values[node.children[0]]), -1)
+        square = share.reshape(len(values[node.children[0]]), -1)
         return [square.sum(axis=1), square.sum(axis=0)]
-    return [own] * len(node.children)
+    return [share] * len(node.children)
 
 
 def _leaf_moments(

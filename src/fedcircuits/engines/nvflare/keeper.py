@@ -76,7 +76,7 @@ class JobWatch:
         there   members that answer, with the jobs that they run.
         """
         if jobs:
-            without = {name for name, own in there.items() if not set(own) & set(jobs)}
+            without = {name for name, running in there.items() if not set(running) & set(jobs)}
             missing = self.members & without
         else:
             missing = self.members - there.keys()
@@ -114,14 +114,14 @@ class _Keeper:
 
     def _running(self) -> dict[str, set[str]]:
         """The jobs of every client that answers."""
-        found: dict[str, set[str]] = {}
+        jobs_of: dict[str, set[str]] = {}
         for state in self.session.get_client_job_status() or ():
             match state:
                 case {"client_name": name, "job_id": job}:
-                    found.setdefault(name, set()).add(job)
+                    jobs_of.setdefault(name, set()).add(job)
                 case {"client_name": name, "status": "no_jobs"}:
-                    found.setdefault(name, set())
-        return found
+                    jobs_of.setdefault(name, set())
+        return jobs_of
 
     def _still_waits(self) -> bool:
         status = str(self.session.get_job_meta(self.submitted).get("status"))

@@ -143,9 +143,9 @@ class _Switchboard(Generic[T]):
                 process.start()
 
     def _parcel(self, name: str, program: Program[T]) -> Parcel:
-        own = {work: value for (who, work), value in self.outcome.kept.items() if who == name}
+        kept = {work: value for (who, work), value in self.outcome.kept.items() if who == name}
         try:
-            return Parcel.of((program, own))
+            return Parcel.of((program, kept))
         except Exception as error:
             raise ProtocolError(
                 f"the program of {name} cannot be sent to a process: {error}; give it a function "

@@ -83,10 +83,10 @@ class _Unpickler(pickle.Unpickler):
         if package == "fedcircuits":
             return recipes.class_of(f"{module}:{name}")
         if package in self.trusted:
-            found = super().find_class(module, name)
-            own = getattr(found, "__module__", None) == module
-            if own and (isinstance(found, type) or name.startswith("__pyx_unpickle_")):
-                return found
+            kind = super().find_class(module, name)
+            defined_there = getattr(kind, "__module__", None) == module
+            if defined_there and (isinstance(kind, type) or name.startswith("__pyx_unpickle_")):
+                return kind
         raise ProtocolError(
             f"it holds {module}.{name}, and nothing that this run was given comes from there: "
             f"if you trust the package, engine=partial(process.run, trusted=({package!r},))"
@@ -126,7 +126,7 @@ class Parcel:
     def of(cls, value: object) -> Parcel:
         file = io.BytesIO()
         buffers: list[memoryview] = []
-        pickler = _Pickler(file, 5, True, lambda found: buffers.append(found.raw()))
+        pickler = _Pickler(file, 5, True, lambda outside: buffers.append(outside.raw()))
         pickler.dump(value)
         foreign = frozenset(pickler.packages - KNOWN)
         sizes = tuple(b.nbytes for b in buffers)

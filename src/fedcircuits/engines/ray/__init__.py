@@ -85,14 +85,14 @@ class RayEngine:
         ray = cluster.connect(self.address)
         homes = self._homes(programs)
         try:
-            found = cluster.workers(
+            workers = cluster.workers(
                 {home: self._needs(home) for home in dict.fromkeys(homes.values())}, self.patience
             )
         except PartyLostError as lost:
             named = next(p for p, home in homes.items() if home == lost.party)
             outcome.lose(named, PartyLostError(named, str(lost)))
             return outcome
-        run = _ClusterRun(ray, outcome, {p: found[home] for p, home in homes.items()})
+        run = _ClusterRun(ray, outcome, {p: workers[home] for p, home in homes.items()})
         threads = self.threads or threads_each(len(programs))
         try:
             run.begin(programs, threads, self.timeout)
@@ -118,11 +118,11 @@ class RayEngine:
         """
         ray = cluster.connect(self.address)
         homes = self._homes(paths)
-        found = cluster.workers(
+        workers = cluster.workers(
             {home: self._needs(home) for home in dict.fromkeys(homes.values())}, self.patience
         )
         asked = {
-            party: found[homes[party]].describe.remote(os.fspath(path), row_id, least_count)
+            party: workers[homes[party]].describe.remote(os.fspath(path), row_id, least_count)
             for party, path in paths.items()
         }
         parties = {}
@@ -196,7 +196,7 @@ class _ClusterRun(Generic[T]):
         kept = {step: value for (who, step), value in self.outcome.kept.items() if who == party}
         try:
             data = {name: pack(value) for name, value in program.arguments.items()}
-            large = {name: found for name, found in data.items() if len(found) > SMALL}
+            large = {name: content for name, content in data.items() if len(content) > SMALL}
             small = {n: value for n, value in program.arguments.items() if n not in large}
             recipe = pack((program.function, small, kept))
         except ProtocolError as error:
@@ -206,7 +206,9 @@ class _ClusterRun(Generic[T]):
             ) from error
         head = {
             "recipe": recipe,
-            "marks": {n: blake2b(found, digest_size=16).hexdigest() for n, found in large.items()},
+            "marks": {
+                n: blake2b(content, digest_size=16).hexdigest() for n, content in large.items()
+            },
             "members": list(self.actors),
             "here": [p for p, a in self.actors.items() if a is self.actors[party]],
             "threads": threads,

@@ -51,14 +51,14 @@ class Needs:
 
     def options(self) -> dict[str, Any]:
         """As Ray calls them."""
-        found: dict[str, Any] = {"num_cpus": self.cpus, "resources": dict(self.custom)}
+        options: dict[str, Any] = {"num_cpus": self.cpus, "resources": dict(self.custom)}
         if self.memory:
-            found["memory"] = self.memory
+            options["memory"] = self.memory
         if self.node:
             strategies = import_module("ray.util.scheduling_strategies")
             strategy = strategies.NodeAffinitySchedulingStrategy(_node(self.node), soft=False)
-            found["scheduling_strategy"] = strategy
-        return found
+            options["scheduling_strategy"] = strategy
+        return options
 
 
 def library(local: bool = False) -> Any:
@@ -85,9 +85,9 @@ def connect(address: str | None) -> Any:
             "a machine of the cluster, with address='auto'"
         )
     quiet = {"namespace": "fedcircuits", "logging_level": logging.ERROR, "log_to_driver": False}
-    own = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    local = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        ray.init(**quiet, **(own if address is None else {"address": address}))
+        ray.init(**quiet, **(local if address is None else {"address": address}))
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise FederationError(
@@ -108,7 +108,7 @@ def workers(needed: Mapping[str, Needs], patience: float) -> dict[str, Any]:
     ray, here = library(), session()
     new: dict[str, Any] = {}
     with LOCK:
-        found = {}
+        workers = {}
         for name, needs in needed.items():
             key = (here, name, repr(needs))
             if key not in WORKERS:
@@ -116,7 +116,7 @@ def workers(needed: Mapping[str, Needs], patience: float) -> dict[str, Any]:
                 options |= {"runtime_env": {"env_vars": FRUGAL}, "max_restarts": 0}
                 make = ray.remote(**needs.options(), **options)(Worker)
                 new[name] = WORKERS[key] = make.remote()
-            found[name] = WORKERS[key]
+            workers[name] = WORKERS[key]
         try:
             if new:
                 _await(ray, {n: w.ready.remote() for n, w in new.items()}, needed, patience)
@@ -124,7 +124,7 @@ def workers(needed: Mapping[str, Needs], patience: float) -> dict[str, Any]:
             for worker in new.values():
                 discard(worker)
             raise
-    return found
+    return workers
 
 
 def _await(

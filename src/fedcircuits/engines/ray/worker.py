@@ -206,26 +206,26 @@ class Worker:
 
     def end(self, run: str) -> list[list[object]]:
         """What had arrived here, for the ledger of parties that died."""
-        found = []
+        reports = []
         for name, party in [key for key in self.seats if key[0] == run]:
             seat = self.seats.pop((name, party))
             seat.mail.end_all("the run has ended")
-            found += seat.received
-        return found
+            reports += seat.received
+        return reports
 
     def run(self, run: str, party: str) -> Iterator[bytes]:
         """Reports of a party, several at a time where they come fast."""
         seat = self.seats[run, party]
         Thread(target=self._drive, args=(seat,), daemon=True).start()
         while True:
-            found = [seat.reports.get()]
+            reports = [seat.reports.get()]
             try:
                 while True:
-                    found.append(seat.reports.get_nowait())
+                    reports.append(seat.reports.get_nowait())
             except Empty:
                 pass
-            yield encode_plain(found)
-            if found[-1][0] in LAST:
+            yield encode_plain(reports)
+            if reports[-1][0] in LAST:
                 return
 
     def _drive(self, seat: ActorSeat) -> None:

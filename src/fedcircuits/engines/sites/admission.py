@@ -77,11 +77,11 @@ class Admission:
     ) -> Opened:
         """The program and work that was kept; SiteError unless the site's policy allows it.
         ``known``: of a run that goes on."""
-        own: list[object] = []
+        places: list[object] = []
         used: list[Once] = []  # rows that no recipe gets twice
 
         def filled_in(place: Open) -> object:
-            own.append(value := fill(place))
+            places.append(value := fill(place))
             return value
 
         def fill(place: Open) -> object:
@@ -93,7 +93,7 @@ class Admission:
                 case Held(model, holder, part) if self.store is not None and holder == party:
                     return self._under_policy(model, holder, part)
                 case Own(what) if folder is not None:
-                    return folder.own(what)
+                    return folder.own_key(what)
                 case Once(Held(model, holder), start, stop) if holder == party:
                     if folder is not None and self.store is not None and place not in used:
                         used.append(place)
@@ -103,16 +103,16 @@ class Admission:
         program, kept = unpack(body, filled_in, self.policy.rooms)
         if not isinstance(program, Program) or not isinstance(kept, dict):
             raise SiteError("what was sent is no recipe of a role")
-        self._check(program, own, known)
-        if folder is not None and any(isinstance(value, Party) for value in own):
+        self._check(program, places, known)
+        if folder is not None and any(isinstance(value, Party) for value in places):
             folder.check_rows(self.rows_mark)
         return program, kept if kept or folder is None else folder.kept()
 
-    def _check(self, program: Program[Any], own: Collection[object], known: bool) -> None:
+    def _check(self, program: Program[Any], places: Collection[object], known: bool) -> None:
         """``own``: what was filled in here; ``known``: of a run that goes on."""
-        taking = [value for value in (*own, self.party) if isinstance(value, Party)]
+        taking = [value for value in (*places, self.party) if isinstance(value, Party)]
         rows = min((len(party.table) for party in taking), default=None)
-        role = self.policy.check_program(program, own, rows)
+        role = self.policy.check_program(program, places, rows)
         if role.kind == "ask" and self.store is not None and not known:
             asker = str(program.arguments.get("asker", CALLER))
             self.store.count_question(partial(self.policy.check_question, role, asker))

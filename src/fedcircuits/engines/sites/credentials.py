@@ -23,9 +23,9 @@ def check_there(path: Path) -> None:
 
 def check_private(path: Path) -> None:
     """A private key that other users of the machine may read is none; a group may, of root's."""
-    found = path.stat()
-    mode = stat.S_IMODE(found.st_mode)
-    if os.name == "posix" and mode & (0o037 if found.st_uid == 0 else 0o077):
+    status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if os.name == "posix" and mode & (0o037 if status.st_uid == 0 else 0o077):
         raise FederationError(
             f"{path} may be read by others than its owner (rights {mode:03o}, expected 600): "
             f"chmod 600 {path}, and have the key renewed if it may have been read"

@@ -33,7 +33,7 @@ class SiteInquiries:
         self, timeout: float = 10.0, sites: Sequence[str] | None = None
     ) -> dict[str, dict[str, Any]]:
         """What every site says it holds, all asked at once; PartyLostError for the first away."""
-        asked, found = self.sites if sites is None else sites, {}
+        asked, answers = self.sites if sites is None else sites, {}
         for site, facts in self.describe_there(asked, timeout).items():
             if isinstance(facts, PartyLostError):
                 raise facts
@@ -42,8 +42,8 @@ class SiteInquiries:
                     f"{site} runs fedcircuits {theirs}, expected {__version__} as here: install "
                     "the same version at all sites"
                 )
-            found[site] = facts
-        return found
+            answers[site] = facts
+        return answers
 
     def describe_there(
         self, sites: Sequence[str], timeout: float

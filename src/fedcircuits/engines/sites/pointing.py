@@ -35,11 +35,11 @@ def place_of(
 
 def line_of(text: str, place: Path) -> int:
     """The line of the key, or of what it would stand in; 0 for none."""
-    found, depth = 0, 0
+    line, depth = 0, 0
     for number, names in _keys(text):
         if depth < len(names) and place[: len(names)] == names:
-            found, depth = number, len(names)
-    return found
+            line, depth = number, len(names)
+    return line
 
 
 def _keys(text: str) -> Iterator[tuple[int, Path]]:
@@ -78,8 +78,8 @@ def _only(values: Mapping[str, object], names: Path) -> dict[str, object]:
     if not rest:
         return {first: inner}
     assert isinstance(inner, Mapping)
-    own = _only(inner, tuple(rest))
-    return {**values, first: own if len(rest) == 1 else {**inner, **own}}
+    inner_only = _only(inner, tuple(rest))
+    return {**values, first: inner_only if len(rest) == 1 else {**inner, **inner_only}}
 
 
 def _fails(convert: Callable[[Mapping[str, object]], object], values: Mapping[str, object]) -> bool:

@@ -107,7 +107,7 @@ class Policy:
     # ------------------------------------------------------------------ before a role begins
 
     def check_program(
-        self, program: Program[Any], own: Collection[object] = (), rows: int | None = None
+        self, program: Program[Any], places: Collection[object] = (), rows: int | None = None
     ) -> SiteRole:
         """PolicyError unless the role and its plan are allowed here, else what the role is for.
         ``own``: what the site itself has filled in; ``rows``: how many it has."""
@@ -119,7 +119,7 @@ class Policy:
         if role.kind == "learn" and rows is not None and rows < self.least_rows:
             line = f"least_rows = {self.least_rows}"
             raise PolicyError(line, "this site has too few rows to take part")
-        for name, value in parts("", program, own):
+        for name, value in parts("", program, places):
             if isinstance(value, Party | Table):
                 raise SiteError("a recipe brings rows: roles work on the site's own")
             self._check_part(name, value)
@@ -176,18 +176,18 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def parts(
-    name: str, value: object, own: Collection[object] = (), depth: int = 0
+    name: str, value: object, places: Collection[object] = (), depth: int = 0
 ) -> Iterator[tuple[str, object]]:
     """Everything within a value, by the name of the field, key or argument that it stands under,
     but for what is the site's ``own``."""
     if depth > DEEPEST:
         raise SiteError("a recipe has parts within parts without end")
-    if any(value is known for known in own):
+    if any(value is known for known in places):
         return
     yield name, value
     if not isinstance(value, Party | Table | str | bytes):
         for inner, part in _inner(name, value):
-            yield from parts(inner, part, own, depth + 1)
+            yield from parts(inner, part, places, depth + 1)
 
 
 def _inner(name: str, value: object) -> Iterator[tuple[str, object]]:

@@ -188,13 +188,13 @@ def _builder(
 
 
 def _hosts(names: Sequence[str]) -> list[x509.GeneralName]:
-    found: list[x509.GeneralName] = []
+    hosts: list[x509.GeneralName] = []
     for name in names:
         try:
-            found.append(x509.IPAddress(ipaddress.ip_address(name)))
+            hosts.append(x509.IPAddress(ipaddress.ip_address(name)))
         except ValueError:
-            found.append(x509.DNSName(name))
-    return found
+            hosts.append(x509.DNSName(name))
+    return hosts
 
 
 def provision(
@@ -217,8 +217,8 @@ def provision(
     text = _consortium_text(consortium, identities)
     for name in consortium.members:
         write(folder / name / CONSORTIUM, text.encode())
-        own = (folder / name / REQUEST).exists()  # it has a site.toml already
-        if name != COORDINATOR and not own and not (folder / name / SITE).exists():
+        requested = (folder / name / REQUEST).exists()  # it has a site.toml already
+        if name != COORDINATOR and not requested and not (folder / name / SITE).exists():
             write(folder / name / SITE, SITE_TEXT.encode())
     return made
 

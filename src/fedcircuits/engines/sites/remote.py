@@ -93,7 +93,7 @@ class Remote(SiteInquiries):
         self.where = None if trial else where or Whereabouts("", "", self.sites)
         self.timeout, self.patience = timeout, patience
         super().__init__(self.sites)
-        self.own = CallerStore(store)
+        self.kept_here = CallerStore(store)
         self.station = Station(CALLER, Policy(roles=("*",)), store=store)
         self.station.carrier = self
         self._carrier: Carrier
@@ -167,8 +167,8 @@ class Remote(SiteInquiries):
         this.outcome.begin(places)
         try:
             for party, program in programs.items():
-                own = {step: v for (who, step), v in this.outcome.kept.items() if who == party}
-                self._admit(this, party, program, own, again)
+                steps = {step: v for (who, step), v in this.outcome.kept.items() if who == party}
+                self._admit(this, party, program, steps, again)
             self._serve(this)
         finally:
             well = not this.open and not this.outcome.lost
@@ -180,10 +180,10 @@ class Remote(SiteInquiries):
         return this.outcome
 
     def _admit(
-        self, run: _Run, party: str, program: Program[Any], own: dict[str, object], again: bool
+        self, run: _Run, party: str, program: Program[Any], kept: dict[str, object], again: bool
     ) -> None:
         if run.places[party] != CALLER:
-            given = (program, own) if self.trial else (_left_open(program), {})
+            given = (program, kept) if self.trial else (_left_open(program), {})
             run.recipes[party] = pack(given)
             self._begin(run, party, again)
             return
@@ -191,7 +191,7 @@ class Remote(SiteInquiries):
         folder = None if store is None else store.run(run.name, party)
         if folder is not None:
             folder.open(b"", again)
-        keeping = _Keeping(run.outcome.kept, party, own)
+        keeping = _Keeping(run.outcome.kept, party, kept)
         here = filled(program, partial(_drawn_here, folder))
         about = (here, keeping, run.threads, self.timeout, run.attempt, folder)
         self.station.seat(run.name, party, run.places, *about)
@@ -325,7 +325,7 @@ def _drawn_here(folder: RunFolder | None, place: Open) -> object:
     """Bytes that a role which runs here has drawn; other open places are none of its own."""
     if not isinstance(place, Own):
         return place
-    return token_bytes(32) if folder is None else folder.own(place.what)
+    return token_bytes(32) if folder is None else folder.own_key(place.what)
 
 
 def _there(party: Party) -> Here:
@@ -337,9 +337,9 @@ class _Keeping(dict[str, object]):
     """Kept work of a party that runs here, told to the outcome."""
 
     def __init__(
-        self, kept: dict[tuple[str, str], object], party: str, own: dict[str, object]
+        self, kept: dict[tuple[str, str], object], party: str, steps: dict[str, object]
     ) -> None:
-        super().__init__(own)
+        super().__init__(steps)
         self.all, self.party = kept, party
 
     def __setitem__(self, step: str, value: object) -> None:

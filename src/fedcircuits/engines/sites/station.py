@@ -216,13 +216,13 @@ class Station:
                 raise PolicyError("forget = false", "this site does not delete models when asked")
             if self._of(model):
                 raise SiteError(f"a run {model!r} goes on here")
-            found = self.store.forget(model)
+            forgotten = self.store.forget(model)
         except FederationError as error:
             self.note("refused", forget=model, why=_told(error))
             return {"forgotten": False, "why": _told(error)}
-        self.note("forgotten", model=model, found=found)
+        self.note("forgotten", model=model, found=forgotten)
         self.admission.forget()
-        return {"forgotten": found, "why": ""}
+        return {"forgotten": forgotten, "why": ""}
 
     # ------------------------------------------------------------------ a run
 

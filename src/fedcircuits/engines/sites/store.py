@@ -86,11 +86,11 @@ class Store:
         """What was written down; a torn last line is left out."""
         path = self.folder / "audit.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        found = []
+        entries = []
         for line in lines:
             with suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                entries.append(json.loads(line))
+        return entries
 
     def run(self, run: str, party: str) -> RunFolder:
         return RunFolder(self._run(run) / checked_name(party))
@@ -175,12 +175,12 @@ class Store:
 
     def _used_once(self, model: str, party: str) -> UsedOnce:
         if (model, party) not in self._used:
-            found = self.model(model, party)
-            if not isinstance(found, UsedOnce):
+            model_kept = self.model(model, party)
+            if not isinstance(model_kept, UsedOnce):
                 raise SiteError(f"what {party} keeps of {model!r} has no rows to be used once")
             for start, stop in _spans(self._marks(model, party)):
-                found.hand_out(start, stop)
-            self._used[model, party] = found
+                model_kept.hand_out(start, stop)
+            self._used[model, party] = model_kept
         return self._used[model, party]
 
     def _marks(self, model: str, party: str) -> Path:
@@ -239,7 +239,7 @@ class RunFolder:
                 "put the old ones back, or forget the run and begin anew"
             )
 
-    def own(self, what: str) -> bytes:
+    def own_key(self, what: str) -> bytes:
         """Bytes that only this site knows, the same when the run is taken up again."""
         path = self.path / f"own.{checked_name(what)}"
         if not path.exists():

@@ -55,9 +55,9 @@ class Spectrum:
         return float(np.sqrt(len(self.squares) * worst))
 
 
-def weight(own: int, other: int) -> float:
+def weight(degree: int, other: int) -> float:
     """Of a link between parties of these degrees."""
-    return 1.0 / (1.0 + max(own, other))
+    return 1.0 / (1.0 + max(degree, other))
 
 
 @lru_cache(maxsize=64)
@@ -70,11 +70,11 @@ def spectrum(topology: Topology) -> Spectrum:
     return Spectrum(values[:-1], vectors[:, :-1] ** 2)
 
 
-def chebyshev(found: Spectrum) -> Iterator[Step]:
+def chebyshev(values: Spectrum) -> Iterator[Step]:
     """The steps for eigenvalues between the least and the largest one; they depend on no k."""
-    if not len(found.values):
+    if not len(values.values):
         return
-    low, high = float(found.values[0]), float(found.values[-1])
+    low, high = float(values.values[0]), float(values.values[-1])
     first = 2.0 / (2.0 - low - high)
     narrow = (high - low) / (2.0 - low - high)  # 1 / z
     ratio = narrow  # T_k(z) / T_k+1(z)
@@ -86,11 +86,11 @@ def chebyshev(found: Spectrum) -> Iterator[Step]:
         ratio = following
 
 
-def left_after(found: Spectrum, steps: Iterator[Step]) -> Iterator[Array]:
+def left_after(values: Spectrum, steps: Iterator[Step]) -> Iterator[Array]:
     """What is left of every mode, after each of the steps."""
-    left, change = np.ones_like(found.values), np.zeros_like(found.values)
+    left, change = np.ones_like(values.values), np.zeros_like(values.values)
     for step, momentum in steps:
-        change = step * (found.values - 1.0) * left + momentum * change
+        change = step * (values.values - 1.0) * left + momentum * change
         left = left + change
         yield left
 
@@ -99,15 +99,15 @@ def left_after(found: Spectrum, steps: Iterator[Step]) -> Iterator[Array]:
 def chebyshev_schedule(
     topology: Topology, tolerance: float, rounds: int | None, unit: float = 0.0
 ) -> GossipSchedule:
-    found = spectrum(topology)
-    if not len(found.values):
+    values = spectrum(topology)
+    if not len(values.values):
         return GossipSchedule((), 0.0)
-    offs = [1.0, found.off(np.ones_like(found.values))]  # the first message is all of x
-    for left in islice(left_after(found, chebyshev(found)), rounds):
-        offs.append(found.off(left))
+    offs = [1.0, values.off(np.ones_like(values.values))]  # the first message is all of x
+    for left in islice(left_after(values, chebyshev(values)), rounds):
+        offs.append(values.off(left))
         if rounds is None and _rounded(offs[-1], offs[-3], unit) <= tolerance:
             break
-    steps = islice(chebyshev(found), len(offs) - 2)
+    steps = islice(chebyshev(values), len(offs) - 2)
     return GossipSchedule(tuple(steps), _rounded(offs[-1], offs[-3], unit))
 
 
@@ -115,13 +115,13 @@ def chebyshev_schedule(
 def metropolis_schedule(
     topology: Topology, tolerance: float, rounds: int | None, unit: float = 0.0
 ) -> GossipSchedule:
-    found = spectrum(topology)
-    if not len(found.values):
+    values = spectrum(topology)
+    if not len(values.values):
         return GossipSchedule((), 0.0)
 
     def off(count: int) -> float:
-        before = found.off(found.values ** (count - 2)) if count > 1 else 1.0
-        return _rounded(found.off(found.values**count), before, unit)
+        before = values.off(values.values ** (count - 2)) if count > 1 else 1.0
+        return _rounded(values.off(values.values**count), before, unit)
 
     count = _first(lambda k: off(k) <= tolerance) if rounds is None else rounds
     return GossipSchedule((PLAIN,) * count, off(count))

@@ -165,9 +165,9 @@ class Gossip(AlongLinks):
 
     def cost(self, members: Sequence[str]) -> Cost:
         topology = Topology.of(self.graph, members)
-        found = self.schedule(topology)
-        rounds = len(found.steps)
-        return Cost(rounds, 2 * len(topology.edges) * rounds, found.off)
+        schedule = self.schedule(topology)
+        rounds = len(schedule.steps)
+        return Cost(rounds, 2 * len(topology.edges) * rounds, schedule.off)
 
     @abstractmethod
     def schedule(self, topology: Topology) -> GossipSchedule:

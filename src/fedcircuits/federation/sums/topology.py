@@ -81,9 +81,9 @@ class Topology:
         known = plain(graph)
         if isinstance(known, Topology) and known.names == names:
             return known
-        found = known.as_links if isinstance(known, Topology) else known
-        assert isinstance(found, Links)
-        return _checked(_from_links(found, names))
+        as_links = known.as_links if isinstance(known, Topology) else known
+        assert isinstance(as_links, Links)
+        return _checked(_from_links(as_links, names))
 
     def __getitem__(self, name: str) -> tuple[str, ...]:
         return self.neighbours[self.names.index(name)]
@@ -140,12 +140,12 @@ def plain(graph: Graph) -> PlainGraph:
 
 
 def _edges(pairs: Iterable[Iterable[Node]]) -> tuple[Edge, ...]:
-    found: list[Edge] = []
+    edges: list[Edge] = []
     for pair in pairs:
         if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) < 2:
             raise FederationError(f"expected pairs of parties as links, got {pair!r}")
-        found.append((_node(pair[0]), _node(pair[1])))  # multigraphs have a third part, a key
-    return tuple(found)
+        edges.append((_node(pair[0]), _node(pair[1])))  # multigraphs have a third part, a key
+    return tuple(edges)
 
 
 def _node(node: object) -> Node:
@@ -191,12 +191,14 @@ def _from_links(graph: Links, names: tuple[str, ...]) -> Topology:
 
 def _linked(names: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> Topology:
     place = {name: i for i, name in enumerate(names)}
-    found: list[set[int]] = [set() for _ in names]
+    neighbours: list[set[int]] = [set() for _ in names]
     for a, b in edges:
         if a != b:
-            found[place[a]].add(place[b])
-            found[place[b]].add(place[a])
-    return Topology(names, tuple(tuple(names[j] for j in sorted(own)) for own in found))
+            neighbours[place[a]].add(place[b])
+            neighbours[place[b]].add(place[a])
+    return Topology(
+        names, tuple(tuple(names[j] for j in sorted(neighbours_of)) for neighbours_of in neighbours)
+    )
 
 
 def _checked(topology: Topology, advice: str = "") -> Topology:
@@ -240,8 +242,8 @@ def spanning_tree(topology: Topology, root: str | None = None) -> SpanningTree:
         if name != root:
             parents[name] = next(n for n in topology[name] if hops[n] == hops[name] - 1)
             children[parents[name]].append(name)
-    own = {name: tuple(found) for name, found in children.items()}
-    return SpanningTree(root, parents, own, max(hops.values()))
+    tuples = {name: tuple(below) for name, below in children.items()}
+    return SpanningTree(root, parents, tuples, max(hops.values()))
 
 
 def _centre(topology: Topology) -> str:
@@ -257,7 +259,7 @@ def within(
     topology: Topology, start: str, hops: int, left: Collection[str] | None = None
 ) -> dict[str, int]:
     """Who is at most so many hops away, and how many; by ways through ``left`` only."""
-    found, edge = {start: 0}, [start]
+    distances, edge = {start: 0}, [start]
     around = dict(zip(topology.names, topology.neighbours, strict=True))
     for far in range(1, hops + 1):
         edge = list(
@@ -265,13 +267,13 @@ def within(
                 other
                 for name in edge
                 for other in around[name]
-                if other not in found and (left is None or other in left)
+                if other not in distances and (left is None or other in left)
             )
         )
         if not edge:
             break
-        found |= dict.fromkeys(edge, far)
-    return found
+        distances |= dict.fromkeys(edge, far)
+    return distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,17 +293,17 @@ def hubs(topology: Topology, hops: int) -> tuple[Neighbourhood, ...]:
     if hops < 0:
         raise FederationError(f"hubs of {hops} hops: expected 0 or more")
     left = dict.fromkeys(topology.names)
-    found = []
+    neighbourhoods = []
     while left:
         balls = {name: within(topology, name, hops, left) for name in left}
         root = max(balls, key=lambda name: len(balls[name]))
-        found.append(Neighbourhood(root, tuple(n for n in left if n in balls[root])))
+        neighbourhoods.append(Neighbourhood(root, tuple(n for n in left if n in balls[root])))
         left = {name: None for name in left if name not in balls[root]}
-    return tuple(found)
+    return tuple(neighbourhoods)
 
 
-def between_hubs(topology: Topology, found: Sequence[Neighbourhood]) -> Topology:
+def between_hubs(topology: Topology, neighbourhoods: Sequence[Neighbourhood]) -> Topology:
     """The graph over the roots: two are linked if some of their members are."""
-    root = {member: hub.root for hub in found for member in hub.members}
+    root = {member: hub.root for hub in neighbourhoods for member in hub.members}
     names = tuple(name for name in topology.names if root[name] == name)
     return _linked(names, ((root[a], root[b]) for a, b in topology.edges))

@@ -37,8 +37,8 @@ def coarsened(values: Array, schema: Schema, most: int) -> tuple[Codes, list[int
     sizes = []
     for i, variable in enumerate(schema):
         seen = ~np.isnan(values[:, i])
-        found, size = _merged(values[seen, i], variable, most)
-        codes[seen, i] = found
+        levels, size = _merged(values[seen, i], variable, most)
+        codes[seen, i] = levels
         sizes.append(size)
     return codes, sizes
 
@@ -68,7 +68,7 @@ def information(
 ) -> Array:
     """Nats for every pair of columns (columns, columns), over the rows that have both."""
     columns = len(sizes)
-    found = np.zeros((columns, columns))
+    information = np.zeros((columns, columns))
     blocks = list(_blocks(sizes, max(max(sizes), memory // (16 * max(1, len(codes))))))
     for i, first in enumerate(blocks):
         left, starts = _indicators(codes, sizes, first)
@@ -77,8 +77,8 @@ def information(
             right, others = _indicators(codes, sizes, second)
             tables = np.asarray(weighted.T @ right, dtype=np.float64)
             part = _of_tables(tables, starts, others)
-            found[first, second], found[second, first] = part, part.T
-    return found
+            information[first, second], information[second, first] = part, part.T
+    return information
 
 
 def _blocks(sizes: list[int], most: int) -> Iterator[slice]:
@@ -97,11 +97,11 @@ def _indicators(
 ) -> tuple[Floats, npt.NDArray[np.int64]]:
     """(rows, levels of these columns) of 0 and 1, and where each column begins."""
     starts = np.cumsum([0, *sizes[columns]])
-    own = codes[:, columns]
-    found = np.zeros((len(codes), starts[-1]), np.float32)
-    row, column = np.nonzero(own >= 0)
-    found[row, starts[column] + own[row, column]] = 1
-    return found, starts[:-1]
+    codes_here = codes[:, columns]
+    indicators = np.zeros((len(codes), starts[-1]), np.float32)
+    row, column = np.nonzero(codes_here >= 0)
+    indicators[row, starts[column] + codes_here[row, column]] = 1
+    return indicators, starts[:-1]
 
 
 def _of_tables(tables: Array, rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64]) -> Array:
@@ -116,6 +116,6 @@ def _of_tables(tables: Array, rows: npt.NDArray[np.int64], columns: npt.NDArray[
     left, right = over(tables), down(tables)  # a beside j; b beside i
     total = down(left)
     joint = down(over(xlogy(tables, tables)))
-    own, other = down(xlogy(left, left)), over(xlogy(right, right))
-    g = joint - own - other + xlogy(total, total)
+    down_sums, other = down(xlogy(left, left)), over(xlogy(right, right))
+    g = joint - down_sums - other + xlogy(total, total)
     return np.asarray(np.maximum(g, 0.0) / np.maximum(total, 1e-12))

@@ -92,12 +92,12 @@ class _Mixing:
 # ---------------------------------------------------------------------- tables
 
 
-def table_of(counts: Array, above: Array, own: Array, ordered: bool) -> Array:
+def table_of(counts: Array, above: Array, below: Array, ordered: bool) -> Array:
     """P(state | parent's state) from (expected) counts of pairs and the shares of both columns'
     states; ``ordered``: whether both are."""
-    few = copula(counts, above, own) if ordered else np.broadcast_to(own, counts.shape)
+    few = copula(counts, above, below) if ordered else np.broadcast_to(below, counts.shape)
     pull = max(PULLS if ordered else MIXED_PULLS, key=lambda rows: _evidence(counts, rows * few))
-    drawn = counts + RESIDUE * own + pull * few
+    drawn = counts + RESIDUE * below + pull * few
     return np.asarray(drawn / drawn.sum(axis=1, keepdims=True))
 
 
@@ -108,18 +108,18 @@ def _evidence(counts: Array, prior: Array) -> float:
     return float(lines.sum() + (gammaln(prior + counts) - gammaln(prior)).sum())
 
 
-def copula(counts: Array, above: Array, own: Array) -> Array:
+def copula(counts: Array, above: Array, child: Array) -> Array:
     """P(state | parent's state) of two normal variables with the correlation of these counts."""
-    a, b, total = normal_scores(above), normal_scores(own), max(float(counts.sum()), 1e-9)
+    a, b, total = normal_scores(above), normal_scores(child), max(float(counts.sum()), 1e-9)
     p = counts / total
     cross = a @ p @ b - (a @ p.sum(axis=1)) * (b @ p.sum(axis=0))
-    inner = float(a**2 @ above) * float(b**2 @ own)
+    inner = float(a**2 @ above) * float(b**2 @ child)
     few = total / (total + 3)  # of few rows a correlation may be chance
     r = float(np.clip(few * cross / max(inner, 1e-9), -MOST_CORRELATED, MOST_CORRELATED))
     starts = np.cumsum(above) - above
     steps = (np.arange(POINTS) + 0.5) / POINTS
     z = ndtri(np.clip(starts[:, None] + above[:, None] * steps, 1e-9, 1 - 1e-9))
-    ends = ndtri(np.append(0.0, np.cumsum(own)).clip(0, 1))
+    ends = ndtri(np.append(0.0, np.cumsum(child)).clip(0, 1))
     ends[-1] = np.inf
     below = ndtr((ends - r * z[:, :, None]) / np.sqrt(1 - r * r))
     table = np.maximum(np.diff(below, axis=2).mean(axis=1), 0.0)
@@ -129,28 +129,28 @@ def copula(counts: Array, above: Array, own: Array) -> Array:
 def _tables(rows: StateRows, edges: Edges) -> Tables:
     """Those of all rows."""
     shares, both = rows.shares, [p >= 0 and rows.ordered[p] and rows.ordered[c] for c, p in edges]
-    found = [
+    tables = [
         shares[c][None] if p < 0 else table_of(rows.pair(p, c), shares[p], shares[c], ordered)
         for (c, p), ordered in zip(edges, both, strict=True)
     ]
     for _ in range(0 if rows.complete else GAP_ROUNDS):
-        counts = Messages(rows, edges, found).counts(np.ones(len(rows)))
-        found = _maximised(rows, edges, counts, 0.0)
-    return found
+        counts = Messages(rows, edges, tables).counts(np.ones(len(rows)))
+        tables = _maximised(rows, edges, counts, 0.0)
+    return tables
 
 
 def _maximised(rows: StateRows, edges: Edges, counts: Tables, drawn: float) -> Tables:
     """Tables from expected counts; ``drawn``: rows by which shares of states are drawn towards
     those of all rows, where the counts are of a component."""
     shares = {
-        c: _smoothed(own.sum(axis=0), rows.shares[c], rows.ordered[c], drawn)
-        for (c, _), own in zip(edges, counts, strict=True)
+        c: _smoothed(counted.sum(axis=0), rows.shares[c], rows.ordered[c], drawn)
+        for (c, _), counted in zip(edges, counts, strict=True)
     }
     return [
         shares[c][None]
         if p < 0
-        else table_of(own, shares[p], shares[c], rows.ordered[p] and rows.ordered[c])
-        for (c, p), own in zip(edges, counts, strict=True)
+        else table_of(counted, shares[p], shares[c], rows.ordered[p] and rows.ordered[c])
+        for (c, p), counted in zip(edges, counts, strict=True)
     ]
 
 
@@ -160,8 +160,8 @@ def _smoothed(counts: Array, share: Array, ordered: bool, drawn: float) -> Array
         for _ in range(2):
             padded = np.pad(counts, 1, mode="edge")
             counts = 0.25 * padded[:-2] + 0.5 * counts + 0.25 * padded[2:]
-    found = counts + (drawn or RESIDUE) * share
-    return np.asarray(found / found.sum())
+    smoothed = counts + (drawn or RESIDUE) * share
+    return np.asarray(smoothed / smoothed.sum())
 
 
 class Messages:
@@ -174,8 +174,8 @@ class Messages:
         self.log = np.zeros(len(rows))  # likelihood
         below: dict[int, Array] = {}
         for (column, parent), table in zip(reversed(edges), reversed(tables), strict=True):
-            own = rows.evidence(column)
-            state = own * below.pop(column) if column in below else own
+            evidence = rows.evidence(column)
+            state = evidence * below.pop(column) if column in below else evidence
             message = np.maximum(state @ table.T, LEAST)  # (rows, parent's states)
             largest = message.max(axis=1, keepdims=True)
             self.log += np.log(largest[:, 0])
@@ -187,12 +187,12 @@ class Messages:
 
     def counts(self, weight: Array) -> Tables:
         """Expected rows of every pair of states, by edge."""
-        found, posterior = [], {-1: weight[:, None]}
+        counts, posterior = [], {-1: weight[:, None]}
         for (column, parent), table in zip(self.edges, self.tables, strict=True):
             given = posterior[parent] / self.message[column]
-            found.append(table * (given.T @ self.state[column]))
+            counts.append(table * (given.T @ self.state[column]))
             posterior[column] = self.state[column] * (given @ table)
-        return found
+        return counts
 
 
 # ---------------------------------------------------------------------- mixtures
@@ -210,32 +210,32 @@ def learn_forest(
     ways, shares, gain, refused = [_Mixing(0)], np.ones(1), 0.0, False
     if held:
         part, judges = rows.rows(known[held:]), rows.rows(known[:held])
-        own = None if classes is None else classes[known[held:]]
-        ways, shares, gain = _stacked(part, judges, rng, own)
+        classes_here = None if classes is None else classes[known[held:]]
+        ways, shares, gain = _stacked(part, judges, rng, classes_here)
         refused = gain == 0 and bool((gains(part) > 0).any())
     forests = differing_forests(gains(rows), FORESTS if rows.complete else 2)
-    found: list[tuple[Edges, Tables]] = []
+    candidates: list[tuple[Edges, Tables]] = []
     weights: list[float] = []
     pooled = {way.forest: _tables(rows, way.edges(forests)) for way in ways}
     for way, share in zip(ways, shares, strict=True):
         edges = way.edges(forests)
         own_weights, tables = way.learned(rows, edges, rng, classes, pooled[way.forest])
         weights += (share * own_weights).tolist()
-        found += [(edges, own) for own in tables]
-    return LearnedForest(np.array(weights), found, gain, refused)
+        candidates += [(edges, classes_here) for classes_here in tables]
+    return LearnedForest(np.array(weights), candidates, gain, refused)
 
 
 def differing_forests(worth: Array, number: int) -> list[Edges]:
     """The best forest, and others that avoid edges of those before; the last has no edges."""
-    found: list[Edges] = []
+    forests: list[Edges] = []
     left = worth.copy()
     for _ in range(number):
-        found.append(spanning_tree(left, 0.0))
-        for column, parent in found[-1]:
+        forests.append(spanning_tree(left, 0.0))
+        for column, parent in forests[-1]:
             if parent >= 0:
                 left[column, parent] *= AVOIDED
                 left[parent, column] *= AVOIDED
-    return [*found, [(c, -1) for c in range(len(worth))]]
+    return [*forests, [(c, -1) for c in range(len(worth))]]
 
 
 def _stacked(
@@ -292,9 +292,9 @@ def _chosen(
         before = score
         for pull in DRAWN:
             learned = _mixture(part, edges, number, pull, by_class, rng, classes, pooled)
-            found = float(_joint(judges, edges, *learned)[1].mean())
-            if found > score + LEAST_GAIN:
-                best, score = _Mixing(0, number, pull, by_class), found
+            likelihood = float(_joint(judges, edges, *learned)[1].mean())
+            if likelihood > score + LEAST_GAIN:
+                best, score = _Mixing(0, number, pull, by_class), likelihood
         if score == before and not by_class:
             break
     return best
@@ -321,7 +321,7 @@ def _mixture(
             _counts(rows, edges, tables, part)
             for tables, part in zip(components, share, strict=True)
         ]
-        components = [_maximised(rows, edges, own, pull) for own in counts]
+        components = [_maximised(rows, edges, counted, pull) for counted in counts]
         share = _joint(rows, edges, weights, components)[0]
     return weights, components
 
@@ -329,12 +329,12 @@ def _mixture(
 def _counts(rows: StateRows, edges: Edges, tables: Tables, weight: Array) -> Tables:
     if not rows.complete:
         return Messages(rows, edges, tables).counts(weight)
-    found = []
+    counts = []
     for (c, p), table in zip(edges, tables, strict=True):
-        own = rows.states[:, c] + (rows.states[:, p] * table.shape[1] if p >= 0 else 0)
-        rows_of = np.bincount(own, weight, table.size).astype(np.float64)
-        found.append(rows_of.reshape(table.shape))
-    return found
+        codes = rows.states[:, c] + (rows.states[:, p] * table.shape[1] if p >= 0 else 0)
+        rows_of = np.bincount(codes, weight, table.size).astype(np.float64)
+        counts.append(rows_of.reshape(table.shape))
+    return counts
 
 
 def _joint(
@@ -370,11 +370,11 @@ def _start(rows: StateRows, number: int, rng: np.random.Generator, classes: Inde
 
 
 def _features(rows: StateRows) -> Array:
-    found = []
+    features = []
     for c, ordered in enumerate(rows.ordered):
         if ordered:
-            found.append(np.append(rows.scores(c), 0.0)[rows.states[:, c]][:, None])
+            features.append(np.append(rows.scores(c), 0.0)[rows.states[:, c]][:, None])
         else:
             hot = rows.evidence(c) - rows.shares[c]
-            found.append(np.where(rows.states[:, [c]] >= 0, hot, 0.0))
-    return np.hstack(found)
+            features.append(np.where(rows.states[:, [c]] >= 0, hot, 0.0))
+    return np.hstack(features)

@@ -40,18 +40,18 @@ class StateRows:
     @cached_property
     def shares(self) -> list[Array]:
         """Frequencies of the states of every column, each (states,), none of them zero."""
-        found = []
+        shares = []
         for column, size in zip(self.states.T, self.sizes, strict=True):
             rows = np.bincount(column[column >= 0], minlength=size) + RESIDUE / size
-            found.append(rows / rows.sum())
-        return found
+            shares.append(rows / rows.sum())
+        return shares
 
     def evidence(self, column: int) -> Array:
         """What a row says of the state, (rows, states): 1 for its own, or for all."""
         if column not in self._hot:
-            own = self.states[:, column]
-            hot = np.asarray(own[:, None] == np.arange(self.sizes[column]), np.float64)
-            hot[own < 0] = 1.0
+            states = self.states[:, column]
+            hot = np.asarray(states[:, None] == np.arange(self.sizes[column]), np.float64)
+            hot[states < 0] = 1.0
             self._hot[column] = hot
         return self._hot[column]
 
@@ -59,8 +59,8 @@ class StateRows:
         """Rows that have both, by states (parent's states, states)."""
         a, b = self.states[:, parent], self.states[:, column]
         both, shape = (a >= 0) & (b >= 0), (self.sizes[parent], self.sizes[column])
-        found = np.bincount(a[both] * shape[1] + b[both], minlength=shape[0] * shape[1])
-        return found.reshape(shape).astype(np.float64)
+        counts = np.bincount(a[both] * shape[1] + b[both], minlength=shape[0] * shape[1])
+        return counts.reshape(shape).astype(np.float64)
 
     def scores(self, column: int) -> Array:
         """Normal scores of the states of an ordered column, (states,)."""
@@ -81,35 +81,37 @@ def gains(rows: StateRows) -> Array:
     """Nats of likelihood that an edge between two columns gains, less its cost, per row that has
     both; negative where it is not worth it, (columns, columns)."""
     codes = [_coarse(rows, c) for c in range(len(rows.sizes))]
-    hot = np.hstack([np.asarray(own[:, None] == np.arange(own.max(initial=0) + 1), np.float32)
-                     for own in codes])  # fmt: skip
-    starts = np.cumsum([0, *(own.max(initial=0) + 1 for own in codes)])
+    hot = np.hstack([np.asarray(code[:, None] == np.arange(code.max(initial=0) + 1), np.float32)
+                     for code in codes])  # fmt: skip
+    starts = np.cumsum([0, *(code.max(initial=0) + 1 for code in codes)])
     tables = (hot.T @ hot).astype(np.float64)
-    found = np.full((len(codes), len(codes)), -1.0)
+    gains = np.full((len(codes), len(codes)), -1.0)
     for i in range(len(codes)):
         for j in range(i):
             table = tables[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
-            found[i, j] = found[j, i] = _worth(table)
+            gains[i, j] = gains[j, i] = _worth(table)
     ordered = np.flatnonzero(rows.ordered)
     if len(ordered) > 1:
         correlated = _correlated(rows, ordered)
         at = np.ix_(ordered, ordered)
-        found[at] = np.maximum(found[at], correlated)
-    np.fill_diagonal(found, -1.0)
-    return found
+        gains[at] = np.maximum(gains[at], correlated)
+    np.fill_diagonal(gains, -1.0)
+    return gains
 
 
 def _coarse(rows: StateRows, column: int) -> Index:
     """States merged to a few: neighbours of numbers, rare ones of others."""
-    own, share = rows.states[:, column], rows.shares[column]
+    states, share = rows.states[:, column], rows.shares[column]
     if rows.sizes[column] <= COARSE:
-        return own
+        return states
     if rows.ordered[column]:
         group = np.minimum((np.cumsum(share) - share / 2) * COARSE, COARSE - 1).astype(np.int64)
     else:
         rank = np.argsort(np.argsort(-share, kind="stable"), kind="stable")
         group = rank if rows.sizes[column] <= 2 * COARSE else np.minimum(rank, 2 * COARSE - 1)
-    return np.where(own >= 0, np.unique(group, return_inverse=True)[1].reshape(-1)[own], own)
+    return np.where(
+        states >= 0, np.unique(group, return_inverse=True)[1].reshape(-1)[states], states
+    )
 
 
 def _worth(table: Array) -> float:
@@ -118,8 +120,8 @@ def _worth(table: Array) -> float:
         return -1.0
     g = xlogy(table, table).sum() + xlogy(total, total)
     for axis in (0, 1):
-        own = table.sum(axis=axis)
-        g -= xlogy(own, own).sum()
+        sums = table.sum(axis=axis)
+        g -= xlogy(sums, sums).sum()
     used = (table.sum(axis=1) > 0).sum() - 1, (table.sum(axis=0) > 0).sum() - 1
     return float((g - 0.5 * np.log(total) * used[0] * used[1]) / total)
 

@@ -81,30 +81,30 @@ class CodedRows:
 
     def _linear(self, edges: Sequence[tuple[int, int]], logs: list[Array]) -> Array:
         """log P(v | u) of 0/1 values is a + b u + c v + e u v: two products for all edges."""
-        own, above = np.array(edges).T
+        child, above = np.array(edges).T
         root = above < 0
         first = np.stack([t[0] for t in logs])  # (edges, 2), u = 0
         last = np.stack([t[-1] for t in logs])  # u = 1, for a root the same
-        single = np.zeros(len(own))
-        np.add.at(single, own, first[:, 1] - first[:, 0])
+        single = np.zeros(len(child))
+        np.add.at(single, child, first[:, 1] - first[:, 0])
         np.add.at(single, above[~root], (last - first)[~root, 0])
-        joint = np.zeros(len(own))
-        joint[own] = last[:, 1] - last[:, 0] - first[:, 1] + first[:, 0]
-        parent = np.arange(len(own))
-        parent[own[~root]] = above[~root]
+        joint = np.zeros(len(child))
+        joint[child] = last[:, 1] - last[:, 0] - first[:, 1] + first[:, 0]
+        parent = np.arange(len(child))
+        parent[child[~root]] = above[~root]
         both = self.codes * self.codes.take(parent, axis=1)
-        found = self.codes @ single.astype(np.float32) + both @ joint.astype(np.float32)
-        return np.asarray(found + first[:, 0].sum(), dtype=np.float64)
+        logs_of_rows = self.codes @ single.astype(np.float32) + both @ joint.astype(np.float32)
+        return np.asarray(logs_of_rows + first[:, 0].sum(), dtype=np.float64)
 
     def _upward(self, edges: Sequence[tuple[int, int]], logs: list[Array]) -> Array:
         """Messages from the leaves to the roots, scaled to a largest value of 1."""
         assert self.hot is not None
         below: dict[int, Array] = {}
         total = np.zeros(len(self.values))
-        for (own, parent), log in zip(reversed(edges), reversed(logs), strict=True):
-            block = self.hot.matrix[:, self.hot.starts[own] : self.hot.starts[own + 1]]
-            seen = ~np.isnan(self.values[:, own])
-            state = np.where(seen[:, None], block, 1.0) * below.pop(own, 1.0)
+        for (child, parent), log in zip(reversed(edges), reversed(logs), strict=True):
+            block = self.hot.matrix[:, self.hot.starts[child] : self.hot.starts[child + 1]]
+            seen = ~np.isnan(self.values[:, child])
+            state = np.where(seen[:, None], block, 1.0) * below.pop(child, 1.0)
             message = state @ np.exp(log).T  # (rows, parent's size)
             largest = message.max(axis=1)
             total += np.log(largest)
@@ -165,15 +165,15 @@ def _joint(rows: CodedRows, trees: tuple[LearnedTree, ...], weights: Array) -> A
 def _tree(
     rows: CodedRows, whole: BinaryPairs | PairTables, share: Array, total: float, smoothing: float
 ) -> LearnedTree:
-    own, part = rows.pairs(share.astype(np.float32)), smoothing / total
-    found: BinaryPairs | PairTables
-    if isinstance(own, BinaryPairs) and isinstance(whole, BinaryPairs):
-        both, ones = own.both + part * whole.both, own.ones + part * whole.ones
-        found = BinaryPairs(both, ones, own.total + part * whole.total)
+    pairs, part = rows.pairs(share.astype(np.float32)), smoothing / total
+    tables: BinaryPairs | PairTables
+    if isinstance(pairs, BinaryPairs) and isinstance(whole, BinaryPairs):
+        both, ones = pairs.both + part * whole.both, pairs.ones + part * whole.ones
+        tables = BinaryPairs(both, ones, pairs.total + part * whole.total)
     else:
-        assert isinstance(own, PairTables) and isinstance(whole, PairTables)
-        found = PairTables(own.counts + part * whole.counts, own.starts)
-    return LearnedTree(spanning_tree(found.gain(), 0.0), *found.tables())
+        assert isinstance(pairs, PairTables) and isinstance(whole, PairTables)
+        tables = PairTables(pairs.counts + part * whole.counts, pairs.starts)
+    return LearnedTree(spanning_tree(tables.gain(), 0.0), *tables.tables())
 
 
 def mixture_circuit(schema: Schema, members: Sequence[TreeMixture]) -> tuple[Circuit, Parameters]:

@@ -28,18 +28,18 @@ def spanning_tree(gain: Array, least: float = -np.inf) -> list[tuple[int, int]]:
     Edges that gain no more than ``least`` are left out: then it is the best forest.
     """
     nearest, best = np.zeros(len(gain), dtype=np.int64), np.full(len(gain), least)
-    found = []
+    edges = []
     left = np.ones(len(gain), dtype=bool)
     total = gain.sum(axis=1)
     while left.any():
         new = int(np.where(left, best, -np.inf).argmax())
         if not best[new] > least:
             new = int(np.where(left, total, -np.inf).argmax())
-        found.append((new, int(nearest[new]) if best[new] > least else -1))
+        edges.append((new, int(nearest[new]) if best[new] > least else -1))
         left[new] = False
         closer = left & (gain[new] > best)
         nearest[closer], best[closer] = new, gain[new][closer]
-    return found
+    return edges
 
 
 def best_tree(schema: Schema, information: Array) -> nx.Graph:
@@ -60,10 +60,10 @@ def learn_tree(
     return tree_of_groups(schema, information(codes, sizes, weight), channels)
 
 
-def tree_of_groups(schema: Schema, found: Array, channels: int) -> nx.Graph:
+def tree_of_groups(schema: Schema, information: Array, channels: int) -> nx.Graph:
     """The same of the information of all pairs of columns (columns, columns)."""
     groups = len(schema) // channels
-    together = found.reshape(groups, channels, groups, channels).sum(axis=(1, 3))
+    together = information.reshape(groups, channels, groups, channels).sum(axis=(1, 3))
     return best_tree(Schema(schema.variables[::channels]), together)
 
 
@@ -94,27 +94,27 @@ def forest_nodes(
     below: dict[int, list[str]] = {}
     nodes: list[Node] = []
     values: dict[str, Arrays] = {}
-    for own, parent in reversed(edges):
-        v = variables[own]
+    for child, parent in reversed(edges):
+        v = variables[child]
         leaf = Leaf(f"{name}/leaf:{v.name}", "indicator", (v.name,), v.size)
         nodes.append(leaf)
         values[leaf.name] = {"code": np.arange(float(v.size))[:, None]}
-        if own in below:
-            nodes.append(Product(f"{name}/product:{v.name}", (leaf.name, *below[own])))
+        if child in below:
+            nodes.append(Product(f"{name}/product:{v.name}", (leaf.name, *below[child])))
         units = 1 if parent < 0 else variables[parent].size
         nodes.append(Sum(f"{name}/sum:{v.name}", (nodes[-1].name,), units))
-        weight = conditional(tables, starts, own, parent, smoothing, least)
+        weight = conditional(tables, starts, child, parent, smoothing, least)
         values[nodes[-1].name] = {WEIGHT: weight}
         below.setdefault(parent, []).append(nodes[-1].name)
     return nodes, values, below[-1]
 
 
 def conditional(
-    tables: Array, starts: Index, own: int, parent: int, smoothing: float, least: int = 1
+    tables: Array, starts: Index, child: int, parent: int, smoothing: float, least: int = 1
 ) -> Array:
     """P(own | parent), a row for every value of the parent; of the root one row. ``least``: rows
     that a count stands for."""
-    columns = slice(starts[own], starts[own + 1])
+    columns = slice(starts[child], starts[child + 1])
     if parent < 0:
         table = np.diag(tables[columns, columns])[None]
     else:

@@ -227,11 +227,13 @@ def represented(
     network: Network, weights: Floats, shapes: Shapes, x: Floats
 ) -> tuple[Floats, Floats]:
     """Representation (rows, width) and output (rows, outputs) of one owner's rows."""
-    own = views(torch.from_numpy(np.array(weights, np.float32))[None], shapes)
+    network_views = views(torch.from_numpy(np.array(weights, np.float32))[None], shapes)
     first, second = [], []
     with torch.no_grad():
         for at in range(0, max(1, len(x)), PIECE):
-            h = network.represent(own, torch.from_numpy(np.asarray(x[at : at + PIECE]))[None])
+            h = network.represent(
+                network_views, torch.from_numpy(np.asarray(x[at : at + PIECE]))[None]
+            )
             first.append(h[0].numpy())
-            second.append(head(own, h)[0].numpy())
+            second.append(head(network_views, h)[0].numpy())
     return np.concatenate(first), np.concatenate(second)

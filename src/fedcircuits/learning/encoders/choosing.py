@@ -157,11 +157,11 @@ class BestEncoder(BaseEstimator):  # type: ignore[misc]
                 "candidates must be encoders or their names, such as ['summary', 'recurrent'], "
                 f"got {given!r}"
             )
-        found = [encoder_of(candidate) for candidate in given]
-        for one in found:
+        encoders = [encoder_of(candidate) for candidate in given]
+        for one in encoders:
             if isinstance(one, BestEncoder | LabelsOnly):
                 raise ParameterError(f"a candidate cannot be {type(one).__name__}")
-        return found
+        return encoders
 
     def _fitted(self) -> Encoder:
         if not hasattr(self, "encoder_"):
@@ -173,10 +173,10 @@ def _losses(encoder: Encoder, rows: Table, y: Array, size: int) -> Array:
     """(rows,): of what an encoder alone predicts; infinite where it predicts nothing."""
     if getattr(encoder, "target_", None) is None:
         return np.full(len(y), np.inf)
-    found = np.asarray(encoder.predict_vector(rows), np.float64)  # type: ignore[attr-defined]
+    predicted = np.asarray(encoder.predict_vector(rows), np.float64)  # type: ignore[attr-defined]
     if not size:
-        return np.square(np.nan_to_num(found[:, 0], nan=float(np.mean(y))) - y)
-    chance = np.nan_to_num(found[np.arange(len(y)), y.astype(np.int64)], nan=1 / size)
+        return np.square(np.nan_to_num(predicted[:, 0], nan=float(np.mean(y))) - y)
+    chance = np.nan_to_num(predicted[np.arange(len(y)), y.astype(np.int64)], nan=1 / size)
     return np.asarray(-np.log(np.maximum(chance, 1e-4)))
 
 
@@ -201,8 +201,8 @@ def fit_all(jobs: Sequence[EncoderJob]) -> list[Encoder]:
     single: list[EncoderJob] = []
     places: list[tuple[BestEncoder | None, slice]] = []
     for job in jobs:
-        own = encoder_of(job.encoder)
-        best = own if isinstance(own, BestEncoder) else None
+        encoder = encoder_of(job.encoder)
+        best = encoder if isinstance(encoder, BestEncoder) else None
         if best is None or nothing_to_read(job.table, job.target):
             best, each = None, [job]
         else:
@@ -220,27 +220,29 @@ def _fit_single(jobs: Sequence[EncoderJob]) -> list[Encoder]:
     learned: dict[int, Encoder] = {}
     groups: dict[tuple[object, ...], Group] = {}
     for i, job in enumerate(jobs):
-        own = encoder_of(job.encoder)
+        encoder = encoder_of(job.encoder)
         if nothing_to_read(job.table, job.target):
             learned[i] = LabelsOnly()
-        elif isinstance(own, NetworkEncoder):
-            own = clone(own)
-            ready = own.ready(job.table, job.target, job.held, job.seed)
+        elif isinstance(encoder, NetworkEncoder):
+            encoder = clone(encoder)
+            ready = encoder.ready(job.table, job.target, job.held, job.seed)
             shapes = ready.job.x.shape, ready.job.y.shape, int(ready.job.held.sum())
-            key = (ready.network, ready.goal, ready.outputs, own.schedule(), *shapes)
-            groups.setdefault(key, []).append((i, own, ready))
+            key = (ready.network, ready.goal, ready.outputs, encoder.schedule(), *shapes)
+            groups.setdefault(key, []).append((i, encoder, ready))
         else:
-            learned[i] = own if isinstance(own, Frozen | LabelsOnly) else _taught(own, job)
+            learned[i] = (
+                encoder if isinstance(encoder, Frozen | LabelsOnly) else _taught(encoder, job)
+            )
     for members in groups.values():
         results = run_all([ready for *_, ready in members], members[0][1].schedule())
-        for (i, own, ready), result in zip(members, results, strict=True):
-            learned[i] = own.keep(ready, result)
+        for (i, encoder, ready), result in zip(members, results, strict=True):
+            learned[i] = encoder.keep(ready, result)
     return [learned[i] for i in range(len(jobs))]
 
 
-def _taught(own: Encoder, job: EncoderJob) -> Encoder:
-    fresh = clone(own) if isinstance(own, FixedEncoder) else None
-    fresh = ForeignEncoder(cast(ForeignEncoder, own).model) if fresh is None else fresh
+def _taught(encoder: Encoder, job: EncoderJob) -> Encoder:
+    fresh = clone(encoder) if isinstance(encoder, FixedEncoder) else None
+    fresh = ForeignEncoder(cast(ForeignEncoder, encoder).model) if fresh is None else fresh
     return fresh.fit(job.table.rows(~job.held) if (~job.held).any() else job.table, job.target)
 
 
@@ -289,7 +291,7 @@ def encoder_of(model: object) -> Encoder:
 def encoder_for(given: object, owner: str, table: Table, added: bool) -> Encoder:
     """An owner's encoder: one for all, its own of a dict by owner, or by default what suits it;
     a network where representations are ``added`` up, since all must have as many numbers."""
-    own = given.get(owner) if isinstance(given, Mapping) else given
-    if own is None:
-        own = ("recurrent" if table.series else "network") if added else "auto"
-    return encoder_of(own)
+    choice = given.get(owner) if isinstance(given, Mapping) else given
+    if choice is None:
+        choice = ("recurrent" if table.series else "network") if added else "auto"
+    return encoder_of(choice)

@@ -47,7 +47,7 @@ class Convolutions:
 
     def apply(self, x: Floats) -> Array:
         """(rows, 2 × kernels)"""
-        found = [np.zeros((0, 2 * len(self.weights)))]
+        parts = [np.zeros((0, 2 * len(self.weights)))]
         rows = max(1, PIECE // (len(self.weights) * x.shape[1]))
         for at in range(0, len(x), rows):
             part = x[at : at + rows]
@@ -58,8 +58,8 @@ class Convolutions:
             largest = np.where(there[:, None], values, -np.inf).max(axis=2)
             steps = there.sum(axis=1, keepdims=True)  # (rows, 1)
             share, largest = above / np.maximum(steps, 1), np.where(steps > 0, largest, 0.0)
-            found.append(np.concatenate([share, largest], axis=1))
-        return np.concatenate(found)
+            parts.append(np.concatenate([share, largest], axis=1))
+        return np.concatenate(parts)
 
     def _quantiles(self, x: Floats, quantiles: Array) -> Floats:
         """(kernels,): of the values of each convolution in at most so many rows, as asked."""
@@ -73,12 +73,12 @@ class Convolutions:
     def _values(self, x: Floats) -> Floats:
         """(rows, kernels, steps)"""
         given = torch.from_numpy(np.ascontiguousarray(np.nan_to_num(x).transpose(0, 2, 1)))
-        found, half = [], self.weights.shape[2] // 2
+        features, half = [], self.weights.shape[2] // 2
         for dilation in np.unique(self.dilations):
-            own = torch.from_numpy(self.weights[self.dilations == dilation])
+            weights = torch.from_numpy(self.weights[self.dilations == dilation])
             by = int(dilation)
-            found.append(torch.conv1d(given, own, padding=half * by, dilation=by))
-        values: Floats = torch.cat(found, dim=1).numpy()
+            features.append(torch.conv1d(given, weights, padding=half * by, dilation=by))
+        values: Floats = torch.cat(features, dim=1).numpy()
         return values
 
 

@@ -210,14 +210,14 @@ def summaries(x: Floats) -> Array:
     time = _time(seen)
     centred = np.where(seen, time - (time * seen).sum(axis=1, keepdims=True) / count[:, None], 0.0)
     slope = (centred * off).sum(axis=1) / np.maximum(np.square(centred).sum(axis=1), 1e-9)
-    found = [
+    columns = [
         mean, np.sqrt(square / count), least, largest, slope,
         step / np.maximum(both.sum(axis=1), 1), neighbours / np.maximum(square, 1e-9),
     ]  # fmt: skip
     for k in range(THIRDS):
         part = seen & (time >= k / THIRDS - 1e-9) & (time <= (k + 1) / THIRDS + 1e-9)
-        found.append((off * part).sum(axis=1) / np.maximum(part.sum(axis=1), 1))
-    return np.stack(found, axis=1).reshape(rows, channels * SUMMARIES)
+        columns.append((off * part).sum(axis=1) / np.maximum(part.sum(axis=1), 1))
+    return np.stack(columns, axis=1).reshape(rows, channels * SUMMARIES)
 
 
 def _time(seen: npt.NDArray[np.bool_]) -> Array:

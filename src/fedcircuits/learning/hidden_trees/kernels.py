@@ -42,7 +42,7 @@ def _divided(u):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def values_of(a, b, rows, codes, own, leaves, children, sums, values, logs):  # type: ignore[no-untyped-def]
+def values_of(a, b, rows, codes, variables, leaves, children, sums, values, logs):  # type: ignore[no-untyped-def]
     """u of nodes a to b: their leaves at the values of the rows, times the sums of their children.
 
     ``own`` and ``children`` are (pointers, indices). Leaves are tables, with
@@ -53,9 +53,9 @@ def values_of(a, b, rows, codes, own, leaves, children, sums, values, logs):  # 
         for r in range(rows[0], rows[1]):
             u = values[n, r]
             u[:] = ONE
-            found, factors = 0.0, 0
-            for e in range(own[0][n], own[0][n + 1]):
-                v = own[1][e]
+            total, factors = 0.0, 0
+            for e in range(variables[0][n], variables[0][n + 1]):
+                v = variables[1][e]
                 at = codes[v, r]
                 if at >= 0:
                     line, over, more, picked = table[at], inverse[v], flat[at], back[at]
@@ -69,7 +69,7 @@ def values_of(a, b, rows, codes, own, leaves, children, sums, values, logs):  # 
                     factors += 1
                     if factors > 1:
                         most = _divided(u)
-                        found += log(most) if most > ZERO else LOST
+                        total += log(most) if most > ZERO else LOST
             for e in range(children[0][n], children[0][n + 1]):
                 s = sums[children[1][e], r]
                 for k in range(u.shape[0]):
@@ -77,11 +77,11 @@ def values_of(a, b, rows, codes, own, leaves, children, sums, values, logs):  # 
                 factors += 1
                 if factors > 1:
                     most = _divided(u)
-                    found += log(most) if most > ZERO else LOST
+                    total += log(most) if most > ZERO else LOST
             if factors == 1:
                 most = _divided(u)
-                found += log(most) if most > ZERO else LOST
-            logs[r] += found
+                total += log(most) if most > ZERO else LOST
+            logs[r] += total
 
 
 @compiled
@@ -121,11 +121,11 @@ def flows_of(a, b, rows, pulled, values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def count_leaves(a, b, codes, own, flows, factor, table, total):  # type: ignore[no-untyped-def]
+def count_leaves(a, b, codes, variables, flows, factor, table, total):  # type: ignore[no-untyped-def]
     """Flows of nodes a to b at the levels of the rows, times a factor; their sums, without it."""
     for n in range(a, b):
-        for e in range(own[0][n], own[0][n + 1]):
-            v = own[1][e]
+        for e in range(variables[0][n], variables[0][n + 1]):
+            v = variables[1][e]
             for r in range(codes.shape[1]):
                 at = codes[v, r]
                 if at >= 0:
@@ -136,7 +136,7 @@ def count_leaves(a, b, codes, own, flows, factor, table, total):  # type: ignore
 
 
 @compiled
-def move_weights(average, found, rate, rows, smoothing, least, weight):  # type: ignore[no-untyped-def]
+def move_weights(average, counted, rate, rows, smoothing, least, weight):  # type: ignore[no-untyped-def]
     """The running average of the expected counts of weights, and the weights that follow.
 
     ``found`` is the derivative by the weight; every unit is given ``smoothing`` pseudo-rows for
@@ -149,7 +149,7 @@ def move_weights(average, found, rate, rows, smoothing, least, weight):  # type:
         share[:] = ZERO
         for i in range(units):
             for j in range(states):
-                new = kept * average[n, i, j] + rate * rows * found[n, i, j] * weight[n, i, j]
+                new = kept * average[n, i, j] + rate * rows * counted[n, i, j] * weight[n, i, j]
                 average[n, i, j] = new
                 share[j] += new
         whole = ZERO

@@ -72,12 +72,12 @@ class TreeState:
             self.table *= np.float32(self.scale)
             self.scale = 1.0
         root = batch.root / np.maximum(self.root_weight, LEAST)
-        for average, found, weight in (
+        for average, counted, weight in (
             (self.average, batch.weights, self.weight),
             (self.root[None, None], root[None, None], self.root_weight[None, None]),
         ):
             kernels.move_weights(
-                average, found, np.float32(rate), np.float32(rows), np.float32(self.smoothing),
+                average, counted, np.float32(rate), np.float32(rows), np.float32(self.smoothing),
                 LEAST_WEIGHT, weight,
             )  # fmt: skip
 
@@ -107,12 +107,12 @@ class TreePasses:
 
     def log_values(self, x: Array, state: TreeState) -> Array:
         """(rows,) in single precision; −∞ where that cannot hold what a row is worth."""
-        found = []
+        log_values = []
         for a in range(0, len(x), BATCH):
             room, logs = self._upward(x[a : a + BATCH], state)
             values = np.maximum(room.values[-1].numpy() @ state.root_weight, LEAST)
-            found.append(np.where(logs > kernels.LOST / 2, logs + np.log(values), -np.inf))
-        return np.concatenate(found)
+            log_values.append(np.where(logs > kernels.LOST / 2, logs + np.log(values), -np.inf))
+        return np.concatenate(log_values)
 
     def update(
         self, x: Array, weight: Array | None, state: TreeState, rate: float, rows: float
@@ -146,7 +146,8 @@ class TreePasses:
 
         def evaluate(a: int, b: int, span: Span) -> None:
             kernels.values_of(
-                a, b, span, room.codes, shape.own, leaves, shape.children, sums, values, logs
+                a, b, span, room.codes, shape.variables_of, leaves, shape.children, sums, values,
+                logs,
             )  # fmt: skip
 
         def up(span: Span) -> None:
@@ -167,18 +168,20 @@ class TreePasses:
         spans = _shared(values.shape[1])
 
         def count(span: Span) -> None:
-            kernels.count_leaves(*span, room.codes, shape.own, values, factor, state.table, leaves)
+            kernels.count_leaves(
+                *span, room.codes, shape.variables_of, values, factor, state.table, leaves
+            )
 
         def down(span: Span) -> Tensor:
-            found, rows = torch.empty_like(weight), slice(*span)
+            flow, rows = torch.empty_like(weight), slice(*span)
             for a, b in reversed(list(self._spans(span))):
                 kernels.pulls_of(a, b, span, shape.parent, values, sums)
                 w, u = room.sums[a:b, rows], room.values[a:b, rows]
-                torch.bmm(w.transpose(1, 2), u, out=found[a:b])
+                torch.bmm(w.transpose(1, 2), u, out=flow[a:b])
                 kernels.flows_of(a, b, span, torch.bmm(w, weight[a:b]).numpy(), values)
                 if len(spans) == 1:  # while they are in the cache
                     count((a, b))
-            return found
+            return flow
 
         total, *others = in_threads(down, spans)
         for other in others:

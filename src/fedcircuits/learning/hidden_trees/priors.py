@@ -58,18 +58,18 @@ class Pseudo:
 
     def pictures(self, table: Floats, scale: float, counts: Floats, shape: TreeShape) -> Floats:
         """The share of every range in each unit (ranges, K), from counts of levels."""
-        found = np.zeros((self.ranges, table.shape[1]), np.float32)
+        pictures = np.zeros((self.ranges, table.shape[1]), np.float32)
         edges = np.flatnonzero(np.diff(self.range_of, prepend=-1))
-        found[self.range_of[edges]] = np.float32(scale) * np.add.reduceat(table, edges)
+        pictures[self.range_of[edges]] = np.float32(scale) * np.add.reduceat(table, edges)
         owner = np.zeros(self.ranges, np.int64)
         owner[self.range_of] = np.repeat(np.arange(len(shape.sizes)), shape.sizes)
-        return np.asarray(found / np.maximum(counts[owner], 1e-30), np.float32)
+        return np.asarray(pictures / np.maximum(counts[owner], 1e-30), np.float32)
 
 
 def _flat(circuit: Circuit, shape: TreeShape, rules: Rules) -> tuple[Floats, set[int]]:
     """Pseudo-counts as the families give them, and the variables with a prior whose levels have an
     order."""
-    found, ordered = np.full(int(shape.sizes.sum()), EVEN, np.float32), set()
+    shares, ordered = np.full(int(shape.sizes.sum()), EVEN, np.float32), set()
     for _, name, variables in shape.leaves:
         rule = rules.get(name, family(name))
         if not isinstance(rule, TabledFamily):
@@ -78,10 +78,10 @@ def _flat(circuit: Circuit, shape: TreeShape, rules: Rules) -> tuple[Floats, set
         for v in variables:
             variable = circuit.schema.variables[v]
             pseudo = rule.pseudo_counts(variable.name, int(shape.sizes[v]))
-            found[shape.first[v] : shape.first[v] + shape.sizes[v]] = pseudo
+            shares[shape.first[v] : shape.first[v] + shape.sizes[v]] = pseudo
             if variable.name in priors and pseudo.sum() > 0 and _has_order(variable):
                 ordered.add(v)
-    return found, ordered
+    return shares, ordered
 
 
 def _has_order(variable: Variable) -> bool:
@@ -89,10 +89,10 @@ def _has_order(variable: Variable) -> bool:
 
 
 def _by_levels(shape: TreeShape, ordered: set[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for v in sorted(ordered):
-        found.setdefault(int(shape.sizes[v]), []).append(v)
-    return found
+        groups.setdefault(int(shape.sizes[v]), []).append(v)
+    return groups
 
 
 def _ranges(counts: Floats) -> npt.NDArray[np.int64]:

@@ -67,8 +67,8 @@ class TreeRun:
 
     def _draw(self) -> None:
         """The pictures of ranges, from the counts as they are."""
-        own = self.state
-        own.pictures = own.pseudo.pictures(own.table, own.scale, own.total, self.shape)
+        state = self.state
+        state.pictures = state.pseudo.pictures(state.table, state.scale, state.total, self.shape)
 
     def _rate(self) -> float:
         assert self.plan.batch_size is not None
@@ -89,8 +89,8 @@ class TreeRun:
             self.finished = self.converged = True
 
     def _score(self, rows: InMemory) -> float:
-        found = self.passes.log_values(rows.values, self.state)
-        return rows.mean(np.maximum(found, IMPOSSIBLE))
+        log_values = self.passes.log_values(rows.values, self.state)
+        return rows.mean(np.maximum(log_values, IMPOSSIBLE))
 
     def parameters(self) -> Parameters:
         """Of the best epoch."""
@@ -101,8 +101,8 @@ class TreeRun:
         }
         inverse = state.inverse()
         for name, rule, variables in shape.leaves:
-            found = [_normalised(_levels(shape, state, inverse, v).T) for v in variables]
-            table = np.stack(found, axis=1)  # (units, variables, levels)
+            tables = [_normalised(_levels(shape, state, inverse, v).T) for v in variables]
+            table = np.stack(tables, axis=1)  # (units, variables, levels)
             values[name] = {PROBABILITY: table[..., 1] if rule == "bernoulli" else table}
         return Parameters(values)
 
@@ -117,8 +117,8 @@ def _levels(shape: TreeShape, state: TreeState, inverse: Floats, variable: int) 
 
 
 def _normalised(values: Floats) -> Array:
-    found = values.astype(np.float64)
-    return np.asarray(found / found.sum(axis=-1, keepdims=True))
+    shares = values.astype(np.float64)
+    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
 
 
 def _state(
@@ -135,10 +135,11 @@ def _state(
     table = np.empty((len(pseudo.flat), k), np.float32)
     total = np.empty((len(shape.first), k), np.float32)
     variables_of = [
-        shape.own[1][a:b] for a, b in zip(shape.own[0][:-1], shape.own[0][1:], strict=True)
+        shape.variables_of[1][a:b]
+        for a, b in zip(shape.variables_of[0][:-1], shape.variables_of[0][1:], strict=True)
     ]
-    for n, own in enumerate(variables_of):
-        total[own] = rows * share[n]
+    for n, columns in enumerate(variables_of):
+        total[columns] = rows * share[n]
     for name, rule, variables in shape.leaves:
         given = start[name][PROBABILITY]
         given = np.stack([1 - given, given], axis=-1) if rule == "bernoulli" else given

@@ -23,7 +23,7 @@ class TreeShape:
     units: int
     sums: tuple[str, ...]  # names, by node
     leaves: tuple[tuple[str, str, tuple[int, ...]], ...]  # name, family, variables
-    own: Listed  # variables of every node
+    variables_of: Listed  # variables of every node
     children: Listed  # nodes below every node
     parent: Index
     levels: tuple[tuple[int, int], ...]  # spans of nodes, the root's apart
@@ -33,15 +33,15 @@ class TreeShape:
     @classmethod
     def of(cls, circuit: Circuit) -> TreeShape | None:
         """None where the circuit is something else."""
-        found = _walk(circuit)
-        if found is None:
+        walked = _walk(circuit)
+        if walked is None:
             return None
-        below, leaves, depth = found
+        below, leaves, depth = walked
         names = sorted(below, key=lambda n: -depth[n])
         number = {name: i for i, name in enumerate(names)}
         schema = circuit.schema
         scopes = {f.name: tuple(map(schema.index, f.scope)) for n in names for f in leaves[n]}
-        own = _listed([[v for f in leaves[n] for v in scopes[f.name]] for n in names])
+        variables = _listed([[v for f in leaves[n] for v in scopes[f.name]] for n in names])
         parent = np.full(len(names), -1)
         for name, kids in below.items():
             parent[[number[k] for k in kids]] = number[name]
@@ -51,7 +51,7 @@ class TreeShape:
             next(iter(leaves.values()))[0].units,
             tuple(names),
             tuple((f.name, f.family, scopes[f.name]) for n in names for f in leaves[n]),
-            own,
+            variables,
             _listed([[number[k] for k in below[n]] for n in names]),
             parent,
             tuple(pairwise(edges)),
@@ -79,15 +79,15 @@ def _walk(circuit: Circuit) -> Found | None:
         if not isinstance(node, Sum) or len(node.children) != 1 or node.name in below:
             return None
         parts = _parts(circuit, circuit[node.children[0]])
-        own = [p for p in parts if isinstance(p, Leaf)]
+        leaf_parts = [p for p in parts if isinstance(p, Leaf)]
         sums = [p for p in parts if isinstance(p, Sum)]
-        tables = all(leaf.family in TABLES for leaf in own)
-        if not own or not tables or len(own) + len(sums) != len(parts):
+        tables = all(leaf.family in TABLES for leaf in leaf_parts)
+        if not leaf_parts or not tables or len(leaf_parts) + len(sums) != len(parts):
             return None
-        below[node.name], leaves[node.name] = [s.name for s in sums], own
+        below[node.name], leaves[node.name] = [s.name for s in sums], leaf_parts
         depth[node.name] = level
         waiting += [(s, level + 1) for s in sums]
-    units = {leaf.units for own in leaves.values() for leaf in own}
+    units = {leaf.units for leaf_parts in leaves.values() for leaf in leaf_parts}
     units |= {circuit.units[name] for name in below if depth[name]}
     return (below, leaves, depth) if len(units) == 1 and len(below) > 1 else None
 

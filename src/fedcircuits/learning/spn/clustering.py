@@ -43,12 +43,12 @@ class Features:
             return cls(values.astype(np.float32), np.full(d, INDICATOR), np.arange(d + 1), True)
         layout = FeatureLayout.of(schema)
         sizes = np.array([v.size for v in schema])[layout.columns]
-        found = [
+        features = [
             _feature(column, int(size))
             for column, size in zip(layout.values(values).T, sizes, strict=True)
         ]
         kinds = np.select([sizes == 0, sizes <= 2], [NUMBER, INDICATOR], SHARE)
-        return cls(np.stack(found, axis=1).astype(np.float32), kinds, layout.starts)
+        return cls(np.stack(features, axis=1).astype(np.float32), kinds, layout.starts)
 
     def part(self, rows: Index, columns: Index) -> Features:
         if self.binary:

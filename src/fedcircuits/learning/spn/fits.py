@@ -52,17 +52,17 @@ def fitted(rule: str, x: Array, w: Array, scale: Scale) -> dict[str, Array]:
         start = {"location": mean, "scale": np.sqrt(variance / 2), "degrees": np.full_like(mean, 4)}
         return _student(kind, x, w, start, np.sqrt(scale.narrowest))
     ones = {n: np.ones_like(mean) for n in kind.domains}
-    found = _step(kind, x, w, ones)
+    fit = _step(kind, x, w, ones)
     empty = _step(kind, scale.mean[None], np.ones((1, len(mean))), ones)
-    return {n: np.where(size > 0, a, empty[n]) for n, a in found.items()}
+    return {n: np.where(size > 0, a, empty[n]) for n, a in fit.items()}
 
 
 def _student(kind: Family, x: Array, w: Array, start: Arrays, narrowest: Array) -> dict[str, Array]:
-    found = dict(start)
+    parameters = dict(start)
     for _ in range(ROUNDS):
-        found = _step(kind, x, w, found)
-        found["scale"] = np.maximum(found["scale"], narrowest)
-    return found
+        parameters = _step(kind, x, w, parameters)
+        parameters["scale"] = np.maximum(parameters["scale"], narrowest)
+    return parameters
 
 
 def _step(kind: Family, x: Array, w: Array, p: Arrays) -> dict[str, Array]:

@@ -138,8 +138,8 @@ def _check(values: Array, schema: Schema, weight: Array) -> None:
     if not np.isfinite(weight).all() or (weight < 0).any():
         raise TableError("weights of rows must be finite and not negative")
     if not (weight > 0).any():
-        found = "weights that are all 0" if len(values) else "none"
-        raise TableError(f"expected at least one row to learn from, got {found}")
+        problem = "weights that are all 0" if len(values) else "none"
+        raise TableError(f"expected at least one row to learn from, got {problem}")
 
 
 def _distinct(values: Array, weight: Array) -> tuple[Array, Array]:
@@ -196,8 +196,8 @@ class _Growth:
         features = self.features.part(rows, columns)
         if not part.tested:
             dependent = self.dependence.of(rows, columns, features, weight)
-            if len(found := groups(dependent)) > 1:
-                return self._product(record, rows, columns, found)
+            if len(groups_apart := groups(dependent)) > 1:
+                return self._product(record, rows, columns, groups_apart)
         if self.by_class in columns and len(classes := self._classes(rows)) > 1:
             return self._by_class(record, classes, columns)
         label = split_rows(features, self.settings.clusters, self.rng, weight)
@@ -236,28 +236,28 @@ class _Growth:
         columns = [n.columns for n in normals]
         if self.target is None or not any(self.target in c for c in columns):
             return sum(self.normals.score(rows, c) for c in columns)
-        own = next(c for c in columns if self.target in c)
-        others = own[own != self.target]
-        return self.normals.score(rows, own) - self.normals.score(rows, others)
+        with_target = next(c for c in columns if self.target in c)
+        others = with_target[with_target != self.target]
+        return self.normals.score(rows, with_target) - self.normals.score(rows, others)
 
     def _score(self, columns: Index, rows: Index) -> float:
         """Mean log-likelihood that new rows are likely to have under leaves of a part. It is kept:
         a part is judged beside its like, and again when it is split."""
-        kept, found = self.scored.get((id(rows), columns.tobytes()), (None, 0.0))
+        kept, score = self.scored.get((id(rows), columns.tobytes()), (None, 0.0))
         if kept is not rows:
-            found = self._new_score(columns, rows)
-            self.scored[id(rows), columns.tobytes()] = (rows, found)
-        return found
+            score = self._new_score(columns, rows)
+            self.scored[id(rows), columns.tobytes()] = (rows, score)
+        return score
 
     def _new_score(self, columns: Index, rows: Index) -> float:
         discrete = np.array([self.schema.variables[c].size > 0 for c in columns])
-        found = self.normals.score(rows, columns[~discrete])
+        score = self.normals.score(rows, columns[~discrete])
         if not discrete.any():
-            return found
+            return score
         pairs = self.dependence.pairs(rows, columns[discrete], self.weight[rows])
         gain = pairs.gain()
         linked = sum(float(gain[e]) for e in spanning_tree(gain, 0.0) if e[1] >= 0)
-        return found + (pairs.own_score() + linked) / float(self.weight[rows].sum(dtype=np.float64))
+        return score + (pairs.own_score() + linked) / float(self.weight[rows].sum(dtype=np.float64))
 
     def _classes(self, rows: Index) -> list[Index]:
         """Rows by their class; those of classes with too few of them, or none, together."""
@@ -273,26 +273,26 @@ class _Growth:
         """A sum over the classes of the target, each with the remaining columns given it."""
         sizes = [self.weight[rows].sum(dtype=np.float64) for rows in classes]
         record.weights = np.array(sizes)
-        others, found = columns[columns != self.by_class], []
+        others, children = columns[columns != self.by_class], []
         for rows in classes:
             product = self.records[self._child(record)]
-            own = self.records[self._child(product)]
-            own.part, own.independent = (rows, np.array([self.by_class])), True
-            found.append(OpenPart(self._child(product), rows, others, False))
-        return found
+            child = self.records[self._child(product)]
+            child.part, child.independent = (rows, np.array([self.by_class])), True
+            children.append(OpenPart(self._child(product), rows, others, False))
+        return children
 
     def _product(
-        self, record: NodeDraft, rows: Index, columns: Index, found: list[Index]
+        self, record: NodeDraft, rows: Index, columns: Index, parts: list[Index]
     ) -> list[OpenPart]:
         """Groups of columns; those that stand alone are leaves side by side."""
-        alone = [g for g in found if len(g) == 1]
-        if len(alone) == len(found):
+        alone = [g for g in parts if len(g) == 1]
+        if len(alone) == len(parts):
             record.part, record.independent = (rows, columns), True
             return []
         if alone:
             leaves = self.records[self._child(record)]
             leaves.part, leaves.independent = (rows, columns[np.concatenate(alone)]), True
-        more = [g for g in found if len(g) > 1]
+        more = [g for g in parts if len(g) > 1]
         return [OpenPart(self._child(record), rows, columns[g], True) for g in more]
 
     def _child(self, record: NodeDraft) -> int:

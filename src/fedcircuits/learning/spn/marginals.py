@@ -179,11 +179,11 @@ class Marginals:
         """At most ``MOST_ROWS`` of the rows, always the same: what choices look at."""
         if len(rows) <= MOST_ROWS:
             return rows
-        kept, found = self.samples.get(id(rows), (None, rows))
+        kept, sample = self.samples.get(id(rows), (None, rows))
         if kept is not rows:
-            found = self.rng.choice(rows, MOST_ROWS, replace=False)
-            self.samples[id(rows)] = (rows, found)
-        return found
+            sample = self.rng.choice(rows, MOST_ROWS, replace=False)
+            self.samples[id(rows)] = (rows, sample)
+        return sample
 
     def _judged(self, rows: Index, columns: list[int]) -> list[dict[str, float]]:
         rows = self.some(rows)
@@ -194,8 +194,8 @@ class Marginals:
         ]
         for rule in dict.fromkeys(r for t in total for r in t):
             at = [i for i, t in enumerate(total) if rule in t]
-            found = self._held_back(rule, [columns[i] for i in at], rows, fold)
-            for i, score in zip(at, found, strict=True):
+            scores = self._held_back(rule, [columns[i] for i in at], rows, fold)
+            for i, score in zip(at, scores, strict=True):
                 total[i][rule] = float(score)
         seen = np.maximum(self._numbers(rows, columns)[1].sum(axis=0), 1e-300)
         return [{r: s / n for r, s in t.items()} for t, n in zip(total, seen, strict=True)]
@@ -218,8 +218,8 @@ class Marginals:
         held = np.repeat(fold[:, None] == np.arange(FOLDS), len(columns), axis=1)
         others, scale = np.where(held, 0.0, w), self.scale_of(columns * FOLDS)
         if rule in HISTOGRAM:
-            found = [self._binned(c, rows, fold != k) for k in range(FOLDS) for c in columns]
-            log = np.stack(found, axis=1)
+            binned = [self._binned(c, rows, fold != k) for k in range(FOLDS) for c in columns]
+            log = np.stack(binned, axis=1)
         else:
             log = log_density(rule, x, fitted(rule, x, others, scale))
         if rule in (*HISTOGRAM, *POSITIVE):
@@ -271,7 +271,7 @@ def _filled(part: Array, weight: Array) -> tuple[Array, Array]:
 
 def _shares(context: Array, weight: Array, schema: Schema, least: int) -> dict[int, Array]:
     """Smoothed frequencies of every discrete column over a whole table."""
-    found = {}
+    shares = {}
     for c, variable in enumerate(schema):
         if variable.size:
             column = context[:, c]
@@ -279,8 +279,8 @@ def _shares(context: Array, weight: Array, schema: Schema, least: int) -> dict[i
             codes = column[seen].astype(np.int64)
             counts = np.bincount(codes, weight[seen], variable.size).astype(np.float64)
             shown = pooled(counts, least)
-            found[c] = (shown + 0.5) / (counts.sum() + 0.5 * variable.size)
-    return found
+            shares[c] = (shown + 0.5) / (counts.sum() + 0.5 * variable.size)
+    return shares
 
 
 def _best(score: dict[str, float]) -> str:

@@ -59,12 +59,12 @@ class Normals:
         return known[key]
 
     def _found(self, rows: Index, real: Index) -> list[NormalGroup]:
-        found = []
+        scores = []
         for at in groups(self._correlated(rows, real)):
             group = real[at]
             if len(group) > 1 and (normal := self._judged(rows, group)) is not None:
-                found.append(normal)
-        return found
+                scores.append(normal)
+        return scores
 
     def _correlated(self, rows: Index, real: Index) -> np.typing.NDArray[np.bool_]:
         x = self.marginals.values[rows[:, None], real]
@@ -141,9 +141,9 @@ def _moments(x: Array, w: Array, scale: Scale) -> tuple[Array, Array]:
 
 
 def _shrunk(covariance: Array, share: float) -> Array:
-    found = (1 - share) * covariance
-    found[np.diag_indices(len(found))] = np.diagonal(covariance)
-    return np.asarray((found + found.T) / 2)
+    shrunk = (1 - share) * covariance
+    shrunk[np.diag_indices(len(shrunk))] = np.diagonal(covariance)
+    return np.asarray((shrunk + shrunk.T) / 2)
 
 
 def _log_density(x: Array, mean: Array, covariance: Array) -> Array:

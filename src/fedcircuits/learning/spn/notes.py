@@ -18,16 +18,16 @@ def notes_of(chance: Array, schema: Schema, target: int | None, level: float) ->
     """``chance``: the p-value of every pair of columns on all rows."""
     if len(schema) < 2:
         return ()
-    found = groups(dependent(chance, level))
+    parts = groups(dependent(chance, level))
     notes = []
     if target is not None:
-        own = next(g for g in found if target in g)
-        apart = np.setdiff1d(np.arange(len(schema)), own)
+        with_target = next(g for g in parts if target in g)
+        apart = np.setdiff1d(np.arange(len(schema)), with_target)
         if len(apart):
             listed = _listed(apart, chance[target, apart], schema)
             name = schema.names[target]
             notes.append(f"independent of the target {name!r} at level {level:g}: {listed}")
-    alone = np.array([g[0] for g in found if len(g) == 1 and g[0] != target], dtype=np.int64)
+    alone = np.array([g[0] for g in parts if len(g) == 1 and g[0] != target], dtype=np.int64)
     if len(alone) and (target is None or len(alone) < len(schema) - 1):
         least = chance[alone].min(axis=1)
         listed = _listed(alone, least, schema)

@@ -120,8 +120,8 @@ class SummedCentres:
             return cls(features, features.drawn_centres(moments, clusters, rng))
         number = features.sketch.schema.variables[classes].size
         points = features.drawn_centres(moments, clusters * number, rng)
-        own = features.layout.columns == classes
-        points[:, own] = APART * np.repeat(np.eye(number), clusters, axis=0)
+        class_columns = features.layout.columns == classes
+        points[:, class_columns] = APART * np.repeat(np.eye(number), clusters, axis=0)
         return cls(features, points)
 
     def nearest(self, values: Array) -> Codes:

@@ -52,11 +52,11 @@ class Sketch:
 
     def bins(self, values: Array) -> Codes:
         """The bin of every value (rows, columns); −1 where it is missing."""
-        found = np.full(values.shape, -1)
+        bins = np.full(values.shape, -1)
         for i, edges in enumerate(self.edges):
             seen = ~np.isnan(values[:, i])
-            found[seen, i] = np.searchsorted(edges[1:-1], values[seen, i], side="right")
-        return found
+            bins[seen, i] = np.searchsorted(edges[1:-1], values[seen, i], side="right")
+        return bins
 
     def counted(self, values: Array) -> Array:
         """Rows in every bin, of all columns end to end."""
@@ -84,20 +84,20 @@ class Sketch:
         total = max(counts.sum(), 1.0)
         middle = (np.cumsum(counts) - counts / 2) / total
         level = ndtri(np.clip(middle, 0.5 / total, 1 - 0.5 / total))  # (bins,)
-        found = np.zeros(len(values))
+        scores_of_rows = np.zeros(len(values))
         seen = ~np.isnan(values)
         bins = np.searchsorted(self.edges[column][1:-1], values[seen], side="right")
-        found[seen] = level[bins]
-        return found
+        scores_of_rows[seen] = level[bins]
+        return scores_of_rows
 
     def numbers(self, column: int, scores: Array) -> Array:
         """Numbers that have about these scores."""
         edges, counts = self.edges[column], self.counts[column]
         share = np.concatenate([[0.0], np.cumsum(counts)]) / max(counts.sum(), 1.0)
-        found = np.interp(ndtr(scores), share, edges)
+        numbers = np.interp(ndtr(scores), share, edges)
         if self.schema.variables[column].kind == "count":
-            found = np.clip(np.rint(found), 0.0, self.schema.variables[column].most)
-        return np.asarray(found)
+            numbers = np.clip(np.rint(numbers), 0.0, self.schema.variables[column].most)
+        return np.asarray(numbers)
 
     def lumpy(self, column: int) -> bool:
         """Whether a single number has a large share of the rows."""
@@ -115,9 +115,9 @@ class Sketch:
         for variable, counts in zip(self.schema, self.counts, strict=True):
             named = any(isinstance(c, str) for c in variable.categories)
             order = np.argsort(-counts, kind="stable") if named else np.arange(len(counts))
-            own = _merged(counts, order, most)
-            levels.append(own)
-            sizes.append(int(own.max()) + 1)
+            bins = _merged(counts, order, most)
+            levels.append(bins)
+            sizes.append(int(bins.max()) + 1)
         return levels, sizes
 
     def merged_bins(self, columns: Sequence[int], most: int) -> tuple[list[Codes], list[int]]:
@@ -131,16 +131,16 @@ class Sketch:
             change = np.diff(group, prepend=-1) > 0
             change |= heavy | np.concatenate([[False], heavy[:-1]])
             levels.append(np.cumsum(change) - 1)
-        return levels, [int(own.max()) + 1 for own in levels]
+        return levels, [int(bins.max()) + 1 for bins in levels]
 
     def one_hot(self, values: Array, levels: Sequence[Codes], sizes: Sequence[int]) -> Array:
         """(rows, levels of all columns) of 0 and 1; a missing value has none."""
         bins, starts = self.bins(values), np.concatenate([[0], np.cumsum(sizes)])
-        found = np.zeros((len(values), int(starts[-1])))
-        for i, own in enumerate(levels):
+        indicators = np.zeros((len(values), int(starts[-1])))
+        for i, bins_of in enumerate(levels):
             rows = np.flatnonzero(bins[:, i] >= 0)
-            found[rows, starts[i] + own[bins[rows, i]]] = 1.0
-        return found
+            indicators[rows, starts[i] + bins_of[bins[rows, i]]] = 1.0
+        return indicators
 
 
 def _finer(edges: Array, counts: Array, fewest: int) -> Array:
@@ -164,10 +164,10 @@ def _finer(edges: Array, counts: Array, fewest: int) -> Array:
 def _joined(counts: Array, fewest: int) -> Codes:
     """Where bins end that hold so many rows each, or none: bins of fewer are joined."""
     ends, held = [0], 0.0
-    for i, own in enumerate(counts):
-        if not held and own and ends[-1] != i:
+    for i, counts_of in enumerate(counts):
+        if not held and counts_of and ends[-1] != i:
             ends.append(i)  # of a gap
-        held += own
+        held += counts_of
         if held >= fewest:
             ends.append(i + 1)
             held = 0.0
@@ -182,10 +182,10 @@ def _merged(counts: Array, order: Codes, most: int) -> Codes:
         return np.arange(len(counts))
     total = max(counts.sum(), 1.0)
     heavy = counts > total / most
-    found = np.zeros(len(counts), np.int64)
-    found[heavy] = np.arange(heavy.sum())
+    merged = np.zeros(len(counts), np.int64)
+    merged[heavy] = np.arange(heavy.sum())
     rest = order[~heavy[order]]
-    left, own = max(1, most - int(heavy.sum())), counts[order[~heavy[order]]]
-    middle = np.cumsum(own) - own / 2
-    found[rest] = heavy.sum() + np.minimum(middle * left // max(own.sum(), 1.0), left - 1)
-    return np.unique(found, return_inverse=True)[1].reshape(-1)
+    left, light = max(1, most - int(heavy.sum())), counts[order[~heavy[order]]]
+    middle = np.cumsum(light) - light / 2
+    merged[rest] = heavy.sum() + np.minimum(middle * left // max(light.sum(), 1.0), left - 1)
+    return np.unique(merged, return_inverse=True)[1].reshape(-1)

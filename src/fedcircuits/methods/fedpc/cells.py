@@ -82,9 +82,9 @@ class RowCells(Message, frozen=True):
 def cells_within(schema: Schema) -> int:
     """Cells of numbers with which those of a row tell no more than ``ROW_BITS`` of a party's
     columns; 0 if its categories alone tell more, or two cells of each number would."""
-    told = sum(float(np.log2(v.size)) for v in schema if v.size)
+    bits = sum(float(np.log2(v.size)) for v in schema if v.size)
     numbers = max(1, sum(not v.size for v in schema))
-    most = int(min(MOST_CELLS, 2.0 ** ((ROW_BITS - told) / numbers))) if told <= ROW_BITS else 0
+    most = int(min(MOST_CELLS, 2.0 ** ((ROW_BITS - bits) / numbers))) if bits <= ROW_BITS else 0
     return most if most > 1 else 0
 
 
@@ -135,11 +135,11 @@ def _quantiles(x: Array, most: int, fewest: int) -> Labels:
     values, at, rows = np.unique(x, return_inverse=True, return_counts=True)
     wanted, cell = max(fewest, len(x) / most), np.zeros(len(values), np.int64)
     number, held = 0, 0
-    for i, own in enumerate(rows.tolist()):
-        if held >= fewest and number + 1 < most and held + own / 2 > wanted:
+    for i, cells_of_row in enumerate(rows.tolist()):
+        if held >= fewest and number + 1 < most and held + cells_of_row / 2 > wanted:
             number, held = number + 1, 0
         cell[i] = number
-        held += own
+        held += cells_of_row
     if held < fewest and number:
         cell[cell == number] = number - 1
     return cell[at.reshape(-1)]
@@ -164,13 +164,13 @@ def _learned(
 ) -> dict[str, LearnedCell]:
     learned: dict[str, LearnedCell] = {}
     for column in models:
-        part, own = table.select([column]), cells[column]
+        part, codes = table.select([column]), cells[column]
         weight, rng = np.ones(len(part)), np.random.default_rng(0)
         marginals = Marginals(part.values, part.schema, weight, rng, least=least)
         known = not np.isnan(part.values).all()
         smooth = known and part.schema.variables[0].kind == "real" and not marginals.lumpy
-        for cell in np.unique(own[own >= 0]).tolist():
-            rows, name = np.flatnonzero(own == cell), "cell"
+        for cell in np.unique(codes[codes >= 0]).tolist():
+            rows, name = np.flatnonzero(codes == cell), "cell"
             if smooth:
                 circuit = _smooth(part, rows)
             else:

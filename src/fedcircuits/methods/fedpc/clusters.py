@@ -123,11 +123,11 @@ class RowClustering:
                 labels[task.division] = self._joined(task, given)
                 continue
             theirs = others.get(task.division)
-            told = "own" if theirs is None else theirs
+            source = "own" if theirs is None else theirs
             labels[task.division] = yield from compute(
                 f"clustering its rows, circuit {number}",
                 partial(self._final, number, task, theirs),
-                key=digest(self.stamp, str(list(task.columns)), told),
+                key=digest(self.stamp, str(list(task.columns)), source),
             )
         return labels
 
@@ -158,13 +158,13 @@ class RowClustering:
 
     def _groups(self, number: int, task: ClusterTask) -> Labels:
         part = self.table.select([n for n in task.columns if n != self.target])
-        told = [n for n, column in zip(part.names, part.values.T, strict=True)
+        categorical = [n for n, column in zip(part.names, part.values.T, strict=True)
                 if not part.schema[n].size and len(np.unique(column)) > FEW_VALUES]  # fmt: skip
-        if not told:
+        if not categorical:
             return np.zeros(len(self.table), np.int64)
         rng = np.random.default_rng([*self.seed, number, 0])
         wanted = _number(len(part)) if self.clusters == "auto" else self.clusters
-        return clusters_of(part, told, min(wanted, MOST_GROUPS), None, rng, self.fewest)
+        return clusters_of(part, categorical, min(wanted, MOST_GROUPS), None, rng, self.fewest)
 
     def _joined(self, task: ClusterTask, given: Labels) -> Labels:
         """Given clusters, where they have enough rows here."""
@@ -180,8 +180,8 @@ class RowClustering:
             return clusters_of(self.table, task.columns, clusters, self.classes, rng, self.fewest)
         free = [n for n in task.columns if n != self.target or self.classes is None]
         columns = free or task.columns
-        told = others, clusters, self.classes, rng, self.fewest
-        return clusters_by_others(self.table, columns, *told)
+        given = others, clusters, self.classes, rng, self.fewest
+        return clusters_by_others(self.table, columns, *given)
 
 
 def _require_divisions(

@@ -60,7 +60,7 @@ def cell_tasks(
         model = max(holders, key=lambda p: rows[p])
         for party in holders:
             tasks[party].append(CellTask(name, most, party == model))
-    return {p: tuple(own) for p, own in tasks.items()}
+    return {p: tuple(listed) for p, listed in tasks.items()}
 
 
 def collect_cells(
@@ -86,7 +86,7 @@ def by_forest(
     """Nodes of the tree, and notes. ``where`` (rows, parties): the place of a row in each party's
     list, −1 where the party does not hold it."""
     schema = schema.select(sorted(schema.names))  # one model, whoever holds what
-    models = {t.column: p for p, own in tasks.items() for t in own if t.models}
+    models = {t.column: p for p, listed in tasks.items() for t in listed if t.models}
     columns = [
         _states(name, models[name], cells, where, bool(schema[name].size)) for name in schema.names
     ]
@@ -115,14 +115,14 @@ def _states(
     parties = list(cells)
     holders = [model, *(p for p in parties if p != model and name in cells[p].cells)]
     main = _placed(cells[model].cells[name], where[:, parties.index(model)])
-    found = main.copy()
+    completed = main.copy()
     for party in holders[1:]:
         other = _placed(cells[party].cells[name], where[:, parties.index(party)])
         if category or _alike(main, other):
-            found = np.where(found < 0, other, found)
-    kept, states = np.unique(main[main >= 0]), np.full(len(found), -1, np.int64)
-    at = np.minimum(np.searchsorted(kept, found), len(kept) - 1)
-    same = (found >= 0) & (kept[at] == found)
+            completed = np.where(completed < 0, other, completed)
+    kept, states = np.unique(main[main >= 0]), np.full(len(completed), -1, np.int64)
+    at = np.minimum(np.searchsorted(kept, completed), len(kept) - 1)
+    same = (completed >= 0) & (kept[at] == completed)
     states[same] = at[same]
     return states, kept.tolist()
 
@@ -157,7 +157,7 @@ class _Trees:
     def names(self) -> list[str]:
         """A node that spans all columns for every component."""
         leaves = [self._leaves(c) for c in range(len(self.kept))]
-        found = []
+        names = []
         for i, (edges, tables) in enumerate(self.learned.components):
             made: dict[int, str] = {}
             below: dict[int, list[str]] = {c: [] for c in range(len(leaves))}
@@ -166,8 +166,8 @@ class _Trees:
                 if parent >= 0:
                     below[parent].append(made[column])
             roots = [made[c] for c, p in edges if p < 0]
-            found.append(self._product(f"tree {i}", roots))
-        return found
+            names.append(self._product(f"tree {i}", roots))
+        return names
 
     def _leaves(self, column: int) -> list[str]:
         name = self.schema.names[column]

@@ -81,11 +81,11 @@ def _learned_leaf(
     """A leaf from a cluster of the party's rows, in the context of all of them. ``least``: rows
     that a count of a learner stands for, if it knows of it."""
     fresh = clone(learner)
-    own = fresh.get_params()
-    if "random_state" in own:
+    parameters = fresh.get_params()
+    if "random_state" in parameters:
         fresh.set_params(random_state=seed)
-    if "least_count" in own:
-        fresh.set_params(least_count=max(least, own["least_count"]))
+    if "least_count" in parameters:
+        fresh.set_params(least_count=max(least, parameters["least_count"]))
     part = table.rows(rows)
     if np.isnan(part.values).all():
         part = table  # a cluster without any value says nothing of these columns

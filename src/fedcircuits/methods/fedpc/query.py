@@ -301,8 +301,8 @@ def _check_completed(
     filled = not np.isnan(values[wanted]).any()
     require(filled, party, CompletedRows, "values", "a value that it was to fill in is missing")
     for column, region in regions.items():
-        own = values[wanted[:, column], column]
-        inside = np.any([(own >= low) & (own <= high) for low, high in region], axis=0)
+        completed = values[wanted[:, column], column]
+        inside = np.any([(completed >= low) & (completed <= high) for low, high in region], axis=0)
         problem = f"expected values within the regions that the {COORDINATOR} asked for"
         require(bool(np.all(inside)), party, CompletedRows, "values", problem)
 
@@ -312,7 +312,7 @@ def _gathered(asker: Asker, question: Question, clients: Sequence[str]) -> Flow[
     for party in clients:
         evidence, sources[party] = evidence_for(asker, party, question)
         sizes[party] = len(evidence.rows)
-        yield from send(party, evidence, reveals=evidence.told)
+        yield from send(party, evidence, reveals=evidence.revealing)
     values = np.zeros((sum(map(len, asker.leaves.values())), len(question.x)))
     spread = np.zeros((2, *values.shape)) if question.at >= 0 else np.zeros((2, 0, 0))
     for party in clients:

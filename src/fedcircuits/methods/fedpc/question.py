@@ -53,17 +53,19 @@ def check_rows_behind(view: View, question: Question) -> None:
     least, table = view.budget.least, view.budget.table
     if not least:
         return
-    own = np.zeros((0, len(view.schema)))
+    rows = np.zeros((0, len(view.schema)))
     if table is not None:
-        own = in_agreed(table.select(view.schema.names), view.schema).values
-    inside = np.ones(len(own), np.bool_)
+        rows = in_agreed(table.select(view.schema.names), view.schema).values
+    inside = np.ones(len(rows), np.bool_)
     boxes = {**question.regions, **({question.at: question.region} if question.region else {})}
     for column, region in boxes.items():
-        inside &= np.any([(own[:, column] >= a) & (own[:, column] <= b) for a, b in region], axis=0)
+        inside &= np.any(
+            [(rows[:, column] >= a) & (rows[:, column] <= b) for a, b in region], axis=0
+        )
     exact = [c for c in question.seen if view.schema.variables[c].discrete]
     for row in np.unique(np.nan_to_num(question.x[:, exact], nan=np.inf), axis=0):
         known = np.isfinite(row)
-        same = (own[inside][:, exact][:, known] == row[known]).all(axis=1)
+        same = (rows[inside][:, exact][:, known] == row[known]).all(axis=1)
         if same.sum() < least:
             raise SiteError(
                 f"{view.me} answers only what at least {least} of its rows are about "
@@ -84,7 +86,7 @@ class QueryEvidence(Message, frozen=True):
     region: Region  # to which this variable is restricted
 
     @property
-    def told(self) -> str:
+    def revealing(self) -> str:
         """What it reveals, in words."""
         names = list(dict.fromkeys([*self.columns, *self.regions]))
         shown = ", ".join(names[:4]) + (" …" if len(names) > 4 else "")

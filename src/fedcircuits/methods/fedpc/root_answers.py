@@ -103,10 +103,10 @@ class OwnCombinations(Message, frozen=True):
         require(self.rows == rows, COORDINATOR, kind, "rows", wrong)
         fits = self.children == len(self.below) > 0
         require(fits, COORDINATOR, kind, "children", "expected as many as there is something below")
-        shapes = {name: (1, len(own)) for name, own in self.mixtures.items()}
+        shapes = {name: (1, len(weights)) for name, weights in self.mixtures.items()}
         checked_weights(self.weights, shapes, COORDINATOR, kind, "weights")
         problem = f"expected leaves and mixtures of {', '.join(sorted(leaves))}"
-        mixed = {name for own in self.mixtures.values() for name in own}
+        mixed = {name for weights in self.mixtures.values() for name in weights}
         apart = mixed <= leaves and not leaves & self.mixtures.keys()
         require(apart, COORDINATOR, kind, "mixtures", problem)
         below = {name for names in self.below for name in names}
@@ -172,7 +172,7 @@ class RootScale:
         """log2 of the sums (rows,), without the mean of the noise; −∞ where they lie too deep."""
         parts = threshold(self.members) + 1
         factor, addend = (parts << (bits - 1) for bits in self.noise)
-        least, found = 1 << (self.unit - self.depth + self.shift), np.full(len(values), -np.inf)
+        least, logs = 1 << (self.unit - self.depth + self.shift), np.full(len(values), -np.inf)
         for i, whole in enumerate(self.ring.integers(values)):
             value = int(whole) - addend
             if not -addend <= value < 1 << (self.unit + self.shift + 2):
@@ -182,8 +182,8 @@ class RootScale:
                 )
             if value >= least:
                 centre = log1p(factor / (1 << self.shift)) / log(2)
-                found[i] = log2(value) - self.unit - self.shift - centre
-        return found
+                logs[i] = log2(value) - self.unit - self.shift - centre
+        return logs
 
 
 # ---------------------------------------------------------------------- parties
@@ -221,13 +221,13 @@ def _values(view: View, question: Question, graph: OwnCombinations) -> Array:
     logs |= {leaf.name: leaf_values(view, leaf, question) for leaf in asked}
     for name, leaves in graph.mixtures.items():
         with np.errstate(divide="ignore"):
-            own = np.log(graph.weights[name][0])[:, None] + np.stack([logs[n] for n in leaves])
-        logs[name] = np.asarray(logsumexp(own, axis=0))
-    found = np.zeros((len(question.x), graph.children))
+            weighted = np.log(graph.weights[name][0])[:, None] + np.stack([logs[n] for n in leaves])
+        logs[name] = np.asarray(logsumexp(weighted, axis=0))
+    sums = np.zeros((len(question.x), graph.children))
     for i, names in enumerate(graph.below):
         for name in names:
-            found[:, i] += logs[name]
-    return found / log(2)
+            sums[:, i] += logs[name]
+    return sums / log(2)
 
 
 def dealt_values(values: Array, clip: int) -> Array:
@@ -246,14 +246,14 @@ def _added(group: Group, tag: str, scale: RootScale, values: Array) -> Flow[None
     rho, phi = _noise(group, scale, len(values))
     masks = [*power_masks(group, ring, shape), (each, group.threshold, rho)]
     masks.append((each, group.threshold, phi))
-    found = yield from contributed(wide, f"root/masks/{tag}", masks)
-    covers, powers, factors, floods = found
+    masked = yield from contributed(wide, f"root/masks/{tag}", masks)
+    covers, powers, factors, floods = masked
     inverses = yield from multiplied(wide, f"root/products/{tag}", powers)
     weights = yield from shared(
         group, f"root/weights/{tag}", None, shape[1:], dealers=[COORDINATOR]
     )
-    own = POINT.encode(dealt_values(values, scale.clip), "log-values")
-    total = yield from summed(group, f"root/values/{tag}", own)
+    encoded = POINT.encode(dealt_values(values, scale.clip), "log-values")
+    total = yield from summed(group, f"root/values/{tag}", encoded)
     raised = FIELD.add(weights[0], FIELD.elements(scale.guard << FRACTION))
     hidden = FIELD.add(FIELD.add(total[:, :-1], raised), FIELD.sum(covers))
     level = 2 * group.threshold
@@ -282,7 +282,7 @@ def evaluate(asker: Asker, question: Question, members: tuple[str, ...], key: by
     graphs = combinations_of(asker.joint, members)
     for party, graph in graphs.items():
         evidence, _ = evidence_for(asker, party, question, every=True)
-        yield from send(party, evidence, reveals=evidence.told)
+        yield from send(party, evidence, reveals=evidence.revealing)
         size, mixtures = (len(question.x), len(graph.below)), graph.mixtures
         weights = {name: graph.weights[name] for name in mixtures}
         yield from send(party, OwnCombinations(*size, graph.below, mixtures, weights))
@@ -308,11 +308,11 @@ def _asked(group: Group, tag: str, scale: RootScale, log_weights: Array, rows: i
     weights = POINT.encode(np.maximum(log_weights, -scale.clip), "weights")
     shape = (len(log_weights),)
     yield from shared(group, f"root/weights/{tag}", weights, shape, dealers=[COORDINATOR])
-    found = yield from opened_to(group, f"root/bound/{tag}", COORDINATOR, None, (rows,), BOUND)
+    bound = yield from opened_to(group, f"root/bound/{tag}", COORDINATOR, None, (rows,), BOUND)
     wide = group.over(scale.ring)
     values = yield from opened_to(wide, f"root/answer/{tag}", COORDINATOR, None, (rows,), ANSWER)
-    assert found is not None and values is not None
-    return np.asarray(POINT.decode(found) + scale.log2_of(values, group.members))
+    assert bound is not None and values is not None
+    return np.asarray(POINT.decode(bound) + scale.log2_of(values, group.members))
 
 
 def _different(question: Question) -> tuple[Question, Index]:

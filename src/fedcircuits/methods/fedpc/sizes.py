@@ -58,6 +58,6 @@ def combination_counts(
 def _check_met(labels: Labels, rows: Array, party: str, sizes: Sequence[int]) -> None:
     """``labels``: of a party in combinations of so many rows, −1 where it is not in them."""
     held = labels >= 0
-    found = np.bincount(labels[held], rows[held], len(sizes))
-    fits = len(found) == len(sizes) and bool((found <= np.array(sizes)).all())
+    rows_of = np.bincount(labels[held], rows[held], len(sizes))
+    fits = len(rows_of) == len(sizes) and bool((rows_of <= np.array(sizes)).all())
     require(fits, party, ClusterSizes, "sizes", "more rows were counted in a cluster")

@@ -51,7 +51,7 @@ from fedcircuits.federation.messages import (
     require,
     require_shape,
 )
-from fedcircuits.federation.recipes import own as own_bytes
+from fedcircuits.federation.recipes import own_key as own_bytes
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import Labels, Tokens
 from fedcircuits.methods.fusion.fitting import OwnerRows
@@ -157,7 +157,7 @@ class JoinedRows:
 # ---------------------------------------------------------------------- what owners send
 
 
-def packed(kind: type[R], own: Tokens, values: Array, traffic: Traffic, **more: RowFacts) -> R:
+def packed(kind: type[R], tokens: Tokens, values: Array, traffic: Traffic, **more: RowFacts) -> R:
     """A message of rows in the order of tokens; values (rows, width), NaN if nothing is known."""
     there = np.asarray(~np.isnan(values).any(axis=1))
     plain = np.where(there[:, None], values, 0.0)
@@ -167,7 +167,7 @@ def packed(kind: type[R], own: Tokens, values: Array, traffic: Traffic, **more: 
         middle, step = (low + high) / 2, np.maximum(high - low, 1e-30) / (2 * LEVELS)
         codes = np.clip(np.rint((plain - middle) / step), -LEVELS, LEVELS).astype(np.int8)
         scale = {"middle": middle.astype(np.float32), "step": step.astype(np.float32)}
-        return kind(tokens=own, there=there, values=codes, **scale, **more)  # type: ignore[arg-type]
+        return kind(tokens=tokens, there=there, values=codes, **scale, **more)  # type: ignore[arg-type]
     with np.errstate(over="ignore"):
         small = plain.astype(traffic)
     if np.isinf(small).any():
@@ -176,7 +176,7 @@ def packed(kind: type[R], own: Tokens, values: Array, traffic: Traffic, **more: 
             f"representations up to {np.abs(plain).max():.3g} do not fit into {traffic}: take "
             f"{other}"
         )
-    return kind(tokens=own, there=there, values=small, middle=None, step=None, **more)  # type: ignore[arg-type]
+    return kind(tokens=tokens, there=there, values=small, middle=None, step=None, **more)  # type: ignore[arg-type]
 
 
 def ids_of(party: Party) -> AnyArray:
@@ -221,19 +221,19 @@ def check_facts(
     target: Variable,
 ) -> None:  # fmt: skip
     """MessageError unless what parties tell of their rows fits what they said to hold."""
-    for party, own in facts.items():
-        rows, schema, columns = hellos[party].rows, hellos[party].schema, own.columns
-        require_shape(own.held, (rows,), party, kind, "facts.held")
-        fits = bool(own.width) or set(schema.names) <= {target.name}
+    for party, fact in facts.items():
+        rows, schema, columns = hellos[party].rows, hellos[party].schema, fact.columns
+        require_shape(fact.held, (rows,), party, kind, "facts.held")
+        fits = bool(fact.width) or set(schema.names) <= {target.name}
         require(fits, party, kind, "facts.width", "expected at least 1")
-        fits = len(set(columns)) == len(columns) and bool(columns or not own.width)
+        fits = len(set(columns)) == len(columns) and bool(columns or not fact.width)
         require(fits, party, kind, "facts.columns", "expected the names of different columns")
         holds = target.name in schema
         problem = f"expected {'values of the target' if holds else 'none'}, as in its hello"
-        require((own.labels is not None) == holds, party, kind, "facts.labels", problem)
-        if own.labels is not None:
-            require_shape(own.labels, (rows,), party, kind, "facts.labels")
-            _check_labels(own.labels, party, kind, target)
+        require((fact.labels is not None) == holds, party, kind, "facts.labels", problem)
+        if fact.labels is not None:
+            require_shape(fact.labels, (rows,), party, kind, "facts.labels")
+            _check_labels(fact.labels, party, kind, target)
 
 
 def _check_labels(y: AnyArray, party: str, kind: type[Message], target: Variable) -> None:
@@ -315,16 +315,16 @@ def content_order(rows: OwnerRows, y: Array) -> Labels:
 
 
 def add_rows(
-    me: str, members: Sequence[str], summation: Summation, own: Tokens, values: Array,
+    me: str, members: Sequence[str], summation: Summation, tokens: Tokens, values: Array,
     facts: RowFacts | None,
 ) -> Flow[None]:  # fmt: skip
     """An owner's part: its rows, in the order of tokens, are added to those of others."""
     width = values.shape[1]
     labelled = facts is not None and facts.labels is not None
     reveals = "tokens of its rows" + (", and their labels" if labelled else "")
-    yield from send(COORDINATOR, ListedRows(own, len(own), width, facts), reveals=reveals)  # type: ignore[arg-type]
+    yield from send(COORDINATOR, ListedRows(tokens, len(tokens), width, facts), reveals=reveals)  # type: ignore[arg-type]
     every = yield from receive(COORDINATOR, AllRows)
-    require_shape(every.at, own.shape, COORDINATOR, AllRows, "at")
+    require_shape(every.at, tokens.shape, COORDINATOR, AllRows, "at")
     at = np.asarray(every.at, np.int64)
     fits = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < every.rows).all())
     problem = f"expected different places below {every.rows} in rising order"

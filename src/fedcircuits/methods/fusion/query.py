@@ -254,16 +254,16 @@ def opinions(members: Sequence[str], width: int, showing: Showing) -> Flow[Fusio
 
 def _truths(every: JoinedRows, members: Sequence[str], target: Variable) -> Flow[Array]:
     """(rows,): what the first party knows that knows it."""
-    found = np.full(len(every.where), np.nan)
+    truths = np.full(len(every.where), np.nan)
     for i, (party, truth) in enumerate((yield from gather(members, RowTruth)).items()):
         places, values = every.where[:, i], np.asarray(truth.values, np.float64)
         require_shape(values, (int((places >= 0).sum()),), party, RowTruth, "values")
         codes = values[~np.isnan(values)]
         fits = np.isin(codes, np.arange(target.size)) if target.size else np.isfinite(codes)
         require(bool(fits.all()), party, RowTruth, "values", f"expected {target.described()}")
-        missing = np.isnan(found) & (places >= 0)
-        found[missing] = values[places[missing]]
-    return found
+        missing = np.isnan(truths) & (places >= 0)
+        truths[missing] = values[places[missing]]
+    return truths
 
 
 def _ordered(
@@ -273,21 +273,21 @@ def _ordered(
     Whoever holds none that owners before it lack is not asked."""
     left = {p: every.where[:, i] >= 0 for i, p in enumerate(members)}
     seen = np.zeros(len(every.where), np.bool_)
-    for party, own in left.items():
-        own &= ~seen if party in owners else False
-        seen |= own
-        yield from send(party, OrderAsked(bool(own.any())))
-    found = [np.zeros(0, np.int64)]
-    for i, (party, own) in enumerate(left.items()):
-        if own.any():
+    for party, tokens in left.items():
+        tokens &= ~seen if party in owners else False
+        seen |= tokens
+        yield from send(party, OrderAsked(bool(tokens.any())))
+    places = [np.zeros(0, np.int64)]
+    for i, (party, tokens) in enumerate(left.items()):
+        if tokens.any():
             order = (yield from receive(party, OwnerOrder)).rows
             size = int((every.where[:, i] >= 0).sum())
             require_shape(order, (size,), party, OwnerOrder, "rows")
             fits = bool((np.sort(order) == np.arange(size)).all())
             require(fits, party, OwnerOrder, "rows", f"expected every number below {size} once")
-            rows = np.flatnonzero(own)
-            found.append(rows[np.argsort(np.asarray(order)[every.where[rows, i]])])
-    return np.concatenate(found)
+            rows = np.flatnonzero(tokens)
+            places.append(rows[np.argsort(np.asarray(order)[every.where[rows, i]])])
+    return np.concatenate(places)
 
 
 # ---------------------------------------------------------------------- rows of a question

@@ -247,11 +247,11 @@ def coordinator(plan: FusionPlan) -> Flow[TrainedFusion]:
     hellos = yield from hello.hellos_of(plan.members, METHOD)
     target, holders = yield from _assign(hellos, plan)
     if plan.share_target:
-        yield from match_tokens({p: own.rows for p, own in hellos.items()}, holders)
+        yield from match_tokens({p: said.rows for p, said in hellos.items()}, holders)
     every, facts = yield from _gathered(hellos, plan, target)
-    labels = [gathering.labels_of(own) for own in facts.values()]
+    labels = [gathering.labels_of(said) for said in facts.values()]
     y = agreed_values(every.where, labels, plan.members, plan.target)
-    flags = [own.held for own in facts.values()]
+    flags = [said.held for said in facts.values()]
     held = agreed_values(every.where, flags, plan.members, "rows held back") > 0
     about = repr((plan.settings, plan.vote, plan.seed, *plan.members))
     view = yield from compute(
@@ -268,19 +268,19 @@ def _assign(
     hellos: Mapping[str, Hello], plan: FusionPlan
 ) -> Flow[tuple[Variable, tuple[str, ...]]]:
     """Tell every owner what to do; the target as all mean it, and who holds it."""
-    ids = all(own.ids for own in hellos.values())
+    ids = all(hello.ids for hello in hellos.values())
     if not ids and len(hellos) > 1:
         raise FederationError(
             "owners' rows are joined by row ids, and not all have them: Federation(…, row_id='…') "
             "or Table.from_series(…, row_id=ids)"
         )
-    schemas = {p: own.schema for p, own in hellos.items()}
+    schemas = {p: hello.schema for p, hello in hellos.items()}
     schema = agree(schemas)
     if plan.target not in schema:
         raise FederationError(f"none of {', '.join(hellos)} has a column {plan.target!r}")
     target = schema[plan.target]
     check_vote(plan.vote, target)
-    holders = tuple(p for p, own in schemas.items() if plan.target in own)
+    holders = tuple(p for p, hello in schemas.items() if plan.target in hello)
     for party in hellos:
         variables = schema.select(schemas[party].names).variables
         named = holders if plan.share_target else None
@@ -304,7 +304,7 @@ def _gathered(
     """All rows, and what every party has told of its own."""
     showing = plan.showing
     if showing.summation is None:
-        sizes = {p: own.rows for p, own in hellos.items()}
+        sizes = {p: hello.rows for p, hello in hellos.items()}
         messages = yield from gather(plan.members, gathering.TrainingRepresentations)
         facts = {p: message.facts for p, message in messages.items()}
         gathering.check_facts(facts, gathering.TrainingRepresentations, hellos, target)
@@ -323,7 +323,7 @@ def _gathered(
 
 def _widths(facts: Mapping[str, RowFacts]) -> dict[str, int]:
     """By owner: other parties hold labels only."""
-    return {p: own.width for p, own in facts.items() if own.width}
+    return {p: fact.width for p, fact in facts.items() if fact.width}
 
 
 def _check_widths(widths: Mapping[str, int], plan: FusionPlan) -> None:
@@ -377,7 +377,7 @@ def _fused(
 def _notes(hellos: Mapping[str, Hello], every: JoinedRows, plan: FusionPlan) -> tuple[str, ...]:
     """What the user should know of how it was learned."""
     notes = []
-    unlabelled = [p for p, own in hellos.items() if plan.target not in own.schema]
+    unlabelled = [p for p, hello in hellos.items() if plan.target not in hello.schema]
     if unlabelled and not plan.share_target:
         names = ", ".join(unlabelled[:4]) + (" …" if len(unlabelled) > 4 else "")
         notes.append(

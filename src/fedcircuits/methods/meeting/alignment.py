@@ -67,9 +67,9 @@ def member(party: Party, plan: AlignmentPlan, secret: bytes) -> Flow[Labels]:
     """Where its rows are that all parties hold, in the common order."""
     ids = id_texts(party)
     if plan.rows == "private":
-        found = yield from shared_rows(party.name, ids, plan.members, key_from(secret))
-        yield from send(COORDINATOR, SharedCount(len(found)))
-        return found
+        rows = yield from shared_rows(party.name, ids, plan.members, key_from(secret))
+        yield from send(COORDINATOR, SharedCount(len(rows)))
+        return rows
     hidden = yield from hidden_rows(party.name, row_ids(party), plan.members, secret)
     order = yield from send_tokens(hidden)
     places = (yield from receive(COORDINATOR, RowsOfAll)).places

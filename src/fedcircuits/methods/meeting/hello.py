@@ -180,13 +180,13 @@ def hellos_of(members: Sequence[str], method: Method) -> Flow[dict[str, Hello]]:
 
 def _introductions(members: Sequence[str], kind: type[H], method: Method) -> Flow[dict[str, H]]:
     """Of parties that run the same versions; others are refused, with both versions named."""
-    own = Versions(__version__, method.name, method.version)
+    versions = Versions(__version__, method.name, method.version)
     introductions: dict[str, H] = {}
     for party in members:
         data = yield from receive_record(party, kind)
         theirs = decode_message(Versions, data, party, kind.tag)
-        if theirs != own:
-            problem = f"fedcircuits {theirs}, expected {own}"
+        if theirs != versions:
+            problem = f"fedcircuits {theirs}, expected {versions}"
             raise VersionError(party, kind.tag, "version", problem)
         introductions[party] = decode_message(kind, data, party, kind.tag)
         with blaming(party, kind, "variables"):
@@ -198,13 +198,13 @@ def meet(
     me: str, parties: Sequence[str], leader: str, party: Party | None, method: Method
 ) -> Flow[dict[str, Hello]]:
     """Where the leader may be a party: at the leader every party's hello, elsewhere one's own."""
-    own = {} if party is None else {me: Hello.of(party.table, method)}
+    mine = {} if party is None else {me: Hello.of(party.table, method)}
     if me != leader:
-        yield from send(leader, own[me])
-        return own
-    for hello in own.values():
+        yield from send(leader, mine[me])
+        return mine
+    for hello in mine.values():
         check_rows(me, hello.rows)
-    hellos = own | (yield from hellos_of([p for p in parties if p != me], method))
+    hellos = mine | (yield from hellos_of([p for p in parties if p != me], method))
     return {p: hellos[p] for p in parties}
 
 
@@ -235,22 +235,24 @@ def agreed_table(
     ``model`` is what they learn, in the words of errors; ``least`` the rows a party needs.
     """
     check_rows(party.name, len(party.table), least)
-    own = {name: json.dumps(value, sort_keys=True) for name, value in settings.items()}
+    written = {name: json.dumps(value, sort_keys=True) for name, value in settings.items()}
     variables = party.table.schema.variables
     others = [m for m in members if m != party.name]
-    hello = PeerHello(__version__, method.name, method.version, variables, own)
+    hello = PeerHello(__version__, method.name, method.version, variables, written)
     yield from broadcast(others, hello)
     hellos = yield from _introductions(others, PeerHello, method)
     for other, theirs in hellos.items():
-        _check_settings(party.name, own, other, theirs.settings)
+        _check_settings(party.name, written, other, theirs.settings)
     schemas = {m: party.table.schema if m == party.name else hellos[m].schema for m in members}
     return in_agreed(party.table, same_variables(schemas, model)).select(schemas[members[0]].names)
 
 
-def _check_settings(me: str, own: Mapping[str, str], other: str, theirs: Mapping[str, str]) -> None:
-    if own.keys() != theirs.keys():
+def _check_settings(
+    me: str, ours: Mapping[str, str], other: str, theirs: Mapping[str, str]
+) -> None:
+    if ours.keys() != theirs.keys():
         raise FederationError(f"{other} has other settings than {me}: give all the same plan")
-    for name, value in own.items():
+    for name, value in ours.items():
         if theirs[name] != value:
             raise FederationError(
                 f"{other} has {name} = {theirs[name]}, {me} has {value}: all parties must have "

@@ -160,14 +160,14 @@ def match_rows(
     if not ids:
         rows = yield from _by_position(me, parties, leader, party, weight, hellos)
     else:
-        own, order = None, NOTHING
+        tokens, order = None, NOTHING
         if party is not None:
             hidden = yield from hidden_rows(me, row_ids(party), parties, secret, rule)
             if me != leader:
                 order = yield from send_tokens(hidden, weight, leader)
                 return (yield from _placed(leader, order, weight))
-            own, order = listed_rows(hidden, weight)
-        rows = replace((yield from _matching(me, hellos, own)), order=order)
+            tokens, order = listed_rows(hidden, weight)
+        rows = replace((yield from _matching(me, hellos, tokens)), order=order)
     if me != leader:
         return rows
     return replace(rows, schemas={p: h.schema for p, h in hellos.items()})
@@ -237,11 +237,11 @@ def _placed(leader: str, order: Labels, weight: Array | None) -> Flow[MatchedRow
     return MatchedRows(places.total, _weights(weights, places.total), order, at)
 
 
-def _matching(me: str, hellos: Mapping[str, Hello], own: RowTokens | None) -> Flow[MatchedRows]:
+def _matching(me: str, hellos: Mapping[str, Hello], tokens: RowTokens | None) -> Flow[MatchedRows]:
     """At the leader: everybody's tokens, and where everybody's rows are."""
     others = [p for p in hellos if p != me]
     heard = yield from gather(others, RowTokens)
-    listed = {p: own if own is not None and p == me else heard[p] for p in hellos}
+    listed = {p: tokens if tokens is not None and p == me else heard[p] for p in hellos}
     where = match_messages(listed, {p: h.rows for p, h in hellos.items()})
     weight = _merged_weights(listed, where)
     places = {p: np.flatnonzero(where[:, i] >= 0) for i, p in enumerate(hellos)}
@@ -276,8 +276,8 @@ def _merged_weights(listed: Mapping[str, RowTokens], where: Labels) -> Array | N
         require(same, party, RowTokens, "weights", problem)
         if message.weights is not None:
             rows = len(message.tokens) if len(message.weights) else 0  # or it knows none of them
-            found = _checked_weights(message.weights, rows, party, RowTokens)
-            weights += [] if found is None else [found]
+            sent = _checked_weights(message.weights, rows, party, RowTokens)
+            weights += [] if sent is None else [sent]
     if not given:
         return None
     merged = agreed_values(where, weights, tuple(listed), "weight")

@@ -58,14 +58,14 @@ def with_task(party: Party, target: str, task: TargetTask) -> Flow[Party]:
         return party
     if task == "number":
         return _retyped(party, target, "real") if holds else party
-    own = _distinct(party.table, target) if holds else np.zeros(0)
+    values = _distinct(party.table, target) if holds else np.zeros(0)
     reveals = OwnClasses.reveals if task == "auto" else "the different numbers of its target"
-    message = OwnClasses(own if task == "classes" or _are_few(own) else None)
+    message = OwnClasses(values if task == "classes" or _are_few(values) else None)
     yield from send(COORDINATOR, message, reveals=reveals)
     classes = (yield from receive(COORDINATOR, AgreedClasses)).values
     if classes is None:
         return party
-    known = message.values is not None and bool(np.isin(own, classes).all())
+    known = message.values is not None and bool(np.isin(values, classes).all())
     sound = known and len(classes) > 0 and bool((classes[1:] > classes[:-1]).all())
     require(sound, COORDINATOR, AgreedClasses, "values", "expected rising numbers, its own too")
     return _retyped(party, target, "category", np.asarray(classes, np.float64)) if holds else party
@@ -76,12 +76,12 @@ def agree_on_task(members: Sequence[str], task: TargetTask) -> Flow[None]:
     if task in ("given", "number"):
         return
     classes_of = yield from gather(members, OwnClasses)
-    for party, own in classes_of.items():
-        values = np.zeros(0) if own.values is None else own.values
+    for party, classes in classes_of.items():
+        values = np.zeros(0) if classes.values is None else classes.values
         rising = bool((values[1:] > values[:-1]).all())
         fits = rising and (task == "classes" or _are_few(values))
         require(fits, party, OwnClasses, "values", f"expected rising numbers, {FEW} whole ones")
-    lists = [own.values for own in classes_of.values() if own.values is not None]
+    lists = [classes.values for classes in classes_of.values() if classes.values is not None]
     every = np.unique(np.concatenate(lists)) if len(lists) == len(classes_of) else np.zeros(0)
     sound = len(every) > 0 and (task == "classes" or _are_few(every))
     yield from broadcast(members, AgreedClasses(every if sound else None))

@@ -156,15 +156,15 @@ def check_tokens(message: TokenMessage, sender: str, rows: int | None = None) ->
     require_shape(sent, (rows,), sender, message.tag, "tokens")
     problem = f"expected tokens of unsigned 64 bits, got {sent.dtype}"
     require(sent.dtype == np.uint64, sender, message.tag, "tokens", problem)
-    found: Tokens = np.asarray(sent, np.uint64)
+    tokens: Tokens = np.asarray(sent, np.uint64)
     require(
-        bool((found[1:] > found[:-1]).all()),
+        bool((tokens[1:] > tokens[:-1]).all()),
         sender,
         message.tag,
         "tokens",
         "expected different tokens in rising order",
     )
-    return found
+    return tokens
 
 
 def match_messages(
@@ -239,7 +239,10 @@ def target_of(
         return y
     assert order is not None, "rows are matched before values of the target are told"
     shared = yield from receive(COORDINATOR, SharedPlaces)
-    rows = {p: order[own] for p, own in _places(shared, (*receivers, *senders), len(order)).items()}
+    rows = {
+        p: order[places_of]
+        for p, places_of in _places(shared, (*receivers, *senders), len(order)).items()
+    }
     for receiver in receivers:
         classes = TargetValues(y[rows[receiver]])
         yield from send(receiver, classes, reveals=f"{target} of the rows that both hold")
@@ -253,12 +256,12 @@ def _places(shared: SharedPlaces, others: Sequence[str], rows: int) -> dict[str,
     """By other party, which places of a list of so many rows it holds as well."""
     problem = f"expected those of {', '.join(others)}"
     require(shared.places.keys() == set(others), COORDINATOR, SharedPlaces, "places", problem)
-    found = {p: np.asarray(places, np.int64) for p, places in shared.places.items()}
-    for at in found.values():
+    known = {p: np.asarray(places, np.int64) for p, places in shared.places.items()}
+    for at in known.values():
         rising = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < rows).all())
         problem = f"expected different places below {rows} in rising order"
         require(rising, COORDINATOR, SharedPlaces, "places", problem)
-    return found
+    return known
 
 
 def _target_values(heard: TargetValues, sender: str, rows: int, size: int | None) -> Array:
@@ -286,10 +289,10 @@ def agreed_values(
     """
     values = np.full(len(where), np.nan)
     first = np.full(len(where), -1)
-    for i, own in enumerate(sent):
-        if not len(own):
+    for i, row in enumerate(sent):
+        if not len(row):
             continue
-        theirs = np.where(where[:, i] >= 0, own.astype(np.float64)[where[:, i]], np.nan)
+        theirs = np.where(where[:, i] >= 0, row.astype(np.float64)[where[:, i]], np.nan)
         apart = ~np.isnan(theirs) & ~np.isnan(values) & (theirs != values)
         if apart.any():
             raise FederationError(

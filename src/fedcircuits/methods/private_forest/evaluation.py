@@ -104,18 +104,20 @@ def _leaves(shares: ModelShares, region: ForestRegion) -> Elements:
 
 def _parameters(forest: Forest, shares: ModelShares) -> Elements:
     """Of all regions, (exponents, codes of all variables, 2)."""
-    found = FIELD.zeros((forest.exponents, sum(forest.codes)))
+    matrix = FIELD.zeros((forest.exponents, sum(forest.codes)))
     for region in forest.regions:
-        own = slice(region.first, region.first + region.units)
-        found[own, _columns(forest, region)] = _leaves(shares, region)
-    return found
+        units = slice(region.first, region.first + region.units)
+        matrix[units, _columns(forest, region)] = _leaves(shares, region)
+    return matrix
 
 
 def _constants(forest: Forest, scale: ValueScale, shares: ModelShares) -> Elements:
     """What is added to logs of regions: offsets, and in flat forests weights; (exponents, 2)."""
     offsets = [scale.offset[r.name] << FRACTION for r in forest.regions for _ in range(r.units)]
-    found = FIELD.elements(offsets)
-    return FIELD.add(found, _log_weights(forest, shares)) if forest.flat else found
+    offsets_shared = FIELD.elements(offsets)
+    return (
+        FIELD.add(offsets_shared, _log_weights(forest, shares)) if forest.flat else offsets_shared
+    )
 
 
 def _columns(forest: Forest, region: ForestRegion) -> list[int]:
@@ -292,8 +294,8 @@ def _root(
         fresh = yield from reduced(group, f"{tag}/{k}", flat)
         ends = np.cumsum([p.size // ring.limbs for p in products])[:-1]
         for step, product, shares in zip(steps, products, np.split(fresh, ends), strict=True):
-            values[step.name] = own = shares.reshape(product.shape)
-            claims.append(step.claim(ring, values, weights, own))
+            values[step.name] = result = shares.reshape(product.shape)
+            claims.append(step.claim(ring, values, weights, result))
     root: Elements = values[rounds[-1][-1].name][:, 0]
     return root
 

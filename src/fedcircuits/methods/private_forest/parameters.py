@@ -296,8 +296,8 @@ def opened(members: Sequence[str], forest: Forest) -> Flow[Parameters]:
         rows.append(unpacked_lots(message.data.reshape(-1), lots, sender, AllShares.tag))
     values: dict[str, Arrays] = {}
     layouts = forest.layouts(len(members)).items()
-    for (name, layout), own in zip(layouts, zip(*rows, strict=True), strict=True):
-        number = reconstruct(layout.ring, np.stack(own), threshold(len(members)), tuple(members))
+    for (name, layout), shares in zip(layouts, zip(*rows, strict=True), strict=True):
+        number = reconstruct(layout.ring, np.stack(shares), threshold(len(members)), tuple(members))
         plain = FixedPoint(layout.fraction, 20, layout.ring).decode(number)
         numbers = np.exp2(plain) if layout.log else plain
         even = numbers / numbers.sum(axis=-1, keepdims=True)  # rounding left some off 1

@@ -107,13 +107,13 @@ def respond(
     batch.check(forest, shares.run, len(shares.members))
     if (points is None) == (me == asker):
         raise QueryError(f"{me} has {'no ' if points is None else ''}points and {asker} asks")
-    own, rows = None if points is None else one_hot(forest, _codes(forest, points)), len(batch)
-    if own is not None and len(own) != rows:
-        raise QueryError(f"{me} asks about {len(own):,} points with masks for {rows:,}")
+    coded, rows = None if points is None else one_hot(forest, _codes(forest, points)), len(batch)
+    if coded is not None and len(coded) != rows:
+        raise QueryError(f"{me} asks about {len(coded):,} points with masks for {rows:,}")
     group = Group.of(me, shares.members, key, f"query/{shares.run}")
     plans = [_point_kinds(forest, rows), answer_kinds(forest, len(shares.members), rows)]
     checks = yield from checks_made(group, "query/checks", plans, batch.name)
-    bits = yield from _points_dealt(group, forest, asker, rows, own)
+    bits = yield from _points_dealt(group, forest, asker, rows, coded)
     assert bits is not None, "a party gets shares"
     with blaming(asker, POINTS, "data"):  # a run that goes on is about the same points
         for part in masks:

@@ -199,8 +199,8 @@ def coordinator(members: Sequence[str]) -> Flow[PublicForest]:
     """Hears what is public, the same from all: whoever says otherwise than most is blamed."""
     forests = yield from gather(members, PublicForest)
     most = max(forests.values(), key=list(forests.values()).count)
-    for party, own in forests.items():
-        require(own == most, party, PublicForest, "circuit", "expected what the others tell")
+    for party, forest in forests.items():
+        require(forest == most, party, PublicForest, "circuit", "expected what the others tell")
     with blaming(members[0], PublicForest, "circuit"):
         _ = most.forest
     return most

@@ -90,9 +90,9 @@ class Role(ABC, Generic[A]):
         ``rounds``: those whose parameters are still known, up to the present one."""
         if not self.judges:
             return best, ends
-        tag, own = f"em/judged/{rounds[-1]}", np.array([best, ends])
+        tag, judged = f"em/judged/{rounds[-1]}", np.array([best, ends])
         verdict = yield from decided(
-            self.collective, tag, own, JUDGED, lambda v: int(v[0]) in rounds
+            self.collective, tag, judged, JUDGED, lambda v: int(v[0]) in rounds
         )
         return int(verdict[0]), bool(verdict[1])
 
@@ -159,14 +159,14 @@ def statistics_problem(values: Array) -> str:
 def decided(
     collective: Collective,
     tag: str,
-    own: npt.NDArray[np.generic],
+    judged: npt.NDArray[np.generic],
     reveals: str,
     fits: Callable[[Array], bool] = lambda _: True,
 ) -> Flow[Array]:
     """The decision of one member for all: of the shape and type of everybody's own."""
 
     def problem(decision: Array) -> str:
-        alike = decision.shape == own.shape and decision.dtype == own.dtype
+        alike = decision.shape == judged.shape and decision.dtype == judged.dtype
         return "" if alike and fits(decision) else "it is no decision of that kind"
 
-    return (yield from collective.agree(tag, own, reveals, problem))  # type: ignore[arg-type]
+    return (yield from collective.agree(tag, judged, reveals, problem))  # type: ignore[arg-type]

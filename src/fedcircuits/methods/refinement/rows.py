@@ -102,10 +102,12 @@ class LeafCircuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def learned(self) -> Learned:
         """Checked like a file: an error of ours if it is no circuit."""
         circuit = Circuit.loads(self.graph)
-        values = {n: {k: np.array(a) for k, a in own.items()} for n, own in self.arrays.items()}
+        values = {
+            n: {k: np.array(a) for k, a in arrays.items()} for n, arrays in self.arrays.items()
+        }
         if surplus := values.keys() - circuit.by_name.keys():
             raise ProtocolError(f"there are arrays for {surplus.pop()!r}, which is no node")
-        if any(statistics_problem(a) for own in values.values() for a in own.values()):
+        if any(statistics_problem(a) for arrays in values.values() for a in arrays.values()):
             raise ProtocolError(f"there are parameters beyond ±{LARGEST}")
         parameters = Parameters(values)
         parameters.check(circuit)
@@ -175,7 +177,7 @@ class RowRole(Role[A]):
         self.members, self.share = summation.members(clients), share
         self.collective = summation.at(me, self.members)
 
-    def own(self, t: int, last: bool) -> Flow[Array]:
+    def contribution(self, t: int, last: bool) -> Flow[Array]:
         """What it adds. After the last round statistics are of no more use."""
         yield from ()
         return np.zeros(HEAD if last else self.size)
@@ -183,9 +185,9 @@ class RowRole(Role[A]):
     def expect(self, t: int, last: bool) -> Flow[float | None]:
         if last and not self.share:
             return None
-        own, tag = (yield from self.own(t, last)), f"em/counts/{t}"
+        counts, tag = (yield from self.contribution(t, last)), f"em/counts/{t}"
         reveals = LIKELY if last else COUNTS
-        self.total = yield from self.collective.sum(tag, own, reveals, check=self.problem)
+        self.total = yield from self.collective.sum(tag, counts, reveals, check=self.problem)
         if problem := self.problem(self.total):
             raise ProtocolError(f"the sum {tag!r} over {', '.join(self.members)}: {problem}")
         self.judges = bool(self.share and self.total[5] >= 0.5)
@@ -230,12 +232,12 @@ class RowClient(RowRole[Packed]):
         self.size, self.columns = HEAD + sum(self.sizes), len(network.circuit.schema)
         self.counted = np.concatenate([are_counts(shape) for shape in self.shapes])
 
-    def own(self, t: int, last: bool) -> Flow[Array]:
+    def contribution(self, t: int, last: bool) -> Flow[Array]:
         work = self._likelihoods if last else self._statistics
-        own = yield from compute(f"counting its rows, round {t}", work, key=self.mark)
-        if problem := self.problem(own):
+        counts = yield from compute(f"counting its rows, round {t}", work, key=self.mark)
+        if problem := self.problem(counts):
             raise FederationError(f"statistics of its rows cannot be added up: {problem}")
-        return own
+        return counts
 
     def _likelihoods(self) -> Array:
         return self._sums(self._log_values())
@@ -269,8 +271,8 @@ class RowClient(RowRole[Packed]):
         parts = np.split(self.total[HEAD:], np.cumsum(self.sizes)[:-1])
         above, *counts = [s.like(part) for s, part in zip(self.shapes, parts, strict=True)]
         self.above = self.network.program.maximise(above, self.above)
-        for leaf, own in zip(self.leaves.values(), counts, strict=True):
-            leaf.maximise(own)
+        for leaf, count in zip(self.leaves.values(), counts, strict=True):
+            leaf.maximise(count)
 
     def finish(self, scores: Sequence[float]) -> Flow[None]:
         if self.first:
@@ -293,7 +295,9 @@ def client(site: EMSite) -> Flow[RowClient]:
     network = _network(graph, site)
     rows = site.table.select(network.circuit.schema.names)  # in one order at all parties
     moments = Moments.of(rows)
-    circuits = {name: LeafCircuit.of(own) for name, own in view.parameters.circuits.items()}
+    circuits = {
+        name: LeafCircuit.of(circuit_of) for name, circuit_of in view.parameters.circuits.items()
+    }
     parts = {view.me: PartyLeaves(circuits, moments.mean, moments.deviation)}
     yield from broadcast(others, parts[view.me])
     parts |= yield from gather(others, PartyLeaves)
@@ -305,8 +309,8 @@ def client(site: EMSite) -> Flow[RowClient]:
         mean, deviation = (a.astype(np.float64) for a in (part.mean, part.deviation))
         moments = Moments(rows.names, mean, deviation)
         every, step = rows if party == view.me else None, site.settings.step
-        for name, own in part.circuits(nodes, rows.schema, party).items():
-            leaves[name] = EMLeaf(own, rows, moments, every, step)
+        for name, circuit_of in part.circuits(nodes, rows.schema, party).items():
+            leaves[name] = EMLeaf(circuit_of, rows, moments, every, step)
         mark = digest(mark, encode_message(part))
     ordered = {leaf.name: leaves[leaf.name] for leaf in network.circuit.leaves()}
     role = RowClient(site, graph, network, ordered, mark)
@@ -319,15 +323,17 @@ def _network(graph: CircuitGraph, site: EMSite) -> UpperCircuit:
     """The graph above the leaves: over the agreed columns, with leaves that members hold."""
     with blaming(COORDINATOR, CircuitGraph, "circuit"):
         network = UpperCircuit(circuit := Circuit.loads(graph.circuit))
-    agreed, found = (
+    agreed, made = (
         {(v.name, v.kind, v.categories) for v in s} for s in (site.view.schema, circuit.schema)
     )
     single = all(circuit.units[n.name] == 1 for n in (*circuit.leaves(), circuit.root))
     problem = "expected a circuit over the agreed columns, with leaves of one unit"
-    require(found == agreed and single, COORDINATOR, CircuitGraph, "circuit", problem)
-    leaves, own = ({leaf.name for leaf in every} for every in (circuit.leaves(), site.view.leaves))
+    require(made == agreed and single, COORDINATOR, CircuitGraph, "circuit", problem)
+    leaves, names = (
+        {leaf.name for leaf in every} for every in (circuit.leaves(), site.view.leaves)
+    )
     placed = graph.holders.keys() == leaves and {*graph.holders.values()} <= {*site.members}
-    placed = placed and own == {n for n, p in graph.holders.items() if p == site.view.me}
+    placed = placed and names == {n for n, p in graph.holders.items() if p == site.view.me}
     require(placed, COORDINATOR, CircuitGraph, "holders", "expected the party of every leaf")
     checked_weights(graph.weights, sum_shapes(circuit), COORDINATOR, CircuitGraph, "weights")
     return network
@@ -355,18 +361,18 @@ def coordinator(
     joint: Joint, clients: Sequence[str], summation: Summation, share: float, number: int
 ) -> Flow[RowRole[None] | None]:
     """Nothing where it takes no part in the sums. ``number``: of all parties' rows."""
-    weights = {name: own[WEIGHT] for name, own in joint.parameters.values.items()}
+    weights = {name: arrays[WEIGHT] for name, arrays in joint.parameters.values.items()}
     holders = {leaf.name: joint.placement[leaf.name] for leaf in joint.circuit.leaves()}
     yield from broadcast(clients, CircuitGraph(joint.circuit.dumps(), weights, holders, share))
     if COORDINATOR not in summation.members(clients):
         return None
     role = RowRole(COORDINATOR, clients, summation, share, {}, None)
     role.columns, role.most = len(joint.circuit.schema), number
-    told = yield from receive(clients[0], StatisticsSize)
+    size = yield from receive(clients[0], StatisticsSize)
     problem = f"expected from {HEAD} to {MOST} numbers"
-    require(HEAD <= told.size <= MOST, clients[0], StatisticsSize, "size", problem)
-    require_shape(told.counted, (told.size - HEAD,), clients[0], StatisticsSize, "counted")
-    role.size, role.counted = told.size, told.counted
+    require(HEAD <= size.size <= MOST, clients[0], StatisticsSize, "size", problem)
+    require_shape(size.counted, (size.size - HEAD,), clients[0], StatisticsSize, "counted")
+    role.size, role.counted = size.size, size.counted
     return role
 
 

@@ -61,11 +61,11 @@ class Combinations(Message, frozen=True):
 
     def check(self, leaves: set[str], sender: str) -> None:
         """That it speaks of these leaves."""
-        shapes = {name: (1, len(own)) for name, own in self.mixtures.items()}
+        shapes = {name: (1, len(weights)) for name, weights in self.mixtures.items()}
         shapes[self.root] = 1, len(self.below)
         checked_weights(self.weights, shapes, sender, Combinations, "weights")
         problem = f"expected leaves and mixtures of {', '.join(sorted(leaves))}"
-        mixed = {name for own in self.mixtures.values() for name in own}
+        mixed = {name for weights in self.mixtures.values() for name in weights}
         apart = mixed <= leaves and not {*leaves, self.root} & self.mixtures.keys()
         require(apart, sender, Combinations, "mixtures", problem)
         below = {name for names in self.below for name in names}
@@ -121,9 +121,9 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
         logs = np.stack([self.logs[n] for n in self.graph.mixtures[mixture]])
         return _weighed(self.above[mixture], logs)
 
-    def _added(self, tag: str, own: Array) -> Flow[Array]:
+    def _added(self, tag: str, numbers: Array) -> Flow[Array]:
         """Sums that someone finds impossible are −∞."""
-        total = yield from self.collective.sum(tag, own, VALUES, check=statistics_problem)
+        total = yield from self.collective.sum(tag, numbers, VALUES, check=statistics_problem)
         return np.where(total > IMPOSSIBLE / 2, total, -np.inf)
 
     def maximise(self) -> None:
@@ -159,8 +159,8 @@ class SumClient(SharedRowsClient[dict[str, Array]]):
         """Rounds over the weights alone, if no rows are held back; then it tells the weights."""
         for t in range(0 if self.judges else self.weight_rounds):
             posteriors = self._posteriors()
-            own, about = np.array([settled(self.history)]), "whether EM has settled"
-            if (yield from decided(self.collective, f"em/settled/{t}", own, about)).any():
+            ended, about = np.array([settled(self.history)]), "whether EM has settled"
+            if (yield from decided(self.collective, f"em/settled/{t}", ended, about)).any():
                 break
             self._maximise_weights(posteriors)
             if (moving := self.graph.moving).any():
@@ -208,8 +208,8 @@ def coordinator(joint: Joint, positions: Positions) -> Flow[Above]:
     for party, graph in graphs.items():
         first = party == members[0]
         shapes = {n: w.shape for n, w in graph.weights.items() if first or n != graph.root}
-        own, *histories = answers[party].above(shapes, columns, party)
-        weights |= {n: w for n, w in own.items() if n in weights}  # the root may be no sum
+        mixture, *histories = answers[party].above(shapes, columns, party)
+        weights |= {n: w for n, w in mixture.items() if n in weights}  # the root may be no sum
         likelihoods.append(histories)
     history, validation = likelihoods[0]
     return weights, history, validation
@@ -231,11 +231,11 @@ def combinations_of(joint: Joint, members: Sequence[str]) -> dict[str, Combinati
             below[holder][i].append(name)
             if mixes:
                 mixtures[holder][name], moving[i] = leaves, True
-    found = {}
+    combinations = {}
     for p in members:
         weights = {root.name: top} | {n: joint.parameters[n][WEIGHT] for n in mixtures[p]}
-        found[p] = Combinations(root.name, weights, below[p], mixtures[p], moving)
-    return found
+        combinations[p] = Combinations(root.name, weights, below[p], mixtures[p], moving)
+    return combinations
 
 
 def _holder(joint: Joint, leaves: Sequence[str], name: str) -> str:

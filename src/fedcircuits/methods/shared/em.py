@@ -50,16 +50,16 @@ def em_by_sums(
     rows: SummedRows, held: Mask, beginning: Beginning, plan: EMSchedule
 ) -> Flow[Fitted]:
     """``held``: which of a member's rows are held back."""
-    program, own = CircuitProgram(beginning.circuit), OwnRows.of(rows.values, held)
+    program, held_rows = CircuitProgram(beginning.circuit), OwnRows.of(rows.values, held)
     start, scale = beginning.start, beginning.scale
     packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
-    shape = program.counts(own.learned[:0], packed)
+    shape = program.counts(held_rows.learned[:0], packed)
     sound = SoundStatistics(are_counts(shape), len(beginning.circuit.schema))
     history: list[float] = []
     scores: list[float] = []
     best, converged = packed, False
     while True:
-        work = _Statistics(program, packed, own)
+        work = _Statistics(program, packed, held_rows)
         tag = f"shared/counts/{len(history)}"
         total = (yield from rows.sum(tag, work, COUNTS, sound.problem)) / SCALE
         if total[2] < 0.5:

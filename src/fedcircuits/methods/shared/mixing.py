@@ -97,10 +97,10 @@ class Sharing:
         share = max(self.validation, HELD) if self.validation and self.number >= FEW else 0.0
         return lots_of(self.me, self.plan.seed, len(self.table)) < share
 
-    def judge(self, found: LearnedTogether, chosen: int) -> Judge:
+    def judge(self, learned: LearnedTogether, chosen: int) -> Judge:
         """Of parties that make a circuit worse."""
         schedule = self.learners[chosen].rounds()[0]
-        return Judge.of(self.me, self.table.values, self.held, found, schedule, self.collective)
+        return Judge.of(self.me, self.table.values, self.held, learned, schedule, self.collective)
 
     def fitted(
         self, learner: SharedLearner, held: Mask, epochs: int | None = None
@@ -157,8 +157,8 @@ def coordinator(
         nothing = Table(schema, np.zeros((0, len(schema))))
         collective = plan.collective(COORDINATOR)
         site = Sharing(COORDINATOR, nothing, plan, learners, sum(rows), validation, collective)
-        own, _, kept = yield from _chosen(site, None)
-        judge = site.judge(kept, own.chosen)
+        share, _, kept = yield from _chosen(site, None)
+        judge = site.judge(kept, share.chosen)
     first = plan.members[0]
     choice = yield from receive(first, SharedChoice)
     _check(choice, len(learners), len(schema), first)
@@ -173,34 +173,36 @@ def _chosen(
 ) -> Flow[tuple[SharedChoice, LearnedTogether, LearnedTogether]]:
     """The best circuit by sums on rows held back: learned from all rows, and without these."""
     held, nobody = site.held, np.zeros(len(site.table), np.bool_)
-    found = []
+    learned_all = []
     for learner in site.learners:
-        found.append((yield from site.fitted(learner, held)))
-        if not found[-1].fitted.validation:
+        learned_all.append((yield from site.fitted(learner, held)))
+        if not learned_all[-1].fitted.validation:
             nothing = np.zeros(0)
-            return SharedChoice(0, 0.0, nothing, nothing), found[0], found[0]
-    scores = np.array([max(f.fitted.validation) for f in found])
+            return SharedChoice(0, 0.0, nothing, nothing), learned_all[0], learned_all[0]
+    scores = np.array([max(f.fitted.validation) for f in learned_all])
     best = int(scores.argmax())
-    mixed = yield from _judged(site, held, found[best], alone)
-    rounds = max(1, int(np.argmax(found[best].fitted.validation)))
+    mixed = yield from _judged(site, held, learned_all[best], alone)
+    rounds = max(1, int(np.argmax(learned_all[best].fitted.validation)))
     learned = yield from site.fitted(site.learners[best], nobody, rounds)
-    own = float(SHARES[int(mixed.argmax())])
-    return SharedChoice(best, own, np.maximum(scores, FLOOR), mixed), learned, found[best]
+    share = float(SHARES[int(mixed.argmax())])
+    return SharedChoice(best, share, np.maximum(scores, FLOOR), mixed), learned, learned_all[best]
 
 
 def _judged(
-    site: Sharing, held: Mask, found: LearnedTogether, alone: Callable[[Table], Learned] | None
+    site: Sharing, held: Mask, learned: LearnedTogether, alone: Callable[[Table], Learned] | None
 ) -> Flow[Array]:
     """Mean log-likelihood of all rows held back, for every share of parties' own circuits."""
     total = np.zeros(len(SHARES) + 1)
     if alone is not None and held.any() and not held.all():
         kept, rows = site.table.rows(~held), site.table.rows(held)
-        own = yield from compute("learning from rows that are not held back", lambda: alone(kept))
+        alone_model = yield from compute(
+            "learning from rows that are not held back", lambda: alone(kept)
+        )
         share = len(site.table) / max(site.number, 1)
         logs = np.stack(
             [
-                _log_values((found.beginning.circuit, found.fitted.parameters), rows),
-                _log_values(own, rows) + np.log(share),
+                _log_values((learned.beginning.circuit, learned.fitted.parameters), rows),
+                _log_values(alone_model, rows) + np.log(share),
             ]
         )
         with np.errstate(divide="ignore"):
@@ -229,17 +231,17 @@ def _check(choice: SharedChoice, circuits: int, columns: int, sender: str) -> No
         require(sound, sender, SharedChoice, field, problem)
 
 
-def with_shared(joint: Joint, own: float, holder: str) -> Joint:
+def with_shared(joint: Joint, share: float, holder: str) -> Joint:
     """The joint circuit beside one by sums, which this party answers for; ``own``: its share."""
-    if own == 1:
+    if share == 1:
         return joint
     leaf = Leaf(NAME, CIRCUIT, joint.circuit.schema.names)
-    if own == 0:
+    if share == 0:
         alone = Circuit((leaf,), joint.circuit.schema)
         return Joint(alone, {NAME: holder}, Parameters({}))
     root = Sum("mixed", (NAME, joint.circuit.root.name))
     circuit = Circuit((*joint.circuit.nodes, leaf, root), joint.circuit.schema)
-    weights = {**joint.parameters.values, "mixed": {WEIGHT: np.array([[1 - own, own]])}}
+    weights = {**joint.parameters.values, "mixed": {WEIGHT: np.array([[1 - share, share]])}}
     placement = {**joint.placement, NAME: holder, "mixed": COORDINATOR}
     return Joint(circuit, placement, Parameters(weights))
 
@@ -251,12 +253,14 @@ def _reason(choice: SharedChoice, learners: Sequence[SharedLearner], rows: Seque
         return f"one circuit by sums, {name}, because {few}; rows are too few to hold some back"
     likely = dict(zip(SHARES.tolist(), choice.mixed.tolist(), strict=True))
     best = likely[choice.own]
-    told = f"log-likelihood of rows held back {best:.2f}, under parties' own {likely[1.0]:.2f}"
+    judged = f"log-likelihood of rows held back {best:.2f}, under parties' own {likely[1.0]:.2f}"
     if choice.own == 1:
-        return f"parties' own circuits, though {few}: they are the best on rows held back ({told})"
+        return (
+            f"parties' own circuits, though {few}: they are the best on rows held back ({judged})"
+        )
     if choice.own == 0:
-        return f"one circuit by sums, {name}, because {few} ({told})"
+        return f"one circuit by sums, {name}, because {few} ({judged})"
     return (
         f"one circuit by sums, {name}, mixed with parties' own, which weigh {choice.own:g}, "
-        f"because {few} ({told})"
+        f"because {few} ({judged})"
     )

@@ -106,15 +106,15 @@ class Release:
 
     def flat(self, counts: Counts) -> Array:
         both = zip(self.program.steps, counts.steps, strict=True)
-        parts = [part.reshape(-1) for step, own in both for part in _released(step, own)]
+        parts = [part.reshape(-1) for step, numbers in both for part in _released(step, numbers)]
         return np.asarray(torch.cat(parts).double().numpy())
 
     def counts(self, vector: Array) -> Counts:
         rest, steps = torch.tensor(np.maximum(vector, 0.0)), []
         for step, shape in zip(self.program.steps, self.shape.steps, strict=True):
             sizes = [part.numel() for part in _released(step, shape)]
-            own, rest = rest[: sum(sizes)], rest[sum(sizes) :]
-            steps.append(_restored(step, shape, torch.split(own, sizes)))
+            numbers, rest = rest[: sum(sizes)], rest[sum(sizes) :]
+            steps.append(_restored(step, shape, torch.split(numbers, sizes)))
         return Counts(0.0, 0.0, tuple(steps))
 
 

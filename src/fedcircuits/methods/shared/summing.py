@@ -61,10 +61,10 @@ class SummedRows:
 
     def sum(self, tag: str, work: Callable[[], Array], reveals: str, check: Check) -> Flow[Array]:
         """The total of what ``work`` finds. What was found is kept for the same sums before."""
-        own = yield from compute(f"counting its rows for {tag}", work, key=self.mark)
-        if problem := check(own):
+        counts = yield from compute(f"counting its rows for {tag}", work, key=self.mark)
+        if problem := check(counts):
             raise FederationError(f"what was counted of its rows cannot be added up: {problem}")
-        total = yield from self.collective.sum(tag, own, reveals, check=check)
+        total = yield from self.collective.sum(tag, counts, reveals, check=check)
         if problem := check(total):
             raise ProtocolError(self._wrong(tag, problem))
         self.mark = digest(self.mark, tag, total)
@@ -79,8 +79,8 @@ class SummedRows:
         noise: Callable[[Array], Array],
     ) -> Flow[Array]:
         """The same with noise, which is added after what is kept."""
-        own = yield from compute(f"counting its rows for {tag}", work, key=self.mark)
-        total = yield from self.collective.sum(tag, noise(own), reveals, check=check)
+        counts = yield from compute(f"counting its rows for {tag}", work, key=self.mark)
+        total = yield from self.collective.sum(tag, noise(counts), reveals, check=check)
         if problem := check(total):
             raise ProtocolError(self._wrong(tag, problem))
         self.mark = digest(self.mark, tag, total)

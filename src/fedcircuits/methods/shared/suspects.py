@@ -111,13 +111,13 @@ class Judge:
         me: str,
         values: Array,
         held: Mask,
-        found: LearnedTogether,
+        learned: LearnedTogether,
         plan: EMSchedule,
         collective: Collective,
     ) -> Judge:
-        program = CircuitProgram(found.beginning.circuit)
-        packed = program.pack(found.fitted.parameters)
-        return cls(me, values, held, found.beginning, plan, collective, program, packed)
+        program = CircuitProgram(learned.beginning.circuit)
+        packed = program.pack(learned.fitted.parameters)
+        return cls(me, values, held, learned.beginning, plan, collective, program, packed)
 
     def statistics(self, packed: Packed, drawn: str = "") -> Array:
         """Of its rows that are not held back, or of some that are drawn by this name."""
@@ -138,17 +138,17 @@ class Judge:
 
     def still(self) -> int:
         """How many real columns that are not in histograms have one value at this party."""
-        circuit, found = self.beginning.circuit, 0
+        circuit, number = self.beginning.circuit, 0
         for leaf in circuit.leaves():
             for name in leaf.scope if leaf.family in SMOOTH else ():
                 x = self.values[:, circuit.schema.index(name)]
                 x = x[~np.isnan(x)]
-                found += len(x) >= ENOUGH and bool((x == x[0]).all())
-        return found
+                number += len(x) >= ENOUGH and bool((x == x[0]).all())
+        return number
 
     def without(self, suspects: Sequence[str]) -> Flow[Array]:
         """Totals of gains, their squares and rows, of every suspect."""
-        own = np.zeros((len(suspects), 3))
+        losses = np.zeros((len(suspects), 3))
         for i, suspect in enumerate(suspects):
             with_it = without = self.packed
             for t in range(ROUNDS):
@@ -161,11 +161,11 @@ class Judge:
                 with_it = self.maximised(total, with_it)
             if self.me != suspect and self.held.any():
                 gain = self.log_values(self.held, without) - self.log_values(self.held, with_it)
-                own[i] = gain.sum(), np.square(gain).sum(), len(gain)
-        return (yield from self.sum("shared/effect", own.reshape(-1), EFFECT))
+                losses[i] = gain.sum(), np.square(gain).sum(), len(gain)
+        return (yield from self.sum("shared/effect", losses.reshape(-1), EFFECT))
 
-    def sum(self, tag: str, own: Array, reveals: str) -> Flow[Array]:
-        return self.collective.sum(tag, own, reveals, check=statistics_problem)
+    def sum(self, tag: str, numbers: Array, reveals: str) -> Flow[Array]:
+        return self.collective.sum(tag, numbers, reveals, check=statistics_problem)
 
 
 def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
@@ -202,8 +202,8 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
         require_shape(facts, (4,), party, RowsFit, "facts")
         sound = bool((facts[1:] >= 0).all() and (np.abs(facts) < 1e12).all())
         require(sound, party, RowsFit, "facts", "expected mean, variance and number of rows")
-    found = standing_out(fits)
-    suspects = tuple(found)
+    outliers = standing_out(fits)
+    suspects = tuple(outliers)
     yield from broadcast(members, Suspects(suspects))
     if not suspects:
         return ()
@@ -212,7 +212,7 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
     first = members[0]
     totals = (yield from receive(first, SuspectEffects)).totals
     require_shape(totals, (3 * len(suspects),), first, SuspectEffects, "totals")
-    pairs = zip(found.items(), totals.reshape(-1, 3), strict=True)
+    pairs = zip(outliers.items(), totals.reshape(-1, 3), strict=True)
     return tuple(_note(name, out, *effect) for (name, out), effect in pairs if named(out, *effect))
 
 

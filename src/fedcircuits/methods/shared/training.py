@@ -118,9 +118,9 @@ class SharedCircuit(Message, frozen=True):
     converged: bool
 
     @classmethod
-    def of(cls, found: LearnedTogether) -> SharedCircuit:
-        circuit, fitted = found.beginning.circuit, found.fitted
-        start = LeafCircuit.of((circuit, found.beginning.start))
+    def of(cls, together: LearnedTogether) -> SharedCircuit:
+        circuit, fitted = together.beginning.circuit, together.fitted
+        start = LeafCircuit.of((circuit, together.beginning.start))
         learned = LeafCircuit.of((circuit, fitted.parameters))
         return cls(start, learned, [*fitted.history], [*fitted.validation], fitted.converged)
 
@@ -144,13 +144,13 @@ class SharedCircuit(Message, frozen=True):
 def client(party: Party, plan: SharedPlan, learner: SharedLearner) -> Flow[LearnedTogether]:
     """A party: the circuit of all rows."""
     check_least(party, plan)
-    told, table = yield from introduce(party, METHOD, Assignment, members=plan.members)
-    table = table.select([v.name for v in told.variables])  # in one order at all parties
+    assignment, table = yield from introduce(party, METHOD, Assignment, members=plan.members)
+    table = table.select([v.name for v in assignment.variables])  # in one order at all parties
     values = table.values[np.isfinite(table.values).any(axis=1)]
-    found = yield from learned_together(party.name, values, table.schema, plan, learner)
+    learned = yield from learned_together(party.name, values, table.schema, plan, learner)
     if party.name == plan.members[0] and COORDINATOR not in plan.summation.members(plan.members):
-        yield from send(COORDINATOR, SharedCircuit.of(found))
-    return found
+        yield from send(COORDINATOR, SharedCircuit.of(learned))
+    return learned
 
 
 def coordinator(plan: SharedPlan, learner: SharedLearner) -> Flow[LearnedTogether]:
@@ -250,19 +250,19 @@ def in_one_place(
         try:
             effect = flow.send(answer)
         except StopIteration as stop:
-            found: LearnedTogether = stop.value
-            return found
+            learned: LearnedTogether = stop.value
+            return learned
         assert isinstance(effect, Compute), "a single member sends nothing"
         answer = effect.work()
 
 
 def _same_circuit(circuit: Circuit, collective: Collective) -> Flow[None]:
     """An error that blames whoever has made another circuit of the same sums."""
-    own = np.frombuffer(bytes.fromhex(digest(circuit.dumps())), np.uint8).astype(np.float64)
+    code = np.frombuffer(bytes.fromhex(digest(circuit.dumps())), np.uint8).astype(np.float64)
 
     def problem(other: Array) -> str:
-        same = np.array_equal(own, other)
+        same = np.array_equal(code, other)
         return "" if same else "it has made another circuit of the same sums: take equal versions"
 
     about = "a digest of the circuit, which all know"
-    yield from collective.agree("shared/structure", own, about, problem)
+    yield from collective.agree("shared/structure", code, about, problem)

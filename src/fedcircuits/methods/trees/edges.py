@@ -68,10 +68,10 @@ class Blocks:
     def counts(self, places: Sequence[Integers]) -> Array:
         """(blocks, 16): how many of the places, which rise in every column, lie in every part."""
         bounds = np.column_stack([self.start, self.ends])
-        found = [
+        counts = [
             np.diff(np.searchsorted(places[c], b)) for c, b in zip(self.column, bounds, strict=True)
         ]
-        return np.array(found, np.float64).reshape(len(bounds), PARTS)
+        return np.array(counts, np.float64).reshape(len(bounds), PARTS)
 
     def divided(self, what: Array) -> Blocks:
         """The parts of which it was said (blocks, 16) that they are divided."""
@@ -96,9 +96,9 @@ def edges_of(
         return []
     digits = BITS // DIGIT if noise is None else NOISY_DIGITS
     counts = RowCounts(sums, noise, sqrt(len(places)), share / (digits + 2))
-    own = np.array([len(p) for p in places], np.float64)
+    sizes = np.array([len(p) for p in places], np.float64)
     about = "how many rows have a value of each number"
-    known = yield from counts.add("boost/known", own, about, np.full(len(places), rows))
+    known = yield from counts.add("boost/known", sizes, about, np.full(len(places), rows))
     least = ceil(max(least, LEAST_ROWS, 3 * counts.deviation))
     many = np.maximum(2 * least, known / BLOCKS)
     blocks = Blocks(np.arange(len(places)), np.zeros(len(places), np.int64), BITS)
@@ -136,16 +136,16 @@ class RowCounts:
         return self.noise.total_deviation(self.sensitivity, self.share) if self.noise else 0.0
 
     def add(
-        self, tag: str, own: Array, reveals: str, most: Array,
+        self, tag: str, counts: Array, reveals: str, most: Array,
         then: Then | None = None, check: Check | None = None,
     ) -> Flow[Array]:  # fmt: skip
         """``most``: what a sum can be at most."""
         if self.noise is None:
             fits = partial(counts_problem, most=most)
-            return (yield from self.sums.add(tag, own, reveals, fits, then, check))
-        own = self.noise.added(tag, own, self.sensitivity, self.share)
+            return (yield from self.sums.add(tag, counts, reveals, fits, then, check))
+        counts = self.noise.added(tag, counts, self.sensitivity, self.share)
         fits = partial(noisy_problem, most=most, deviation=self.deviation)
-        return (yield from self.sums.add(tag, own, f"noisy {reveals}", fits, then, check))
+        return (yield from self.sums.add(tag, counts, f"noisy {reveals}", fits, then, check))
 
 
 def _some(blocks: Blocks, chosen: Truths) -> Blocks:
@@ -165,12 +165,12 @@ def _divided(
     least: int,
 ) -> Flow[Array]:
     """(blocks, 16): what becomes of every part."""
-    own = blocks.counts(places)
+    held = blocks.counts(places)
     most, enough = known[blocks.column, None], many[blocks.column, None]
     then = partial(_parts, enough=enough, least=least)
-    said = partial(_said_problem, surely=(own >= enough) & (counts.noise is None))
+    said = partial(_said_problem, surely=(held >= enough) & (counts.noise is None))
     most = np.repeat(most, PARTS, axis=1)
-    return (yield from counts.add(f"boost/blocks/{digit}", own, INTERVALS, most, then, said))
+    return (yield from counts.add(f"boost/blocks/{digit}", held, INTERVALS, most, then, said))
 
 
 def _parts(total: Array, enough: Array, least: int) -> Array:
@@ -205,15 +205,15 @@ def _kept(
     """Which of the ends of every number are edges."""
     stops = np.cumsum([len(t) + 1 for t in tried])[:-1]
     whole = (np.concatenate([[0], t, [1 << BITS]]) for t in tried)
-    own = [np.diff(np.searchsorted(p, w)) for p, w in zip(places, whole, strict=True)]
-    most = np.repeat(known, [len(o) for o in own])
+    held = [np.diff(np.searchsorted(p, w)) for p, w in zip(places, whole, strict=True)]
+    most = np.repeat(known, [len(o) for o in held])
 
     def then(total: Array) -> Array:
         cells = zip(np.split(total, stops), known, strict=True)
         return np.concatenate([chosen_ends(c, float(k), least) for c, k in cells]).astype(float)
 
     chosen = partial(counts_problem, most=np.ones(len(most)))
-    rows = np.concatenate(own).astype(np.float64)
+    rows = np.concatenate(held).astype(np.float64)
     flags = yield from counts.add("boost/cells", rows, INTERVALS, most, then, chosen)
     return [f[:-1] > 0 for f in np.split(flags, stops)]
 

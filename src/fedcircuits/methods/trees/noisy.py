@@ -92,8 +92,8 @@ def boost_noisily(
     for t in range(trees):
         terms = gradients(scores, base, y, np.ones(len(y)))
         tree = random_tree(cells, codes, outputs, rng)
-        own = noise.added(f"leaves/{t}", tree.sums(terms), sensitivity(outputs), share)
-        total = yield from sums.add(f"boost/leaves/{t}", own, LEAVES, fits)
+        leaf_sums = noise.added(f"leaves/{t}", tree.sums(terms), sensitivity(outputs), share)
+        total = yield from sums.add(f"boost/leaves/{t}", leaf_sums, LEAVES, fits)
         g, h = np.split(np.asarray(total), 2, axis=1)
         tree.terms = list(np.hstack([g, np.maximum(h, deviation)]))
         flat, moved = tree.grown(min(1.0, PACE / trees), base)
@@ -110,8 +110,8 @@ def _edges(
     numbers = [v.name for v in rows.x.schema if not v.size]
     unknown = [n for n in numbers if n not in ranges]
     x = rows.x.select(unknown)
-    found = yield from edges_of(x, sums, MOST_ROWS, rows.least, noise, EDGES)
-    edges = dict(zip(unknown, found, strict=True))
+    agreed = yield from edges_of(x, sums, MOST_ROWS, rows.least, noise, EDGES)
+    edges = dict(zip(unknown, agreed, strict=True))
     even = {n: np.linspace(*ranges[n], EVEN + 1)[1:-1] for n in numbers if n in ranges}
     return [(edges | even)[n].astype(np.float32).astype(np.float64) for n in numbers]
 

@@ -272,7 +272,7 @@ def coordinator(members: Sequence[str], plan: TreesPlan) -> Flow[TrainedTrees]:
     for party, task in tasks.items():
         yield from send(party, task)
     if first.holders:
-        yield from match_tokens({p: own.rows for p, own in hellos.items()}, first.holders)
+        yield from match_tokens({p: said.rows for p, said in hellos.items()}, first.holders)
     tallies: dict[str, Array] = {}
     for party, message in (yield from gather(members, TargetTally)).items():
         _check_tally(message.tally, target, party, hellos[party].rows, plan.noise is not None)

@@ -125,8 +125,8 @@ class GaussianFactor:
     def _with_gaps(self, weight: Array, state: Arrays, origin: Arrays, rows: slice) -> Arrays:
         """The family's sums are about the state's mean; they are moved to the origin."""
         x, w = np.ascontiguousarray(self.z[:, rows].T), torch.from_numpy(weight)
-        found = FAMILY.statistics(torch.from_numpy(x), w, _tensors(state))
-        count, first, second = (found[n].numpy() for n in ("count", "first", "second"))
+        statistics = FAMILY.statistics(torch.from_numpy(x), w, _tensors(state))
+        count, first, second = (statistics[n].numpy() for n in ("count", "first", "second"))
         move = state["mean"] - origin["mean"]
         cross = first[:, :, None] * move[:, None, :]
         square = move[:, :, None] * move[:, None, :]

@@ -186,8 +186,8 @@ def _best_run(
         else:
             begins = start.fitting(sums.rows.total)
         begins = replace(begins, run=run, best=best, plan=plan)
-        found = yield from lloyd(sums, points, begins, name, plan.max_iter, plan.tol)
-        best = found if best is None or found.inertia < best.inertia else best
+        clustered = yield from lloyd(sums, points, begins, name, plan.max_iter, plan.tol)
+        best = clustered if best is None or clustered.inertia < best.inertia else best
     assert best is not None
     return best
 
@@ -218,15 +218,17 @@ class MeansEnd:
 
 def seeded(sums: RowSums, points: PointSet, name: str, rng: np.random.Generator) -> Flow[list[int]]:
     """Rows of the common order to begin at, here and in EM; ``rng`` is alike at all members."""
-    (own,) = rng.spawn(1)  # of the first party
-    seeds = yield from sums.drawn(f"seed/rows/{name}/0", None, 1, own)
+    (child_rng,) = rng.spawn(1)  # of the first party
+    seeds = yield from sums.drawn(f"seed/rows/{name}/0", None, 1, child_rng)
     draw = _NextSeed(sums.rows.weight, rng)
     for i in range(1, sums.components):
         value, at = np.zeros(sums.rows.total), sums.position(seeds[-1])
         if at is not None:
             every = slice(0, points.x.shape[1])
             value[sums.rows.at] = points.distances(points.at(at)[None], every)[0]
-        seeds.append((yield from sums.chosen(f"seed/rows/{name}/{i}", value, FROM_ROW, draw, own)))
+        seeds.append(
+            (yield from sums.chosen(f"seed/rows/{name}/{i}", value, FROM_ROW, draw, child_rng))
+        )
     return seeds
 
 

@@ -162,9 +162,9 @@ def trained_mixture(
     """From how EM has ended, and what every party says of its block."""
     held = holders(schemas, hubs)
     for party, block in blocks.items():
-        own = held.get(party, Schema(()))
+        schema = held.get(party, Schema(()))
         fits = all(
-            name in own and all(k < len(outcome.weights) for k in which)
+            name in schema and all(k < len(outcome.weights) for k in which)
             for name, which in block.collapsed.items()
         )
         require(fits, party, BlockReport, "collapsed", "expected its columns, and components")

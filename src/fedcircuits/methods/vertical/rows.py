@@ -141,8 +141,8 @@ class RowSums:
             fits = whole and bool((values[0] * LARGE + values[1] < total).all())
             return "" if fits else f"expected different rows below {total}"
 
-        found = yield from self.collective.sum(f"{tag}/sum", value, reveals, code, problem)
-        among = np.unique(found[0].astype(np.int64) * LARGE + found[1].astype(np.int64))
+        chosen = yield from self.collective.sum(f"{tag}/sum", value, reveals, code, problem)
+        among = np.unique(chosen[0].astype(np.int64) * LARGE + chosen[1].astype(np.int64))
         return (yield from self.drawn(tag, among, 1, rng))[0]
 
     def worst(self, tag: str, terms: Terms, log_weights: Array, reveals: str) -> Flow[int]:
@@ -173,21 +173,21 @@ class RowDraw:
     me: str
     first: str  # the party that draws
     members: tuple[str, ...]
-    own: MatchedRows  # of the member's own table
+    matched: MatchedRows  # of the member's own table
 
     def rows(
         self, tag: str, among: Labels, weight: Array, number: int, rng: np.random.Generator
     ) -> Flow[list[int]]:
         """So many of these rows of the common order, as the first party has drawn them."""
         if self.me == self.first:
-            found = self._drawn(among, weight, number, rng)
+            drawn = self._drawn(among, weight, number, rng)
             others = [m for m in self.members if m != self.me]
-            yield from broadcast(others, DrawnRows(np.array(found)), tag)
-            return found
+            yield from broadcast(others, DrawnRows(np.array(drawn)), tag)
+            return drawn
         rows = (yield from receive(self.first, DrawnRows, tag)).rows
         require_shape(rows, (number,), self.first, tag, "rows")
-        fits = bool(((rows >= 0) & (rows < self.own.total)).all())
-        require(fits, self.first, tag, "rows", f"expected rows below {self.own.total}")
+        fits = bool(((rows >= 0) & (rows < self.matched.total)).all())
+        require(fits, self.first, tag, "rows", f"expected rows below {self.matched.total}")
         return [int(row) for row in rows]
 
     def _drawn(
@@ -195,16 +195,16 @@ class RowDraw:
     ) -> list[int]:
         """By weight, different ones if there are enough: of its own rows in the order of its
         table, or of the others where it holds none of them."""
-        place = np.empty(len(self.own.at), np.int64)
-        place[self.own.order] = self.own.at
-        own = place[np.isin(place, among)]
-        rows = own if len(own) else among
-        left, found = weight[rows].copy(), list[int]()
+        place = np.empty(len(self.matched.at), np.int64)
+        place[self.matched.order] = self.matched.at
+        places_among = place[np.isin(place, among)]
+        rows = places_among if len(places_among) else among
+        left, picked = weight[rows].copy(), list[int]()
         for _ in range(number):
             at = drawn(left if left.sum() > 0 else np.ones(len(rows)), rng)
-            found.append(int(rows[at]))
+            picked.append(int(rows[at]))
             left[at] = 0.0
-        return found
+        return picked
 
 
 class Span(NamedTuple):

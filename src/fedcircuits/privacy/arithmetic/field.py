@@ -99,8 +99,8 @@ class Ring:
 
     def signed(self, elements: Elements) -> npt.NDArray[np.object_]:
         """From −modulus / 2 to modulus / 2."""
-        found = to_integers(elements)
-        return np.where(found > self.modulus // 2, found - self.modulus, found)
+        integers = to_integers(elements)
+        return np.where(integers > self.modulus // 2, integers - self.modulus, integers)
 
     def is_negative(self, elements: Elements) -> npt.NDArray[np.bool_]:
         """Whether elements stand for numbers below 0."""
@@ -126,16 +126,16 @@ class Ring:
         count = prod(shape)
         if data.dtype != np.uint8 or data.shape != (count * self.bytes,):
             raise ValueError(f"expected {count * self.bytes} bytes, got {data.dtype} {data.shape}")
-        found = self.zeros(shape) if out is None else out
+        elements = self.zeros(shape) if out is None else out
         if self.bytes == 8 * self.limbs:
-            found.reshape(-1).view(np.uint8)[:] = data
+            elements.reshape(-1).view(np.uint8)[:] = data
         else:
-            full = found.view(np.uint8).reshape(count, 8 * self.limbs)
+            full = elements.view(np.uint8).reshape(count, 8 * self.limbs)
             full[:, : self.bytes] = data.reshape(count, self.bytes)
             full[:, self.bytes :] = 0
-        if not self._inside(found.reshape(count, self.limbs)):
+        if not self._inside(elements.reshape(count, self.limbs)):
             raise ValueError(f"a number that is not below 2^{self.bits} − 1")
-        return found
+        return elements
 
     def cropped(self, flat: Elements) -> bool:
         """Random words (n, limbs) without the bits that are too many; whether none is all ones."""
@@ -203,18 +203,18 @@ class Ring:
 
     def mix(self, weights: Sequence[Sequence[int]], rows: Elements) -> Elements:
         """Σ_k weights[p][k] rows[k] for whole numbers as weights: (results, ..., limbs)."""
-        _require_room(all(len(own) == len(rows) for own in weights), "weights of a sum")
+        _require_room(all(len(row) == len(rows) for row in weights), "weights of a sum")
         flat = plain(rows).reshape(len(rows), -1, self.limbs)
         signed = _weights(tuple(map(tuple, weights)))
         if signed is None:
-            found = self._mix_heavy(weights, flat)
+            mixed = self._mix_heavy(weights, flat)
         else:
-            found = np.empty((len(weights), *flat.shape[1:]), np.uint64)
+            mixed = np.empty((len(weights), *flat.shape[1:]), np.uint64)
             if self.bits == 127:
-                prime_kernels.mix(*signed, flat, found)
+                prime_kernels.mix(*signed, flat, mixed)
             else:
-                ring_kernels.mix(*signed, flat, self.bits, found)
-        return found.reshape(len(weights), *rows.shape[1:])
+                ring_kernels.mix(*signed, flat, self.bits, mixed)
+        return mixed.reshape(len(weights), *rows.shape[1:])
 
     def values(self, first: Elements, others: Elements, points: int) -> Elements:
         """first + Σ_k others[k] x^(k + 1) at x = 1 to ``points``: (points, ..., limbs)."""
@@ -227,17 +227,17 @@ class Ring:
         return out
 
     def _mix_heavy(self, weights: Sequence[Sequence[int]], rows: Elements) -> Elements:
-        found = np.zeros((len(weights), *rows.shape[1:]), np.uint64)
-        for p, own in enumerate(weights):
-            for weight, row in zip(own, rows, strict=True):
-                found[p] = self.add(found[p], self.multiply(row, self.elements(weight)))
-        return found
+        mixed = np.zeros((len(weights), *rows.shape[1:]), np.uint64)
+        for p, factors in enumerate(weights):
+            for weight, row in zip(factors, rows, strict=True):
+                mixed[p] = self.add(mixed[p], self.multiply(row, self.elements(weight)))
+        return mixed
 
     def sum(self, a: Elements, start: int = 0) -> Elements:
         """Over the first axis."""
         if self.bits != 127:
-            found: Elements = self.mix([[1] * len(a)], a)[0]
-            return self.add(found, self.constant(start)) if start else found
+            total: Elements = self.mix([[1] * len(a)], a)[0]
+            return self.add(total, self.constant(start)) if start else total
         out = np.empty(a.shape[1:], np.uint64)
         flat = plain(a).reshape(len(a), out.size // 2, 2)
         prime_kernels.total(flat, self.constant(start), out.reshape(-1, 2))
@@ -257,13 +257,13 @@ class Ring:
         if fits and bits == 0 and words.shape[-1] == self.limbs:
             return words
         limbs = self.limbs if fits else -(-size // 64) - bits // 64
-        found = np.empty((*words.shape[:-1], limbs), np.uint64)
+        words_shifted = np.empty((*words.shape[:-1], limbs), np.uint64)
         flat = plain(words).reshape(-1, words.shape[-1])
         if limbs == 2 and words.shape[-1] == 2:
-            prime_kernels.shift(flat, bits, found.reshape(-1, 2))
+            prime_kernels.shift(flat, bits, words_shifted.reshape(-1, 2))
         else:
-            ring_kernels.shift(flat, bits, found.reshape(-1, limbs))
-        return found if fits else self.reduced(found)
+            ring_kernels.shift(flat, bits, words_shifted.reshape(-1, limbs))
+        return words_shifted if fits else self.reduced(words_shifted)
 
     def cut(
         self, seen: Elements, size: int, shift: int, minus: int, rest: Elements
@@ -309,10 +309,10 @@ def _powers(points: int, degree: int) -> tuple[tuple[int, ...], ...]:
 @cache
 def _weights(rows: tuple[tuple[int, ...], ...]) -> tuple[Elements, Elements] | None:
     """Sizes, and all bits where they are negative; None if they are too large for one pass."""
-    if any(sum(map(abs, own)) >= LIGHT for own in rows):
+    if any(sum(map(abs, row)) >= LIGHT for row in rows):
         return None
-    size = np.array([[abs(w) for w in own] for own in rows], np.uint64)
-    return size, np.array([[FULL if w < 0 else 0 for w in own] for own in rows], np.uint64)
+    size = np.array([[abs(w) for w in row] for row in rows], np.uint64)
+    return size, np.array([[FULL if w < 0 else 0 for w in row] for row in rows], np.uint64)
 
 
 def is_prime(n: int) -> bool:

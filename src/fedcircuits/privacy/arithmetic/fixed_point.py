@@ -46,21 +46,21 @@ class FixedPoint:
         plain = np.asarray(values, dtype=np.float64)
         self._check(plain, what)
         whole = np.rint(np.ldexp(np.abs(plain), self.fraction))
-        found = self.ring.zeros(plain.shape)
+        encoded = self.ring.zeros(plain.shape)
         for k in range(self.ring.limbs):
             above = np.floor(np.ldexp(whole, -64))
-            found[..., k] = (whole - np.ldexp(above, 64)).astype(np.uint64)
+            encoded[..., k] = (whole - np.ldexp(above, 64)).astype(np.uint64)
             whole = above
-        return np.where((plain < 0)[..., None], self.ring.negate(found), found)
+        return np.where((plain < 0)[..., None], self.ring.negate(encoded), encoded)
 
     def decode(self, elements: Elements) -> Array:
         """The nearest float64, or one beside it."""
         negative = self.ring.is_negative(elements)
         size = np.where(negative[..., None], self.ring.negate(elements), elements)
-        found = np.zeros(elements.shape[:-1])
+        decoded = np.zeros(elements.shape[:-1])
         for k in reversed(range(self.ring.limbs)):
-            found = np.ldexp(found, 64) + size[..., k].astype(np.float64)
-        return np.asarray(np.where(negative, -1.0, 1.0) * np.ldexp(found, -self.fraction))
+            decoded = np.ldexp(decoded, 64) + size[..., k].astype(np.float64)
+        return np.asarray(np.where(negative, -1.0, 1.0) * np.ldexp(decoded, -self.fraction))
 
     def _check(self, plain: Array, what: str) -> None:
         outside = ~(np.abs(plain) <= 2.0**self.magnitude)  # NaN too

@@ -56,7 +56,7 @@ def from_integers(values: npt.ArrayLike, limbs: int) -> Elements:
 def to_integers(elements: Elements) -> npt.NDArray[np.object_]:
     """(..., limbs) as Python's whole numbers."""
     flat = np.ascontiguousarray(elements).reshape(-1, elements.shape[-1])
-    found = np.empty(len(flat), dtype=object)
+    integers = np.empty(len(flat), dtype=object)
     for i, row in enumerate(flat):
-        found[i] = int.from_bytes(row.tobytes(), "little")
-    return found.reshape(elements.shape[:-1])
+        integers[i] = int.from_bytes(row.tobytes(), "little")
+    return integers.reshape(elements.shape[:-1])

@@ -85,11 +85,11 @@ def inside(a, q):  # type: ignore[no-untyped-def]
 @nb.njit(cache=True, nogil=True)
 def below(a, bits):  # type: ignore[no-untyped-def]
     """Whether all are below 2^bits."""
-    skip, rest, found = bits // 64, np.uint64(bits % 64), NONE
+    skip, rest, any_below = bits // 64, np.uint64(bits % 64), NONE
     for i in range(len(a)):
         for k in range(skip, a.shape[1]):
-            found |= a[i, k] >> rest if k == skip else a[i, k]
-    return found == NONE
+            any_below |= a[i, k] >> rest if k == skip else a[i, k]
+    return any_below == NONE
 
 
 @nb.njit(cache=True, nogil=True)

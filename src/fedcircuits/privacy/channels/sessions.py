@@ -82,8 +82,10 @@ class Handshake:
             secret = self.private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
             raise MessageError(other, RunKey.tag, "public", "a key that gives no secret") from None
-        own = self.private.public_key().public_bytes_raw()
-        ends = sorted([(self.me, self.identity.public, own), (other, self.known[other], public)])
+        public_bytes = self.private.public_key().public_bytes_raw()
+        ends = sorted(
+            [(self.me, self.identity.public, public_bytes), (other, self.known[other], public)]
+        )
         both = [part for name, *keys in ends for part in (name.encode(), *keys)]
         salt = sha256(_joined(VERSION, self.run.encode(), *both)).digest()
         return Session(
@@ -139,7 +141,7 @@ class Session:
             )
         cover = _joined(tag.encode(), self.read[tag].to_bytes(NUMBER, "little"))
         try:
-            found = self.incoming.decrypt(bytes(12 - NUMBER) + number, message.body, cover)
+            plain = self.incoming.decrypt(bytes(12 - NUMBER) + number, message.body, cover)
         except (InvalidTag, ValueError):
             raise ProtocolError(
                 f"{tag!r} from {self.other} to {self.me} has a broken seal: it was changed on the "
@@ -147,4 +149,4 @@ class Session:
             ) from None
         self.numbers.add(number)
         self.read[tag] += 1
-        return found
+        return plain

@@ -32,7 +32,7 @@ from fedcircuits.arguments import Declared, Instance, Real, check_arguments
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.ledger import PrivacySpent
-from fedcircuits.federation.recipes import own
+from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.privacy.differential.accounting import epsilon_of, multiplier_for
 from fedcircuits.privacy.differential.discrete_gaussian import draws_of
@@ -136,7 +136,7 @@ class Noise:
 
     def for_party(self) -> Noise:
         """With a key of its own. It is for one run: noise drawn again would average out."""
-        return replace(self, key=own("noise"))
+        return replace(self, key=own_key("noise"))
 
     def deviation(self, sensitivity: float, share: float) -> float:
         """That a release needs of those whose noise nobody else knows."""

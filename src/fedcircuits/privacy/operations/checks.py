@@ -96,8 +96,8 @@ class Claim:
 
 def dot(ring: Ring, a: Elements, b: Elements) -> Elements:
     """Σ a·b over (n, limbs): (limbs,)."""
-    found: Elements = ring.inner(a[None], b[None])[0, 0]
-    return found
+    product: Elements = ring.inner(a[None], b[None])[0, 0]
+    return product
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class _Rule:
         below = _denominators(count, modulus)
         parts = [a * b * c for a, b, c in zip(before, reversed(after), below, strict=True)]
         flat = rows.reshape(len(rows), -1, self.ring.limbs).swapaxes(0, 1)
-        found = self.ring.inner(flat, self.ring.elements(parts)[None])
-        return found.reshape(rows.shape[1:])
+        evaluated = self.ring.inner(flat, self.ring.elements(parts)[None])
+        return evaluated.reshape(rows.shape[1:])
 
 
 def _times(modulus: int) -> Callable[[int, int], int]:
@@ -190,7 +190,7 @@ class Tosses:
 
     group: Group
     tag: str
-    own: list[bytes] = field(repr=False)
+    keys: list[bytes] = field(repr=False)
     commitments: Sequence[Bytes] = field(repr=False)  # by member, (numbers · 32,)
     used: int = 0
 
@@ -198,7 +198,7 @@ class Tosses:
         """The next one; ``seen``: what all members must have seen."""
         group, k, digest = self.group, self.used, sha256(seen).digest()
         self.used += 1
-        said = _bytes(self.own[k] + digest)
+        said = _bytes(self.keys[k] + digest)
         parts = dict.fromkeys(group.members, said)
         data = yield from passed(group, tag, parts, group.members, said.shape, TOSSED)
         whole = sha256(b"toss")
@@ -215,8 +215,8 @@ class Tosses:
 
 def tosses_made(group: Group, tag: str, count: int, agreed: bytes = b"") -> Flow[Tosses]:
     """Two rounds; ``agreed``: what all members must hold alike."""
-    own = [group.stream.key() for _ in range(count)]
-    mine = _bytes(b"".join(_commitment(tag, group.me, k, n) for k, n in enumerate(own)))
+    keys = [group.stream.key() for _ in range(count)]
+    mine = _bytes(b"".join(_commitment(tag, group.me, k, n) for k, n in enumerate(keys)))
     parts = dict.fromkeys(group.members, mine)
     every = yield from passed(group, f"{tag}/commit", parts, group.members, mine.shape, COMMITTED)
     digest = sha256(b"".join(row.tobytes() for row in every)).digest()
@@ -228,7 +228,7 @@ def tosses_made(group: Group, tag: str, count: int, agreed: bytes = b"") -> Flow
         _require_same(group, member, same, "is about to use other masks")
         same = theirs[:32].tobytes() == digest
         _require_same(group, member, same, "was sent other commitments")
-    return Tosses(group, tag, own, every)
+    return Tosses(group, tag, keys, every)
 
 
 def _require_same(group: Group, member: str, same: bool, words: str) -> None:
@@ -269,7 +269,7 @@ class Checks:
         stream = Stream((yield from self.tosses.toss(f"{tag}/toss/0", seen)), "coefficients")
         rules = _rules([(c.ring, c.terms) for c in claims])
         cases = [
-            [_case(rule, claims, own, stream) for own in blind]
+            [_case(rule, claims, masks, stream) for masks in blind]
             for rule, blind in zip(rules, blinds, strict=True)
         ]
         products = [
@@ -280,9 +280,9 @@ class Checks:
         shares = []
         for rule, case, value in zip(rules, cases, values, strict=True):
             rows = []
-            for (a, b, total), own in zip(case, value, strict=True):
+            for (a, b, total), masks in zip(case, value, strict=True):
                 x = rule.drawn(stream)
-                h = rule.at(x, rule.completed(own, total))
+                h = rule.at(x, rule.completed(masks, total))
                 rows.append(np.concatenate([rule.at(x, a), rule.at(x, b), h[None]]))
             shares.append(np.stack(rows))
         yield from _opened(group, f"{tag}/opened", rules, shares, wrong)
@@ -316,7 +316,7 @@ def _case(rule: _Rule, claims: Sequence[Claim], blind: Elements, stream: Stream)
     made = [claim.made(stream) for claim in claims if claim.ring == rule.ring]
     left, right, total = zip(*made, strict=True)
     a, b = (
-        rule.grouped(np.concatenate(v), own) for v, own in zip((left, right), blind, strict=True)
+        rule.grouped(np.concatenate(v), mask) for v, mask in zip((left, right), blind, strict=True)
     )
     return a, b, rule.ring.sum(np.stack(total))
 
@@ -326,8 +326,8 @@ def _dealt(
 ) -> dict[str, list[Elements]]:
     count = len(group.members)
     rows = [
-        deal(lot.ring, own, group.threshold, count, group.stream)
-        for lot, own in zip(lots, secrets, strict=True)
+        deal(lot.ring, part, group.threshold, count, group.stream)
+        for lot, part in zip(lots, secrets, strict=True)
     ]
     return {m: [row[i] for row in rows] for i, m in enumerate(group.members)}
 

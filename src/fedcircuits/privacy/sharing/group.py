@@ -90,20 +90,20 @@ def exchange(
     if not senders:
         return [np.empty((0, *lot.shape, lot.ring.limbs), np.uint64) for lot in lots]
     rows = [
-        unpacked_lots(own, lots, sender, tag) for sender, own in zip(senders, data, strict=True)
+        unpacked_lots(row, lots, sender, tag) for sender, row in zip(senders, data, strict=True)
     ]
     return [np.stack(lot) for lot in zip(*rows, strict=True)]
 
 
 def unpacked_lots(data: Bytes, lots: Sequence[Lot], sender: str, tag: str) -> list[Elements]:
     """Of every lot the elements (*shape, limbs) that a sender's flat bytes hold."""
-    found, start = [], 0
+    parts, start = [], 0
     for lot in lots:
         row = np.empty((*lot.shape, lot.ring.limbs), np.uint64)
         _unpacked(data[start : start + lot.bytes], lot.ring, sender, tag, row)
-        found.append(row)
+        parts.append(row)
         start += lot.bytes
-    return found
+    return parts
 
 
 def folded(
@@ -119,21 +119,21 @@ def folded(
     """One round of one lot, and what ``fold`` makes of it, (*shape, limbs) over ``into``."""
     shape = shape_of([lot])
     made = {id(part): lot.ring.packed(part).reshape(shape) for part in parts.values()}
-    own = {member: made[id(part)] for member, part in parts.items()}
-    data = yield from passed(group, tag, own, senders, shape, reveals)
+    made_for = {member: made[id(part)] for member, part in parts.items()}
+    data = yield from passed(group, tag, made_for, senders, shape, reveals)
     return fold_of(reading(data, senders, lot.ring, tag), len(senders), lot, fold, into)
 
 
 def fold_of(fill: Fill, senders: int, lot: Lot, fold: Fold, into: Ring | None = None) -> Elements:
     """``fold`` of what every sender has for a lot, in pieces that a cache can hold."""
     limbs, count = (into or lot.ring).limbs, prod(lot.shape)
-    found = np.empty((count, limbs), np.uint64)
-    for own in pieces(count, lot.ring):
-        rows = np.empty((senders, own.stop - own.start, lot.ring.limbs), np.uint64)
+    folded_part = np.empty((count, limbs), np.uint64)
+    for piece in pieces(count, lot.ring):
+        rows = np.empty((senders, piece.stop - piece.start, lot.ring.limbs), np.uint64)
         for i in range(senders):
-            fill(i, own, rows[i])
-        found[own] = fold(rows, own)
-    return found.reshape(*lot.shape, limbs)
+            fill(i, piece, rows[i])
+        folded_part[piece] = fold(rows, piece)
+    return folded_part.reshape(*lot.shape, limbs)
 
 
 def passed(
@@ -150,23 +150,23 @@ def passed(
     """
     for receivers, part in _by_part(parts, group.me):
         yield from broadcast(receivers, Shares(part), tag, reveals)
-    found = []
+    received = []
     for sender in senders:
-        own = parts.get(sender) if sender == group.me else None
-        if own is None:
-            own = (yield from receive(sender, Shares, tag)).data
-            require_shape(own, shape, sender, tag, "data")
-        found.append(own.reshape(-1))
-    return found
+        mine = parts.get(sender) if sender == group.me else None
+        if mine is None:
+            mine = (yield from receive(sender, Shares, tag)).data
+            require_shape(mine, shape, sender, tag, "data")
+        received.append(mine.reshape(-1))
+    return received
 
 
 def _by_part(parts: Mapping[str, Bytes], me: str) -> list[tuple[list[str], Bytes]]:
     """Every different array with its receivers, in the order of the first of them."""
-    found: dict[int, tuple[list[str], Bytes]] = {}
+    receivers_of: dict[int, tuple[list[str], Bytes]] = {}
     for receiver, part in parts.items():
         if receiver != me:
-            found.setdefault(id(part), ([], part))[0].append(receiver)
-    return list(found.values())
+            receivers_of.setdefault(id(part), ([], part))[0].append(receiver)
+    return list(receivers_of.values())
 
 
 def packed(parts: Mapping[str, Sequence[Elements]], lots: Sequence[Lot]) -> dict[str, Bytes]:
@@ -174,7 +174,7 @@ def packed(parts: Mapping[str, Sequence[Elements]], lots: Sequence[Lot]) -> dict
     made: dict[int, Bytes] = {}
     for part in parts.values():
         if id(part) not in made:
-            rows = [lot.ring.packed(own) for lot, own in zip(lots, part, strict=True)]
+            rows = [lot.ring.packed(row) for lot, row in zip(lots, part, strict=True)]
             whole = rows[0] if len(rows) == 1 else np.concatenate(rows)
             made[id(part)] = whole.reshape(shape_of(lots))
     return {member: made[id(part)] for member, part in parts.items()}
@@ -190,8 +190,8 @@ def shape_of(lots: Sequence[Lot]) -> tuple[int, ...]:
 def reading(data: Sequence[Bytes], senders: Sequence[str], ring: Ring, tag: str) -> Fill:
     """From flat bytes of every sender."""
 
-    def fill(i: int, own: slice, row: Elements) -> None:
-        piece = data[i][own.start * ring.bytes : own.stop * ring.bytes]
+    def fill(i: int, span: slice, row: Elements) -> None:
+        piece = data[i][span.start * ring.bytes : span.stop * ring.bytes]
         _unpacked(piece, ring, senders[i], tag, row)
 
     return fill

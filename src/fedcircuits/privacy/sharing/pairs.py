@@ -50,7 +50,7 @@ def dealt_by_pairs(
     """Two rounds: of every lot and degree my shares of what each pair deals, (pairs, *shape, …)."""
     pairs = [(group.members[a], group.members[b]) for a, b in pair_places(len(group.members))]
     keys = yield from _keys(group, f"{tag}/keys", pairs)
-    plain, found = [lot for lot, _ in lots], []
+    plain, shares = [lot for lot, _ in lots], []
     made = {
         pair: packed(_parts(group, Stream.of_key(key), lots, draw), plain)
         for pair, key in keys.items()
@@ -58,10 +58,10 @@ def dealt_by_pairs(
     for pair, parts in made.items():
         yield from _told(group, tag, pair, parts)
     for pair in pairs:
-        own = made[pair][group.me] if pair in made else None
-        data = yield from _heard(group, tag, pair, sum(lot.bytes for lot in plain), own)
-        found.append(unpacked_lots(data, plain, pair[0], tag))
-    return [np.stack(rows) for rows in zip(*found, strict=True)]
+        part = made[pair][group.me] if pair in made else None
+        data = yield from _heard(group, tag, pair, sum(lot.bytes for lot in plain), part)
+        shares.append(unpacked_lots(data, plain, pair[0], tag))
+    return [np.stack(rows) for rows in zip(*shares, strict=True)]
 
 
 def _keys(
@@ -101,11 +101,11 @@ def _told(group: Group, tag: str, pair: tuple[str, str], parts: dict[str, Bytes]
 
 
 def _heard(
-    group: Group, tag: str, pair: tuple[str, str], size: int, own: Bytes | None
+    group: Group, tag: str, pair: tuple[str, str], size: int, part: Bytes | None
 ) -> Flow[Bytes]:
     """My shares, as both of the pair have made them."""
-    if own is not None:
-        return own.reshape(-1)
+    if part is not None:
+        return part.reshape(-1)
     data = (yield from receive(pair[0], Shares, tag)).data
     require_shape(data, (size,), pair[0], tag, "data")
     digest = (yield from receive(pair[1], Shares, f"{tag}/digests")).data

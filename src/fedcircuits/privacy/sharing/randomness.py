@@ -51,9 +51,9 @@ class Stream:
     @classmethod
     def of_key(cls, key: bytes) -> Stream:
         """Of a key that is for this stream alone."""
-        found = cls.__new__(cls)
-        found._encrypt = _encryptor(key)
-        return found
+        stream = cls.__new__(cls)
+        stream._encrypt = _encryptor(key)
+        return stream
 
     def key(self) -> bytes:
         """A key for another stream."""
@@ -62,23 +62,23 @@ class Stream:
     def bits(self, shape: tuple[int, ...], bits: int) -> Elements:
         """Whole numbers from 0 to 2^bits − 1, in ⌈bits/64⌉ limbs."""
         limbs = -(-bits // 64)
-        found = self._filled(np.empty((*shape, limbs), np.uint64))
+        words = self._filled(np.empty((*shape, limbs), np.uint64))
         if 64 * limbs > bits:
-            found[..., -1] >>= np.uint64(64 * limbs - bits)
-        return found
+            words[..., -1] >>= np.uint64(64 * limbs - bits)
+        return words
 
     def elements(self, ring: Ring, shape: tuple[int, ...], out: Elements | None = None) -> Elements:
         """Elements of the ring, into ``out`` if given.
 
         Of its bit patterns one, all ones, is no element: drawn again.
         """
-        found = np.empty((*shape, ring.limbs), np.uint64) if out is None else out
-        flat = self._filled(found).reshape(-1, ring.limbs)
+        elements = np.empty((*shape, ring.limbs), np.uint64) if out is None else out
+        flat = self._filled(elements).reshape(-1, ring.limbs)
         if not ring.cropped(flat):
             ones = from_integers(ring.modulus, ring.limbs)
             while len(bad := np.flatnonzero((flat == ones).all(1))):
                 flat[bad] = self.bits((len(bad),), ring.bits)
-        return found
+        return elements
 
     def _filled(self, room: Elements) -> Elements:
         """A contiguous array, filled with random bits."""

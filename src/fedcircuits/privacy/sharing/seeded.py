@@ -40,7 +40,7 @@ class Dealer:
                 part[i * KEY : (i + 1) * KEY] = np.frombuffer(key, np.uint8)
             self._streams.append([Stream.of_key(key) for key in keys[:degree]])
 
-    def put(self, i: int, own: slice, secret: Elements) -> None:
+    def put(self, i: int, span: slice, secret: Elements) -> None:
         """Shares of the i-th lot; ``secret`` (n, limbs) follows what was put before."""
         lot, degree = self.lots[i]
         rows = np.empty((degree + 1, *secret.shape), np.uint64)
@@ -55,7 +55,7 @@ class Dealer:
             sent = lot.ring.mix([weights(degree + 1, x + 1) for x in beyond], rows)
         for x, shares in zip(beyond, sent, strict=True):
             start = self._starts[x - 1][i]
-            to = slice(start + own.start * size, start + own.stop * size)
+            to = slice(start + span.start * size, start + span.stop * size)
             self.parts[x - 1][to] = lot.ring.packed(shares)
 
 
@@ -72,7 +72,7 @@ def seeded(
     starts = _starts(lots, point)
     parts = {} if dealer is None else dict(zip(group.members, dealer.parts, strict=True))
     data = yield from passed(group, tag, parts, dealers, (starts[-1],))
-    found = []
+    dealt = []
     for i, ((lot, degree), fold) in enumerate(zip(lots, folds, strict=True)):
         if point <= degree:
             keys = [part[i * KEY : (i + 1) * KEY].tobytes() for part in data]
@@ -80,8 +80,8 @@ def seeded(
         else:
             sent = [part[starts[i] : starts[i + 1]] for part in data]
             fill = reading(sent, dealers, lot.ring, tag)
-        found.append(fold_of(fill, len(dealers), lot, fold))
-    return found
+        dealt.append(fold_of(fill, len(dealers), lot, fold))
+    return dealt
 
 
 def _drawing(keys: Sequence[bytes], ring: Ring) -> Fill:

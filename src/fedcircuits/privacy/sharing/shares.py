@@ -38,11 +38,11 @@ def threshold(parties: int) -> int:
 def deal(ring: Ring, secret: Elements, degree: int, parties: int, stream: Stream) -> Elements:
     """(..., limbs) as (parties, ..., limbs): a share of every number for each."""
     flat = secret.reshape(-1, ring.limbs)
-    found = np.empty((parties, *flat.shape), np.uint64)
-    for own in pieces(len(flat), ring):
-        others = stream.elements(ring, (degree, own.stop - own.start))
-        found[:, own] = ring.values(flat[own], others, parties)
-    return found.reshape(parties, *secret.shape)
+    dealt = np.empty((parties, *flat.shape), np.uint64)
+    for span in pieces(len(flat), ring):
+        others = stream.elements(ring, (degree, span.stop - span.start))
+        dealt[:, span] = ring.values(flat[span], others, parties)
+    return dealt.reshape(parties, *secret.shape)
 
 
 def pieces(count: int, ring: Ring) -> list[slice]:
@@ -73,8 +73,8 @@ def reconstruct(ring: Ring, shares: Elements, degree: int, names: Sequence[str])
         off = (expected != shares[needed:]).any(axis=(0, -1))
         if off.any():
             raise _inconsistent(ring, shares, degree, names, off)
-    found: Elements = ring.mix([weights(needed, 0)], shares[:needed])[0]
-    return found
+    secret: Elements = ring.mix([weights(needed, 0)], shares[:needed])[0]
+    return secret
 
 
 @cache
@@ -108,13 +108,13 @@ def _inconsistent(
 
 def _suspects(ring: Ring, values: Sequence[int], degree: int) -> list[int]:
     """Places without which the others lie on one polynomial, if there are enough to tell."""
-    found = []
+    suspects = []
     for left_out in range(len(values)):
         kept = [i for i in range(len(values)) if i != left_out]
         base, rest = kept[: degree + 1], kept[degree + 1 :]
         if rest and all(_value(ring, values, base, i) == values[i] for i in rest):
-            found.append(left_out)
-    return found
+            suspects.append(left_out)
+    return suspects
 
 
 def _value(ring: Ring, values: Sequence[int], base: Sequence[int], at: int) -> int:

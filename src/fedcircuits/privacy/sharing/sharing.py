@@ -41,9 +41,9 @@ def shared(
     every = group.members if dealers is None else tuple(dealers)
     dealt = _dealt(group, tag, secret, shape, every, degree)
     senders = every if group.inside else ()
-    parts = {member: [own] for member, own in dealt.items()}
-    [found] = yield from exchange(group, tag, parts, senders, [Lot(group.ring, shape)])
-    return found
+    parts = {member: [part] for member, part in dealt.items()}
+    [received] = yield from exchange(group, tag, parts, senders, [Lot(group.ring, shape)])
+    return received
 
 
 def shared_mix(
@@ -60,8 +60,8 @@ def shared_mix(
     plain = all(weight == 1 for weight in weights)
 
     def fold(rows: Elements, _: slice) -> Elements:
-        found: Elements = ring.sum(rows) if plain else ring.mix(whole, rows)[0]
-        return found
+        total: Elements = ring.sum(rows) if plain else ring.mix(whole, rows)[0]
+        return total
 
     return (yield from folded(group, tag, dealt, dealers, Lot(ring, shape), fold))
 
@@ -107,8 +107,8 @@ def opened_and(
     ring, members = group.ring, group.members
     level = group.threshold if degree is None else degree
 
-    def fold(rows: Elements, own: slice) -> Elements:
-        return then(reconstruct(ring, rows, level, members), own)
+    def fold(rows: Elements, span: slice) -> Elements:
+        return then(reconstruct(ring, rows, level, members), span)
 
     parts, lot = dict.fromkeys(members, shares), Lot(ring, shares.shape[:-1])
     return (yield from folded(group, tag, parts, members, lot, fold, into, reveals))
@@ -130,11 +130,11 @@ def opened_to(
         parts = {receiver: [shares]}
     senders = group.members if group.me == receiver else ()
     lots = [Lot(group.ring, shape)]
-    [found] = yield from exchange(group, tag, parts, senders, lots, reveals)
+    [received] = yield from exchange(group, tag, parts, senders, lots, reveals)
     if group.me != receiver:
         return None
     level = group.threshold if degree is None else degree
-    return reconstruct(group.ring, found, level, group.members)
+    return reconstruct(group.ring, received, level, group.members)
 
 
 def summed(group: Group, tag: str, secret: Elements) -> Flow[Elements]:

@@ -87,13 +87,13 @@ def moments(s: Subject) -> None:
     edges = s.cuts(np.array([1e-9, 1e-6, 0.01, 0.3, 0.6, 0.95, 1 - 1e-6, 1 - 1e-9]))
     pairs = [*pairwise(edges), (edges[0], edges[-1])]
     for a, b in pairs:
-        found = s.family.moments(s.p, float(a), float(b))
+        moments = s.family.moments(s.p, float(a), float(b))
         right = np.array([s.expectation(k, float(a), float(b)) for k in range(3)])
         size = max(abs(a), abs(b)) ** np.arange(3)
         for k in range(3):
             slack = (1e-6 * right[0] + 1e-15) * max(size[k], 1e-300)
             what = f"E[x^{k}; {a:.6g} < x < {b:.6g}]"
-            expect_close(float(found[k]), right[k], what, 1e-5, slack)
+            expect_close(float(moments[k]), right[k], what, 1e-5, slack)
     whole = s.family.moments(s.p, -np.inf, np.inf)
     middle = float(edges[len(edges) // 2])
     low, high = (s.family.moments(s.p, *ends) for ends in ((-np.inf, middle), (middle, np.inf)))

@@ -92,10 +92,10 @@ def marginals(s: JointSubject) -> None:
             right = float(np.exp(s.log_density(full)[unit]) @ weights)
             part = np.full((3, 2), np.nan)
             part[0, column], part[2] = value, s.mean[unit]
-            found = np.exp(s.log_density(part)[unit])
-            expect_close(found[0], right, f"marginal of column {column}", 1e-6, 0.0)
+            density = np.exp(s.log_density(part)[unit])
+            expect_close(density[0], right, f"marginal of column {column}", 1e-6, 0.0)
             peak = float(np.exp(s.log_density(part[2:])[unit, 0]))
-            expect_close(found[1:], np.array([1.0, peak]), "rows beside it", 1e-6, 0.0)
+            expect_close(density[1:], np.array([1.0, peak]), "rows beside it", 1e-6, 0.0)
 
 
 def regions(s: JointSubject) -> None:
@@ -112,8 +112,8 @@ def regions(s: JointSubject) -> None:
             ({0: (first,), 1: (second,)}, box),
         ]
         for region, right in cases:
-            found = float(np.exp(s.log_density(blank, region)[unit, 0]))
-            expect_close(found, right, f"mass of {dict(region)}", 1e-4, 1e-6)
+            mass = float(np.exp(s.log_density(blank, region)[unit, 0]))
+            expect_close(mass, right, f"mass of {dict(region)}", 1e-4, 1e-6)
         _region_beside_value(s, unit, first)
 
 
@@ -122,8 +122,10 @@ def _region_beside_value(s: JointSubject, unit: int, ends: tuple[float, float]) 
     value = s.interval(unit, 1, 0.4, 1.0)[0]
     rows = np.stack([nodes, np.full_like(nodes, value)], -1)
     right = float(np.exp(s.log_density(rows)[unit]) @ weights)
-    found = s.log_density(np.array([[np.nan, value]]), {0: (ends,)})
-    expect_close(float(np.exp(found[unit, 0])), right, "region beside a seen value", 1e-6, 1e-12)
+    log_density = s.log_density(np.array([[np.nan, value]]), {0: (ends,)})
+    expect_close(
+        float(np.exp(log_density[unit, 0])), right, "region beside a seen value", 1e-6, 1e-12
+    )
 
 
 def moments(s: JointSubject) -> None:
@@ -135,11 +137,11 @@ def moments(s: JointSubject) -> None:
             points, weights = s.plane(unit, limits)
             weights = weights / weights.sum()
             region = {c: (ends,) for c, ends in limits.items()}
-            found = s.family.moments(blank, s.p, region)
+            moments = s.family.moments(blank, s.p, region)
             scale = np.abs(s.mean[unit]) + s.deviation[unit]
             for power in (1, 2):
                 right = weights @ points**power
-                over = found[power - 1][unit, 0] / scale**power
+                over = moments[power - 1][unit, 0] / scale**power
                 what = f"E[x^{power}] in {limits}"
                 expect_close(over, right / scale**power, what, 0.0, slack)
         _moments_beside_value(s, unit)
@@ -151,9 +153,9 @@ def _moments_beside_value(s: JointSubject, unit: int) -> None:
     rows = np.stack([np.full_like(nodes, value), nodes], -1)
     weights = weights * np.exp(s.log_density(rows)[unit])
     right = np.array([weights @ nodes, weights @ nodes**2]) / weights.sum()
-    found = s.family.moments(np.array([[value, np.nan]]), s.p, NOTHING)
-    expect_close(found[0][unit, 0, 0], value, "E[x] of a seen value", 1e-12, 0.0)
-    got = np.array([found[0][unit, 0, 1], found[1][unit, 0, 1]])
+    moments = s.family.moments(np.array([[value, np.nan]]), s.p, NOTHING)
+    expect_close(moments[0][unit, 0, 0], value, "E[x] of a seen value", 1e-12, 0.0)
+    got = np.array([moments[0][unit, 0, 1], moments[1][unit, 0, 1]])
     expect_close(got, right, "E[x], E[x²] beside a seen value", 1e-6, 1e-9)
 
 
@@ -228,9 +230,11 @@ def start(s: JointSubject) -> None:
         p = {name: value[None] for name, value in s.family.start(x).items()}
         wrong = s.family.check(p)
         expect(wrong is None, f"start from {len(x)} rows: {wrong}")
-        found = s.log_density(x, p=p)
-        expect(found.shape == (1, len(x)), f"start gives {len(found)} units, expected one")
-        expect(np.isfinite(found), f"start from {len(x)} rows: a log density is not finite")
+        log_density = s.log_density(x, p=p)
+        expect(
+            log_density.shape == (1, len(x)), f"start gives {len(log_density)} units, expected one"
+        )
+        expect(np.isfinite(log_density), f"start from {len(x)} rows: a log density is not finite")
 
 
 def maximum(s: JointSubject) -> None:

@@ -37,8 +37,8 @@ def maximum(s: Subject) -> None:
     top, true = _likelihood(s, x, weight, best), _likelihood(s, x, weight, s.p)
     expect(top >= true - slack, f"the fit is less likely than the truth by {true - top:.4g}")
     for u, cut in ((u, s.cuts(np.array([u]))) for u in (0.1, 0.3, 0.5, 0.7, 0.9)):
-        found, right = (float(s.family.cdf(float(cut[0]), p)) for p in (best, s.p))
-        expect_close(found, right, f"cdf of the fit at the {u} quantile", 0.0, 0.06)
+        estimate, right = (float(s.family.cdf(float(cut[0]), p)) for p in (best, s.p))
+        expect_close(estimate, right, f"cdf of the fit at the {u} quantile", 0.0, 0.06)
     other = _fit(s, x, weight * s.rng.exponential(1.0, ROWS) ** 2, start, 200)
     for step in (-0.5, -0.1, 0.1, 0.5, 1.0):
         near = {k: best[k] + step * (other[k] - best[k]) for k in best}
@@ -71,8 +71,8 @@ def degenerate_data(s: Subject) -> None:
         for rows, weight in ((100, 1.0), (1, 1.0), (1, 1e-9)):
             what = f"{rows} rows of {value:.6g} with weight {weight}"
             x = np.full(rows, value)
-            found = _fit(s, x, np.full(rows, weight), s.p, 10)
-            _still_a_distribution(s, found, value, what)
+            fit = _fit(s, x, np.full(rows, weight), s.p, 10)
+            _still_a_distribution(s, fit, value, what)
     zero = np.zeros_like(_statistics(s, np.array([middle]), s.p)[..., 0])
     kept = s.family.maximise(np.zeros(()), zero, s.p)
     for name, old in s.p.items():
@@ -109,11 +109,11 @@ def linear_form(s: Subject) -> None:
         return
     x = s.atoms if s.atomic else s.quantiles(np.linspace(0.01, 0.99, 50))
     coefficients, constant = (t.numpy() for t in s.family.natural(s.tensors()))
-    found = _statistics(s, x, s.p)
-    expect(np.isfinite(found), "statistics must be finite")
+    statistics = _statistics(s, x, s.p)
+    expect(np.isfinite(statistics), "statistics must be finite")
     width = s.family.width(s.variable)
-    expect(len(found) == width, f"width says {width} statistics, there are {len(found)}")
-    terms = coefficients[:, None] * found
+    expect(len(statistics) == width, f"width says {width} statistics, there are {len(statistics)}")
+    terms = coefficients[:, None] * statistics
     slack = 1e-9 + 1e-13 * float(np.abs(terms).max() + np.abs(constant))
     total = terms.sum(0) + constant
     expect_close(total, s.log_density(x), "natural · statistics + constant", 1e-9, slack)
@@ -128,9 +128,9 @@ def affine(s: Subject) -> None:
         if moved is None:
             return
         x = s.quantiles(np.linspace(0.01, 0.99, 50))
-        found = s.log_density((x - shift) / scale, moved) - np.log(scale)
+        log_density = s.log_density((x - shift) / scale, moved) - np.log(scale)
         what = f"density of (x − {shift}) / {scale}"
-        expect_close(found, s.log_density(x), what, 1e-6, 1e-6)
+        expect_close(log_density, s.log_density(x), what, 1e-6, 1e-6)
 
 
 def _fit(s: Subject, x: Array, weight: Array, p: dict[str, Array], rounds: int) -> dict[str, Array]:

@@ -106,15 +106,15 @@ class Subject:
         return self._walk() if self.mass(*map(float, around)) > 1e-6 else np.empty(0)
 
     def _walk(self) -> Array:
-        found = [float(self.family.quantile(np.array(1e-15), self.p))]
-        while len(found) < 10_000:
-            below = self.mass(-np.inf, float(np.nextafter(found[-1], np.inf)))
+        points = [float(self.family.quantile(np.array(1e-15), self.p))]
+        while len(points) < 10_000:
+            below = self.mass(-np.inf, float(np.nextafter(points[-1], np.inf)))
             level = np.array(min(below + 1e-13, 1.0))
             following = float(self.family.quantile(level, self.p))
-            if below >= 1 - 1e-13 or following <= found[-1]:
+            if below >= 1 - 1e-13 or following <= points[-1]:
                 break
-            found.append(following)
-        return np.array(found)
+            points.append(following)
+        return np.array(points)
 
 
 def integrate(function: Callable[[Array], Array], knots: Array, depth: int = 40) -> float:
@@ -156,16 +156,16 @@ def expect(condition: object, message: str) -> None:
 
 
 def expect_close(
-    found: Array | float, right: Array | float, what: str, relative: float, absolute: float
+    value: Array | float, right: Array | float, what: str, relative: float, absolute: float
 ) -> None:
     """The message tells the worst element and by how much it is off."""
-    found, right = np.broadcast_arrays(found, right)
+    value, right = np.broadcast_arrays(value, right)
     with np.errstate(invalid="ignore"):
-        off = np.where(found == right, 0.0, np.abs(found - right))
+        off = np.where(value == right, 0.0, np.abs(value - right))
     over = off - (absolute + relative * np.abs(right))
     over = np.where(np.isnan(over), np.inf, over)
     if over.size and over.max() > 0:
         at = np.unravel_index(over.argmax(), over.shape)
         raise AssertionError(
-            f"{what}: expected {right[at]:.10g}, got {found[at]:.10g} (off by {off[at]:.3g})"
+            f"{what}: expected {right[at]:.10g}, got {value[at]:.10g} (off by {off[at]:.3g})"
         )

@@ -76,8 +76,8 @@ def check_protocol(
     if unknown := set(without) - LAWS.keys():
         raise ValueError(f"unknown laws {sorted(unknown)}: expected some of {', '.join(LAWS)}")
     settings = TrialSettings(equal, frozenset(silent), frozenset(unread), goes_on, run)
-    if found := _failures(_maker(programs), settings, without):
-        raise AssertionError("the protocol breaks its contract\n  " + "\n  ".join(found))
+    if failures := _failures(_maker(programs), settings, without):
+        raise AssertionError("the protocol breaks its contract\n  " + "\n  ".join(failures))
 
 
 def _maker(programs: Programs[T] | Callable[[], Programs[T]]) -> Callable[[], Programs[T]]:

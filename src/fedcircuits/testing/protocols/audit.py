@@ -138,8 +138,8 @@ def _kind(tag: str, data: bytes, sender: str) -> type[Message] | str:
             if encode_message(message) == data:
                 return kind
             return f"has more bytes than {kind.__name__} needs for its fields"
-    own = sorted(k.__name__ for k in declared if k.tag)
-    known = f" of {', '.join(own)}" if own else ""
+    kinds = sorted(k.__name__ for k in declared if k.tag)
+    known = f" of {', '.join(kinds)}" if kinds else ""
     return f"has the fields {', '.join(names)}, which are not those{known}"
 
 
@@ -174,8 +174,8 @@ class _Reader:
         for at, message in enumerate(self.record.inbox):
             if isinstance(message, Envelope) and _short(message.tag) not in spare:
                 places.setdefault((message.party, _short(message.tag)), []).append((at, message))
-        for found in places.values():
-            for at, message in dict((found[0], found[-1])).items():
+        for readings in places.values():
+            for at, message in dict((readings[0], readings[-1])).items():
                 for path, fields in _shortened(_fields(message.data)):
                     inbox = list(self.record.inbox)
                     inbox[at] = replace(message, data=encode_fields(fields))
@@ -236,5 +236,5 @@ def _shorter(value: object) -> Iterator[tuple[str, object]]:
             yield "", value[:-1]
         yield from ((f"[-1]{p}", [*value[:-1], v]) for p, v in _shorter(value[-1]))
     elif isinstance(value, dict) and value:
-        for key, own in value.items():
-            yield from ((f"[{key!r}]{p}", {**value, key: v}) for p, v in _shorter(own))
+        for key, part in value.items():
+            yield from ((f"[{key!r}]{p}", {**value, key: v}) for p, v in _shorter(part))

@@ -24,9 +24,9 @@ ARRAYS = (np.ndarray, np.generic, float, complex)
 FRAMES = (pd.DataFrame, pd.Series, pd.Index)
 
 
-def difference(expected: object, found: object) -> str:
+def difference(expected: object, result: object) -> str:
     """Where they first differ, such as ``.weights[2]: other bytes``; empty if nowhere."""
-    return _difference(expected, found, "", {})
+    return _difference(expected, result, "", {})
 
 
 Seen = dict[tuple[int, int], tuple[object, object]]  # pairs by their ids, held so that these stay
@@ -44,14 +44,14 @@ def _difference(a: object, b: object, at: str, seen: Seen) -> str:
         return _of_arrays(np.asarray(a), np.asarray(b), at)
     if isinstance(a, FRAMES):
         return "" if a.equals(b) else f"{at}: other values"
-    own, other = _parts(a), _parts(b)
-    if own is None or other is None:
+    parts, other = _parts(a), _parts(b)
+    if parts is None or other is None:
         return "" if a == b else f"{at}: {_short(b)} instead of {_short(a)}"
-    for mine, theirs in zip_longest(own, other):
+    for mine, theirs in zip_longest(parts, other):
         if mine is None or theirs is None or mine[0] != theirs[0]:
             return f"{at}: other or more parts ({_name(mine)}, {_name(theirs)})"
-        if found := _difference(mine[1], theirs[1], at + mine[0], seen):
-            return found
+        if inner := _difference(mine[1], theirs[1], at + mine[0], seen):
+            return inner
     return ""
 
 

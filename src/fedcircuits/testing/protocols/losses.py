@@ -37,12 +37,12 @@ def _with_failure(
     programs: Programs[T], lengths: Mapping[str, int], party: str, at: int
 ) -> Programs[T]:
     """``party`` fails before message ``at``, the others if they never come to an end."""
-    found = {}
+    failures = {}
     for name, program in programs.items():
         most = 10 * lengths[name] + 100
         fails = {"at": at if name == party else None, "most": most}
-        found[name] = Program(_failing, {"program": program, **fails})
-    return found
+        failures[name] = Program(_failing, {"program": program, **fails})
+    return failures
 
 
 def _failing(program: Program[T], at: int | None, most: int) -> Flow[T]:

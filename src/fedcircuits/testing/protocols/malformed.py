@@ -139,8 +139,10 @@ def _changes(sent: Mapping[str, list[Any]]) -> Iterator[Change]:
             numbers[way] = numbers.get(way, -1) + 1
             kind = message.party, "/".join(message.tag.split("/")[:2])
             places.setdefault(kind, []).append((message.tag, numbers[way], message.data))
-        for (receiver, _), found in places.items():
-            for tag, number, data in {p[:2]: p for p in (found[0], found[-1])}.values():
+        for (receiver, _), messages_sent in places.items():
+            for tag, number, data in {
+                p[:2]: p for p in (messages_sent[0], messages_sent[-1])
+            }.values():
                 fields = fields_of(data)
                 for field, what, spoiled, form in _spoiled(fields):
                     yield Change(sender, receiver, tag, number, field, what, spoiled, form)

@@ -19,9 +19,9 @@ def in_other_engine(trial: Trial[T]) -> Iterator[str]:
     outcome = trial.settings.run(trial.fresh())
     require_all(outcome)
     yield from trial.same(outcome.results, "in the other engine")
-    expected, found = _by_way(trial.outcome), _by_way(outcome)
-    for sender, reader in sorted(expected.keys() | found.keys()):
-        if expected[sender, reader] != found[sender, reader]:
+    expected, result = _by_way(trial.outcome), _by_way(outcome)
+    for sender, reader in sorted(expected.keys() | result.keys()):
+        if expected[sender, reader] != result[sender, reader]:
             yield f"other messages in the other engine from {sender} to {reader}"
 
 

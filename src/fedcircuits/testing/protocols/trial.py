@@ -63,7 +63,7 @@ class Trial(Generic[T]):
 
     def sends(self, sent: Mapping[str, list[Envelope]], run: str) -> Iterator[str]:
         """What is wrong with what parties send in another run, in the order of the first."""
-        left = {name: list(reversed(own)) for name, own in sent.items()}
+        left = {name: list(reversed(sends)) for name, sends in sent.items()}
         for name, message, _ in self.messages():
             if name in left and (not left[name] or left[name].pop() != message):
                 what = f"{message.tag!r} to {message.party}"
