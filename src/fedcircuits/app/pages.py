@@ -152,8 +152,8 @@ def calibration(evaluation: Evaluation | None) -> Iterator[Block]:
     if not evaluation.reliability:
         yield Paragraph(
             f"The calibration error of {evaluation.target!r} is {error:.3f}: the mean distance "
-            "between how often truths lie below a predicted quantile and how often they should, for "
-            "quantiles from 10 % to 90 %."
+            "between how often truths lie below a predicted quantile and how often they should, "
+            "for quantiles from 10 % to 90 %."
         )
         return
     bins = [(b.rows, b.confidence, b.accuracy) for b in evaluation.reliability]

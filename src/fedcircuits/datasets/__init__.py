@@ -181,10 +181,10 @@ def _original(dataset: Dataset, place: Path) -> Arrays | pd.DataFrame:
         expected = original.values_sha256
         if expected is None or not isinstance(content, pd.DataFrame):
             continue
-        if (digest_read := values_digest(content)) != expected:
+        if (actual := values_digest(content)) != expected:
             raise DatasetError(
                 f"{files[original.file]}: expected numbers with the sha256 {expected}, got "
-                f"{digest_read}; get the file again from {dataset.url}"
+                f"{actual}; get the file again from {dataset.url}"
             )
     return content
 

@@ -206,8 +206,8 @@ def _refuse_unseen(variable: Variable, values: list[Scalar], count: int, row: in
     near = difflib.get_close_matches(str(values[0]), map(str, variable.categories), n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise TableError(
-        f"column {variable.name!r}: unknown category {values[0]!r} in row {row} (rows count from 0; "
-        f"{count:,} such values in all), expected {_listed(variable.categories)}; {hint}correct "
+        f"column {variable.name!r}: unknown category {values[0]!r} in row {row} (rows count from "
+        f"0; {count:,} such values in all), expected {_listed(variable.categories)}; {hint}correct "
         "the values, take them as missing by Table.of(X, schema=model.schema_, partial=True, "
         f'unseen="missing"), or learn again with such data{variable.pooling}'
     )
