@@ -26,7 +26,7 @@ from fedcircuits.federation.messages import AnyNumbers, Message, Reals
 
 PATIENCE = 5
 HELD = 10  # every tenth row is held back
-CUT = 16  # numbers a row and party that cross in a split network
+CUT = 16  # numbers per row and party that cross in a split network
 
 
 class Numbers(Message, frozen=True):

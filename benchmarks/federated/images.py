@@ -1,4 +1,4 @@
-"""Table 2's trend: one einsum network against a mixture of one a party, in bits per dimension.
+"""Table 2's trend: one einsum network against a mixture of one per party, in bits per dimension.
 
     python -m benchmarks.run federated_images
 

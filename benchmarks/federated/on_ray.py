@@ -39,7 +39,7 @@ ROWS, COLUMNS, PARTS = 5_000_000, 10, 64
 IMAGES, IMAGE_PARTS = 4_000, 8
 WORKERS = (1, 2, 4)
 MACHINES = (1, 2, 4, 8, 16, 32, 64)
-LATENCY, BANDWIDTH = 0.5e-3, 1.25e8  # seconds a message, bytes a second: 1 Gbit in one building
+LATENCY, BANDWIDTH = 0.5e-3, 1.25e8  # seconds per message, bytes per second: 1 Gbit in one building
 Row = dict[str, Cell]
 
 
@@ -78,7 +78,7 @@ def _federation(name: str) -> fc.Federation | None:
 def _print(found: list[Row], paper: list[Row]) -> None:
     print(f"\nParts of a table on workers of Ray; this machine has {os.cpu_count()} cores")
     print_table(found)
-    print(f"\nOn paper: {LATENCY * 1e3:g} ms a message, {BANDWIDTH / 1e6:g} MB a second")
+    print(f"\nOn paper: {LATENCY * 1e3:g} ms per message, {BANDWIDTH / 1e6:g} MB per second")
     print_table(paper)
 
 

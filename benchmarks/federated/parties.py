@@ -55,7 +55,7 @@ def _row(data: Data, number: int) -> dict[str, Cell]:
         "wall s, processes": wall,
         "messages": len(model.ledger_),
         "bytes": model.ledger_.bytes,
-        "bytes a party": model.ledger_.bytes / number,
+        "bytes per party": model.ledger_.bytes / number,
         "log-likelihood": whole.score(data.test),
         "macro-F1": macro_f1(whole, data),
     }
@@ -75,7 +75,7 @@ def _draw(rows: list[dict[str, Cell]], path: Path) -> None:
     right.plot(
         number, [float(r["bytes"] or 0) / 1e3 for r in rows], "o-", label="all", markersize=4
     )
-    each = [float(r["bytes a party"] or 0) / 1e3 for r in rows]
+    each = [float(r["bytes per party"] or 0) / 1e3 for r in rows]
     right.plot(number, each, "s-", label="a party", markersize=4)
     right.set_ylabel("kB that crossed in training")
     for axis in (left, right):

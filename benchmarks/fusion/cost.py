@@ -50,8 +50,8 @@ def run(owners: int = 207, theirs: int = 8) -> list[Json]:
     held = np.arange(2284) >= 1999
     own, fit, epochs = _ours(speed[:, rows], y[rows], held)
     shown: list[dict[str, Cell]] = [
-        {"side": "fedcircuits", "owners, 60 epochs, s": own, "fusion, s an epoch": fit / epochs,
-         "fusion, s a fit": fit}
+        {"side": "fedcircuits", "owners, 60 epochs, s": own, "fusion, s per epoch": fit / epochs,
+         "fusion, s per fit": fit}
     ]  # fmt: skip
     where = released.folder()
     if isinstance(where, str):
@@ -105,12 +105,12 @@ def _theirs(
                 continue
             one, whole = float(found["owners"]), float(found["fusion"])
             shown.append({
-                "side": name, "owners, 60 epochs, s": EPOCHS * one, "fusion, s an epoch": whole,
-                "fusion, s a fit": epochs * whole,
+                "side": name, "owners, 60 epochs, s": EPOCHS * one, "fusion, s per epoch": whole,
+                "fusion, s per fit": epochs * whole,
             })  # fmt: skip
             shown.append({"side": "ratio", "owners, 60 epochs, s": EPOCHS * one / own,
-                          "fusion, s an epoch": whole * epochs / fit,
-                          "fusion, s a fit": whole * epochs / fit})  # fmt: skip
+                          "fusion, s per epoch": whole * epochs / fit,
+                          "fusion, s per fit": whole * epochs / fit})  # fmt: skip
     return shown
 
 

@@ -1,4 +1,4 @@
-"""F1 when owners are missing in questions, with and without owner dropout; F1 by bytes an owner.
+"""F1 when owners are missing in questions, with and without owner dropout; F1 by bytes per owner.
 
 On the semi-synthetic rows, random split, with the encoders of the tables.
 """
@@ -72,7 +72,7 @@ def show(kept: Kept) -> None:
         size = kept.over_seeds(NAME, HOW, f"traffic {how}", "bytes")
         row = f"traffic {how}"
         mean = float(np.mean(size)) if size else None
-        rows.append({"traffic": how, "bytes an owner": mean, "F1": cell(row, "F1"),
+        rows.append({"traffic": how, "bytes per owner": mean, "F1": cell(row, "F1"),
                      "AUC": cell(row, "AUC")})  # fmt: skip
     print_table(rows)
 

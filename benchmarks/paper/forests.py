@@ -107,7 +107,7 @@ def _trained(parties: int, weights: int) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def _timed(line: dict[str, Any]) -> str:
-    return f"{line['computed s']:.2f} s, {line['rounds']} rounds, {line['MB a party']:.1f} MB"
+    return f"{line['computed s']:.2f} s, {line['rounds']} rounds, {line['MB per party']:.1f} MB"
 
 
 def table_8(full: bool) -> list[Line]:

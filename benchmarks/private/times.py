@@ -56,8 +56,8 @@ def _line(engine: Computed, parties: int, weights: int, step: str) -> Line:
         "step": step,
         "rounds": engine.rounds,
         "computed s": engine.seconds,
-        "CPU s a party": engine.busiest,
-        "MB a party": max(engine.sent.values()) / 1e6,
+        "CPU s per party": engine.busiest,
+        "MB per party": max(engine.sent.values()) / 1e6,
         "paper s": PAPER.get((step, parties)) if weights == 24 else None,
     }
 
@@ -70,7 +70,7 @@ def asked(model: PrivateForest, rows: fc.Table, weights: int) -> Line:
     ahead = _line(engine, parties, weights, f"{len(rows):,} rows")
     model.connect("clinic").score_samples(rows)
     online = _line(engine, parties, weights, f"{len(rows):,} rows")
-    both = ("rounds", "computed s", "CPU s a party", "MB a party")
+    both = ("rounds", "computed s", "CPU s per party", "MB per party")
     added = {name: _number(ahead[name]) + _number(online[name]) for name in both}
     return {**online, **added, "rounds": int(added["rounds"]), "online s": online["computed s"]}
 
@@ -111,7 +111,7 @@ def run(parties: tuple[int, ...] = PARTIES, weights: tuple[int, ...] = (24, 100)
             if count == 3:
                 computed.append(trained(federation, number, "concatenate")[2])
                 measured += slept(federation, number, learned, test)
-    print("\nnltcs, 10 ms a message: computed\n")
+    print("\nnltcs, 10 ms per message: computed\n")
     print_table(computed)
     if measured:
         print("\nthe same in processes that sleep\n")

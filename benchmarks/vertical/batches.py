@@ -21,7 +21,7 @@ from fedcircuits.circuits.graph.family import Array
 
 STARTS = 3
 BATCHES = 20
-NEAR = 1e-3  # nats a row
+NEAR = 1e-3  # nats per row
 PASSES, MOST = 150, 128  # of all rows, in batches
 
 
@@ -99,7 +99,7 @@ def _single(x: Array, parties: fc.Federation, number: int) -> dict[str, Cell]:
         true.append(model.score(table))
         sizes.append(model.ledger_.bytes)
     return {
-        "float32: off, nats a row": f"{abs(true[1] - true[0]):.1e}",
+        "float32: off, nats per row": f"{abs(true[1] - true[0]):.1e}",
         "as said": f"{abs(said[1] - said[0]):.1e}",
         "bytes": f"{sizes[1] / sizes[0]:.3f}",
     }

@@ -1,7 +1,7 @@
 """What a run leaves: results, who was lost and why, what crossed, and work that need not be redone.
 
-An engine runs programs, one a party, and answers the effects of their flows. It never raises for a
-party: the caller decides whether the results that are there are enough.
+An engine runs programs, one per party, and answers the effects of their flows. It never raises for
+a party: the caller decides whether the results that are there are enough.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class _Search:
     tried: list[Tried] = field(default_factory=list)
     fits: list[Fit] = field(default_factory=list)
     grown: set[str] = field(default_factory=set)  # kinds that have stopped gaining
-    costs: dict[str, tuple[int, float]] = field(default_factory=dict)  # last size; s a row, epoch
+    costs: dict[str, tuple[int, float]] = field(default_factory=dict)  # last size; s per row, epoch
 
     def __post_init__(self) -> None:
         self.begin = self.clock()

@@ -51,7 +51,7 @@ class EMSchedule:
     batch_size: int | None = None  # rows of one update; None: all of them
     step: float = 0.3
     last_step: float = 0.01
-    tolerance: float = 1e-4  # least gain of an epoch, in nats a row
+    tolerance: float = 1e-4  # least gain of an epoch, in nats per row
     patience: int = 5  # epochs without such a gain on the validation rows
     smoothing: float = 0.0  # pseudo-rows of every weight of a sum
     behind: float = 0.0  # pseudo-rows of every unit of a leaf, that look as all its units together

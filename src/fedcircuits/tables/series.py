@@ -2,7 +2,7 @@
 
 They stand beside the ordinary columns of a ``Table`` and have no place in its schema: no circuit is
 a distribution over them. Encoders (encoders.py) read them; every other learner refuses them. Those
-of different lengths may be given as a list of arrays, one a row: (steps,) or (steps, channels).
+of different lengths may be given as a list of arrays, one per row: (steps,) or (steps, channels).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _numbers(name: str, given: npt.ArrayLike) -> Series:
     except (TypeError, ValueError) as error:
         raise TableError(
             f"series {name!r}: expected an array of numbers (rows, steps, channels), NaN where one "
-            f"is shorter, or a list of arrays, one a row: {error}"
+            f"is shorter, or a list of arrays, one per row: {error}"
         ) from None
 
 

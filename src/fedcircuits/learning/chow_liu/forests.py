@@ -46,7 +46,7 @@ GAP_ROUNDS = 5  # of EM over gaps for the tables of all rows
 HELD = 0.2  # of the rows, to choose by
 FEW = 100  # rows, of which none are held back
 MOST_ROWS = 20_000  # that a choice looks at
-LEAST_GAIN = 0.05  # nats a row: more components gain at least as much
+LEAST_GAIN = 0.05  # nats per row: more components gain at least as much
 FORESTS = 4  # that differ
 AVOIDED = 0.5  # of an edge's worth, for every forest before that has it
 LEAST_WEIGHT = 0.03  # of a way to learn that is kept
@@ -62,7 +62,7 @@ class LearnedForest:
 
     weights: Array  # (components,)
     components: list[tuple[Edges, Tables]]
-    gain: float  # of rows held back over independence, in nats a row; 0 where none were held back
+    gain: float  # of rows held back over independence, in nats per row; 0 where none were held back
     refused: bool = False  # whether edges were found, and rows held back were likelier without
 
 

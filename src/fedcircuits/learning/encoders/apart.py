@@ -29,7 +29,7 @@ from fedcircuits.learning.stopping import EarlyStopping
 Goal: TypeAlias = Literal["classes", "numbers"]
 Floats: TypeAlias = npt.NDArray[np.float32]
 Report: TypeAlias = Callable[[int, int, str], None]  # epochs done, and in all; in words
-OWNERS = 32  # on one core 0.6 ms an owner and step, with 207 at once 0.7, with one 1.4
+OWNERS = 32  # on one core 0.6 ms per owner and step, with 207 at once 0.7, with one 1.4
 PIECE = 2048  # rows of one step without gradient
 _REPORT: ContextVar[Report | None] = ContextVar("report", default=None)
 

@@ -8,7 +8,7 @@
 layer predicts them; without, it gives back the inputs (an autoencoder). What is encoded is what
 goes into that layer. Owners may have different encoders, of different widths.
 
-Other encoders are in fixed.py and foreign.py, and which one an owner has is in choosing.py.
+Other encoders are in fixed.py and foreign.py, and which one per owner has is in choosing.py.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ from fedcircuits.methods.shared.training import LearnedTogether
 FEWEST = 4  # parties among which one can stand out
 OUT, FAR = 2.0, 6.0  # deviations by which a party stands out, and by far
 CHANCE = 3.0  # deviations of a gain that is no chance
-GAIN = 0.05  # nats a row that it is at least
+GAIN = 0.05  # nats per row that it is at least
 MOST = 2  # suspects
 ROUNDS = 2  # of EM without a suspect
 ENOUGH = 5  # values of a column that may stand still
