@@ -9,6 +9,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsError, ParameterError, QueryError, TableError
+from fedcircuits.estimators.best_density import best_weights
 
 
 def two_clusters(rows: int = 300, seed: int = 0) -> np.ndarray:
@@ -29,7 +30,7 @@ def ticking(step: float) -> Callable[[], float]:
 
 def test_the_best_on_held_back_rows_is_returned() -> None:
     train, test = two_clusters(), two_clusters(seed=1)
-    model = fc.best_density(train, budget=60.0, random_state=0, clock=ticking(1.0))
+    model = fc.best_density(train, budget=40.0, random_state=0, clock=ticking(1.0))
     tried = [t for t in model.tried_ if t.score is not None]
     assert len(tried) > 2 and tried[0].name == "mixture of products 1"
     plain = fc.MixtureOfProducts(1, random_state=0).fit(train)
@@ -54,6 +55,34 @@ def test_binary_tables_and_saving(tmp_path: object) -> None:
     assert "Chow–Liu tree" in names and "hidden Chow–Liu tree 8" in names
     model.save(f"{tmp_path}/m.fc")
     assert fc.load(f"{tmp_path}/m.fc").score(x) == pytest.approx(model.score(x))
+
+
+def test_notes_say_what_was_tried_and_what_was_not() -> None:
+    late = fc.best_density(two_clusters(80), budget=1.0, random_state=0, clock=ticking(10.0))
+    said = " ".join(late.notes_)
+    assert "80 rows held back, a fifth at a time" in said and "mixture of products 1" in said
+    assert "lack of time (budget 1 CPU s): LearnSPN" in said and "not learned again" in said
+
+
+def test_weights_of_a_mixture_follow_the_rows() -> None:
+    rng = np.random.default_rng(0)
+    first = rng.random(4000) < 0.7
+    logs = np.log(
+        np.stack([np.where(first, 0.9, 0.1), np.where(first, 0.1, 0.9), 0 * first + 1e-9])
+    )
+    weights = best_weights(logs)
+    grid = np.linspace(0.01, 0.99, 99)
+    exact = grid[np.argmax([np.log(g * np.exp(logs[0]) + (1 - g) * np.exp(logs[1])).sum()
+                            for g in grid])]  # fmt: skip
+    assert weights[2] == 0 and weights.sum() == pytest.approx(1)
+    assert weights[0] == pytest.approx(exact, abs=0.02)
+
+
+def test_of_a_table_too_long_for_the_budget_learners_see_a_part() -> None:
+    model = fc.best_density(two_clusters(6000), 14.0, random_state=0, clock=ticking(1.0))
+    parts = [t for t in model.tried_ if t.rows]
+    assert parts and all(2000 <= t.rows < 5100 and t.epochs is None for t in parts)
+    assert any("as many as the budget held" in note for note in model.notes_)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """The best density that a budget of CPU time finds: learners tried by one rule, judged on held-back
 rows.
 
-1  A share of the rows is held back. Nothing is learned from them until the choice is made.
-2  Learners are tried from the cheap to the dear (``candidates``), sizes of one kind in ascending
-   order. Of a kind that has not gained by growing, larger ones are left out.
+1  A share of the rows is held back; of a table of few rows each fifth in turn. Nothing is learned
+   from them until the choice is made.
+2  Learners are tried in a fixed order (``candidates``), sizes of one kind in ascending order. Of a
+   kind that has not gained by growing, larger ones are left out; where epochs are dear, small sizes
+   make way for the next if the budget holds that one.
 3  What a learner will cost is told by a trial on a few hundred rows, or by the size before it. Of a
    learner that runs EM over batches as many epochs are planned as half of the budget that is left
-   holds; a learner that does not fit is left out, and noted.
-4  Mixtures of the best two to five, with equal weights, are candidates as well.
+   holds. Any other that does not fit is learned from as many rows as do; else it is left out.
+4  Mixtures of the best two to five are candidates as well. Their weights are those that suit one
+   half of the rows held back, and they are judged on the other half.
 5  The best on the rows held back is learned again from all rows if the budget still holds it, and
    is returned as it is otherwise.
 """
@@ -26,43 +29,31 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FedcircuitsError, ParameterError, TableError
 from fedcircuits.estimators.circuit_model import CircuitModel
-from fedcircuits.estimators.einsum import EinsumNetwork
-from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
-from fedcircuits.estimators.learn_spn import LearnSPN, mixed
+from fedcircuits.estimators.density_candidates import Candidate, candidates
+from fedcircuits.estimators.learn_spn import mixed
 from fedcircuits.estimators.learner import Learner
 from fedcircuits.estimators.mixture import MixtureOfProducts
-from fedcircuits.estimators.model import Model, Rows
-from fedcircuits.estimators.trees import ChowLiuTree, MixtureOfChowLiuTrees
-from fedcircuits.learning.stopping import mean_of_rows
-from fedcircuits.tables.schema import Schema
+from fedcircuits.estimators.model import Rows
+from fedcircuits.learning.stopping import IMPOSSIBLE, mean_of_rows
 from fedcircuits.tables.series import refuse_series
 from fedcircuits.tables.table import Table
 
 Clock = Callable[[], float]  # CPU seconds
 Learned = tuple[Circuit, Parameters]
 TRIAL = 400  # rows that a cost is judged by
+TRIAL_CELLS = 40_000  # fewer rows of a wide table
 EPOCHS = 40  # at most
 FEWEST = 3  # epochs that are worth it
 SHARED = 0.2  # costs grow more slowly than rows, by this power: some of them come once
 GROWTH = 1.3  # how costs grow with a size
+FEWER = 2000  # rows that a learner which does not fit may be learned from, at least
 TOGETHER = 5  # models in a mixture, at most
+LEAST_WEIGHT = 0.02  # of a model in a mixture
+FEW_ROWS, FOLDS = 2000, 5
+LARGE = 1_000_000  # values of a table whose epochs are dear
 ALLOWED: Declared = {
     "budget": Real(above=0), "validation": Real(above=0, below=1), "random_state": SEED,
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A learner: one size of a kind."""
-
-    kind: str
-    size: int
-    make: Callable[[int], Learner]  # of a number of epochs
-    epochs: bool = False  # whether it counts by them
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind} {self.size}" if self.size else self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,49 +64,8 @@ class Tried:
     score: float | None  # mean log-likelihood of the rows held back; None: left out
     seconds: float  # of CPU; expected ones where it was left out
     epochs: int | None = None
-
-
-def candidates(schema: Schema, seed: int | None) -> list[Candidate]:
-    """Learners that suit the columns, cheap ones first."""
-    learners = [_products(k, seed) for k in (1, 8, 32)]
-    if all(v.size for v in schema):
-        learners.append(Candidate("Chow–Liu tree", 0, lambda _: ChowLiuTree(random_state=seed)))
-    learners += [_hidden_tree(k, seed) for k in (8, 16, 32)]
-    learners.append(Candidate("LearnSPN", 0, lambda _: LearnSPN(random_state=seed)))
-    if all(v.size for v in schema):
-        learners += [_tree_mixture(n, seed) for n in (10, 20, 40)]
-    learners.append(
-        Candidate("LearnSPN mixed", 8, lambda _: LearnSPN(ensemble=8, random_state=seed))
-    )
-    learners.append(
-        Candidate(
-            "einsum network", 16, lambda n: EinsumNetwork(16, epochs=n, random_state=seed), True
-        )
-    )
-    return learners + [_hidden_tree(k, seed) for k in (64, 128, 256)]
-
-
-def _products(components: int, seed: int | None) -> Candidate:
-    def make(epochs: int) -> Learner:
-        return MixtureOfProducts(components, random_state=seed)
-
-    return Candidate("mixture of products", components, make)
-
-
-def _hidden_tree(units: int, seed: int | None) -> Candidate:
-    def make(epochs: int) -> Learner:
-        return HiddenChowLiuTree(units, epochs=epochs, random_state=seed)
-
-    return Candidate("hidden Chow–Liu tree", units, make, True)
-
-
-def _tree_mixture(components: int, seed: int | None) -> Candidate:
-    def make(epochs: int) -> Learner:
-        return MixtureOfChowLiuTrees(
-            components, ensemble=8, smoothing=10.0, max_iter=15, random_state=seed
-        )
-
-    return Candidate("mixtures of Chow–Liu trees", components, make)
+    rows: int | None = None  # that it was learned from, where those are not all
+    error: str = ""  # why it could not be learned
 
 
 def best_density(
@@ -134,9 +84,11 @@ def best_density(
     table : DataFrame, Table or array
         The rows.
     budget : float, default=60.0
-        CPU seconds. The cheapest learner is tried whatever it costs.
+        CPU seconds, which begin when what is loaded once has been. The cheapest learner is tried
+        whatever it costs. Costs are estimates: the whole may take half as much again.
     validation : float, default=0.15
-        The share of rows held back, by which learners are compared.
+        The share of rows held back, by which learners are compared. Of fewer than 2,000 rows each
+        fifth is held back in turn.
     target : str or None, default=None
         The column that ``predict`` predicts unless told otherwise; it does not affect the choice.
     random_state : int or None, default=None
@@ -147,8 +99,9 @@ def best_density(
     Returns
     -------
     CircuitModel
-        With ``tried_``, what each learner gave and took, ``chosen_``, the name of the best, and
-        ``refitted_``, whether it was learned again from all rows.
+        With ``tried_``, what each learner gave and took, ``chosen_``, the name of the best,
+        ``refitted_``, whether it was learned again from all rows, and ``notes_``, which say the
+        same in words.
 
     Examples
     --------
@@ -174,9 +127,14 @@ class Fit:
 
     candidate: Candidate
     epochs: int  # planned
-    seconds: float
-    score: float
-    learned: Learned
+    seconds: float  # of all folds
+    logs: Array  # log-likelihoods of the rows held back
+    learned: Learned  # of the first fold
+    rows: int | None  # where those were not all
+
+    @property
+    def score(self) -> float:
+        return mean_of_rows(self.logs)
 
 
 @dataclass
@@ -192,61 +150,107 @@ class _Search:
     costs: dict[str, tuple[int, float]] = field(default_factory=dict)  # last size; s per row, epoch
 
     def __post_init__(self) -> None:
-        self.begin = self.clock()
         rng = np.random.default_rng(self.seed)
         kept = np.flatnonzero(np.isfinite(self.whole.values).any(axis=1))
-        held = max(1, round(self.share * len(kept)))
         if len(kept) < 2:
             raise TableError(f"best_density needs two rows with values, got {len(kept)}")
         order = rng.permutation(kept)
-        self.train, self.held = self.whole.rows(order[held:]), self.whole.rows(order[:held])
-        self.trial = self.train.rows(slice(0, TRIAL))
+        self.folds = [(self.whole.rows(a), self.whole.rows(b)) for a, b in self._divided(order)]
+        self.train = self.folds[0][0]
+        trial = min(TRIAL, max(50, TRIAL_CELLS // len(self.whole.schema)))
+        self.trial = self.train.rows(slice(0, trial))
+        MixtureOfProducts(1, max_iter=2).fit(self.trial)  # what is loaded once costs no learner
+        self.begin = self.clock()
+
+    def _divided(self, order: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Rows to learn from and to judge by."""
+        if len(order) >= FEW_ROWS:
+            held = max(1, round(self.share * len(order)))
+            return [(order[held:], order[:held])]
+        part = np.arange(len(order)) % min(FOLDS, len(order))
+        return [(order[part != k], order[part == k]) for k in range(part.max() + 1)]
 
     def left(self) -> float:
         return self.budget - (self.clock() - self.begin)
 
     def model(self, target: str | None) -> CircuitModel:
-        MixtureOfProducts(1, max_iter=2).fit(self.trial)  # what is loaded once costs no learner
         for candidate in candidates(self.whole.schema, self.seed):
             if candidate.kind not in self.grown:
                 self._try(candidate)
         if not self.fits:
             raise TableError("best_density: no learner could be learned from this table")
         self.fits.sort(key=lambda f: -f.score)
-        chosen = self.fits[: self._together()]
+        chosen, weights = self._together()
         learned, refitted = self._again(chosen)
-        circuit, parameters = _one(self.whole.schema, learned)
-        model = CircuitModel(circuit, parameters, target)
+        schema = self.whole.schema
+        found = learned[0] if len(learned) == 1 else mixed(schema, learned, weights)
+        model = CircuitModel(*found, target)
         model.__dict__["tried_"] = tuple(self.tried)
         model.__dict__["chosen_"] = " + ".join(f.candidate.name for f in chosen)
         model.__dict__["refitted_"] = refitted
+        model.__dict__["notes_"] = self._notes(chosen, weights, refitted)
         return model
 
     # ------------------------------------------------------------------ one candidate
 
     def _try(self, candidate: Candidate) -> None:
         epochs, cost = self._planned(candidate)
-        if self.tried and (cost > self.left() / 2 or (candidate.epochs and epochs < FEWEST)):
+        rows = self._affordable(candidate, epochs, cost)
+        if rows is None or self._makes_way(candidate, epochs, cost):
             self.tried.append(Tried(candidate.name, None, cost))
             return
         begin = self.clock()
         try:
-            model = candidate.make(epochs).fit(self.train)
-        except FedcircuitsError:
-            self.tried.append(Tried(candidate.name, None, self.clock() - begin))
+            found = self._folded(candidate, epochs, rows)
+        except FedcircuitsError as error:
+            self.tried.append(Tried(candidate.name, None, 0.0, error=str(error)))
             return
-        took, score = self.clock() - begin, self._score(model)
-        rounds = len(getattr(model, "history_", ())) if candidate.epochs else 1
-        self.costs[candidate.kind] = candidate.size, took / max(rounds, 1) / len(self.train)
+        took = self.clock() - begin
+        if found is None:
+            self.tried.append(Tried(candidate.name, None, took * len(self.folds)))
+            return
+        first, logs = found
+        rounds = len(getattr(first, "history_", ())) if candidate.epochs else 1
+        learned_rows = sum(min(rows, len(train)) for train, _ in self.folds)
+        self.costs[candidate.kind] = candidate.size, took / max(rounds, 1) / learned_rows
+        score = mean_of_rows(logs)
         before = [f.score for f in self.fits if f.candidate.kind == candidate.kind]
         if before and score <= max(before):
             self.grown.add(candidate.kind)
-        learned = (model.circuit_, model.parameters_)
-        self.fits.append(Fit(candidate, epochs, took, score, learned))
-        self.tried.append(Tried(candidate.name, score, took, epochs if candidate.epochs else None))
+        fewer = rows if rows < len(self.train) else None
+        learned = (first.circuit_, first.parameters_)
+        self.fits.append(Fit(candidate, epochs, took, logs, learned, fewer))
+        counted = epochs if candidate.epochs else None
+        self.tried.append(Tried(candidate.name, score, took, counted, fewer))
 
-    def _score(self, model: Model) -> float:
-        return mean_of_rows(model.score_samples(self.held))
+    def _affordable(self, candidate: Candidate, epochs: int, cost: float) -> int | None:
+        """How many rows it may be learned from; None: not enough of them."""
+        if not self.tried or cost <= self.left() / 2:
+            return len(self.train) if not candidate.epochs or epochs >= FEWEST else None
+        rows = int(len(self.train) * max(self.left(), 0.0) / 2 / max(cost, 1e-9))
+        return rows if rows >= FEWER and not candidate.epochs else None
+
+    def _makes_way(self, candidate: Candidate, epochs: int, cost: float) -> bool:
+        """Whether epochs of a large table are too dear to spend them on a small size, as the next
+        size is affordable."""
+        if not candidate.next or epochs >= EPOCHS or self.train.values.size < LARGE:
+            return False
+        dearer = cost / epochs * (candidate.next / candidate.size) ** GROWTH
+        return 2 * FEWEST * dearer < self.left() / 2
+
+    def _folded(self, candidate: Candidate, epochs: int, rows: int) -> tuple[Learner, Array] | None:
+        """The model of the first fold and log-likelihoods of all rows held back; None where the
+        first fold shows that the others would take too long."""
+        models, logs, begin = [], [], self.clock() if len(self.folds) > 1 else 0.0
+        for train, held in self.folds:
+            model = candidate.make(epochs).fit(train.rows(slice(0, rows)))
+            logs.append(model.score_samples(held))
+            models.append(model)
+            more = len(self.folds) - 1
+            if self.fits and more and len(models) == 1:
+                if more * (self.clock() - begin) > self.left():
+                    return None
+        return models[0], np.concatenate(logs)
 
     def _planned(self, candidate: Candidate) -> tuple[int, float]:
         """Epochs, and what they are expected to cost."""
@@ -257,7 +261,7 @@ class _Search:
             seconds *= (candidate.size / max(size, 1)) ** GROWTH
         else:
             seconds = self._trial_cost(candidate)
-        epoch = seconds * len(self.train)
+        epoch = seconds * sum(len(train) for train, _ in self.folds)
         if not candidate.epochs:
             return EPOCHS, epoch
         epochs = int(min(EPOCHS, self.left() / 2 / max(epoch, 1e-9)))
@@ -265,7 +269,7 @@ class _Search:
 
     def _trial_cost(self, candidate: Candidate) -> float:
         """Seconds a row and epoch, by a fit to a few rows."""
-        if len(self.train) <= 2 * TRIAL and not candidate.epochs:
+        if len(self.train) <= 2 * len(self.trial) and not candidate.epochs:
             return 0.0
         begin = self.clock()
         try:
@@ -278,31 +282,77 @@ class _Search:
 
     # ------------------------------------------------------------------ several together
 
-    def _together(self) -> int:
-        """How many of the best, mixed, are better than fewer."""
-        best, number = self.fits[0].score, 1
-        logs = [self._log_likelihoods(self.fits[0].learned)]
-        for n, fit in enumerate(self.fits[1:TOGETHER], start=2):
-            if self.left() <= 0:
+    def _together(self) -> tuple[list[Fit], Array]:
+        """The best with their weights: one, or more that are better together."""
+        best, found = self.fits[0].score, np.ones(1)
+        rows = len(self.fits[0].logs)
+        half = np.random.default_rng(self.seed).permutation(rows) % 2 == 0
+        for n in range(2, min(TOGETHER, len(self.fits)) + 1):
+            logs = np.maximum([f.logs for f in self.fits[:n]], IMPOSSIBLE)
+            if rows < 4:
                 break
-            logs.append(self._log_likelihoods(fit.learned))
-            score = mean_of_rows(np.logaddexp.reduce(logs, axis=0) - np.log(n))
+            apart = [(best_weights(logs[:, half]), logs[:, ~half]),
+                     (best_weights(logs[:, ~half]), logs[:, half])]  # fmt: skip
+            score = sum(float(_mixture(w, held).sum()) for w, held in apart) / rows
             self.tried.append(Tried(f"mixture of the best {n}", score, 0.0))
             if score > best:
-                best, number = score, n
-        return number
-
-    def _log_likelihoods(self, learned: Learned) -> Array:
-        return CircuitModel(*learned).score_samples(self.held)
+                best, found = score, best_weights(logs)
+        chosen = [f for f, w in zip(self.fits, found, strict=False) if w > 0]
+        return chosen, found[found > 0]
 
     def _again(self, chosen: Sequence[Fit]) -> tuple[list[Learned], bool]:
         """Each of the chosen from all rows, if the budget still holds all of them."""
-        cost = sum(f.seconds for f in chosen) * len(self.whole) / len(self.train)
-        if cost > self.left():
-            return [f.learned for f in chosen], False
-        models = [f.candidate.make(f.epochs).fit(self.whole) for f in chosen]
+        more = len(self.whole) / len(self.train) / len(self.folds)
+        cost = sum(f.seconds for f in chosen) * more
+        before = [f.learned for f in chosen]
+        if cost > self.left() or any(f.rows for f in chosen):
+            return before, False
+        try:
+            models = [f.candidate.make(f.epochs).fit(self.whole) for f in chosen]
+        except FedcircuitsError:
+            return before, False
         return [(m.circuit_, m.parameters_) for m in models], True
 
+    # ------------------------------------------------------------------ in words
 
-def _one(schema: Schema, learned: list[Learned]) -> Learned:
-    return learned[0] if len(learned) == 1 else mixed(schema, learned)
+    def _notes(self, chosen: Sequence[Fit], weights: Array, refitted: bool) -> tuple[str, ...]:
+        score = max(t.score for t in self.tried if t.score is not None)
+        names = [
+            f.candidate.name if len(weights) == 1 else f"{f.candidate.name} ({w:.0%})"
+            for f, w in zip(chosen, weights, strict=True)
+        ]
+        held = sum(len(h) for _, h in self.folds)
+        how = f"{held:,} rows held back" + (", a fifth at a time" if len(self.folds) > 1 else "")
+        tried = [f"{f.candidate.name} {f.score:.3f}" for f in self.fits]
+        found = [
+            f"chosen by {how}: {' + '.join(names)}, {score:.3f} nats per row",
+            f"tried, by nats per row: {', '.join(tried)}",
+        ]
+        if late := [t.name for t in self.tried if t.score is None and not t.error]:
+            found.append(f"left out for lack of time (budget {self.budget:g} CPU s): "
+                         f"{', '.join(late)}")  # fmt: skip
+        found += [f"{t.name} learned from {t.rows:,} rows, as many as the budget held"
+                  for t in self.tried if t.rows]  # fmt: skip
+        found += [f"{t.name} could not be learned: {t.error}" for t in self.tried if t.error]
+        if not refitted:
+            found.append("not learned again with the rows held back: no time was left for it")
+        return tuple(found)
+
+
+def _mixture(weights: Array, logs: Array) -> Array:
+    """Log-likelihoods (rows,) of a mixture of models (models, rows)."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.logaddexp.reduce(logs + np.log(weights)[:, None], axis=0))
+
+
+def best_weights(logs: Array) -> Array:
+    """Weights of models (models,) that make rows likely, with a pseudo-row for each model; small
+    ones are 0."""
+    weights = np.full(len(logs), 1 / len(logs))
+    shares = np.exp(logs - logs.max(axis=0))
+    for _ in range(100):
+        part = weights[:, None] * shares
+        counts = (part / part.sum(axis=0)).sum(axis=1) + 1
+        weights = counts / counts.sum()
+    weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
+    return np.asarray(weights / weights.sum())

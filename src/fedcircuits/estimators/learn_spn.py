@@ -151,12 +151,14 @@ def _spread(values: Array) -> Array:
     return np.concatenate([values[::step], values[np.unique(ends)]])
 
 
-def mixed(schema: Schema, members: list[tuple[Circuit, Parameters]]) -> tuple[Circuit, Parameters]:
-    """One root over several circuits, all of the same weight."""
+def mixed(
+    schema: Schema, members: list[tuple[Circuit, Parameters]], weights: Array | None = None
+) -> tuple[Circuit, Parameters]:
+    """One root over several circuits, all of the same weight if none are given."""
     leaves = tuple(Leaf(f"member {i}", CIRCUIT, schema.names) for i in range(len(members)))
     root = Sum("ensemble", tuple(leaf.name for leaf in leaves))
     inner = {leaf.name: member for leaf, member in zip(leaves, members, strict=True)}
-    equal = np.full((1, len(members)), 1 / len(members))
+    shares = np.full(len(members), 1 / len(members)) if weights is None else weights
     return inline(
-        Circuit((*leaves, root), schema), Parameters({"ensemble": {WEIGHT: equal}}, inner)
+        Circuit((*leaves, root), schema), Parameters({"ensemble": {WEIGHT: shares[None]}}, inner)
     )

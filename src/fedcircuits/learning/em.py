@@ -14,7 +14,7 @@ scale. It is every variable's own, or one ``scale`` for all where they share it,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from fedcircuits.errors import StructureError, TableError
 from fedcircuits.learning.batches import Batch, InMemory, Source
 from fedcircuits.learning.hidden_trees.run import TreeRun
 from fedcircuits.learning.hidden_trees.shape import TreeShape
+from fedcircuits.learning.steps import FallingStep
 from fedcircuits.learning.stopping import EarlyStopping
 
 Report = Callable[[int, float], None]  # after every epoch: its number, mean log-likelihood
@@ -59,6 +60,17 @@ class EMSchedule:
     @property
     def stopping(self) -> EarlyStopping:
         return EarlyStopping(self.patience, self.tolerance)
+
+    def falling(self, rows: int) -> FallingStep:
+        """The steps of so many rows."""
+        return FallingStep(self.step, self.last_step, self.epochs, rows / (self.batch_size or rows))
+
+    def stopped(self, scores: Sequence[float], step: FallingStep) -> bool:
+        """Whether rows held back end learning; where a step can still fall, it does so first."""
+        if step.settling:
+            return step.over
+        falls = self.batch_size is not None
+        return self.stopping.ends(scores) and not (falls and step.settle())
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +207,7 @@ class _EMRun:
         self.history: list[float] = []
         self.validation: list[float] = []
         self.average: Counts | None = None
-        self.updates = 0
+        self.step = plan.falling(len(source))
         self.finished = self.converged = False
 
     def epoch(self, rng: np.random.Generator) -> None:
@@ -234,21 +246,15 @@ class _EMRun:
         Pseudo-counts of leaves then weigh against the whole table, not against one row.
         """
         counts.scale(self.source.weight / counts.weight)
+        rate = self.step.next()
         if self.average is None:
             self.average = counts
         else:
-            self.average.move_to(counts, self._rate())
+            self.average.move_to(counts, rate)
         smoothed = with_pseudo_rows(self.program, self.average, self.packed, self.plan)
         maximised = self.program.maximise(smoothed, self.packed, self.rules)
         pairs = zip(maximised.values, self.packed.values, strict=True)
         self.packed = Packed(maximised.frames, tuple(_revivable(new, old) for new, old in pairs))
-        self.updates += 1
-
-    def _rate(self) -> float:
-        assert self.plan.batch_size is not None
-        planned = self.plan.epochs * max(1.0, len(self.source) / self.plan.batch_size)
-        done = min(1.0, self.updates / planned)
-        return self.plan.step + done * (self.plan.last_step - self.plan.step)
 
     def _judge(self) -> None:
         """Validation rows decide what is kept and when to stop; else the number of epochs."""
@@ -258,7 +264,7 @@ class _EMRun:
             self.validation.append(mean_log_likelihood(self.program, self.packed, self.held))
             if self.validation[-1] >= max(self.validation):
                 self.best = self.packed
-            if self.plan.stopping.ends(self.validation):
+            if self.plan.stopped(self.validation, self.step):
                 self.finished = self.converged = True
         if self.plan.batch_size is not None and len(self.history) >= self.plan.epochs:
             self.finished = True

@@ -47,7 +47,7 @@ class TreeRun:
         self.state = self.best = _state(shape, start, source.weight, pseudo, plan.smoothing)
         self.history: list[float] = []
         self.validation: list[float] = []
-        self.updates = 0
+        self.step = plan.falling(len(source))
         self.finished = self.converged = False
 
     def epoch(self, rng: np.random.Generator) -> None:
@@ -56,10 +56,9 @@ class TreeRun:
         for x, w in self.source.batches(self.plan.batch_size, rng):
             if w is not None and not w.sum() > 0:
                 continue
-            log, whole = self.passes.update(x, w, self.state, self._rate(), self.source.weight)
+            log, whole = self.passes.update(x, w, self.state, self.step.next(), self.source.weight)
             total, weight = total + log, weight + whole
-            self.updates += 1
-            if self.updates % PICTURED == 0:
+            if self.step.done % PICTURED == 0:
                 self._draw()
         self._draw()
         self.history.append(total / max(weight, 1e-300))
@@ -70,12 +69,6 @@ class TreeRun:
         state = self.state
         state.pictures = state.pseudo.pictures(state.table, state.scale, state.total, self.shape)
 
-    def _rate(self) -> float:
-        assert self.plan.batch_size is not None
-        planned = self.plan.epochs * max(1.0, len(self.source) / self.plan.batch_size)
-        done = min(1.0, self.updates / planned)
-        return self.plan.step + done * (self.plan.last_step - self.plan.step)
-
     def _judge(self) -> None:
         """Validation rows decide what is kept and when to stop; else the number of epochs."""
         self.finished = len(self.history) >= self.plan.epochs
@@ -85,7 +78,7 @@ class TreeRun:
         self.validation.append(self._score(self.held))
         if self.validation[-1] >= max(self.validation):
             self.best = self.state if self.finished else deepcopy(self.state)
-        if self.plan.stopping.ends(self.validation):
+        if self.plan.stopped(self.validation, self.step):
             self.finished = self.converged = True
 
     def _score(self, rows: InMemory) -> float:
