@@ -29,6 +29,7 @@ from fedcircuits.learning.independence import Flags, Floats, Index, gathered
 from fedcircuits.tables.features import features_of
 from fedcircuits.tables.schema import Schema
 
+LENIENT = 3.0  # times the level, of a pair with the target
 ORDERS = (1, 2, 6)  # of the polynomials of ranks
 DEGREE = ORDERS[-1]
 MOST_ROWS = 100_000  # of a part that a test looks at
@@ -105,14 +106,21 @@ def p_values(part: ScoredTable, weight: Floats) -> Array:
     return chances
 
 
-def dependent(p: Array, level: float) -> Flags:
+def dependent(p: Array, level: float, target: int | None = None) -> Flags:
     """Pairs that are no chance: of those found, chance makes at most a share of ``level``, and
-    where no pair depends, it finds any with that probability (Benjamini and Hochberg 1995)."""
+    where no pair depends, it finds any with that probability (Benjamini and Hochberg 1995).
+
+    Columns go with a target already where they are more likely to help than not: at ``LENIENT``
+    times the level, each by itself."""
     i, j = np.triu_indices(len(p), 1)
     ordered = np.sort(p[i, j])
     right = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / max(len(ordered), 1))
     most = ordered[right[-1]] if len(right) else -1.0
     verdicts = np.asarray(p <= most)
+    if target is not None:
+        helps = p[target] <= LENIENT * level
+        verdicts[target] |= helps
+        verdicts[:, target] |= helps
     np.fill_diagonal(verdicts, False)
     return verdicts
 

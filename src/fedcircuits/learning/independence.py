@@ -46,8 +46,8 @@ def gathered(matrix: Floats, rows: Index, columns: Index) -> Floats:
     """``matrix[rows][:, columns]`` in the cheaper order."""
     if 2 * len(columns) < matrix.shape[1]:
         return np.asarray(matrix[rows[:, None], columns])
-    taken = matrix if len(rows) == len(matrix) else matrix.take(rows, axis=0)
-    return taken if len(columns) == matrix.shape[1] else taken.take(columns, axis=1)
+    taken = matrix if len(rows) == len(matrix) else matrix.take(rows, axis=0, mode="clip")
+    return taken if len(columns) == matrix.shape[1] else taken.take(columns, axis=1, mode="clip")
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,12 +62,20 @@ class Dependence:
         chosen = tuple(v for v in self.schema if v.size)
         return OneHot.of(self.values[:, self.discrete], chosen)
 
-    def of(self, rows: Index, columns: Index, features: Features, weight: Floats) -> Flags:
+    def of(
+        self,
+        rows: Index,
+        columns: Index,
+        features: Features,
+        weight: Floats,
+        target: int | None = None,
+    ) -> Flags:
         """Which pairs of a part's columns depend on each other (columns, columns)."""
         if self.test == "evidence":
             chance = self.chance(rows, columns, features, weight)
             self.first = chance if self.first is None else self.first
-            return dependent(chance, self.threshold)
+            at = np.flatnonzero(columns == target)
+            return dependent(chance, self.threshold, int(at[0]) if len(at) else None)
         if self.test == "g":
             if self.binary:
                 return BinaryPairs.of(features.matrix, weight).dependent(self.threshold)

@@ -35,6 +35,7 @@ from fedcircuits.learning.spn.normals import NormalGroup, Normals
 from fedcircuits.tables.schema import Schema
 
 SMALL = 5  # times the fewest rows: of a part whose clusters are judged
+SURE = 10.0  # nats that a leaf of a class must gain on rows held back to be more than the simplest
 Test = Literal["evidence", "g", "rdc"]
 
 
@@ -173,7 +174,8 @@ class _Growth:
         self.dependence = Dependence(
             values, schema, weight, settings.test, settings.threshold, self.features, rng
         )
-        self.marginals = Marginals(values, schema, weight, rng, context, settings.least_count)
+        sure = 0.0 if self.by_class is None else SURE
+        self.marginals = Marginals(values, schema, weight, rng, context, settings.least_count, sure)
         self.normals = Normals(self.marginals, settings.least_count)
         self.records: list[NodeDraft] = []
         self.scored: dict[tuple[int, bytes], tuple[Index, float]] = {}
@@ -195,7 +197,7 @@ class _Growth:
             return []
         features = self.features.part(rows, columns)
         if not part.tested:
-            dependent = self.dependence.of(rows, columns, features, weight)
+            dependent = self.dependence.of(rows, columns, features, weight, self.target)
             if len(groups_apart := groups(dependent)) > 1:
                 return self._product(record, rows, columns, groups_apart)
         if self.by_class in columns and len(classes := self._classes(rows)) > 1:
@@ -214,12 +216,17 @@ class _Growth:
 
     def _stays(self, rows: Index, columns: Index, parts: list[Index]) -> bool:
         """Whether clusters describe no more than leaves of one part do, by rows held back: of
-        columns in normals, and of all where a part is small and clusters are smaller still."""
+        columns in normals, and of all where a part is small and clusters are smaller still, or
+        where a class is to be told: clusters that are not there cost more then."""
         normals = self._normals(rows, columns)
         if normals and not self._pays(rows, parts, partial(self._worth, normals)):
             return True
         small = self.weight[rows].sum(dtype=np.float64) < SMALL * self.fewest
-        judged = small and bool(self.marginals.numbers) and self.settings.trees
+        judged = (
+            (small or self.by_class is not None)
+            and bool(self.marginals.numbers)
+            and self.settings.trees
+        )
         return judged and not self._pays(rows, parts, partial(self._score, columns))
 
     def _pays(self, rows: Index, parts: list[Index], score: Callable[[Index], float]) -> bool:

@@ -58,8 +58,10 @@ class Marginals:
         rng: np.random.Generator,
         context: Array | None = None,
         least: int = 1,
+        sure: float = 0.0,
     ) -> None:
         self.values, self.schema, self.least = values, schema, least
+        self.sure = sure  # nats of all rows by which a family must beat the simplest as well
         self.weight, self.rng = weight.astype(np.float64), rng
         self.numbers = [i for i, v in enumerate(schema) if not v.size]
         self.judged: dict[int, tuple[Index, dict[int, dict[str, float]]]] = {}
@@ -158,7 +160,8 @@ class Marginals:
 
     def _chosen(self, rows: Index, columns: list[int]) -> list[str]:
         """The best family for every column of numbers, by rows held back."""
-        return [_best(score) for score in self.scores(rows, columns)]
+        gain = max(GAIN, self.sure / max(min(len(rows), MOST_ROWS), 1))
+        return [_best(score, gain) for score in self.scores(rows, columns)]
 
     def scores(self, rows: Index, columns: list[int]) -> list[dict[str, float]]:
         """Mean held-back log-likelihood by family, the simplest first, for every column. They are
@@ -214,26 +217,27 @@ class Marginals:
 
         All folds at once: every column stands there once a fold, with weights of 0 for its rows."""
         x, w = self._numbers(rows, columns)
-        x, w = (np.tile(a, (1, FOLDS)) for a in (x, w))  # (rows, folds · columns)
-        held = np.repeat(fold[:, None] == np.arange(FOLDS), len(columns), axis=1)
-        others, scale = np.where(held, 0.0, w), self.scale_of(columns * FOLDS)
+        kept = fold[:, None] != np.arange(FOLDS)  # (rows, folds)
+        others = (w[:, None] * kept[..., None]).reshape(len(rows), -1)  # (rows, folds · columns)
+        scale = self.scale_of(columns)
         if rule in HISTOGRAM:
-            binned = [self._binned(c, rows, fold != k) for k in range(FOLDS) for c in columns]
-            log = np.stack(binned, axis=1)
+            log = np.stack([self._binned(c, rows, fold) for c in columns], axis=1)
         else:
-            log = log_density(rule, x, fitted(rule, x, others, scale))
+            each = fitted(rule, np.tile(x, (1, FOLDS)), others, self.scale_of(columns * FOLDS))
+            log = log_density(rule, x, {n: a.reshape(FOLDS, -1)[fold] for n, a in each.items()})
         if rule in (*HISTOGRAM, *POSITIVE):
-            kind, trace = self.schema.variables[columns[0]].kind, _trace(others)
+            kind = self.schema.variables[columns[0]].kind
+            trace = _trace(others).reshape(FOLDS, -1)[fold]
             wide = log_density(OPEN[kind], x, _wide(kind, scale))
             log = np.logaddexp(np.log1p(-trace) + log, np.log(trace) + wide)
-        each = (np.maximum(log, IMPOSSIBLE) * np.where(held, w, 0.0)).sum(axis=0)
-        return np.asarray(each.reshape(FOLDS, -1).sum(axis=0))
+        return np.asarray((np.maximum(log, IMPOSSIBLE) * w).sum(axis=0))
 
-    def _binned(self, column: int, rows: Index, kept: np.typing.NDArray[np.bool_]) -> Array:
-        """Log densities of all rows, by the histogram of those that are kept."""
-        grid, counts = self.grids[column], self._in_bins(column, rows[kept])
-        log = np.log(counts / counts.sum()) - np.log(np.diff(grid.edges))
-        return np.asarray(log[np.maximum(grid.codes[rows], 0)])
+    def _binned(self, column: int, rows: Index, fold: Index) -> Array:
+        """Log densities of the rows of every fold, by the histogram of the others."""
+        grid = self.grids[column]
+        counts = np.stack([self._in_bins(column, rows[fold != k]) for k in range(FOLDS)])
+        log = np.log(counts / counts.sum(axis=1, keepdims=True)) - np.log(np.diff(grid.edges))
+        return np.asarray(log[fold, np.maximum(grid.codes[rows], 0)])
 
     def _in_bins(self, column: int, rows: Index) -> Array:
         grid = self.grids[column]
@@ -283,11 +287,11 @@ def _shares(context: Array, weight: Array, schema: Schema, least: int) -> dict[i
     return shares
 
 
-def _best(score: dict[str, float]) -> str:
-    """The first, unless another is better by ``GAIN``."""
+def _best(score: dict[str, float], gain: float) -> str:
+    """The first, unless another is better by the gain."""
     first = next(iter(score))
     best = max(score, key=lambda rule: score[rule])
-    return best if score[best] > score[first] + GAIN else first
+    return best if score[best] > score[first] + gain else first
 
 
 def _trace(w: Array) -> Array:

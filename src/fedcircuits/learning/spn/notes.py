@@ -18,7 +18,7 @@ def notes_of(chance: Array, schema: Schema, target: int | None, level: float) ->
     """``chance``: the p-value of every pair of columns on all rows."""
     if len(schema) < 2:
         return ()
-    parts = groups(dependent(chance, level))
+    parts = groups(dependent(chance, level, target))
     notes = []
     if target is not None:
         with_target = next(g for g in parts if target in g)
