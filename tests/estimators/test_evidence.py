@@ -8,6 +8,7 @@ import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import r2_score, roc_auc_score
+from sklearn.naive_bayes import GaussianNB
 
 import fedcircuits as fc
 
@@ -141,3 +142,26 @@ def test_reals_with_many_ties_are_named_and_answered_between_values() -> None:
     whole = fc.LearnSPN(random_state=0).fit(fc.Table.of(rows, kinds={"x": "count"}))
     assert not any("same value" in n for n in whole.notes_)
     assert mean_of(whole, "y", "x > 2") == pytest.approx(rows.y[x > 2].mean(), abs=0.1)
+
+
+@pytest.mark.parametrize(("rows", "seed"), [(800, 9), (1500, 14), (3000, 7)])
+def test_a_class_is_told_as_well_as_by_naive_bayes(rows: int, seed: int) -> None:
+    rng = np.random.default_rng(100 + seed)
+    weight = 0.5 * rng.normal(size=6)
+
+    def patients(number: int) -> pd.DataFrame:
+        a, k = rng.normal(size=(number, 3)), rng.poisson(2, size=number)
+        c, b = rng.integers(0, 4, number), rng.random(number) < 0.3
+        z = a @ weight[:3] + weight[3] * (k - 2) + weight[4] * (c == 1) * 2 + weight[5] * b - 0.7
+        frame = pd.DataFrame(a, columns=["a0", "a1", "a2"])
+        ward, ill = np.array(list("wxyz"))[c], rng.random(number) < 1 / (1 + np.exp(-z))
+        return frame.assign(k=k, ward=ward, b=b, ill=ill)
+
+    train, test = patients(rows), patients(3000)
+    model = fc.LearnSPN(target="ill", random_state=0).fit(train)
+    score = roc_auc_score(test.ill, model.predict_proba(test.drop(columns="ill"))[:, 1])
+    x, new = (pd.get_dummies(f.drop(columns="ill"), dtype=float) for f in (train, test))
+    naive = GaussianNB().fit(x, train.ill).predict_proba(new)[:, 1]
+    linear = LogisticRegression(max_iter=500).fit(x, train.ill).predict_proba(new)[:, 1]
+    assert score > roc_auc_score(test.ill, naive) - 0.005
+    assert score > roc_auc_score(test.ill, linear) - 0.02

@@ -105,3 +105,13 @@ def test_columns_that_say_nothing() -> None:
     p = found(np.zeros((50, len(KINDS))), KINDS)
     assert (p == 1).all() and not dependent(p, 0.05).any()
     assert (found(drawn(np.random.default_rng(0), 3), KINDS) == 1).all()
+
+
+def test_a_column_goes_with_the_target_at_a_lenient_level() -> None:
+    p = np.ones((4, 4))
+    p[0, 1:] = p[1:, 0] = [0.1, 0.2, 1e-9]
+    p[1, 2] = p[2, 1] = 0.1
+    strict, lenient = dependent(p, 0.05), dependent(p, 0.05, target=0)
+    assert strict[0].tolist() == [False, False, False, True]
+    assert lenient[0].tolist() == [False, True, False, True]
+    assert not lenient[1, 2] and (lenient == lenient.T).all()
