@@ -236,7 +236,7 @@ class _Search:
         if not candidate.next or epochs >= EPOCHS or self.train.values.size < LARGE:
             return False
         dearer = cost / epochs * (candidate.next / candidate.size) ** GROWTH
-        return 2 * FEWEST * dearer < self.left() / 2
+        return bool(2 * FEWEST * dearer < self.left() / 2)
 
     def _folded(self, candidate: Candidate, epochs: int, rows: int) -> tuple[Learner, Array] | None:
         """The model of the first fold and log-likelihoods of all rows held back; None where the
