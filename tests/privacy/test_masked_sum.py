@@ -14,6 +14,7 @@ from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.masked_sum import MASK_KEY, MASKED, Masked
+from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.testing import check_protocol, check_summation
 from tests.privacy.parties import answers, by_round, key, messages, names, programs, together
 
@@ -79,6 +80,11 @@ def test_the_ring_stays_in_one_piece_without_fewer_than_the_neighbours(count: in
 def test_parties_are_three_and_keys_their_own() -> None:
     with pytest.raises(FederationError, match="at least 3 parties"):
         Masked().members(("a", "b"))
+    for way in (Masked(), Secret()):  # of two, one of them twice
+        with pytest.raises(FederationError, match="named twice"):
+            way.members(("a", "b", "b"))
+        with pytest.raises(FederationError, match="named twice"):
+            way.at("a", ("a", "b", "b"))
     with pytest.raises(FederationError, match="one key"):
         Masked(key=bytes(32)).prepare("summation")
     with pytest.raises(FederationError, match="clusters of parties meet"):

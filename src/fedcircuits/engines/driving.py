@@ -45,6 +45,11 @@ class NumberedMail:
             self._changed.notify_all()
             return True
 
+    def lacks(self, sender: str, number: int) -> bool:
+        """Whether it is new."""
+        with self._changed:
+            return number >= self._next[sender] and number not in self._early[sender]
+
     def received(self, sender: str) -> int:
         """How many of its messages are here, without a gap."""
         return self._next[sender]

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.errors import ProtocolError
 
 Tokens = npt.NDArray[np.uint64]
 Labels = npt.NDArray[np.int64]
@@ -25,6 +26,8 @@ RowRule: TypeAlias = Literal["tokens", "private"]  # how rows are matched
 
 def derived(secret: bytes, purpose: str) -> bytes:
     """32 bytes for one purpose, from which neither the secret nor those for others follow."""
+    if not isinstance(secret, bytes):  # an array, which a hash takes too, may be anybody's
+        raise ProtocolError(f"a secret of {type(secret).__name__}: expected bytes")
     return hmac.digest(secret, purpose.encode(), "sha256")
 
 

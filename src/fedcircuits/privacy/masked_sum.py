@@ -41,7 +41,7 @@ from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.sharing.group import Lot, Shares, unpacked_lots
 from fedcircuits.privacy.sharing.randomness import KEY, Stream, fresh_key
-from fedcircuits.privacy.sharing.shares import threshold
+from fedcircuits.privacy.sharing.shares import threshold_of
 
 MASKED = "numbers under masks, which say nothing"
 MASK_KEY = "a key, from which both draw masks"
@@ -113,13 +113,14 @@ class Masked(Summation):
         return len(parties) - self.reach(len(parties)) + 1
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
-        threshold(len(parties))  # an error with fewer than three
+        threshold_of(parties)  # an error with fewer than three
         return tuple(parties)
 
     def at(self, me: str, members: Sequence[str]) -> MaskedSum:
         """One end. With a key of its own it draws the same masks when it is run again."""
         if me not in members:
             raise FederationError(f"{me} is none of the members {', '.join(members)}")
+        threshold_of(members)
         FixedPoint(self.fraction, self.magnitude + ceil(log2(len(members))), FIELD)
         point = FixedPoint(self.fraction, self.magnitude, FIELD)
         reach = self.reach(len(members))

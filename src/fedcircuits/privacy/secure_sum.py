@@ -40,7 +40,7 @@ from fedcircuits.privacy.compiling import compile_kernels
 from fedcircuits.privacy.secret_counts import SecretCounts
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
-from fedcircuits.privacy.sharing.shares import threshold
+from fedcircuits.privacy.sharing.shares import threshold, threshold_of
 from fedcircuits.privacy.sharing.sharing import opened, shared_mix
 
 Coalition = Literal["majority", "all"]
@@ -108,14 +108,14 @@ class Secret(Summation):
         return len(parties) - most if self.threshold == "majority" else 1
 
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
-        threshold(len(parties))
+        threshold_of(parties)
         return tuple(parties)
 
     def at(self, me: str, members: Sequence[str]) -> SecretSum:
         """One end. With a key of its own it deals the same shares when it is run again."""
         if me not in members:
             raise FederationError(f"{me} is none of the members {', '.join(members)}")
-        most, room = threshold(len(members)), ceil(log2(len(members)))
+        most, room = threshold_of(members), ceil(log2(len(members)))
         FixedPoint(self.fraction, self.magnitude + room, FIELD)  # the total, too, must fit
         return SecretSum(
             me,

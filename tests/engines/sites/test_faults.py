@@ -3,6 +3,8 @@ name."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import signal
 import subprocess
@@ -20,8 +22,11 @@ import fedcircuits as fc
 from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.station import Head
-from fedcircuits.errors import FederationError, PartyLostError
+from fedcircuits.engines.sites.store import Store
+from fedcircuits.errors import FederationError, PartyLostError, SiteError
 from fedcircuits.federation.federation import Party
+from fedcircuits.federation.flow import Program
+from fedcircuits.methods.fedpc import training
 from tests.engines.sites.links import Relay
 from tests.engines.sites.local import LocalSites, Watch
 from tests.engines.sites.striking import Striking, phase_of
@@ -167,6 +172,44 @@ def test_a_site_that_never_joins_is_named(tmp_path: Path) -> None:
     assert error.value.party == "party 3"
     with pytest.raises(PartyLostError, match="party 3 has not answered for 1 s"):
         sites.remote.describe_all(1.0)
+
+
+def test_a_site_that_is_busy_when_a_run_begins_is_not_given_up(tmp_path: Path) -> None:
+    """As one that loads modules or reads its data: it takes packets, and says nothing."""
+    sites = started(tmp_path, patience=3.0)
+    federation, model = sites.federation(), fc.FedPC(**SMALL)
+    fit = Thread(target=model.fit, args=(federation,))
+    with sites.stations["party 3"]._lock:
+        fit.start()
+        fit.join(4.0)
+        assert fit.is_alive()  # neither lost nor done
+    fit.join()
+    expected = fc.FedPC(**SMALL).fit(local()).score_samples(TABLE)
+    assert np.array_equal(model.score_samples(TABLE), expected)
+
+
+def test_mail_that_cannot_be_written_down_is_not_read(tmp_path: Path) -> None:
+    """Else a run that goes on could be told something else, and answer under the same masks."""
+    sites = started(tmp_path)
+    station = sites.stations["party 1"]
+    folder = Store(tmp_path / "party 1").run("odd", "party 1")
+    folder.open(b"", False)
+    about = {"party 1": "party 1", CALLER: CALLER}, Program(training.client, {}), {}, 1, 1.0, ""
+    seat = station.seat("odd", "party 1", *about, folder)
+    assert seat.inbox is not None
+    seat.put(CALLER, 0, "first", b"1")
+    seat.inbox._file.close()
+    seat.inbox._file = Full()  # type: ignore[assignment]
+    with pytest.raises(SiteError, match="its disk is full"):
+        seat.put(CALLER, 1, "second", b"2")
+    assert seat.mail.received(CALLER) == 1
+
+
+class Full(io.BytesIO):
+    """A file on a disk that has no room."""
+
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "no room")
 
 
 @pytest.mark.parametrize("method", METHODS)

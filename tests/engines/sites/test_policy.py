@@ -18,7 +18,14 @@ from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.policy import Policy, PolicyError
 from fedcircuits.engines.sites.roles import METHODS, ROLES
 from fedcircuits.engines.sites.store import Store
-from fedcircuits.errors import FederationError, PartyLostError, SiteError
+from fedcircuits.errors import (
+    FederationError,
+    ParameterError,
+    PartyLostError,
+    ProtocolError,
+    SiteError,
+)
+from fedcircuits.federation import tokens
 from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
 from fedcircuits.federation.messages import encode_fields, fields_of
@@ -26,11 +33,14 @@ from fedcircuits.federation.recipes import Held, Here, Own
 from fedcircuits.methods.fedpc import query, training
 from fedcircuits.methods.fedpc.planning import FedPCPlan
 from fedcircuits.methods.fedpc.training import UsedLeaves
+from fedcircuits.methods.meeting.tokens import hidden_rows
 from fedcircuits.methods.private_forest.parameters import opening
 from fedcircuits.methods.trees import training as trees
 from fedcircuits.methods.trees.ensemble import respond as votes
 from fedcircuits.methods.trees.growing import TreesPlan
 from fedcircuits.methods.vertical.rows import columns_at
+from fedcircuits.privacy.differential.noise import Noise
+from fedcircuits.privacy.sharing.randomness import Stream
 from tests.engines.sites.hostile import Hostile
 from tests.engines.sites.local import LocalSites
 
@@ -118,6 +128,23 @@ HOSTILE: dict[str, tuple[Policy, Program[Any], str]] = {
         Program(opening, {"me": "party 1", "forest": 0, "shares": 0, "allow": True, "key": b""}),
         "collect = false",
     ),
+    "sums that show its part": (Policy(hidden_sums=True), learning(), "hidden_sums = true"),
+    "cells without a bound": (
+        Policy(),
+        learning(replace(PLAN, dependence="tree")),
+        "share_cells = false",
+    ),
+    "a key for tokens": (Policy(), learning(secret=bytes(32)), "a recipe brings a key"),
+    "a key for masks": (
+        Policy(),
+        learning(replace(PLAN, summation=fc.Masked(key=bytes(32)))),
+        "a recipe brings a key",
+    ),
+    "a key for noise": (
+        Policy(),
+        learning(given={"noise": Noise(1.0, 1, 3, bytes(32))}),
+        "a recipe brings a key",
+    ),
     "a made-up party": (
         Policy(),
         learning(party=Party("party 1", TABLE, least_count=1)),
@@ -182,6 +209,17 @@ def test_parties_live_at_their_own_sites(tmp_path: Path, places: dict[str, str])
     hostile = Hostile(sites_of(tmp_path, Policy()))
     assert "places parties elsewhere" in hostile.begin("party 1", learning(), places)
     assert "places parties elsewhere" in hostile.begin("party 1", learning(), party="party 2")
+
+
+def test_a_key_that_is_no_bytes_hides_nothing() -> None:
+    """A hash takes arrays too, and these a recipe may bring."""
+    known: Any = np.arange(32, dtype=np.uint8)
+    with pytest.raises(ProtocolError, match="expected bytes"):
+        tokens.derived(known, "tokens")
+    with pytest.raises(ProtocolError, match="a secret of its own"):
+        next(hidden_rows("a", np.arange(3), ("a", "b"), known))
+    with pytest.raises(ParameterError, match="expected 32 bytes"):
+        Stream(known, "masks")
 
 
 # ---------------------------------------------------------------------- what messages ask for

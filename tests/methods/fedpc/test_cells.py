@@ -14,6 +14,7 @@ from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Compute, Flow
 from fedcircuits.methods.fedpc.cells import (
     FEWEST_ROWS,
+    MOST_CELLS,
     CellTask,
     LearnedCell,
     RowCells,
@@ -43,6 +44,18 @@ def test_cells_of_numbers_have_rows_enough(values: list[int | None], most: int, 
         assert len(np.unique(cells[column == value])) == 1
     order = np.argsort(column[seen], kind="stable")
     assert (np.diff(cells[seen][order]) >= 0).all()
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=300), st.integers(1, 12))
+def test_runs_with_different_numbers_of_cells_tell_no_more_than_one(
+    values: list[int], least: int
+) -> None:
+    table = fc.Table(fc.Schema.real(["x"]), np.array(values, np.float64)[:, None])
+    finest = cells_of(table, CellTask("x", MOST_CELLS, True), least)
+    for most in range(2, MOST_CELLS):
+        cells = cells_of(table, CellTask("x", most, True), least)
+        assert cells.max() < most
+        assert all(len(np.unique(cells[finest == cell])) == 1 for cell in np.unique(finest))
 
 
 def test_rare_categories_share_a_cell() -> None:

@@ -12,8 +12,11 @@ from sklearn.metrics import f1_score
 import fedcircuits as fc
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
+from fedcircuits.federation.recipes import Own
+from fedcircuits.methods.fedpc.planning import FedPCPlan
 from fedcircuits.methods.shared.mixing import SHARES
-from fedcircuits.methods.shared.suspects import FAR, named, standing_out
+from fedcircuits.methods.shared.suspects import FAR, Judge, named, standing_out
+from fedcircuits.methods.shared.training import SharedPlan, in_one_place
 from fedcircuits.testing import check_messages, check_protocol
 from tests.drawn import drawn
 from tests.methods.watched import Watched, read
@@ -164,6 +167,28 @@ def test_sums_without_a_suspect_do_not_tell_what_it_adds() -> None:
     totals = [sum(own[tag].values()) for tag in own]
     off = np.abs(totals[0] - totals[1] - own["shared/with/0/0"]["party 4"])
     assert float(np.median(off[off > 0])) > 1.0  # rows, of 33 that it has
+
+
+def test_sums_of_two_runs_are_over_different_rows() -> None:
+    """With the same draws, runs with each party as the suspect in turn tell what everybody adds:
+    n totals without one each, of n parts."""
+    parties = fc.split(spoken(60), 3)
+    plan = FedPCPlan(parties.names, least=8).for_party()
+    assert isinstance(plan.draws, Own) and isinstance(plan.shares.draws, Own)
+    table = parties["party 1"].table
+    learner = fc.MixtureOfNormals(1, max_iter=1)
+    found = in_one_place(table.values, table.schema, learner, 0)
+    held = np.zeros(len(table), np.bool_)
+    about = "party 1", table.values, held, found, learner.rounds()[0], SharedPlan(()).collective
+
+    def added(draws: bytes) -> Any:
+        judge = Judge.of(*about, 8, draws)  # type: ignore[arg-type]
+        return judge.statistics(judge.packed, "shared/without/0/0")
+
+    one, other = b"1" * 32, b"2" * 32
+    assert np.array_equal(added(one), added(one))  # a run that goes on
+    assert not np.array_equal(added(one), added(other))
+    assert not np.array_equal(added(b""), added(b""))  # without a key nobody knows them either
 
 
 def test_parties_of_few_rows_tell_nothing_of_how_they_fit() -> None:

@@ -83,6 +83,7 @@ class _Peer:
     early: dict[int, bytes] = field(default_factory=dict)
     frame: bytearray = field(default_factory=bytearray)
     receipts: int = 0
+    heard: float = 0.0  # when its last packet was opened
     frames: SimpleQueue[tuple[Head, Data] | None] = field(default_factory=SimpleQueue)
 
 
@@ -120,6 +121,11 @@ class Courier:
         self._closed.set()
         for peer in self._peers.values():
             peer.frames.put(None)
+
+    def heard(self, site: str) -> float:
+        """When that site's process last gave a sign of life, by the monotonic clock: receipts come
+        also while it is busy with a frame."""
+        return self._peers[site].heard
 
     # ------------------------------------------------------------------ sending
 
@@ -189,6 +195,7 @@ class Courier:
                     self._opened(peer, kind, rest)
                 except InvalidTag:
                     return  # of an older process, or of nobody
+                peer.heard = time.monotonic()
 
     def _greeted(self, peer: _Peer, rest: bytes) -> None:
         if len(rest) != 2 * EPOCH + KEY + SIGNATURE:

@@ -16,6 +16,7 @@ from fedcircuits.engines.sites.roles import METHODS, ROLES, SiteRole, name_of
 from fedcircuits.errors import SiteError
 from fedcircuits.federation.federation import LEAST_COUNT, Party
 from fedcircuits.federation.flow import Program, Send
+from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.tables.table import Table
 
 EVERY = ("*",)
@@ -53,8 +54,14 @@ class Policy:
         Whether classes, and groups of rows, are told to other parties.
     share_columns : bool
         Whether columns may move to another party that works for both (a hub).
+    share_cells : bool
+        Whether the coordinator may be told the cell of every column of rows that it cannot name,
+        without a bound on what those of a row tell together (``dependence="tree"``).
     private_rows : bool
         Whether rows are matched by private set intersection only.
+    hidden_sums : bool
+        Whether it adds its numbers to sums only where nobody sees what it adds: on shares or under
+        masks, ``Secret()`` and ``Masked()``.
     least_count : int
         The least number of its rows behind anything counted.
     askers : tuple of str
@@ -79,7 +86,9 @@ class Policy:
     share_target: bool = False
     share_clusters: bool = False
     share_columns: bool = False
+    share_cells: bool = False
     private_rows: bool = False
+    hidden_sums: bool = False
     least_count: int = LEAST_COUNT
     askers: tuple[str, ...] = EVERY
     questions_per_day: int | None = None
@@ -122,6 +131,8 @@ class Policy:
         for name, value in parts("", program, places):
             if isinstance(value, Party | Table):
                 raise SiteError("a recipe brings rows: roles work on the site's own")
+            if isinstance(value, bytes) and value:  # with which others would read what they hide
+                raise SiteError("a recipe brings a key: roles work with those that the site draws")
             self._check_part(name, value)
         return role
 
@@ -144,6 +155,11 @@ class Policy:
         if self.private_rows and name in ("rows", "rule") and value == "tokens":
             problem = "this site matches rows by private set intersection only"
             raise PolicyError("private_rows = true", problem)
+        if name == "dependence" and value == "tree" and not self.share_cells:
+            raise self._refused("share_cells")
+        if self.hidden_sums and isinstance(value, Summation) and not value.hides:
+            problem = f"this site adds to no sum by {type(value).__name__}, which shows its part"
+            raise PolicyError("hidden_sums = true", problem)
         if name == "least" and isinstance(value, int) and value < self.least_count:
             line = f"least_count = {self.least_count}"
             raise PolicyError(line, f"this site tells no count of {value} rows")

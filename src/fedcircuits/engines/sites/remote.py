@@ -23,7 +23,7 @@ from fedcircuits.engines.sites.admission import CALLER
 from fedcircuits.engines.sites.caller import CallerStore
 from fedcircuits.engines.sites.inquiries import SiteInquiries
 from fedcircuits.engines.sites.policy import Policy
-from fedcircuits.engines.sites.station import Carrier, Head, Station
+from fedcircuits.engines.sites.station import Head, LivingCarrier, Station
 from fedcircuits.engines.sites.store import RunFolder, Store
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.described import DescribedTable, Whereabouts, checked_name
@@ -96,13 +96,13 @@ class Remote(SiteInquiries):
         self.kept_here = CallerStore(store)
         self.station = Station(CALLER, Policy(roles=("*",)), store=store)
         self.station.carrier = self
-        self._carrier: Carrier
+        self._carrier: LivingCarrier
         self._closing: list[Callable[[], None]] = []
         self.users = 1
         self._runs: dict[str, _Run] = {}
         self._lock = Lock()
 
-    def attach(self, carrier: Carrier, *closing: Callable[[], None]) -> None:
+    def attach(self, carrier: LivingCarrier, *closing: Callable[[], None]) -> None:
         """``closing``: what is called to end the connection."""
         self._carrier, self._closing = carrier, list(closing)
 
@@ -230,14 +230,17 @@ class Remote(SiteInquiries):
                 self.send(site, ["go", run.name])
 
     def _look(self, run: _Run) -> None:
-        """Sites that say nothing are asked for a sign of life, and given up after a while."""
+        """Sites that say nothing are asked for a sign of life, and given up after a while. One that
+        reads its data or loads modules says nothing, and takes packets meanwhile."""
+        now = time.monotonic()
         for site in {run.places[p] for p in run.open} - {CALLER}:
-            silent = time.monotonic() - run.heard.get(site, 0.0)
-            if silent > LOOK:
+            said = run.heard.get(site, 0.0)
+            mute, silent = now - said, now - max(said, self._carrier.heard(site))
+            if mute > LOOK:
                 self.send(site, ["alive", run.name])
-            if silent > self.patience:
+            if silent > self.patience or mute > max(self.timeout, self.patience):
                 for party in run.open_at(site):
-                    why = f"{party} died while {run.at[party]}: {site} is silent for {silent:.0f} s"
+                    why = f"{party} died while {run.at[party]}: {site} is silent for {mute:.0f} s"
                     self._lost(run, party, PartyLostError(party, why), [])
 
     # ------------------------------------------------------------------ what sites report

@@ -54,6 +54,10 @@ class Carrier(Protocol):
     def send(self, site: str, head: Head, body: Data = b"") -> None: ...
 
 
+class LivingCarrier(Carrier, Protocol):
+    def heard(self, site: str) -> float: ...
+
+
 @dataclass(slots=True)
 class PartySeat:
     """One party of one run, and where its flow's messages go."""
@@ -76,12 +80,15 @@ class PartySeat:
     started: bool = False
 
     def put(self, sender: str, number: int, tag: str, data: Data) -> None:
-        if not self.mail.put(sender, number, tag, data):
+        """It is written down before the flow has it: a run that goes on has read the same mail, and
+        uses no mask of its own for two different numbers."""
+        if not self.mail.lacks(sender, number):
             return
-        if self.station.me == CALLER:
-            self.say("heard", [sender, tag, len(data)])
         if self.inbox is not None:
             self.inbox.add(sender, number, tag, data)
+        self.mail.put(sender, number, tag, data)
+        if self.station.me == CALLER:
+            self.say("heard", [sender, tag, len(data)])
 
     def send(self, effect: Send, number: int) -> None:
         self.station.policy.check_message(effect)

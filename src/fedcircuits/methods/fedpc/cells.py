@@ -9,8 +9,10 @@ the number of rows, so that neighbours overlap, with a trace of heavy tails.
     count/cells   client → coordinator: by column the cell of each of its rows, in the order of its
                   tokens; −1 where the value is missing.
 
-The coordinator learns which rows, that it cannot name, lie in which cell of every column: their
-ranks, coarsely, but no value. Other parties learn nothing. Unless dependence="tree" is asked for,
+The coordinator learns which rows, that it has no names of, lie in which cell of every column: their
+ranks, coarsely, which values are missing and, as it may ask for values of leaves, where about cells
+lie. Who knows some columns of a person from elsewhere finds its row by their cells. Other parties
+learn nothing. Unless dependence="tree" is asked for,
 the more columns a party has the fewer cells each gets, so that those of a row tell no more than the
 clusters of four circuits could, 24 bits.
 """
@@ -131,9 +133,19 @@ def _categories(codes: Labels, least: int) -> Labels:
 
 
 def _quantiles(x: Array, most: int, fewest: int) -> Labels:
-    """Cells of about equally many rows; equal values are never parted."""
-    values, at, rows = np.unique(x, return_inverse=True, return_counts=True)
-    wanted, cell = max(fewest, len(x) / most), np.zeros(len(values), np.int64)
+    """Cells of about equally many rows; equal values are never parted. Fewer cells are unions of
+    the most that there are: runs with different numbers of them, joined, tell no more than one."""
+    _, at, rows = np.unique(x, return_inverse=True, return_counts=True)
+    fine = _gathered(rows, MOST_CELLS, fewest)
+    coarse = _gathered(np.bincount(fine), most, fewest)
+    return coarse[fine][at.reshape(-1)]
+
+
+def _gathered(rows: Labels, most: int, fewest: int) -> Labels:
+    """The cell of each of some groups in rising order, of so many rows."""
+    if most >= MOST_CELLS >= len(rows) and rows.min() >= fewest:
+        return np.arange(len(rows))
+    wanted, cell = max(fewest, rows.sum() / most), np.zeros(len(rows), np.int64)
     number, held = 0, 0
     for i, cells_of_row in enumerate(rows.tolist()):
         if held >= fewest and number + 1 < most and held + cells_of_row / 2 > wanted:
@@ -142,7 +154,7 @@ def _quantiles(x: Array, most: int, fewest: int) -> Labels:
         held += cells_of_row
     if held < fewest and number:
         cell[cell == number] = number - 1
-    return cell[at.reshape(-1)]
+    return cell
 
 
 # ---------------------------------------------------------------------- leaves

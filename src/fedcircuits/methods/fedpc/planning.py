@@ -21,6 +21,7 @@ import numpy.typing as npt
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Subspace
 from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.placement import Answers
+from fedcircuits.federation.recipes import own
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.sums.summations import Hub
@@ -75,9 +76,10 @@ class FedPCPlan:
     answers: Answers = field(default="leaves", repr=False)
     dependence: Dependence = "combinations"  # of columns at different parties
     least: int = LEAST_COUNT  # rows of all parties in a bin of circuits by sums
+    draws: bytes = field(default=b"", repr=False)  # a party's own, by which it draws rows
 
     def for_party(self) -> FedPCPlan:
-        return replace(self, summation=self.summation.for_party())
+        return replace(self, summation=self.summation.for_party(), draws=own("draws"))
 
     @property
     def em(self) -> EMSettings:
@@ -86,7 +88,9 @@ class FedPCPlan:
     @property
     def shares(self) -> SharedPlan:
         """Of circuits by sums."""
-        return SharedPlan(self.members, self.summation, self.seed, least=self.least)
+        return SharedPlan(
+            self.members, self.summation, self.seed, least=self.least, draws=self.draws
+        )
 
     def by_tree(self, schemas: Sequence[Schema]) -> bool:
         """Whether a latent tree joins the columns of parties (latent.py)."""

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, broadcast, gather, receive, send
 from fedcircuits.federation.messages import (
@@ -99,7 +99,7 @@ def key_of(me: str, parties: Sequence[str], secret: bytes) -> Flow[bytes]:
     """The key that the first of the parties has from its secret, at every party."""
     first, *others = parties
     if me == first:
-        assert len(secret) >= LEAST_SECRET, "the first party needs a secret"
+        _check_secret(me, secret)
         key = derived(secret, TokenKey.tag)
         yield from broadcast(others, TokenKey(key))
         return key
@@ -107,6 +107,12 @@ def key_of(me: str, parties: Sequence[str], secret: bytes) -> Flow[bytes]:
     problem = f"expected {KEY} bytes, got {len(key)}"
     require(len(key) == KEY, first, TokenKey, "key", problem)
     return key
+
+
+def _check_secret(me: str, secret: bytes) -> None:
+    """Whoever can guess it names rows."""
+    if not isinstance(secret, bytes) or len(secret) < LEAST_SECRET:
+        raise ProtocolError(f"{me} needs a secret of its own, of {LEAST_SECRET} bytes or more")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +139,7 @@ def hidden_rows(
     key = yield from key_of(me, parties, secret)
     if rule == "tokens":
         return HiddenRows(key, tokens(ids, key))
-    assert len(secret) >= LEAST_SECRET, "every party needs a secret"
+    _check_secret(me, secret)
     texts = [str(i) for i in ids.tolist()]
     shared = yield from shared_rows(me, texts, parties, key_from(secret))
     drawn = tokens(np.arange(len(ids)), derived(secret, "rows that not all parties hold"))

@@ -99,8 +99,9 @@ class Sharing:
 
     def judge(self, learned: LearnedTogether, chosen: int) -> Judge:
         """Of parties that make a circuit worse."""
-        schedule = self.learners[chosen].rounds()[0]
-        return Judge.of(self.me, self.table.values, self.held, learned, schedule, self.collective)
+        schedule, plan = self.learners[chosen].rounds()[0], self.plan
+        about = self.me, self.table.values, self.held, learned, schedule, self.collective
+        return Judge.of(*about, plan.least, plan.draws)
 
     def fitted(
         self, learner: SharedLearner, held: Mask, epochs: int | None = None

@@ -22,14 +22,14 @@ columns that stand still at no other party, unless the others' rows are less lik
 Two sums over the same rows, with a party and without it, would tell all parties what this party has
 added. So each of these sums is over four fifths of every party's rows, not the same ones: what they
 differ by is the suspect's part and unknown parts of everybody else's, of about as many rows as the
-root of the number of all.
+root of the number of all. Which rows it takes a party draws by a key of its own, anew in every run:
+runs with the same draws and other suspects would tell exactly what each adds.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -41,11 +41,13 @@ from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT
 from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import FiniteVector, Message, require, require_shape
 from fedcircuits.federation.sums.collectives import Collective
+from fedcircuits.federation.tokens import derived
 from fedcircuits.learning.em import EMSchedule, with_pseudo_rows
 from fedcircuits.learning.stopping import Mask
 from fedcircuits.learning.summed.clusters import Beginning
 from fedcircuits.methods.refinement.roles import statistics_problem
 from fedcircuits.methods.shared.training import LearnedTogether
+from fedcircuits.privacy.sharing.randomness import fresh_key
 
 FEWEST = 4  # parties among which one can stand out
 OUT, FAR = 2.0, 6.0  # deviations by which a party stands out, and by far
@@ -102,6 +104,8 @@ class Judge:
     beginning: Beginning
     plan: EMSchedule
     collective: Collective
+    least: int  # rows below which nothing is told of how they fit
+    draws: bytes = field(repr=False)
     program: CircuitProgram
     packed: Packed
 
@@ -114,17 +118,20 @@ class Judge:
         learned: LearnedTogether,
         plan: EMSchedule,
         collective: Collective,
+        least: int = LEAST_COUNT,
+        draws: bytes = b"",
     ) -> Judge:
         program = CircuitProgram(learned.beginning.circuit)
         packed = program.pack(learned.fitted.parameters)
-        return cls(me, values, held, learned.beginning, plan, collective, program, packed)
+        about = me, values, held, learned.beginning, plan, collective, least, draws or fresh_key()
+        return cls(*about, program, packed)
 
     def statistics(self, packed: Packed, drawn: str = "") -> Array:
         """Of its rows that are not held back, or of some that are drawn by this name."""
         taken = ~self.held
         if drawn:
-            rng = np.random.default_rng(zlib.crc32(f"{self.me} {drawn}".encode()))
-            taken = taken & (rng.random(len(taken)) < DRAWN)
+            seed = int.from_bytes(derived(self.draws, f"rows of {drawn}"))
+            taken = taken & (np.random.default_rng(seed).random(len(taken)) < DRAWN)
         return self.program.counts(torch.from_numpy(self.values[taken].copy()), packed).flat()
 
     def maximised(self, total: Array, packed: Packed) -> Packed:
@@ -176,7 +183,7 @@ def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
         left = np.array(total - judge.statistics(judge.packed))
         every, others = np.ones(len(judge.values), np.bool_), judge.maximised(left, judge.packed)
         logs = judge.log_values(every, others)
-        if len(logs) < LEAST_COUNT:
+        if len(logs) < judge.least:
             return np.zeros(4)
         return np.array([logs.mean(), logs.var(), len(logs), judge.still()])
 

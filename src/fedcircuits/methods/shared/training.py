@@ -44,6 +44,7 @@ from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Party
 from fedcircuits.federation.flow import Compute, Flow, digest, receive, send
 from fedcircuits.federation.messages import Message, blaming, require
+from fedcircuits.federation.recipes import own
 from fedcircuits.federation.sums.collectives import Collective, Summation
 from fedcircuits.federation.sums.summations import Hub, Tree
 from fedcircuits.learning.em import EMSchedule, Fitted
@@ -87,10 +88,11 @@ class SharedPlan:
     seed: int = 0
     noise: Noise | None = None  # with differential privacy
     least: int = LEAST_COUNT  # rows of all parties that a bin of a number holds
+    draws: bytes = field(default=b"", repr=False)  # a party's own, by which it draws rows
 
     def for_party(self) -> SharedPlan:
         noise = None if self.noise is None else self.noise.for_party()
-        return replace(self, summation=self.summation.for_party(), noise=noise)
+        return replace(self, summation=self.summation.for_party(), noise=noise, draws=own("draws"))
 
     def collective(self, me: str) -> Collective:
         """A member's end of all sums of a run."""

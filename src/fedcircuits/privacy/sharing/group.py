@@ -20,7 +20,7 @@ from fedcircuits.federation.messages import Message, Octets, require_shape
 from fedcircuits.privacy.arithmetic.field import FIELD, Bytes, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.randomness import Stream
-from fedcircuits.privacy.sharing.shares import pieces, threshold
+from fedcircuits.privacy.sharing.shares import pieces, threshold, threshold_of
 
 SHARE = "a share, which says nothing alone"
 
@@ -59,9 +59,7 @@ class Group:
     @classmethod
     def of(cls, me: str, members: Sequence[str], key: bytes, label: str = "") -> Group:
         """``key``: of this party and this run; ``label``: what tells groups of one run apart."""
-        threshold(len(members))
-        if len(set(members)) < len(members):
-            raise FederationError(f"a member is named twice: {', '.join(members)}")
+        threshold_of(members)
         return cls(me, tuple(members), Stream(key, f"shares/{label}/{me}"))
 
     def over(self, ring: Ring) -> Group:

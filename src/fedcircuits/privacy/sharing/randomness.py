@@ -30,9 +30,10 @@ def fresh_key() -> bytes:
 
 def derived(key: bytes, label: str) -> bytes:
     """Another key for every label; none says anything about the others."""
-    if len(key) != KEY:
+    if not isinstance(key, bytes) or len(key) != KEY:
         raise ParameterError(
-            f"a key of {len(key)} bytes: expected {KEY}, drawn by fresh_key() for one run"
+            f"a key of {len(key)} {type(key).__name__}: expected {KEY} bytes, drawn by fresh_key() "
+            "for one run"
         )
     return HKDF(SHA256(), KEY, salt=None, info=label.encode()).derive(key)
 

@@ -35,6 +35,13 @@ def threshold(parties: int) -> int:
     return (parties - 1) // 2
 
 
+def threshold_of(parties: Sequence[str]) -> int:
+    """The same of parties by name. One that is named twice would count for two."""
+    if len(set(parties)) < len(parties):
+        raise FederationError(f"a member is named twice: {', '.join(parties)}")
+    return threshold(len(parties))
+
+
 def deal(ring: Ring, secret: Elements, degree: int, parties: int, stream: Stream) -> Elements:
     """(..., limbs) as (parties, ..., limbs): a share of every number for each."""
     flat = secret.reshape(-1, ring.limbs)
