@@ -24,6 +24,7 @@ HEADINGS = {
     "read_back": "Read-back from answers",
     "membership": "Membership",
     "naming": "Naming of rows",
+    "known": "Naming of rows by what is known of people",
     "columns": "A column of another party",
     "edges": "Edges of trees",
     "liar": "A party that lies on shares",

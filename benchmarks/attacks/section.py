@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks import columns, edges, liar, membership, naming, read_back
+from benchmarks.attacks import columns, edges, known, liar, membership, naming, read_back
 from benchmarks.attacks.measuring import Measure, described
 from benchmarks.runner import THREAD_LIMITS, Cell, Json, print_table
 
@@ -26,6 +26,7 @@ ATTACKS: dict[str, ModuleType] = {
     "read_back": read_back,
     "membership": membership,
     "naming": naming,
+    "known": known,
     "columns": columns,
     "edges": edges,
     "liar": liar,

@@ -26,7 +26,8 @@ from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Party
 
-RETURNED = ("ca.crt", "site.crt", "consortium.toml")  # to a member that has made its keys
+# what goes to a member that has made its keys
+RETURNED = ("ca.crt", "site.crt", "revoked.crl", "consortium.toml")
 TEMPLATE = """\
 # A consortium: who takes part, and where their messages meet.
 

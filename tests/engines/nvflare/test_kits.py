@@ -45,6 +45,27 @@ def test_members_have_nvflares_kit_beside_their_own_files(kits: Path) -> None:
     assert 'engine = "nvflare"' in (kits / "north" / "consortium.toml").read_text()
 
 
+def test_a_member_that_is_renewed_has_new_keys_and_the_others_theirs(tmp_path: Path) -> None:
+    pytest.importorskip("nvflare", reason="needs the extra nvflare")
+    provision(CONSORTIUM, tmp_path)
+
+    def keys() -> dict[str, bytes]:
+        paths = [*tmp_path.glob("*/*/startup/*.key"), *tmp_path.glob("*/identity")]
+        return {str(path.relative_to(tmp_path)): path.read_bytes() for path in paths}
+
+    before = keys()
+    (tmp_path / "north" / "nvflare" / "local" / "notes").write_text("the owner's")
+    assert provision(CONSORTIUM, tmp_path, ["north"]) == [tmp_path / "north" / "nvflare"]
+    after = keys()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"north/nvflare/startup/client.key", "north/identity"}
+    assert before.keys() == after.keys()
+    assert (tmp_path / "north" / "nvflare" / "local" / "notes").exists()
+    signed = tmp_path / "north" / "nvflare" / "startup"
+    check = ["openssl", "verify", "-CAfile", str(signed / "rootCA.pem"), str(signed / "client.crt")]
+    assert subprocess.run(check, capture_output=True, check=False).returncode == 0
+
+
 def test_jobs_may_carry_packets_and_nothing_else(kits: Path) -> None:
     for kit in (kits / "server", kits / "coordinator" / "nvflare", kits / "north" / "nvflare"):
         resources = local(kit, "resources")

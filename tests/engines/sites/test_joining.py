@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedcircuits.engines.sites.credentials import check_dates, ends_soon
 from fedcircuits.engines.sites.files import ConsortiumFile, Kit
@@ -15,9 +18,10 @@ from fedcircuits.engines.sites.joining import REQUEST, JoinRequest, make_request
 from fedcircuits.engines.sites.nats import Access, NatsLink
 from fedcircuits.engines.sites.provision import Authority, provision
 from fedcircuits.errors import FederationError
+from fedcircuits.privacy.channels.identity import Identity
 from tests.engines.sites.relays import free_port, needs_server, served
 
-RETURNED = ("ca.crt", "site.crt", "consortium.toml")
+RETURNED = ("ca.crt", "site.crt", "revoked.crl", "consortium.toml")
 
 
 def consortium(port: int = 4222) -> ConsortiumFile:
@@ -106,6 +110,18 @@ def test_requests_that_are_none_are_named(tmp_path: Path) -> None:
         path.write_text(spoiled)
         with pytest.raises(FederationError, match=rf"request\.toml.*{told}"):
             read_request(path)
+    key, identity = ec.generate_private_key(ec.SECP256R1()), Identity.fresh()
+    honest = JoinRequest.of("north", key, identity)
+    more = msgspec.structs.replace(honest, certificate=honest.certificate + '"""\nodd = 1\n"""')
+    more = msgspec.structs.replace(more, proof=identity.sign(more._said).hex())
+    path.write_text(text.partition("name")[0] + f'''name = "north"
+identity = "{more.identity}"
+proof = "{more.proof}"
+certificate = {json.dumps(more.certificate)}''')  # fmt: skip
+    with pytest.raises(FederationError, match="more in it than a signing request"):
+        read_request(path)
+    with pytest.raises(FederationError, match="is no name of a member"):
+        make_request(tmp_path / "line", "north\n")
     with pytest.raises(FederationError, match=r"site\.key is there already"):
         make_request(tmp_path / "north", "north")
     with pytest.raises(FederationError, match="'North' is no name of a member"):

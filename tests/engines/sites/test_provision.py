@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
-from fedcircuits.engines.sites.credentials import valid_until
+from fedcircuits.engines.sites.credentials import certificate_of, valid_until
 from fedcircuits.engines.sites.files import ConsortiumFile, Kit, SiteFile, read_toml
-from fedcircuits.engines.sites.nats import NatsLink
+from fedcircuits.engines.sites.nats import Access, NatsLink
 from fedcircuits.engines.sites.provision import provision
+from fedcircuits.engines.sites.revocation import REVOKED
 from fedcircuits.engines.sites.serving import party_of
 from fedcircuits.errors import FederationError
 from tests.engines.sites.relays import free_port, needs_server, served
@@ -73,6 +75,51 @@ def test_old_keys_and_former_members_are_refused(tmp_path: Path) -> None:
         assert lets_in(kits / "north")
         assert not lets_in(kits / "south")
     assert "south" not in Kit(kits / "north").consortium.known
+
+
+@needs_server
+def test_a_server_whose_certificate_was_taken_back_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("nats", reason="needs the extra sites")
+    port, kits, old = free_port(), tmp_path / "kits", tmp_path / "old"
+    members = consortium("north", port=port)
+    provision(members, kits)
+    shutil.copytree(kits, old)
+    conf = old / "server" / "nats.conf"  # of whoever has the old key
+    conf.write_text(conf.read_text().replace(str(kits), str(old)))
+    assert provision(members, kits, ["server"]) == [kits / "server"]
+    with served(kits):
+        assert lets_in(kits / "north")
+    with served(old):
+        assert lets_in(old / "north")  # which does not know of it
+        link = NatsLink("north", Kit(kits / "north").access, lambda *packet: None)
+        with pytest.raises(FederationError, match="certificate revoked"):
+            link.connect(8)
+
+
+def test_a_list_says_which_certificates_were_taken_back(tmp_path: Path) -> None:
+    kits, former = tmp_path / "kits", tmp_path / "former"
+    provision(consortium("north", "south"), kits)
+    shutil.copytree(kits / "north", former)
+    path = kits / "south" / REVOKED
+    assert len(x509.load_pem_x509_crl(path.read_bytes())) == 0
+    provision(consortium("north", "south"), kits, ["north"])
+    provision(consortium("north"), kits)  # south leaves
+    gone = [certificate_of(kit / "site.crt").serial_number for kit in (former, kits / "south")]
+    told = (kits / "north" / REVOKED).read_bytes()
+    assert sorted(e.serial_number for e in x509.load_pem_x509_crl(told)) == sorted(gone)
+    provision(consortium("north"), kits)
+    assert (kits / "north" / REVOKED).read_bytes() == told  # nothing new
+    Kit(kits / "north").check()
+    shutil.copy(kits / "north" / REVOKED, former)
+    with pytest.raises(FederationError, match=r"site\.crt was taken back by the lead"):
+        Access("tls://h:1", *(former / n for n in ("ca.crt", "site.crt", "site.key"))).context()
+    provision(consortium("north"), tmp_path / "others")
+    shutil.copy(tmp_path / "others" / "north" / REVOKED, kits / "north")
+    with pytest.raises(FederationError, match="is not signed by the authority"):
+        Kit(kits / "north").check()
+    (kits / "north" / REVOKED).write_text("nonsense")
+    with pytest.raises(FederationError, match="cannot be read as a revocation list"):
+        Kit(kits / "north").check()
 
 
 WELL = 'name = "a"\nserver = "tls://h:1"\nsites = ["b"]\n'

@@ -17,7 +17,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,24 +85,39 @@ class NvflareProject:
         }
 
 
-def make_nvflare_kits(project: NvflareProject, folder: Path) -> list[Path]:
-    """Kits for the server and all members that have none yet; what was made."""
+def make_nvflare_kits(
+    project: NvflareProject, folder: Path, renew: Collection[str] = ()
+) -> list[Path]:
+    """Kits for the server and all members that have none yet; what was made. Those to ``renew`` get
+    new keys. NVFlare has no way to take a certificate back: its server lets the old one in until it
+    ends, and the other members, who know each other by their identities, hear nothing of it."""
     places = {SERVER: folder / SERVER, project.admin: folder / "admin"}
     places[project.leader] = folder / project.members[0] / LEAD
     places |= {member: folder / member / WORKSPACE for member in project.members}
-    missing = {name: place for name, place in places.items() if not place.exists()}
+    again = {*renew, *([project.leader] if project.members[0] in renew else [])}
+    missing = {n: place for n, place in places.items() if n in again or not place.exists()}
     if not missing:
         return []
+    _forget_keys(folder / "authority" / project.name / "state" / "cert.json", again)
     made = _provisioned(project, folder / "authority")
     for name, place in missing.items():
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.copytree(made / name, place)
+        if place.exists():
+            shutil.rmtree(place / "startup")
+        shutil.copytree(made / name, place, dirs_exist_ok=True)
         for private in (place, *place.glob("startup/*.key")):
             private.chmod(0o700 if private is place else 0o600)
         if name not in (project.leader, project.admin):
             narrow(place)
     shutil.rmtree(made)  # private keys lie in one place
     return list(missing.values())
+
+
+def _forget_keys(state: Path, names: Collection[str]) -> None:
+    """Of members that NVFlare's tool is to make new ones for; it uses those again that it knows."""
+    if names and state.exists():
+        known = json.loads(state.read_text())
+        state.write_text(json.dumps({n: v for n, v in known.items() if n not in names}))
 
 
 def _provisioned(project: NvflareProject, authority: Path) -> Path:

@@ -24,8 +24,8 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.tables.declared import DeclaredColumn
 
-SiteName = Annotated[str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
-PublicKey = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+SiteName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}\Z")]
+PublicKey = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 CONSORTIUM, SITE = "consortium.toml", "site.toml"
 OTHERS = (COORDINATOR, "server", "authority", "admin")  # folders of other kits
 
@@ -34,7 +34,7 @@ class ConsortiumFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who takes part, and where their messages meet."""
 
     name: SiteName
-    server: Annotated[str, msgspec.Meta(pattern=r"^tls://[^/\s]+$")]
+    server: Annotated[str, msgspec.Meta(pattern=r"^tls://[^/\s\"]+\Z")]
     sites: Annotated[tuple[SiteName, ...], msgspec.Meta(min_length=1)]
     engine: Literal["sites", "nvflare"] = "sites"  # what carries their messages
     columns: dict[str, DeclaredColumn] = {}  # what columns mean to all of them, if that is agreed

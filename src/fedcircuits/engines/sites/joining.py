@@ -127,4 +127,6 @@ def _checked_key(request: JoinRequest) -> ec.EllipticCurvePublicKey:
     key = asked.public_key()
     if not asked.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
         raise ValueError("the signing request is not signed by its own key")
+    if asked.public_bytes(serialization.Encoding.PEM).decode() != request.certificate:
+        raise ValueError("there is more in it than a signing request")  # it is written down here
     return key

@@ -26,6 +26,7 @@ from secrets import token_bytes
 from typing import Any
 
 from fedcircuits.engines.sites.credentials import check_dates, check_private, check_there
+from fedcircuits.engines.sites.revocation import REVOKED, refuse_revoked
 from fedcircuits.errors import ExtraMissingError, FederationError
 
 SUBJECT = "fedcircuits"
@@ -59,6 +60,7 @@ class Access:
                 f"{self.certificate} cannot be used ({error}): is {self.key} its own key, and "
                 f"{self.authority} the certificate of the consortium?"
             ) from None
+        refuse_revoked(context, self.authority.with_name(REVOKED), self.certificate, self.authority)
         return context
 
 

@@ -4,6 +4,7 @@
     server/         server.crt, server.key, ca.crt, nats.conf      for the NATS server
     <site>/         site.crt, site.key, ca.crt, identity, consortium.toml, site.toml   for one site
     coordinator/    the same for whoever trains and asks
+    revoked.crl     in all of them: certificates that were taken back (revocation.py)
 
 ``identity`` signs for a site towards the others, end to end; its public half stands in everybody's
 consortium.toml. A kit holds private keys: it is handed over on a safe way, and only once. A member
@@ -47,12 +48,14 @@ from fedcircuits.engines.sites.joining import (
     write_private,
 )
 from fedcircuits.engines.sites.nats import SUBJECT
+from fedcircuits.engines.sites.revocation import REVOKED, revoked_list
 from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.tables.declared import DeclaredColumn
 
+SERVER = "server"
 YEAR = datetime.timedelta(days=365)
 CONF = """\
 # The NATS server of the consortium {name}: nats-server -c nats.conf
@@ -210,7 +213,7 @@ def provision(
         write(folder / request.name / REQUEST, request.text().encode())
     if consortium.engine == "nvflare":
         project = NvflareProject(consortium.name, consortium.server, consortium.members)
-        made = make_nvflare_kits(project, folder)
+        made = make_nvflare_kits(project, folder, renew)
     else:
         made = _nats_kits(consortium, folder, {*renew, *(r.name for r in requests)})
     identities = {name: _identity(folder / name, name in renew) for name in consortium.members}
@@ -229,13 +232,12 @@ def _check_members(
     renew: Collection[str],
     requests: Sequence[JoinRequest],
 ) -> None:
-    if unknown := {*renew, *(r.name for r in requests)} - set(consortium.members):
+    known = {*consortium.members, SERVER}
+    if unknown := ({*renew} - known) | ({r.name for r in requests} - {*consortium.members}):
         raise FederationError(
             f"{consortium.name} has no member {min(unknown)!r}: there are "
             f"{', '.join(consortium.members)}"
         )
-    if consortium.engine == "nvflare" and renew:
-        raise FederationError("kits of NVFlare are renewed by its own provisioning")
     for request in requests:
         if (folder / request.name / "consortium.toml").exists() and request.name not in renew:
             raise FederationError(
@@ -258,13 +260,13 @@ def _identity(kit: Path, renew: bool) -> str:
 def _nats_kits(consortium: ConsortiumFile, folder: Path, renew: Collection[str]) -> list[Path]:
     """Certificates of the server and the members, and the server's file."""
     authority = _authority(consortium.name, folder / "authority")
-    server = folder / "server"
+    server, kits = folder / SERVER, {name: folder / name for name in consortium.members}
+    gone = _taken_back(folder, consortium.members, renew)
     made = []
-    if not server.exists():
+    if not server.exists() or SERVER in renew:
         hosts = [urlsplit(consortium.server).hostname or "localhost"]
-        authority.kit(server, "server", hosts)
+        authority.kit(server, SERVER, hosts)
         made.append(server)
-    kits = {name: folder / name for name in consortium.members}
     for name, kit in kits.items():
         if (kit / "site.crt").exists() and name not in renew:
             continue
@@ -275,7 +277,18 @@ def _nats_kits(consortium: ConsortiumFile, folder: Path, renew: Collection[str])
         made.append(kit)
     conf = server_conf(consortium.name, consortium.server, server.resolve(), kits)
     write(server / "nats.conf", conf.encode())
+    path = folder / "authority" / REVOKED
+    told = revoked_list(path, gone, authority.certificate, authority.key)
+    for place in (path.parent, server, *kits.values()):
+        write(place / REVOKED, told)
     return made
+
+
+def _taken_back(folder: Path, members: Collection[str], renew: Collection[str]) -> list[int]:
+    """Serial numbers of certificates that are renewed, or of former members."""
+    kept = {*members, SERVER} - {*renew}
+    old = [*folder.glob("*/site.crt"), *folder.glob(f"{SERVER}/server.crt")]
+    return [certificate_of(path).serial_number for path in old if path.parent.name not in kept]
 
 
 def _authority(name: str, folder: Path) -> Authority:

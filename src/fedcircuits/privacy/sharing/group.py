@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from fedcircuits.errors import FederationError, MessageError
+from fedcircuits.errors import MessageError
 from fedcircuits.federation.flow import Flow, broadcast, receive
 from fedcircuits.federation.messages import Message, Octets, require_shape
 from fedcircuits.privacy.arithmetic.field import FIELD, Bytes, Ring

@@ -1,0 +1,83 @@
+"""Naming of rows by what is known: who knows one party's columns of people finds their rows?
+
+Five parties hold three columns each of the same 600 people. The coordinator knows the columns of
+the first from elsewhere, with names, and so what that party tells of each person: it cuts the
+columns, or forms the clusters, as the party does. It names the rows of which no other row was told
+the same. "bits" is what it then reads of the other parties' columns in a row, on average: the
+entropy of what these tell of it, at most the logarithm of the number of rows for each of them.
+"""
+
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+import fedcircuits as fc
+from benchmarks.attacks.measuring import Measure, attempt
+from benchmarks.attacks.wire import Tap
+
+ROWS, PARTIES = 600, 5
+SETTINGS: dict[str, dict[str, Any]] = {
+    "the default": {},
+    "dependence='tree'": {"dependence": "tree"},
+    "dependence='combinations'": {"dependence": "combinations"},
+    "summation=Secret()": {"summation": fc.Secret()},
+}
+
+
+def measures(seed: int) -> list[Measure]:
+    found = []
+    for title, settings in SETTINGS.items():
+        codes = cache(partial(told, settings, seed))
+        row = {"method": "FedPC", "setting": title}
+        found.append(attempt("rows named", row, partial(named, codes)))
+        found.append(attempt("bits", row, partial(bits, codes)))
+    return found
+
+
+def told(settings: Any, seed: int) -> dict[str, Any]:
+    """By party, what it told the coordinator of each of its rows (rows, numbers)."""
+    rng = np.random.default_rng([seed, 5])
+    hidden = rng.normal(size=(ROWS, 2))
+    x = hidden @ rng.normal(size=(2, 3 * PARTIES)) + rng.normal(size=(ROWS, 3 * PARTIES))
+    columns: dict[str, Any] = {f"x{i}": x[:, i] for i in range(3 * PARTIES)}
+    for i in range(0, 3 * PARTIES, 3):
+        columns[f"x{i}"] = x[:, i] > 1
+    table, tap = fc.Table.of(columns), Tap()
+    parties = fc.split(table, PARTIES, by="columns", seed=seed)
+    fc.FedPC(random_state=seed, **settings).fit(parties, engine=tap)
+    heard = tap.role("coordinator").received
+    return {
+        f"party {i}": _codes([data for sender, _, data in heard if sender == f"party {i}"])
+        for i in range(1, PARTIES + 1)
+    }
+
+
+def _codes(messages: list[Any]) -> Any:
+    """Whatever has one small whole number for each row, as tokens have not."""
+    found = [np.zeros(ROWS, np.int64)]
+    waiting = list(messages)
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            waiting += list(one.values())
+        elif isinstance(one, list | tuple):
+            waiting += list(one)
+        elif isinstance(one, np.ndarray) and one.shape == (ROWS,) and one.dtype != np.uint64:
+            found.append(one.astype(np.int64))
+    return np.stack(found, axis=1)
+
+
+def named(codes: Any) -> float:
+    _, rows = np.unique(codes()["party 1"], axis=0, return_counts=True)
+    return float((rows == 1).sum() / ROWS)
+
+
+def bits(codes: Any) -> float:
+    """Of all other parties together."""
+    return sum(_entropy(of) for party, of in codes().items() if party != "party 1")
+
+
+def _entropy(codes: Any) -> float:
+    share = np.unique(codes, axis=0, return_counts=True)[1] / len(codes)
+    return float(-(share * np.log2(share)).sum())
