@@ -227,10 +227,9 @@ class FedPC(FederatedCircuit[Result]):
             max(party.least_count for party in federation),
         )  # fmt: skip
         secret, sharers = state.secrets_of(federation.names, self.rows), self._sharers(federation)
+        leads = replace(plan.for_party(), draws=b"")  # it has no rows to draw
         programs: dict[str, Program[Result]] = {
-            COORDINATOR: Program(
-                training.coordinator, {"plan": plan.for_party(), "sharers": sharers}
-            )
+            COORDINATOR: Program(training.coordinator, {"plan": leads, "sharers": sharers})
         }
         for party in federation:
             arguments = {"party": party, "plan": plan.for_party(), "secret": secret[party.name]}

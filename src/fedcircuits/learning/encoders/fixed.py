@@ -8,7 +8,8 @@
                      steps above a threshold, and the largest value; ordinary columns as they are
 
 Numbers are standardised by the rows learned from. More of them than ``width`` are reduced to their
-principal components. Labels have no part in a representation, so that those of rows learned from
+principal components. So a representation of few columns is these columns, and whoever reads it knows
+their values up to their scale (``tells``). Labels have no part in a representation, so that those of rows learned from
 are no better than those of new rows; what an owner alone predicts is a regression on it
 (foreign.py).
 """
@@ -77,6 +78,15 @@ class FixedEncoder(RegressingEncoder):
         """An error unless its settings are in range and the table has what it reads."""
         check_arguments(self)
         require_inputs(table, target, self.needs_series, type(self).__name__)
+
+    @property
+    def tells(self) -> str:
+        """What a representation is of a row, in the words of a ledger."""
+        columns = "its columns" if self._columns or not self.reading_.in_steps else ""
+        series = "summaries of its series" if self.reading_.in_steps else ""
+        what = " and ".join(part for part in (series, columns) if part)
+        reduced = f"principal components of {what}"
+        return f"{what}, standardised" if self._axes is None else reduced
 
     @property
     def numbers(self) -> int:

@@ -101,6 +101,15 @@ class FusionView:
         return np.where(rows.there.any(axis=1, keepdims=True), predicted, self.overall)
 
 
+def shown_rows(votes: bool, showing: Showing, width: int, encoder: Encoder | None) -> str:
+    """What an owner shows of single rows, in the words of a ledger: encoders that do not learn may
+    show columns as they are."""
+    what = "predictions" if votes else "representations"
+    what = f"noisy {what}" if showing.noise else what
+    told = "" if votes else getattr(encoder, "tells", "")
+    return f"{what} of single rows, {width} numbers each{f' ({told})' if told else ''}"
+
+
 def vectors_of(encoder: Encoder, table: Table, owner: str, target: Variable, votes: bool) -> Array:
     """Representations, or predictions (rows, width) where owners vote; NaN if nothing is known."""
     if not votes or isinstance(encoder, LabelsOnly):
@@ -192,9 +201,7 @@ def respond(
         yield from add_rows(me, members, showing.summation, tokens, shown[order], None)
     else:
         message = packed(Representations, tokens, shown[order], showing.traffic)
-        what = "predictions" if votes else "representations"
-        what = f"noisy {what}" if showing.noise else what
-        reveals = f"{what} of single rows, {vectors.shape[1]} numbers each"
+        reveals = shown_rows(votes, showing, vectors.shape[1], None if view is None else view.encoder)
         yield from send(COORDINATOR, message, reveals=reveals)
     if tells:
         known = RowTruth(_truth(party.table, target)[order])

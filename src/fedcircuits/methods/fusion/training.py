@@ -63,7 +63,7 @@ from fedcircuits.methods.fusion.gathering import (
     Width,
 )
 from fedcircuits.methods.fusion.heads import FusionSettings
-from fedcircuits.methods.fusion.query import FusionView, OwnerView, graph_of, vectors_of
+from fedcircuits.methods.fusion.query import FusionView, OwnerView, graph_of, shown_rows, vectors_of
 from fedcircuits.methods.meeting import hello
 from fedcircuits.methods.meeting.hello import Assignment, Hello, Method
 from fedcircuits.methods.meeting.task import TargetTask, agree_on_task, with_task
@@ -143,7 +143,7 @@ def owner(party: Party, plan: FusionPlan, encoder: Encoder, secret: bytes) -> Fl
     if showing.summation is None:
         kind = gathering.TrainingRepresentations
         message = gathering.packed(kind, tokens, shown[order], showing.traffic, facts=facts)
-        yield from send(COORDINATOR, message, reveals=_revealed(plan, facts))
+        yield from send(COORDINATOR, message, reveals=_revealed(plan, facts, learned))
     else:
         yield from gathering.add_rows(
             me, plan.members, showing.summation, tokens, shown[order], facts
@@ -207,13 +207,10 @@ def _facts_of(
     return RowFacts(width, columns, held[order], labels)  # type: ignore[arg-type]
 
 
-def _revealed(plan: FusionPlan, facts: RowFacts) -> str:
-    what = "predictions" if plan.vote else "representations"
-    what = f"noisy {what}" if plan.showing.noise else what
+def _revealed(plan: FusionPlan, facts: RowFacts, encoder: Encoder) -> str:
+    what = shown_rows(plan.vote is not None, plan.showing, facts.width, encoder)
     also = f", their values of {plan.target}" if facts.labels is not None else ""
-    return (
-        f"{what} of single rows, {facts.width} numbers each{also}; columns that its encoder reads"
-    )
+    return f"{what}{also}; columns that its encoder reads"
 
 
 def _checked_graph(
