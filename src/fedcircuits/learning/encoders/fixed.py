@@ -8,10 +8,10 @@
                      steps above a threshold, and the largest value; ordinary columns as they are
 
 Numbers are standardised by the rows learned from. More of them than ``width`` are reduced to their
-principal components. So a representation of few columns is these columns, and whoever reads it knows
-their values up to their scale (``tells``). Labels have no part in a representation, so that those of rows learned from
-are no better than those of new rows; what an owner alone predicts is a regression on it
-(foreign.py).
+principal components. So a representation of few columns is these columns, and whoever reads it
+knows their values up to their scale (``tells``). Labels have no part in a representation, so that
+those of rows learned from are no better than those of new rows; what an owner alone predicts is a
+regression on it (foreign.py).
 """
 
 from __future__ import annotations

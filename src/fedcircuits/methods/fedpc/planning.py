@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Subspace
 from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.placement import Answers
-from fedcircuits.federation.recipes import own
+from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.sums.summations import Hub
@@ -79,7 +79,7 @@ class FedPCPlan:
     draws: bytes = field(default=b"", repr=False)  # a party's own, by which it draws rows
 
     def for_party(self) -> FedPCPlan:
-        return replace(self, summation=self.summation.for_party(), draws=own("draws"))
+        return replace(self, summation=self.summation.for_party(), draws=own_key("draws"))
 
     @property
     def em(self) -> EMSettings:

@@ -201,7 +201,8 @@ def respond(
         yield from add_rows(me, members, showing.summation, tokens, shown[order], None)
     else:
         message = packed(Representations, tokens, shown[order], showing.traffic)
-        reveals = shown_rows(votes, showing, vectors.shape[1], None if view is None else view.encoder)
+        encoder = None if view is None else view.encoder
+        reveals = shown_rows(votes, showing, vectors.shape[1], encoder)
         yield from send(COORDINATOR, message, reveals=reveals)
     if tells:
         known = RowTruth(_truth(party.table, target)[order])

@@ -44,7 +44,7 @@ from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Party
 from fedcircuits.federation.flow import Compute, Flow, digest, receive, send
 from fedcircuits.federation.messages import Message, blaming, require
-from fedcircuits.federation.recipes import own
+from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Collective, Summation
 from fedcircuits.federation.sums.summations import Hub, Tree
 from fedcircuits.learning.em import EMSchedule, Fitted
@@ -92,7 +92,9 @@ class SharedPlan:
 
     def for_party(self) -> SharedPlan:
         noise = None if self.noise is None else self.noise.for_party()
-        return replace(self, summation=self.summation.for_party(), noise=noise, draws=own("draws"))
+        return replace(
+            self, summation=self.summation.for_party(), noise=noise, draws=own_key("draws")
+        )
 
     def collective(self, me: str) -> Collective:
         """A member's end of all sums of a run."""
