@@ -42,7 +42,7 @@ def remember(
     engine: Engine, run: str, estimator: BaseEstimator, seed: int, parties: tuple[str, ...]
 ) -> None:
     """FederationError if the name is that of another training, which was broken off."""
-    if (store := getattr(engine, "own", None)) is None:
+    if (store := getattr(engine, "kept_here", None)) is None:
         return
     if store.recall(run) is not None:
         raise FederationError(
@@ -58,7 +58,7 @@ def remember(
 
 def recall(engine: object, run: str) -> BegunTraining:
     """What was begun under that name and has not come to its end, or FederationError."""
-    if (store := getattr(engine, "own", None)) is None:
+    if (store := getattr(engine, "kept_here", None)) is None:
         raise FederationError(
             f"resume={run!r} goes on with a run on sites: the federation is not connected to any; "
             "fit(…, resume=True) goes on with what this process has begun"
