@@ -90,7 +90,7 @@ def test_csv_for_a_schema(tmp_path):
         ("a,b\n1,2\n3\n", "line 3 has 1 cells, expected 2"),
         ("a,b\n1,2\n,\n3\n", "line 4 has 1 cells, expected 2"),
         ('a,b\n1,"2\n3,4\n', "not a csv file"),
-        (b"PAR1\0\0\0\1\2\3", "binary data"),
+        (b"MAT1\0\0\0\1\2\3", "binary data"),
         (b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "expected text in cp1252"),
     ],
 )

@@ -37,6 +37,7 @@ class Answer:
     question: str
     form: Form
     values: Values
+    variable: Variable | None = None  # of an expectation
 
     def words(self) -> str:
         if self.form == "probability":
@@ -44,6 +45,9 @@ class Answer:
             return f"{question} = {self.values['probability']:.6g}"
         if self.form == "expectation":
             spread = self.values["variance"] ** 0.5
+            if self.variable is not None and self.variable.dated:
+                day = self.variable.decode(self.values["mean"])
+                return f"{self.question} = {day} ± {spread:.4g} days"
             return f"{self.question} = {self.values['mean']:.6g} ± {spread:.3g}"
         lines = (f"  {name}: {value:.6g}" for name, value in self.values.items())
         return "\n".join([self.question, *lines])
@@ -64,7 +68,7 @@ def answered(model: Queryable, question: str) -> Answer:
         raise QueryError(f"{text or 'an empty question'}: {one_line(str(error))}") from error
 
 
-def _found(model: Queryable, text: str) -> tuple[Form, Values]:
+def _found(model: Queryable, text: str) -> tuple[Form, Values, Variable | None]:
     schema = model.circuit.schema
     column = _column(text, schema)
     if column is None:
@@ -72,19 +76,21 @@ def _found(model: Queryable, text: str) -> tuple[Form, Values]:
         x, known = evidence.row(schema), evidence.event
         logs = model.log_evidence(x, known)
         joint = model.log_probability(x, conjunction(event, known))
-        return "probability", {"probability": float(np.exp(min(joint[0] - logs[0], 0.0)))}
+        return "probability", {"probability": float(np.exp(min(joint[0] - logs[0], 0.0)))}, None
     variable, expected, evidence = column
     x, known = evidence.row(schema), evidence.event
     model.log_evidence(x, known)
     if expected:
         mean, variance = model.moments(x, variable.name, known)
-        return "expectation", {"mean": float(mean[0]), "variance": float(variance[0])}
+        moments = {"mean": float(mean[0]), "variance": float(variance[0])}
+        return "expectation", moments, variable
     seen = x[0, schema.index(variable.name)]
     if np.isnan(seen):
         probabilities = model.posterior(x, variable.name, known)[0].tolist()
     else:  # a posterior is of what is not known
         probabilities = [float(code == seen) for code in range(variable.size)]
-    return "probabilities", dict(zip(map(str, variable.categories), probabilities, strict=True))
+    by_value = dict(zip(map(str, variable.categories), probabilities, strict=True))
+    return "probabilities", by_value, variable
 
 
 def _column(text: str, schema: Schema) -> tuple[Variable, bool, Evidence] | None:

@@ -134,6 +134,12 @@ def split(
         str | None, typer.Option(help="Target of the skew; by columns, the last party holds it.")
     ] = None,
     row_id: Annotated[str | None, typer.Option(help="The column that identifies rows.")] = None,
+    schema: options.SchemaFile = None,
+    kind: options.ColumnKinds = None,
+    drop: options.DroppedColumns = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.DecimalSign = None,
+    dates: options.DateOrder = None,
     seed: Seed = 0,
 ) -> None:
     """Split one table into files of several parties, to try things out.
@@ -142,11 +148,15 @@ def split(
     names another. No existing file is overwritten.
     """
     with clear():
-        from fedcircuits.app import screen, training
+        from fedcircuits.app import columns, screen, training
         from fedcircuits.federation.split import split as cut
-        from fedcircuits.tables.table import Table
+        from fedcircuits.tables.declared import read_table
 
-        rows = Table.read(table, row_id=row_id)
+        said = columns.ColumnWords(schema, kind or (), drop or (), delimiter, decimal, dates)
+        with columns.shown_in_table():
+            rows = read_table(table, said.declared(), row_id)
+        said.check(rows.names, rows.readings)
+        columns.show({table.stem: rows})
         if target is not None:
             rows.schema.index(target)
         names = training.names_of(parties)

@@ -6,7 +6,9 @@ the model, as a schema.toml to be edited and given back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -14,6 +16,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from fedcircuits.app import report, screen
+from fedcircuits.app.crossing import listed
 from fedcircuits.app.report import TextTable
 from fedcircuits.errors import TableError
 from fedcircuits.federation.federation import Federation
@@ -27,6 +30,7 @@ from fedcircuits.tables.declared import (
 from fedcircuits.tables.inference import StatedKind
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
 from fedcircuits.tables.schema import DATE, Kind
+from fedcircuits.tables.table import Table
 
 KINDS = (*get_args(Kind), DATE)
 SUFFIX = ".schema.toml"
@@ -45,9 +49,11 @@ class ColumnWords:
     dates: str | None = None
     ids: str | None = None
 
-    def declared(self) -> DeclaredTable:
-        """TableError for what is no kind, or a file that cannot be read."""
-        table = DeclaredTable() if self.schema is None else read_schema(self.schema)
+    def declared(self, before: DeclaredReading | None = None) -> DeclaredTable:
+        """TableError for what is no kind, or a file that cannot be read; ``before``: what was said
+        of the files that a model has learned from."""
+        table = DeclaredTable(before or DeclaredReading())
+        table = table if self.schema is None else read_schema(self.schema)
         columns = dict(table.columns)
         for text in self.kinds:
             name, equals, kind = text.rpartition("=")
@@ -75,9 +81,9 @@ class ColumnWords:
             words += [f"--{name}", value] if value is not None else []
         return words
 
-    def check(self, federation: Federation) -> None:
+    def check(self, names: Sequence[str], readings: Sequence[ColumnReading]) -> None:
         """TableError if --kind names a column that no party has."""
-        known = {*federation.schema.names, *(r.column for r in _readings(federation))}
+        known = {*names, *(r.column for r in readings)}
         for name in (text.rpartition("=")[0] for text in self.kinds):
             if name not in known:
                 listed = ", ".join(map(repr, sorted(known)))
@@ -91,18 +97,27 @@ def _checked(reading: DeclaredReading) -> DeclaredReading:
         raise TableError(f"--{str(error).rpartition('$.')[2].strip('`')}: {error}") from None
 
 
-def _readings(federation: Federation) -> list[ColumnReading]:
+def readings_of(federation: Federation) -> list[ColumnReading]:
     return [reading for party in federation for reading in party.table.readings]
 
 
-def show(federation: Federation) -> None:
-    """What was made of every column that is not simply what it looks like."""
-    lines = [
-        [party.name, r.column, r.became, r.how]
-        for party in federation
-        for r in party.table.readings
-        if r.how
-    ]
+@contextmanager
+def shown_in_table() -> Iterator[None]:
+    """Without the warnings about columns that ``show`` has in its table."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "left out: ", UserWarning)
+        yield
+
+
+def show(tables: Mapping[str, Table]) -> None:
+    """What was made of every column that is not simply what it looks like; parties of whose column
+    the same is to be said are in one line."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for party, table in tables.items():
+        for r in table.readings:
+            if r.how:
+                found.setdefault((r.column, r.became, r.how), []).append(party)
+    lines = [[listed(parties), *words] for words, parties in found.items()]
     if lines:
         screen.say("What was made of columns:")
         screen.show(TextTable(("party", "column", "read as", "how"), lines, texts=4))
@@ -112,9 +127,9 @@ def show(federation: Federation) -> None:
         screen.say()
 
 
-def write(model: Path, federation: Federation) -> Path:
+def write(model: Path, federation: Federation, reading: DeclaredReading) -> Path:
     """schema.toml beside the model; the path."""
     path = model.with_suffix(SUFFIX)
-    readings = {r.column: r for r in _readings(federation)}
-    report.write(path, schema_text(federation.schema, readings.values()).encode())
+    readings = {r.column: r for r in readings_of(federation)}
+    report.write(path, schema_text(federation.schema, readings.values(), reading).encode())
     return path

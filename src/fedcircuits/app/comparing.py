@@ -29,6 +29,11 @@ def compare(
     ] = None,
     draws: Annotated[int, typer.Option(min=2, help="Rows drawn from models.")] = 5000,
     json: AsJson = False,
+    schema: options.SchemaFile = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.DecimalSign = None,
+    dates: options.DateOrder = None,
+    ids: options.IdForm = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
@@ -45,12 +50,15 @@ def compare(
         from json import dumps
 
         from fedcircuits.app import screen
+        from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model, distribution
+        from fedcircuits.app.rows import RowReader
         from fedcircuits.estimators.model import Model
         from fedcircuits.reports.comparison import compare as compared
-        from fedcircuits.reports.rows import read_rows
         from fedcircuits.tables.table import Table
 
+        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        reader = RowReader(model, words)
         with ExitStack() as stack:
             first = distribution(
                 stack.enter_context(any_model(model, consortium)), model, "compare"
@@ -60,8 +68,8 @@ def compare(
                 loaded = stack.enter_context(any_model(Path(other), consortium))
                 second = distribution(loaded, Path(other), "compare")
             else:
-                second = read_rows(other, first.schema_)
-            rows = None if data is None else read_rows(data, first.schema_)
+                second = reader.one(first.schema_, other)
+            rows = None if data is None else reader.one(first.schema_, data)
             comparison = compared(first, second, rows, draws=draws, random_state=seed)
         if json:
             screen.say(dumps(comparison.to_json(), ensure_ascii=False, indent=2))

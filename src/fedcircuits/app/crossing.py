@@ -17,6 +17,11 @@ def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
     return shown if len(names) <= most else f"{shown} … ({len(names)})"
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """1 party, 2 parties."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
 def holdings(federation: Federation) -> TextTable:
     """Who holds what; variables that the same parties hold are in one line."""
     few = len(federation) <= MOST_PARTIES
@@ -25,7 +30,7 @@ def holdings(federation: Federation) -> TextTable:
         marks = ["●" if name in space.holders else "·" for name in federation.names]
         held = marks if few else [f"{len(space.holders)} of {len(federation)}"]
         rows.append((listed(space.variables), *held))
-    sizes = [f"{party.name} ({len(party.table):,} rows)" for party in federation]
+    sizes = [f"{party.name} ({counted(len(party.table), 'row')})" for party in federation]
     return TextTable(("variables", *(sizes if few else ["parties"])), rows)
 
 

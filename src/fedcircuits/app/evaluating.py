@@ -30,6 +30,11 @@ def evaluate(
     target: Target = None,
     row_id: options.RowId = None,
     json: AsJson = False,
+    schema: options.SchemaFile = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.DecimalSign = None,
+    dates: options.DateOrder = None,
+    ids: options.IdForm = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
@@ -44,17 +49,21 @@ def evaluate(
     with clear():
         from json import dumps
 
-        from fedcircuits.app import rows, screen
+        from fedcircuits.app import screen
+        from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model
+        from fedcircuits.app.rows import RowReader
         from fedcircuits.estimators.fusion_model import FusionModel
         from fedcircuits.reports.evaluation import evaluate as evaluated
 
+        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        rows = RowReader(model, words, row_id)
         with any_model(model, consortium) as loaded:
             if isinstance(loaded, FusionModel):
-                evaluation = evaluated(loaded, rows.owned(files, row_id))
+                evaluation = evaluated(loaded, rows.owned(files))
             else:
-                test = rows.whole(loaded, files, row_id)
-                parts = rows.parts(loaded, train, row_id) if train else None
+                test = rows.whole(loaded, files)
+                parts = rows.parts(loaded, train) if train else None
                 evaluation = evaluated(loaded, test, train=parts, target=target, random_state=seed)
         if json:
             screen.say(dumps(evaluation.to_json(), ensure_ascii=False, indent=2))

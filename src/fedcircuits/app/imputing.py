@@ -14,6 +14,8 @@ from fedcircuits.app.options import AsJson, ModelFile, Seed
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedcircuits.tables.columns import Floats
+    from fedcircuits.tables.schema import Variable
     from fedcircuits.tables.table import Table
 
 WHICH = "imputation"  # the column that numbers several imputations
@@ -36,6 +38,11 @@ def impute(
         int, typer.Option("--number", "-n", min=1, help="Of imputations, with --by sample.")
     ] = 1,
     json: AsJson = False,
+    schema: options.SchemaFile = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.DecimalSign = None,
+    dates: options.DateOrder = None,
+    ids: options.IdForm = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
@@ -50,19 +57,24 @@ def impute(
         from json import dumps
 
         from fedcircuits.app import report, screen
+        from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model, distribution
+        from fedcircuits.app.rows import RowReader
         from fedcircuits.errors import FileError
         from fedcircuits.reports.imputation import impute as imputed
-        from fedcircuits.reports.rows import contents, rows_of
+        from fedcircuits.tables.csv_files import TextFrame
 
         if output.suffix != ".csv":
             raise FileError(f"{output}: expected the name of a table, ending in .csv")
+        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        reader = RowReader(model, words)
         with any_model(model, consortium) as loaded:
-            fitted, data = distribution(loaded, model, "impute"), contents(file)
-            rows = rows_of(data, fitted.schema_)
+            fitted, data = distribution(loaded, model, "impute"), reader.file(file)
+            rows = reader.rows(data, fitted.schema_)
             tables = imputed(fitted, rows, by, imputations=number, random_state=seed)
         frame, gaps = _as_given(data), _gaps(rows, data)
-        report.write(output, _written([_filled(frame, rows, t) for t in tables]))
+        filled = [_filled(frame, rows, t, isinstance(data, TextFrame)) for t in tables]
+        report.write(output, _written(filled, frame.attrs.get("delimiter", ",")))
         if json:
             screen.say(dumps({"rows": len(rows), "filled": gaps}, ensure_ascii=False, indent=2))
             return
@@ -76,7 +88,9 @@ def _as_given(data: object) -> pd.DataFrame:
 
     from fedcircuits.tables.frames import columns_of
 
-    return pd.DataFrame(columns_of(data))
+    frame = pd.DataFrame(columns_of(data))
+    frame.attrs = dict(getattr(data, "attrs", {}))
+    return frame
 
 
 def _gaps(rows: Table, data: object) -> dict[str, int]:
@@ -88,23 +102,42 @@ def _gaps(rows: Table, data: object) -> dict[str, int]:
     return {n: c for n, c in zip(rows.names, counts, strict=True) if n in held}
 
 
-def _filled(frame: pd.DataFrame, rows: Table, table: Table) -> pd.DataFrame:
-    """The frame as it is, with values where the model's columns have none."""
+def _filled(frame: pd.DataFrame, rows: Table, table: Table, text: bool) -> pd.DataFrame:
+    """The frame as it is, with values where the model's columns have none; in the words, and with
+    the decimal sign, of a column of ``text``."""
     import numpy as np
 
     filled = frame.astype(object)
-    for i, name in enumerate(rows.names):
-        gaps = np.isnan(rows.values[:, i])
+    for i, variable in enumerate(rows.schema):
+        name, gaps = variable.name, np.isnan(rows.values[:, i])
         if name in frame and gaps.any():
-            filled.loc[gaps, name] = table.column(name)[gaps].astype(object)
+            found = list(table.column(name)[gaps].astype(object))
+            if text:
+                known = rows.values[~gaps, i]
+                found = _spelled(variable, frame.loc[~gaps, name], known, table.values[gaps, i])
+            filled.loc[gaps, name] = found
     return filled
 
 
-def _written(frames: list[pd.DataFrame]) -> bytes:
+def _spelled(variable: Variable, own: pd.Series, known: Floats, found: Floats) -> list[object]:
+    """Values as the column writes them: ``own`` texts mean ``known`` numbers."""
+    from fedcircuits.tables.numerals import evidence
+
+    if variable.size:
+        words = own.astype(str).groupby(known).agg(lambda texts: texts.mode().iloc[0])
+        return [words.get(code, variable.decode(code)) for code in found]
+    signs = evidence([str(text) for text in own.unique()[:200]])
+    values = [variable.decode(value) for value in found]
+    if variable.kind == "real" and not variable.dated and signs[","] > signs["."]:
+        return [str(value).replace(".", ",") for value in values]
+    return list(values)
+
+
+def _written(frames: list[pd.DataFrame], delimiter: str) -> bytes:
     import pandas as pd
 
     if len(frames) == 1:
-        return bytes(frames[0].to_csv(index=False).encode())
+        return bytes(frames[0].to_csv(index=False, sep=delimiter).encode())
     for number, frame in enumerate(frames, 1):
         frame.insert(0, WHICH, number)
-    return bytes(pd.concat(frames).to_csv(index=False).encode())
+    return bytes(pd.concat(frames).to_csv(index=False, sep=delimiter).encode())

@@ -35,6 +35,7 @@ from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.sums.summations import Hub
 from fedcircuits.privacy.masked_sum import Masked
 from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.tables.declared import DeclaredReading
 
 LEARNERS = {
     "learn-spn": LearnSPN,
@@ -162,8 +163,9 @@ def save(
     federation: Federation,
     settings: dict[str, object],
     command: str,
+    reading: DeclaredReading,
 ) -> None:
-    """Write what was learned from files, and how."""
+    """Write what was learned from files, how, and how these were read."""
     if isinstance(model, VerticalKMeans):
         report.write(path, _clusters(model, federation))
         return
@@ -182,7 +184,7 @@ def save(
         target = getattr(model, "target", None)
         about = {"estimator": type(model).__name__, "target": target, "learned": learned}
         files.write(path, whole.circuit_, whole.parameters_, about)
-    record.write(path, record.of_training(model, federation, command))
+    record.write(path, record.of_training(model, federation, command, reading))
 
 
 def _whole(model: FederatedEstimator[object]) -> Model:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcircuits.app import circuit_sections, evaluating, record, report, rows
+from fedcircuits.app import circuit_sections, evaluating, record, report
 from fedcircuits.app.crossing import listed
 from fedcircuits.app.loading import AnyModel
 from fedcircuits.app.record import TrainingRecord
 from fedcircuits.app.report import Block, Commands, Heading, Paragraph, Picture, TextTable
+from fedcircuits.app.rows import RowReader
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.fusion_model import FusionModel
 from fedcircuits.estimators.model import Model
@@ -32,19 +33,23 @@ IN_WORDS = {"log_likelihood": "log-likelihood", "auc": "AUC", "r2": "r²"}
 class Given:
     """What the user has given for a report."""
 
-    model: Path
+    rows: RowReader
     test: tuple[str, ...]
     train: tuple[str, ...]
-    row_id: str | None
     target: str | None
     seed: int
+
+    @property
+    def model(self) -> Path:
+        return self.rows.path
 
     def command(self, verb: str) -> str:
         words = ["fedcircuits", verb, str(self.model)]
         for option, files_ in (("--test", self.test), ("--train", self.train)):
             words += [word for f in files_ for word in (option, f)]
-        words += ["--row-id", self.row_id] if self.row_id else []
+        words += ["--row-id", self.rows.row_id] if self.rows.row_id else []
         words += ["--target", self.target] if self.target else []
+        words += self.rows.words.words()
         words += ["--seed", str(self.seed)] if self.seed else []
         return shlex.join(words)
 
@@ -54,9 +59,9 @@ def judged(model: AnyModel, given: Given) -> Evaluation | None:
     if not given.test:
         return None
     if isinstance(model, FusionModel):
-        return evaluate(model, rows.owned(given.test, given.row_id))
-    test = rows.whole(model, given.test, given.row_id)
-    train = rows.parts(model, given.train, given.row_id) if given.train else None
+        return evaluate(model, given.rows.owned(given.test))
+    test = given.rows.whole(model, given.test)
+    train = given.rows.parts(model, given.train) if given.train else None
     return evaluate(model, test, train=train, target=given.target, random_state=given.seed)
 
 
@@ -65,7 +70,7 @@ def page_of(model: AnyModel, evaluation: Evaluation | None, given: Given) -> str
     record = _record(model, given.model)
     blocks = [*opening(model, record, given), *fit(evaluation), *calibration(evaluation)]
     if isinstance(model, Model):
-        test = rows.whole(model, given.test, given.row_id) if given.test else None
+        test = given.rows.whole(model, given.test) if given.test else None
         blocks += circuit_sections.beliefs(model, test, given.seed)
     blocks += circuit_sections.graph(model, record)
     blocks += [*crossed(record), *reproduction(record, given)]

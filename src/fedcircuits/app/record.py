@@ -16,6 +16,8 @@ from fedcircuits.circuits.graph import files
 from fedcircuits.errors import FileError
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.federation.federation import Federation
+from fedcircuits.tables.declared import DeclaredReading
+from fedcircuits.tables.reading import ReadingHabits
 from fedcircuits.version import __version__
 
 Lines = list[list[str]]
@@ -41,12 +43,17 @@ class TrainingRecord(msgspec.Struct, frozen=True):
     placement: dict[str, str] = {}  # nodes of the federated circuit
     notes: list[str] = []
     privacy: str = ""
+    reading: DeclaredReading = DeclaredReading()  # what was said of the files
+    habits: dict[str, ReadingHabits] = {}  # of every party's file
 
 
 def of_training(
-    model: FederatedEstimator[object], federation: Federation | None, command: str
+    model: FederatedEstimator[object],
+    federation: Federation | None,
+    command: str,
+    reading: DeclaredReading | None = None,
 ) -> TrainingRecord:
-    """``federation``: whose rows can be counted here."""
+    """``federation``: whose rows can be counted here; ``reading``: what was said of its files."""
     parties = {} if federation is None else {
         p.name: HoldingRecord(len(p.table), list(p.table.names)) for p in federation
     }  # fmt: skip
@@ -66,6 +73,8 @@ def of_training(
         if spent is None
         else f"ε = {spent.epsilon:.3g}, δ = {spent.delta:.1g}, for tables that "
         f"differ in {spent.neighbours}",
+        reading or DeclaredReading(),
+        {p.name: p.table.habits for p in federation or () if p.table.habits != ReadingHabits()},
     )
 
 

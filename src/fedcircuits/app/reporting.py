@@ -22,6 +22,11 @@ def report(
     target: Target = None,
     row_id: options.RowId = None,
     json: AsJson = False,
+    schema: options.SchemaFile = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.DecimalSign = None,
+    dates: options.DateOrder = None,
+    ids: options.IdForm = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
@@ -38,7 +43,9 @@ def report(
 
         from fedcircuits.app import pages, screen
         from fedcircuits.app import report as html
+        from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model
+        from fedcircuits.app.rows import RowReader
         from fedcircuits.errors import FileError, QueryError
 
         place = output or model.with_suffix(".html")
@@ -48,7 +55,9 @@ def report(
             raise QueryError(
                 "--train is for baselines, which are measured on test rows: give --test"
             )
-        files = pages.Given(model, tuple(test or ()), tuple(train or ()), row_id, target, seed)
+        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        rows = RowReader(model, words, row_id)
+        files = pages.Given(rows, tuple(test or ()), tuple(train or ()), target, seed)
         screen.tell("measuring")
         with any_model(model, consortium) as loaded:
             evaluation = pages.judged(loaded, files)

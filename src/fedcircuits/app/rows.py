@@ -1,29 +1,89 @@
-"""Files of rows that the command line is given for a model."""
+"""Files of rows that the command line is given for a model.
+
+They are read as those were that the model has learned from: what was said of these (--decimal,
+--dates, --ids …) holds again unless something else is said, and what one of their files alone
+leaves open is read as the file of the same party was, or as all of them were.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
+from fedcircuits.app import record
+from fedcircuits.app.columns import ColumnWords
+from fedcircuits.app.record import TrainingRecord
 from fedcircuits.app.training import parties_of
 from fedcircuits.estimators.fedtrees import Predictions
 from fedcircuits.estimators.model import Model
 from fedcircuits.federation.federation import Federation
-from fedcircuits.reports.rows import joined, read_rows
+from fedcircuits.reports.rows import joined, rows_of
+from fedcircuits.tables.csv_files import TextFrame
+from fedcircuits.tables.declared import DeclaredTable, contents
+from fedcircuits.tables.reading import ReadingHabits
+from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 
-def parts(model: Model | Predictions, files: Sequence[str], row_id: str | None) -> dict[str, Table]:
-    """The rows of every file in the columns of the model, by the names of parties."""
-    return {
-        name: read_rows(path, model.schema_, row_id) for name, path in parties_of(files).items()
-    }
+@dataclass(frozen=True)
+class RowReader:
+    """``path``: of the model's file, which tells how others were read."""
 
+    path: Path
+    words: ColumnWords
+    row_id: str | None = None
 
-def whole(model: Model | Predictions, files: Sequence[str], row_id: str | None) -> Table:
-    """The rows of all files, joined."""
-    return joined(parts(model, files, row_id))
+    @cached_property
+    def before(self) -> TrainingRecord | None:
+        return record.read(self.path)
 
+    @cached_property
+    def declared(self) -> DeclaredTable:
+        return self.words.declared(None if self.before is None else self.before.reading)
 
-def owned(files: Sequence[str], row_id: str | None) -> Federation:
-    """The rows of every file as those of an owner, for a fusion."""
-    return Federation(parties_of(files), row_id)
+    def contents(self, party: str, path: Path) -> object:
+        """A file as it is, which knows how to be read."""
+        found = contents(path, self.declared.reading)
+        return found.following(self._habits(party)) if isinstance(found, TextFrame) else found
+
+    def rows(self, data: object, schema: Schema) -> Table:
+        """Contents in the columns of a model."""
+        return rows_of(data, schema, self.row_id, self.declared.reading)
+
+    def one(self, schema: Schema, path: str | Path) -> Table:
+        """The rows of one file."""
+        return self.rows(self.file(path), schema)
+
+    def file(self, path: str | Path) -> object:
+        """One file as it is; NAME=FILE says whose it is."""
+        (party, file), *_ = parties_of([str(path)]).items()
+        return self.contents(party, file)
+
+    def parts(self, model: Model | Predictions, files: Sequence[str]) -> dict[str, Table]:
+        """The rows of every file in the columns of the model, by the names of parties."""
+        return {
+            name: self.rows(self.contents(name, path), model.schema_)
+            for name, path in parties_of(files).items()
+        }
+
+    def whole(self, model: Model | Predictions, files: Sequence[str]) -> Table:
+        """The rows of all files, joined."""
+        return joined(self.parts(model, files))
+
+    def owned(self, files: Sequence[str]) -> Federation:
+        """The rows of every file as those of an owner, for a fusion."""
+        return Federation(parties_of(files), self.row_id, declared=self.declared)
+
+    def _habits(self, party: str) -> ReadingHabits:
+        if self.before is None or not self.before.habits:
+            return ReadingHabits()
+        known = self.before.habits
+        if party in known:
+            return known[party]
+        if party in self.before.parties:  # one whose file told nothing
+            return ReadingHabits()
+        points, orders = ({getattr(h, n) for h in known.values()} for n in ("point", "order"))
+        point = points.pop() if len(points) == 1 else None
+        return ReadingHabits(point, orders.pop() if len(orders) == 1 else None)

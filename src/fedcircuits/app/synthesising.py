@@ -28,6 +28,11 @@ def synthesise(
     target: Target = None,
     row_id: options.RowId = None,
     json: AsJson = False,
+    schema: options.SchemaFile = None,
+    delimiter: options.Delimiter = None,
+    decimal: options.DecimalSign = None,
+    dates: options.DateOrder = None,
+    ids: options.IdForm = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
@@ -43,16 +48,20 @@ def synthesise(
     with clear():
         from json import dumps
 
-        from fedcircuits.app import report, rows, screen
+        from fedcircuits.app import report, screen
+        from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model, distribution
+        from fedcircuits.app.rows import RowReader
         from fedcircuits.errors import FileError
         from fedcircuits.reports.synthesis import synthesise as made
 
         if output.suffix != ".csv":
             raise FileError(f"{output}: expected the name of a table, ending in .csv")
+        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        rows = RowReader(model, words, row_id)
         with any_model(model, consortium) as loaded:
             fitted = distribution(loaded, model, "synthesise")
-            real, held = (rows.whole(fitted, f, row_id) if f else None for f in (train, test))
+            real, held = (rows.whole(fitted, f) if f else None for f in (train, test))
             synthesis = made(
                 fitted, number, real=real, test=held, target=target, random_state=seed
             )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from fedcircuits.app import columns, crossing, events, methods, report, screen
 from fedcircuits.app.columns import ColumnWords
+from fedcircuits.app.crossing import counted
 from fedcircuits.app.methods import MethodWords
 from fedcircuits.errors import FederationError, FileError, PartyLostError, TableError
 from fedcircuits.estimators.federated import FederatedEstimator
@@ -37,6 +38,7 @@ def is_consortium(places: Sequence[str]) -> bool:
 def parties_of(arguments: Sequence[str]) -> dict[str, Path]:
     """Paths of files by the names of their parties."""
     paths: dict[str, Path] = {}
+    problems: list[TableError] = []
     for argument in arguments:
         name, equals, path = argument.partition("=")
         if not equals or Path(argument).exists():
@@ -46,7 +48,13 @@ def parties_of(arguments: Sequence[str]) -> dict[str, Path]:
                 f"two files are called {name!r}: name their parties, such as "
                 f"a={paths[name]} b={path}"
             )
-        paths[name] = existing(path)
+        paths[name] = Path(path)
+        try:
+            existing(path)
+        except TableError as error:
+            problems.append(error)
+    if problems:
+        raise TableError("; ".join(map(str, problems)))
     return paths
 
 
@@ -58,8 +66,8 @@ def _stem(path: str) -> str:
 
 def describe(federation: Federation) -> None:
     screen.say(
-        f"{federation.kind} split: {len(federation)} parties, "
-        f"{len(federation.schema)} variables; who holds what:"
+        f"{federation.kind} split: {counted(len(federation), 'party', 'parties')}, "
+        f"{counted(len(federation.schema), 'variable')}; who holds what:"
     )
     screen.show(crossing.holdings(federation))
     screen.say()
@@ -76,7 +84,8 @@ def fit(
     command."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with Bar(f"learning at {len(federation)} parties"), events.written(watch) as callback:
+        where = counted(len(federation), "party", "parties")
+        with Bar(f"learning at {where}"), events.written(watch) as callback:
             try:
                 model.fit(federation, callback=callback, **settings)
             except PartyLostError as error:
@@ -107,11 +116,12 @@ def train(
     model, parties = words.estimator(), parties_of(files)
     screen.tell("reading")
     declared = said.declared()
-    federation = Federation(
-        parties, row_id, allow_collect=True, least_count=least_count, declared=declared
-    )
-    said.check(federation)
-    columns.show(federation)
+    with columns.shown_in_table():
+        federation = Federation(
+            parties, row_id, allow_collect=True, least_count=least_count, declared=declared
+        )
+    said.check(federation.schema.names, columns.readings_of(federation))
+    columns.show({party.name: party.table for party in federation})
     describe(federation)
     fit(model, federation, watch, engine=engine)
     show_ledger(model)
@@ -120,8 +130,8 @@ def train(
     typed += ["--least-count", str(least_count)] if least_count != LEAST_COUNT else []
     typed += ["--engine", engine] if engine != "memory" else []
     how = shlex.join([*typed, "-o", str(output)])
-    methods.save(output, model, federation, words.about(engine), how)
-    schema = columns.write(output, federation)
+    methods.save(output, model, federation, words.about(engine), how, declared.reading)
+    schema = columns.write(output, federation, declared.reading)
     screen.say(f"\nwrote {output}, and {schema}: what the columns mean, to be edited for --schema")
 
 

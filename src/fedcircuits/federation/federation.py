@@ -27,7 +27,8 @@ from fedcircuits.federation import connected
 from fedcircuits.federation.agreement import agree
 from fedcircuits.federation.connected import connection_of
 from fedcircuits.federation.described import DescribedTable
-from fedcircuits.federation.id_forms import loosened, nearly_met, same_names
+from fedcircuits.federation.doubts import doubts
+from fedcircuits.federation.id_forms import with_ids
 from fedcircuits.tables.declared import DeclaredTable, read_table
 from fedcircuits.tables.notebook import shown
 from fedcircuits.tables.rare import pool_rare
@@ -103,10 +104,11 @@ class Federation:
     ) -> None:
         if not parties:
             raise FederationError("a federation needs at least one party, got none")
+        tables = _tables(parties, row_id, declared or DeclaredTable())
         self.parties = {
             name: Party(
                 _name(name),
-                _table(name, data, row_id, declared or DeclaredTable()),
+                tables[name],
                 _allowed(name, allow_collect),
                 _least(name, least_count),
                 not isinstance(data, Table),
@@ -125,7 +127,9 @@ class Federation:
         self.engine: object = None  # where the parties run, if not with the caller
         self.schema: Schema = agree({n: p.table.schema for n, p in self.parties.items()})
         if row_id is not None or any(p.inferred for p in self):
-            self._warn_of_spellings()
+            matched = self.kind != "horizontal"
+            for words in doubts({p.name: p.table for p in self}, matched):
+                warnings.warn(words, UserWarning, stacklevel=2)
 
     @classmethod
     def connect(
@@ -271,26 +275,6 @@ class Federation:
         caption = f"Federation: {self.kind}, {len(self)} parties, {len(self.schema)} variables"
         return shown(caption, heads, rows)
 
-    def _warn_of_spellings(self) -> None:
-        """Of row ids, and names of columns, that differ between parties in their spelling alone."""
-        held = {p.name: p.table.row_ids for p in self if not isinstance(p.table, DescribedTable)}
-        ids = {
-            name: [*map(str, ids_of.tolist())]
-            for name, ids_of in held.items()
-            if ids_of is not None
-        }
-        met = [] if self.kind == "horizontal" else nearly_met(ids)
-        for words in met:
-            advice = "write them alike, or declare ids = 'loose' (--ids loose)"
-            warnings.warn(f"{words}: {advice}", UserWarning, stacklevel=3)
-        for first, a, second, b in same_names({p.name: p.table.names for p in self}):
-            warnings.warn(
-                f"{first} has a column {a!r} and {second} {b!r}, which are taken for different "
-                "ones: rename one of them if they are the same",
-                UserWarning,
-                stacklevel=3,
-            )
-
     def __repr__(self) -> str:
         lines = [
             f"Federation: {self.kind}, {len(self)} parties, {len(self.schema)} variables",
@@ -335,31 +319,38 @@ def _name(name: object) -> str:
     return name
 
 
+def _tables(
+    parties: Mapping[str, object], row_id: str | None, declared: DeclaredTable
+) -> dict[str, Table]:
+    """FederationError of all parties at once."""
+    tables, problems = {}, []
+    for name, data in parties.items():
+        try:
+            tables[name] = _table(name, data, row_id, declared)
+        except FederationError as error:
+            problems.append(error)
+    if len(problems) > 1:
+        raise FederationError("; ".join(map(str, problems)))
+    if problems:
+        raise problems[0]
+    return tables
+
+
 def _table(name: str, data: object, row_id: str | None, declared: DeclaredTable) -> Table:
     try:
         if isinstance(data, str | os.PathLike):
-            table = _with_ids(read_table(Path(data), declared, row_id), declared)
+            table = with_ids(read_table(Path(data), declared, row_id), declared.reading)
         elif isinstance(data, DescribedTable | StoredTable):
             return data
         elif isinstance(data, Table) and data.row_ids is not None:
             table = data
         else:
-            table = _with_ids(Table.of(data, row_id=row_id), declared)
+            table = with_ids(Table.of(data, row_id=row_id), declared.reading)
         if table.row_ids is not None and len(set(map(str, table.row_ids.tolist()))) < len(table):
             raise TableError("two rows have one id (4 and '4' are the same): ids must differ")
         return table
     except TableError as error:
         raise FederationError(f"party {name!r}: {error}") from error
-
-
-def _with_ids(table: Table, declared: DeclaredTable) -> Table:
-    """The table with its ids in the form that all spellings share, if that is declared."""
-    if declared.reading.ids == "plain" or table.row_ids is None:
-        return table
-    loose = [loosened(str(i)) for i in table.row_ids.tolist()]
-    if len(set(loose)) < len(loose):
-        raise TableError("ids='loose': two rows would have one id; write their ids out")
-    return replace(table, row_ids=np.array(loose))
 
 
 def _least(name: str, least: int | Mapping[str, int]) -> int:

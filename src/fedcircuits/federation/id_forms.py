@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
+
+import numpy as np
+
+from fedcircuits.errors import TableError
+from fedcircuits.tables.declared import DeclaredReading
+from fedcircuits.tables.table import Table
 
 FORMS: Mapping[str, Callable[[str], str]] = {
     "spaces": lambda text: "".join(text.split()),
@@ -31,6 +38,16 @@ def loosened(text: str, forms: Iterable[str] = tuple(FORMS)) -> str:
         if form in forms:
             text = FORMS[form](text)
     return text
+
+
+def with_ids(table: Table, reading: DeclaredReading) -> Table:
+    """The table with its ids in the form that all spellings share, if that is declared."""
+    if reading.ids == "plain" or table.row_ids is None:
+        return table
+    loose = [loosened(str(i)) for i in table.row_ids.tolist()]
+    if len(set(loose)) < len(loose):
+        raise TableError("ids='loose': two rows would have one id; write their ids out")
+    return replace(table, row_ids=np.array(loose))
 
 
 def nearly_met(ids: Mapping[str, list[str]]) -> list[str]:

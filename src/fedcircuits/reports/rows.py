@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 
@@ -10,48 +9,50 @@ import numpy as np
 
 from fedcircuits.errors import TableError
 from fedcircuits.estimators.questions import refuse_misspelt
-from fedcircuits.federation.id_forms import nearly_met
-from fedcircuits.tables import readers
+from fedcircuits.federation.id_forms import nearly_met, with_ids
+from fedcircuits.tables.declared import DeclaredReading
 from fedcircuits.tables.frames import columns_of
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
-
-def contents(path: str | os.PathLike[str]) -> object:
-    """A file as it is: the text of a csv, the columns of a parquet file, the arrays of an npz."""
-    suffix = readers.suffix_of(path)
-    if suffix == ".npz":
-        return readers.npz_arrays(path)
-    if suffix == ".parquet":
-        return readers.parquet_table(path)
-    return readers.csv_frame(path)
+DECLARED_NOTHING = DeclaredReading()
 
 
-def read_rows(path: str | os.PathLike[str], schema: Schema, row_id: str | None = None) -> Table:
-    """The rows of a file in the codes of ``schema``; columns that it lacks are missing values."""
-    return rows_of(contents(path), schema, row_id)
-
-
-def rows_of(data: object, schema: Schema, row_id: str | None = None) -> Table:
-    """The same of what ``Table.of`` takes; TableError for a column that is nearly one of these."""
+def rows_of(
+    data: object,
+    schema: Schema,
+    row_id: str | None = None,
+    reading: DeclaredReading = DECLARED_NOTHING,
+) -> Table:
+    """Rows in the codes of ``schema``, of what ``Table.of`` takes; columns that they lack are
+    missing values, and TableError is for a column that is nearly one of these."""
     if not isinstance(data, Table | np.ndarray):
         names = [str(name) for name in columns_of(data, None, row_id) if name != row_id]
         refuse_misspelt(names, schema, None)
-    return Table.of(data, schema=schema, partial=True, row_id=row_id)
+    table = Table.of(
+        data,
+        schema=schema,
+        partial=True,
+        row_id=row_id,
+        decimal=reading.decimal,
+        dates=reading.dates,
+    )
+    return with_ids(table, reading)
 
 
 def joined(parts: Mapping[str, Table]) -> Table:
     """One table of what several parties hold, in one schema.
 
     Rows with the same id become one row; where several parties hold a value of it, the first one
-    counts. Without row ids, rows are put below each other.
+    counts. Without row ids, rows are put below each other: then
+    one of them must have all columns that any of them has.
     """
     tables = list(parts.values())
     if len(tables) == 1:
         return tables[0]
     if all(t.row_ids is None for t in tables):
         held = [~np.isnan(t.values).all(axis=0) for t in tables]
-        if any((held[0] != h).any() for h in held):
+        if not any((h >= np.any(held, axis=0)).all() for h in held):
             raise TableError(
                 f"{', '.join(parts)} hold different columns: name the column that says which of "
                 "their rows belong together (--row-id)"
@@ -59,7 +60,7 @@ def joined(parts: Mapping[str, Table]) -> Table:
         return Table(tables[0].schema, np.concatenate([t.values for t in tables]))
     ids = {n: [*map(str, t.row_ids.tolist())] for n, t in parts.items() if t.row_ids is not None}
     for words in nearly_met(ids):
-        warnings.warn(f"{words}: write them alike in these files", UserWarning, stacklevel=3)
+        warnings.warn(f"{words}: write them alike, or give --ids loose", UserWarning, stacklevel=3)
     places: dict[object, int] = {}
     pieces = [
         [places.setdefault(i, len(places)) for i in t.row_ids.tolist()]

@@ -22,6 +22,7 @@ from fedcircuits.tables.inference import StatedKind, Unseen, encode, variable_of
 from fedcircuits.tables.reading import (
     LEFT_OUT,
     ColumnReading,
+    ReadingHabits,
     ReadingRule,
     read_as,
     read_column,
@@ -37,8 +38,9 @@ def inferred(
     units: Mapping[str, str],
     categories: Mapping[str, Sequence[Scalar]],
     rule: ReadingRule,
-) -> tuple[Schema, Floats, tuple[ColumnReading, ...]]:
-    """The schema of the columns, their values (rows, variables), and what became of each."""
+) -> tuple[Schema, Floats, tuple[ColumnReading, ...], ReadingHabits]:
+    """The schema of the columns, their values (rows, variables), what became of each, and how
+    their text is written."""
     for option, named in (("kinds", kinds), ("units", units), ("categories", categories)):
         _refuse_unknown(option, named, columns)
     values, variables, readings = [], [], []
@@ -71,7 +73,8 @@ def inferred(
         lines = "; ".join(f"{r.column!r}: {r.how}" for r in readings[:8])
         raise TableError(f"no column is left to learn from ({lines}): say what they are by kinds=")
     _warn_of_left_out(readings)
-    return Schema(tuple(variables)), np.column_stack(values), tuple(readings)
+    habits = ReadingHabits(rule.point, rule.order)
+    return Schema(tuple(variables)), np.column_stack(values), tuple(readings), habits
 
 
 def _columns(columns: Columns) -> dict[str, Column]:

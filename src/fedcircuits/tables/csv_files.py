@@ -11,8 +11,8 @@ from __future__ import annotations
 import csv
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,15 @@ import pandas as pd
 from fedcircuits.errors import TableError
 from fedcircuits.tables.gaps import CASES, DASHES, SIGNS
 from fedcircuits.tables.layout import CsvLayout, headings, layout_of, without_extras
-from fedcircuits.tables.packed import DAMAGED, MIXED, encoding_of, opened_text, refuse_large
+from fedcircuits.tables.packed import (
+    DAMAGED,
+    MIXED,
+    encoding_of,
+    opened_text,
+    refuse_foreign,
+    refuse_large,
+)
+from fedcircuits.tables.reading import ReadingHabits
 
 FEW_ODD = 0.1  # of the rows, which may have another number of cells
 
@@ -29,9 +37,17 @@ class TextFrame(pd.DataFrame):  # type: ignore[misc]
     """A frame of a csv file: all its columns are text, also after some are picked or renamed."""
 
     @property
-    def point(self) -> Literal[","] | None:
-        """The decimal sign that the delimiter speaks for."""
-        return "," if self.attrs.get("delimiter") == ";" else None
+    def habits(self) -> ReadingHabits:
+        """How it is likely to write numbers and dates: as those before it (``following``), and by
+        its delimiter."""
+        known: ReadingHabits = self.attrs.get("habits", ReadingHabits())
+        semicolons = self.attrs.get("delimiter") == ";"
+        return replace(known, point=",") if semicolons and known.point is None else known
+
+    def following(self, habits: ReadingHabits) -> TextFrame:
+        """The same frame of a file that is to be read as others were, where it is in doubt."""
+        self.attrs["habits"] = habits
+        return self
 
     @property
     def _constructor(self) -> type[TextFrame]:
@@ -49,6 +65,7 @@ def text_frame(
     """The frame of an existing file; ``names`` are for one without a header line."""
     try:
         refuse_large(file, most_bytes)
+        refuse_foreign(file)
         encoding = encoding or encoding_of(file)
         return _frame(file, delimiter, names, encoding, missing)
     except UnicodeDecodeError as error:

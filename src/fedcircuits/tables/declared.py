@@ -33,7 +33,7 @@ import msgspec
 
 from fedcircuits.errors import TableError
 from fedcircuits.tables.gaps import MISSING
-from fedcircuits.tables.readers import csv_frame, parquet_table, suffix_of
+from fedcircuits.tables.readers import csv_frame, npz_arrays, parquet_table, suffix_of
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
 from fedcircuits.tables.schema import Scalar, Schema, Variable
 from fedcircuits.tables.table import Table
@@ -91,33 +91,49 @@ def read_schema(path: str | PathLike[str]) -> DeclaredTable:
         raise TableError(f"{file}: {error}") from None
 
 
+def contents(path: str | PathLike[str], reading: DeclaredReading) -> object:
+    """A file as it is: the text of a csv, the columns of a parquet file, the arrays of an npz."""
+    match suffix_of(path):
+        case ".npz":
+            return npz_arrays(path)
+        case ".parquet":
+            return parquet_table(path)
+    words = MISSING if reading.missing is None else ("", *reading.missing)
+    about = {"delimiter": reading.delimiter, "encoding": reading.encoding}
+    return csv_frame(path, missing=words, **about)  # type: ignore[arg-type]
+
+
 def read_table(
     path: str | PathLike[str], declared: DeclaredTable, row_id: str | None = None
 ) -> Table:
     """The table of a file, by what is declared of it."""
-    data: Any
-    match suffix_of(path):
-        case ".npz":
-            return Table.read(path, row_id=row_id)
-        case ".parquet":
-            data = parquet_table(path)
-            names = data.column_names
-        case _:
-            reading = declared.reading
-            words = MISSING if reading.missing is None else ("", *reading.missing)
-            about = {"delimiter": reading.delimiter, "encoding": reading.encoding}
-            data = csv_frame(path, missing=words, **about)  # type: ignore[arg-type]
-            names = list(data)
+    data: Any = contents(path, declared.reading)
+    if suffix_of(path) == ".npz":
+        return Table.of(data, row_id=row_id)
+    names = data.column_names if suffix_of(path) == ".parquet" else list(data)
     return Table.of(data, row_id=row_id, **declared.options(n for n in names if n != row_id))
 
 
-def schema_text(schema: Schema, readings: Iterable[ColumnReading] = ()) -> str:
-    """The text of a schema.toml."""
+def schema_text(
+    schema: Schema,
+    readings: Iterable[ColumnReading] = (),
+    reading: DeclaredReading | None = None,
+) -> str:
+    """The text of a schema.toml; ``reading``: what was said of the files."""
     known = {r.column: r for r in readings}
-    parts = [HEAD, *(_column(v, known.get(v.name)) for v in schema)]
+    parts = [HEAD, *_reading(reading or DeclaredReading())]
+    parts += [_column(v, known.get(v.name)) for v in schema]
     left_out = [r for r in known.values() if r.left_out and r.column not in schema]
     parts += [f'[columns.{_key(r.column)}]\nkind = "{LEFT_OUT}"  # {r.how}\n' for r in left_out]
     return "\n".join(parts)
+
+
+def _reading(reading: DeclaredReading) -> list[str]:
+    """What differs from what is found out, if anything does."""
+    plain = msgspec.to_builtins(DeclaredReading())
+    said = {n: v for n, v in msgspec.to_builtins(reading).items() if v != plain[n]}
+    lines = [f"{name} = {_value(value)}" for name, value in said.items()]
+    return ["\n".join(["[reading]", *lines]) + "\n"] if lines else []
 
 
 def _column(variable: Variable, reading: ColumnReading | None) -> str:
@@ -134,7 +150,7 @@ def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
 
 
-def _value(value: Scalar) -> str:
+def _value(value: Scalar | list[str]) -> str:
     """A value as TOML writes it, whose texts are those of JSON but for one character."""
     text = json.dumps(value, ensure_ascii=False)
     return text.replace("\x7f", "\\u007f")

@@ -227,7 +227,7 @@ def _listed(values: Iterable[object], most: int = 8) -> str:
 def values_of(variable: Variable, values: Floats) -> NDArray[np.generic]:
     """An array (rows,): NaN where a real is missing, None where another kind is."""
     if variable.kind == "real":
-        return _moments(values) if variable.dated else values.copy()
+        return _moments(variable, values) if variable.dated else values.copy()
     missing = np.isnan(values)
     whole = np.where(missing, 0, values).astype(np.int64)
     decoded = _array(variable.categories)[whole] if variable.size else whole
@@ -237,8 +237,9 @@ def values_of(variable: Variable, values: Floats) -> NDArray[np.generic]:
     return with_none
 
 
-def _moments(days: Floats) -> NDArray[np.generic]:
-    """Dates (rows,) of days since 1970-01-01, to the second."""
+def _moments(variable: Variable, days: Floats) -> NDArray[np.generic]:
+    """Dates (rows,) of days since 1970-01-01, to the second where times of day are known."""
+    days = np.floor(days) if variable.unit == DATE else days
     seconds = np.round(np.nan_to_num(days) * 86_400).astype("datetime64[s]")
     return np.where(np.isnan(days), np.datetime64("NaT"), seconds)
 
@@ -246,7 +247,7 @@ def _moments(days: Floats) -> NDArray[np.generic]:
 def series_of(variable: Variable, values: Floats) -> pd.Series:
     """A series: integers for counts, a Categorical for categories, nullable where needed."""
     if variable.kind == "real":
-        return pd.Series(_moments(values) if variable.dated else values)
+        return pd.Series(_moments(variable, values) if variable.dated else values)
     missing = np.isnan(values)
     whole = np.where(missing, -1, values).astype(np.int64)
     plain = variable.kind == "count" or variable.categories in ((0, 1), (False, True))

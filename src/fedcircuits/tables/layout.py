@@ -62,7 +62,12 @@ def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = T
         raise TableError(f"{file}: expected at most {MOST_COLUMNS:,} columns, got more")
     at = _header(records) if headed else 0
     line, cells = records[at]
-    notes = (f"{at} lines above the header left out: {records[0][1][0][:40]!r} …",) if at else ()
+    above = f"{at} lines above the header left out: {records[0][1][0][:40]!r} …"
+    notes: tuple[str, ...] = (above,) if at else ()
+    if headed and _grouped([row for _, row in records[at:]]):
+        line, below = records[at + 1]
+        cells = _both_lines(cells, below)
+        notes += (f"two lines of names put together, as in {cells[0]!r}",)
     return CsvLayout(delimiter, skipped + (line if headed else 0), cells, notes)
 
 
@@ -103,7 +108,18 @@ def _delimiter(lines: Sequence[str]) -> str:
         return width > 1, named, alike / len(records) * math.log(width)
 
     best = max(DELIMITERS, key=scored)
-    return best if scored(best)[0] else ","
+    if scored(best)[0]:
+        return best
+    return " " if _spaced([line.split() for line in lines if line.strip()]) else ","
+
+
+def _spaced(words: Sequence[Sequence[str]]) -> bool:
+    """Whether spaces part all lines into as many words as the first has, numbers below names."""
+    width = len(words[0]) if words else 0
+    if width < 2 or len(words) < 4 or any(len(line) != width for line in words):
+        return False
+    numbers = [[NUMBER.fullmatch(word) is not None for word in line] for line in words]
+    return not any(numbers[0]) and any(map(all, zip(*numbers[1:], strict=True)))
 
 
 def _width(records: Sequence[tuple[int, list[str]]]) -> tuple[int, int]:
@@ -124,6 +140,31 @@ def _header(records: Sequence[tuple[int, list[str]]]) -> int:
         if not title and (len(cells) >= width or 2 * filled > width or filled > 2):
             return i
     return 0
+
+
+def _grouped(records: Sequence[Sequence[str]]) -> bool:
+    """Whether a line of groups, some of them repeated or blank, stands above one of names."""
+    if len(records) < 4 or len(records[0]) != len(records[1]):
+        return False
+    groups, names, rows = records[0], records[1], records[2:]
+    apart = len(set(names)) == len(names) > len(set(filter(None, groups)))
+    if not apart or not all(names) or any(map(_is_value, names)) or any(map(_is_value, groups)):
+        return False
+    columns = zip(*(row for row in rows if len(row) == len(names)), strict=True)
+    return any(any(filled := [*filter(None, c)]) and all(map(_is_value, filled)) for c in columns)
+
+
+def _is_value(cell: str) -> bool:
+    return NUMBER.fullmatch(cell) is not None or is_date(cell)
+
+
+def _both_lines(groups: Sequence[str], names: Sequence[str]) -> list[str]:
+    """A blank cell belongs to the group before it."""
+    found, group = [], ""
+    for own, name in zip(groups, names, strict=True):
+        group = own or group
+        found.append(name if name.startswith(group) else f"{group} {name}")
+    return found
 
 
 # ---------------------------------------------------------------------- names of columns
@@ -179,7 +220,8 @@ def without_extras(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The rows without a line of units, repeated headers and sums, and what was left out."""
     gone: dict[int, str] = {}
     if _is_units(frame):
-        gone[0] = "the line of units"
+        some = ", ".join(repr(str(cell)) for cell in frame.iloc[0].dropna()[:3])
+        gone[0] = f"the line of units ({some} …)"
     first = frame.iloc[:, 0]
     for i in (first == frame.columns[0]).to_numpy().nonzero()[0]:
         if (frame.iloc[i] == list(frame.columns)).sum() > len(frame.columns) / 2:

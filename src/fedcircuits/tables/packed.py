@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import re
 import zipfile
 import zlib
 from os import PathLike
@@ -43,6 +44,43 @@ def existing(path: str | PathLike[str]) -> Path:
     except OSError as error:
         raise TableError(f"{file}: cannot be read ({error.strerror})") from None
     return file
+
+
+FOREIGN = (
+    (b"\xd0\xcf\x11\xe0", "an Excel workbook: save the sheet as csv"),
+    (b"PAR1", "a parquet file: let its name end in .parquet"),
+    (b"%PDF", "a PDF: get the table as csv"),
+    (b"\x1f\x8b", "packed by gzip: let its name end in .csv.gz"),
+    (b"SQLite format 3", "a database: export the table as csv"),
+    (b"\x93NUMPY", "an array of numpy: write it as npz"),
+    (b"{\\rtf", "a text document: get the table as csv"),
+)
+MARKUP = re.compile(rb"\s*(<!doctype|<html|<table|<head|<\?xml)", re.I)
+JSON = re.compile(rb"\s*(\[\s*)?\{\s*(\"[^\"]*\"\s*:|\})")
+
+
+def refuse_foreign(file: Path) -> None:
+    """TableError for what is no csv, whatever its name says: it names what the file is."""
+    with opened(file) as data:
+        head = data.read(512).removeprefix(codecs.BOM_UTF8)
+    what = next((words for start, words in FOREIGN if head.startswith(start)), "")
+    if head.startswith(b"PK\x03\x04"):
+        what = _archived(file)
+    elif MARKUP.match(head):
+        what = "a web page or XML: a page to log in, instead of the file? Get the table as csv"
+    elif JSON.match(head):
+        what = "JSON: write it as csv, a column per field"
+    if what:
+        raise TableError(f"{file}: expected a csv file, got {what}")
+
+
+def _archived(file: Path) -> str:
+    names = zipfile.ZipFile(file).namelist() if not file.name.lower().endswith(".zip") else []
+    if any(name.startswith("xl/") for name in names):
+        return "an Excel workbook: save the sheet as csv"
+    if "content.xml" in names:
+        return "a sheet of LibreOffice: save it as csv"
+    return "a zip archive: unpack it, or let its name end in .zip"
 
 
 def refuse_bomb(file: Path, size: int, most_bytes: int) -> None:

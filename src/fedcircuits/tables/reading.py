@@ -69,6 +69,17 @@ def otherwise(kind: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadingHabits:
+    """How a file writes decimal signs and dates, by what in it can be read in one way alone."""
+
+    point: numerals.Point | None = None
+    order: Order | None = None
+
+
+NO_HABITS = ReadingHabits()
+
+
+@dataclass(frozen=True, slots=True)
 class ReadingRule:
     """How text is read: ``typed`` where the source has types, as frames have; ``point`` and
     ``order`` are those of the rest of a file, for numbers and dates in doubt."""
@@ -92,7 +103,8 @@ class ReadingRule:
         point = self.point
         if points[","] != points["."]:
             point = "," if points[","] > points["."] else "."
-        order = orders.most_common(1)[0][0] if len(orders) == 1 else None
+        order = self.order if not orders else None
+        order = orders.most_common(1)[0][0] if len(orders) == 1 else order
         return replace(self, point=point, order=order)
 
 

@@ -43,7 +43,13 @@ from fedcircuits.tables.frames import columns_of, in_kind_of
 from fedcircuits.tables.gaps import MISSING
 from fedcircuits.tables.inference import StatedKind, Unseen
 from fedcircuits.tables.numerals import Decimal
-from fedcircuits.tables.reading import ColumnReading, ReadingRule, otherwise
+from fedcircuits.tables.reading import (
+    NO_HABITS,
+    ColumnReading,
+    ReadingHabits,
+    ReadingRule,
+    otherwise,
+)
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.series import NO_SERIES, Series
 
@@ -78,6 +84,7 @@ class Table:
     row_ids: NDArray[np.generic] | None = None  # (rows,)
     series: Mapping[str, Series] = field(default_factory=dict)  # (rows, steps, channels) by name
     readings: tuple[ColumnReading, ...] = ()  # what was made of the user's columns
+    habits: ReadingHabits = NO_HABITS  # how their text writes numbers and dates
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float64))
@@ -139,20 +146,20 @@ class Table:
         elif isinstance(data, np.ndarray) and names is None and schema is not None:
             names = assembly.positional(data, schema)
         given_table = data if isinstance(data, Table) else None
-        series = NO_SERIES if given_table is None else given_table.series
         columns = columns_of(data if given_table is None else given_table._frame(), names, row_id)
         assembly.leave_out(columns, drop)
         ids = None if given_table is None else given_table.row_ids
         if row_id is not None:
             ids = assembly.row_ids(columns, row_id)
-        text = data if isinstance(data, TextFrame) else None
-        rule = ReadingRule(text is None, decimal, dates, None if text is None else text.point)
+        habits = data.habits if isinstance(data, TextFrame) else NO_HABITS
+        typed = not isinstance(data, TextFrame)
+        rule = ReadingRule(typed, decimal, dates, habits.point, habits.order)
         if schema is None:
             stated = (kinds or {}, units or {}, categories or {})
-            inferred, values, readings = assembly.inferred(columns, *stated, rule)
-            return cls(inferred, values, ids, series, readings)
+            inferred, values, readings, habits = assembly.inferred(columns, *stated, rule)
+            return cls(inferred, values, ids, _series(given_table), readings, habits)
         found_values = assembly.matched(columns, schema, partial, unseen, rule)
-        return cls(schema, found_values, ids, series)
+        return cls(schema, found_values, ids, _series(given_table))
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame, **options: Unpack[TableOptions]) -> Table:
@@ -380,3 +387,7 @@ class Table:
             {v.name: v.unit for v in self.schema if v.unit} | dict(units),
             {v.name: v.categories for v in undeclared if v.categories} | dict(categories),
         )
+
+
+def _series(table: Table | None) -> Mapping[str, Series]:
+    return NO_SERIES if table is None else table.series

@@ -179,7 +179,7 @@ def children_of(
             return assembly, children
     if plan.weights == "sizes":
         return assembly, by_sizes(assembly, plan.products, rng)
-    rows = sum(map(sum, sizes.values()))
+    rows = sum(sizes[division.parties[0]])
     return assembly, RootChildren([assembly.independent()], np.array([rows], dtype=np.float64))
 
 

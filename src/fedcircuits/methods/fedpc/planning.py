@@ -11,7 +11,7 @@ their rows. So a shared variable stays next to the remaining columns of whoever 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
@@ -49,6 +49,7 @@ MADE_UP = (
     "weights='sizes', the paper's rule, pairs clusters of different parties at random: the model "
     "has dependence between their columns that no row has shown"
 )
+LENT = "learned from rows of other parties alone, as if independent of its own columns"
 NOT_ALLOWED = (
     "EM over rows needs learned circuits to leave their parties, allow_collect=True: it was left "
     "out"
@@ -124,6 +125,11 @@ class VariableSplit:
     horizontal: bool
     tokens: bool  # whether rows are matched by tokens
     notes: tuple[str, ...]  # what the user should know
+    completed: bool = False  # whether a party may be completed by those who hold all variables
+
+    def of_rows(self, where: Labels) -> bool:
+        """Whether parties hold different rows, of matched ones, and some lack a column."""
+        return self.completed and bool(((where >= 0).sum(axis=1) <= 1).all())
 
 
 # ---------------------------------------------------------------------- what a client is told
@@ -226,7 +232,10 @@ def divisions_of(
     split: VariableSplit, members: Sequence[str], where: Labels, plan: FedPCPlan
 ) -> tuple[list[Division], tuple[str, ...]]:
     """Of matched rows, ``where`` (rows, parties) with −1 where a party lacks a row; and notes."""
-    divisions = by_rows_held(split.spaces, members, where >= 0)
+    held = where >= 0
+    if split.of_rows(where):
+        return by_completed_party(split.spaces, dict(zip(members, held.sum(axis=0), strict=True)))
+    divisions = by_rows_held(split.spaces, members, held)
     if not divisions:
         why = "no row is held by parties that have all variables together"
         return numbered([split.spaces]), (INDEPENDENT.format(why),)
@@ -254,6 +263,26 @@ def numbered(divisions: Sequence[Sequence[Subspace]], times: int = 1) -> list[Di
 def by_party(spaces: Sequence[Subspace], parties: Sequence[str]) -> list[list[Subspace]]:
     """All hold everything: a division of every party alone."""
     return [[Subspace((p,), tuple(v for s in spaces for v in s.variables))] for p in parties]
+
+
+def by_completed_party(
+    spaces: Sequence[Subspace], rows: Mapping[str, int]
+) -> tuple[list[Division], tuple[str, ...]]:
+    """Different rows, and some parties lack a column: a division of every party, in which what it
+    lacks is learned, by itself, by those who have most rows of it; and notes."""
+    divisions: list[Division] = []
+    notes = []
+    for party in rows:
+        models: dict[str, tuple[str, ...]] = {party: ()}
+        for space in spaces:
+            most = max(space.holders, key=lambda holder: rows[holder])
+            holder = party if party in space.holders else most
+            models[holder] = models.get(holder, ()) + space.variables
+        groups = tuple(Subspace((holder,), names) for holder, names in models.items() if names)
+        divisions.append(Division(groups, sum(len(d.spaces) for d in divisions), turn=1))
+        if lent := [name for holder, own in models.items() if holder != party for name in own]:
+            notes.append(f"{party} lacks {', '.join(map(repr, lent))}: {LENT}")
+    return divisions, tuple(notes)
 
 
 def by_rows_held(

@@ -89,6 +89,7 @@ from fedcircuits.methods.fedpc.planning import (
     FedPCAssignment,
     FedPCPlan,
     VariableSplit,
+    by_completed_party,
     by_party,
     divisions_of,
     numbered,
@@ -255,17 +256,19 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     members = plan.members
     hellos = yield from hellos_of(members, METHOD)
     split = _split(hellos, plan)
-    divisions = numbered(by_party(split.spaces, members) if split.horizontal else [split.spaces])
+    divisions, notes = _first_divisions(hellos, split)
     assignments = _assignments(hellos, split, divisions, plan)
     for party, assignment in assignments.items():
         yield from send(party, assignment)
-    where, notes = None, split.notes
+    where = None
     held_columns = [split.schema.select(hello.schema.names) for hello in hellos.values()]
     tree = split.tokens and plan.by_tree(held_columns)
     cells = cell_tasks(split.schema, hellos, plan.dependence == "auto") if tree else {}
     if split.tokens:
         held = {p: hello.rows for p, hello in hellos.items()}
         where = yield from match_tokens(held, assignments[members[0]].holders)
+        tree = tree and not split.of_rows(where)
+        cells = cells if tree else {}
         divisions, notes = ([], ()) if tree else divisions_of(split, members, where, plan)
         for party in members:
             work = work_of(party, divisions, split, plan, cells.get(party, ()))
@@ -318,7 +321,20 @@ def _split(hellos: Mapping[str, Hello], plan: FedPCPlan) -> VariableSplit:
     notes = (INDEPENDENT.format("not all of them have row ids"),) if unmatched else ()
     if plan.weights == "sizes" and not horizontal:
         notes = (MADE_UP,)
-    return VariableSplit(schema, spaces, horizontal, tokens, notes)
+    usual = plan.shared == "divided" and plan.weights == "cooccurrence" and not horizontal
+    every = frozenset.intersection(*(frozenset(s.holders) for s in spaces))
+    return VariableSplit(schema, spaces, horizontal, tokens, notes, usual and bool(every))
+
+
+def _first_divisions(
+    hellos: Mapping[str, Hello], split: VariableSplit
+) -> tuple[list[Division], tuple[str, ...]]:
+    """Final where rows need not be matched."""
+    if split.horizontal:
+        return numbered(by_party(split.spaces, list(hellos))), split.notes
+    if split.completed and not split.tokens:
+        return by_completed_party(split.spaces, {p: hello.rows for p, hello in hellos.items()})
+    return numbered([split.spaces]), split.notes
 
 
 def _assignments(

@@ -1,0 +1,83 @@
+"""A model remembers how the files that it has learned from were read."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedcircuits.app import record
+from fedcircuits.app.cli import app
+from fedcircuits.tables.reading import ReadingHabits
+
+ROWS = 60
+
+
+def called(command: str) -> str:
+    result = CliRunner().invoke(app, command.split(), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def written(path: Path, point: str, day: str, start: int, words: tuple[str, str]) -> None:
+    """Weights rise with days; ``day`` says where day and month go."""
+    rng, lines = np.random.default_rng(start), ["id;visit;weight;smokes;dose"]
+    for i in range(ROWS):
+        date = day.format(d=1 + i % 28, m=1 + i % 12)
+        weight = f"{50 + i % 28 + rng.normal():.2f}".replace(".", point)
+        lines.append(f"{start + i:05d};{date};{weight};{words[i % 2]};1{point}250")
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "berlin.csv", ",", "{d:02d}/{m:02d}/2020", 0, ("ja", "nein"))
+    written(tmp_path / "boston.csv", ".", "{m:02d}/{d:02d}/2020", 900, ("yes", "no"))
+    called("train berlin.csv boston.csv --row-id id --ids loose -o m.fc")
+    return tmp_path
+
+
+def test_what_is_kept_is_how_they_write_and_no_value(files: Path) -> None:
+    kept = record.read(files / "m.fc")
+    assert kept is not None and kept.reading.ids == "loose"
+    assert kept.habits == {
+        "berlin": ReadingHabits(",", "dmy"), "boston": ReadingHabits(".", "mdy"),
+    }  # fmt: skip
+    assert '[reading]\nids = "loose"' in (files / "m.schema.toml").read_text()
+
+
+def test_what_one_row_leaves_open_is_read_as_before(files: Path) -> None:
+    """02/03/2020 and 1,250 can be read in two ways."""
+    for name, row in (("berlin", "7;02/03/2020;;ja;1,250"), ("boston", "7;02/03/2020;;no;1.250")):
+        (files / name).mkdir()
+        (files / name / f"{name}.csv").write_text(f"id;visit;weight;smokes;dose\n{row}\n")
+        called(f"impute m.fc {name}/{name}.csv -o {name}/out.csv")
+    model = called("compare m.fc berlin=berlin/berlin.csv --draws 20 --json")
+    assert '"visit"' in model
+    found = {name: (files / name / "out.csv").read_text().splitlines()[1] for name in
+             ("berlin", "boston")}  # fmt: skip
+    assert found["berlin"].startswith("7;02/03/2020;") and found["berlin"].endswith(";ja;1,250")
+    weights = {name: line.split(";")[2].replace(",", ".") for name, line in found.items()}
+    assert abs(float(weights["berlin"]) - float(weights["boston"])) < 30
+
+
+def test_an_option_wins_and_gaps_are_filled_in_the_files_own_words(files: Path) -> None:
+    (files / "new.csv").write_text(
+        "id;visit;weight;smokes;dose\n" + "".join(
+            f"{i};{'' if i == 3 else '02/03/2020'};{'' if i == 1 else '60,5'};"
+            f"{'' if i == 2 else ('ja', 'nein')[i % 2]};1,250\n" for i in range(9)
+        )
+    )  # fmt: skip
+    called("impute m.fc new.csv --dates mdy --decimal , -o out.csv")
+    cells = [line.split(";") for line in (files / "out.csv").read_text().splitlines()[1:]]
+    assert "," in cells[1][2] and cells[2][3] in ("ja", "nein")
+    assert len(cells[3][1]) == 10 and cells[0][1] == "02/03/2020"
+
+
+def test_every_verb_that_reads_rows_takes_the_same_options() -> None:
+    wanted = {"--schema", "--delimiter", "--decimal", "--dates"}
+    for verb in ("train", "split", "evaluate", "impute", "compare", "synthesise", "report"):
+        shown = called(f"{verb} --help")
+        assert all(option in shown for option in wanted), verb
+        assert ("--ids" in shown) == (verb != "split"), verb
