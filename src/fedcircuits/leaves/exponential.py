@@ -61,6 +61,10 @@ class Exponential(LinearFamily):
         value, outside = self.statistics(x, p).unbind(0)
         return torch.log(p["rate"]) - p["rate"] * value + outside * IMPOSSIBLE
 
+    def log_density_at(self, x: float, p: Arrays) -> Array:
+        rate = p["rate"]
+        return np.asarray(np.log(rate) - rate * x if x >= 0 else np.full(np.shape(rate), -np.inf))
+
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         return torch.stack([x.clamp_min(0.0), (x < 0).to(x.dtype)])
 

@@ -25,6 +25,7 @@ from scipy.special import (
     gammaincc,
     gammainccinv,
     gammaincinv,
+    gammaln,
     polygamma,
 )
 
@@ -81,6 +82,13 @@ class Gamma(LinearFamily):
         value, log, outside = self.statistics(x, p).unbind(0)
         constant = shape * torch.log(rate) - torch.lgamma(shape)
         return (shape - 1) * log - rate * value + constant + outside * IMPOSSIBLE
+
+    def log_density_at(self, x: float, p: Arrays) -> Array:
+        shape, rate = p["shape"], p["rate"]
+        if x <= 0:
+            return np.full(np.shape(rate), -np.inf)
+        constant = shape * np.log(rate) - gammaln(shape)
+        return np.asarray((shape - 1) * np.log(x) - rate * x + constant)
 
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         outside = x <= 0

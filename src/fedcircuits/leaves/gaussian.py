@@ -63,6 +63,10 @@ class Gaussian(LinearFamily):
         variance = p["variance"]
         return -0.5 * ((x - p["mean"]).square() / variance + torch.log(2 * math.pi * variance))
 
+    def log_density_at(self, x: float, p: Arrays) -> Array:
+        variance = p["variance"]
+        return -0.5 * (np.square(x - p["mean"]) / variance + np.log(2 * math.pi * variance))
+
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         return torch.stack([x, x.square()])
 

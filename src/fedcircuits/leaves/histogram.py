@@ -77,6 +77,15 @@ class Histogram(Family):
         inside = heights.reshape(-1)[(index + offset.to(index.device))]
         return torch.where(outside, IMPOSSIBLE, inside)
 
+    def log_density_at(self, x: float, p: Arrays) -> Array | None:
+        edges = p["edges"]
+        index = (x >= edges[..., 1:-1]).sum(axis=-1, keepdims=True)
+        with np.errstate(divide="ignore"):
+            heights = np.log(p["probability"]) - np.log(np.diff(edges))
+        inside = np.take_along_axis(heights, index, axis=-1)[..., 0]
+        outside = (x < edges[..., 0]) | (x > edges[..., -1])
+        return np.where(outside, -np.inf, inside)
+
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         index, outside = _bin(x, p["edges"])
         bins = torch.where(outside, -1, index)
@@ -155,6 +164,9 @@ class CountHistogram(Histogram):
 
     def log_density(self, x: Tensor, p: Tensors) -> Tensor:
         return torch.where(x == torch.floor(x), Histogram.log_density(self, x, p), IMPOSSIBLE)
+
+    def log_density_at(self, x: float, p: Arrays) -> None:
+        return None  # counts are regions
 
     def moments(self, p: Arrays, lower: float, upper: float) -> Array:
         low, high = p["edges"][..., :-1], p["edges"][..., 1:]

@@ -140,6 +140,28 @@ class MultivariateGaussian(JointFamily):
             ]
             return np.asarray(np.logaddexp.reduce([log_mass_of(a, b) for a, b in ends]))
 
+    def log_density_at(
+        self, known: Mapping[int, float], p: Arrays, regions: Mapping[int, Region]
+    ) -> Array:
+        seen, inside = list(known), list(regions)
+        gap = np.array(list(known.values())) - p["mean"][:, seen]  # (units, seen)
+        both = p["covariance"][:, [*seen, *inside]][:, :, [*seen, *inside]]
+        n = len(seen)
+        solved = np.linalg.solve(both[:, :n, :n], np.concatenate(
+            [gap[:, :, None], both[:, :n, n:]], axis=2))  # fmt: skip
+        _, log_volume = np.linalg.slogdet(both[:, :n, :n])
+        square = (gap * solved[:, :, 0]).sum(axis=1)
+        log = -0.5 * (square + log_volume) - n * LOG_ROOT_TWO_PI
+        if not inside:
+            return np.asarray(log)
+        cross = both[:, n:, :n]
+        given = {
+            "mean": p["mean"][:, inside] + (cross @ solved[:, :, :1])[..., 0],
+            "covariance": both[:, n:, n:] - cross @ solved[:, :, 1:],
+        }
+        rest = {i: regions[column] for i, column in enumerate(inside)}
+        return np.asarray(log + self.log_mass(given, rest, len(inside)))
+
     def log_maximum(self, x: Tensor, p: Tensors) -> Tensor:
         result = torch.zeros(len(p["mean"]), len(x), dtype=x.dtype, device=x.device)
         for pattern in patterns(torch.isnan(x).cpu().numpy()):

@@ -91,6 +91,12 @@ class StudentT(Family):
         tail = (degrees + 1) / 2 * torch.log1p(z.square() / degrees)
         return constant.to(degrees.dtype) - torch.log(p["scale"]) - tail
 
+    def log_density_at(self, x: float, p: Arrays) -> Array:
+        degrees, z = p["degrees"], (x - p["location"]) / p["scale"]
+        constant = gammaln((degrees + 1) / 2) - gammaln(degrees / 2)
+        constant = constant - 0.5 * np.log(math.pi * degrees) - np.log(p["scale"])
+        return np.asarray(constant - (degrees + 1) / 2 * np.log1p(np.square(z) / degrees))
+
     def statistics(self, x: Tensor, p: Tensors) -> Tensor:
         degrees = p["degrees"]
         z = (x - p["location"]) / p["scale"]

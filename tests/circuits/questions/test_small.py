@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedcircuits.leaves  # noqa: F401
-from fedcircuits.circuits.graph.circuit import Circuit, Leaf
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.circuits.questions.events import parse_event
@@ -70,3 +70,30 @@ def test_other_rows_go_to_the_large_one() -> None:
     assert (small.log_likelihood(several) == large.log_likelihood(several)).all()
     drawn = [d.sample(several, np.random.default_rng(1)) for d in (small, large)]
     assert np.array_equal(*drawn) and small.deterministic == large.deterministic
+
+
+def test_a_real_that_is_seen_needs_no_torch() -> None:
+    names = ["normal", "heavy", "waiting", "lasting", "binned", "a", "b"]
+    families = ["gaussian", "student_t", "gamma", "exponential", "histogram"]
+    leaves = [Leaf(n, f, (n,)) for n, f in zip(names, families, strict=False)]
+    leaves.append(Leaf("joint", "multivariate_gaussian", ("a", "b")))
+    one = np.ones((1, 1))
+    arrays = {
+        "normal": {"mean": one, "variance": 2 * one},
+        "heavy": {"location": one, "scale": 2 * one, "degrees": 3 * one},
+        "waiting": {"shape": 2 * one, "rate": 0.5 * one},
+        "lasting": {"rate": 0.5 * one},
+        "binned": {"edges": np.array([[[0.0, 1, 3]]]), "probability": np.array([[[0.25, 0.75]]])},
+        "joint": {"mean": np.zeros((1, 2)), "covariance": np.array([[[1.0, 0.5], [0.5, 1.0]]])},
+    }
+    nodes = (*leaves, Product("root", tuple(leaf.name for leaf in leaves)))
+    model = Circuit(nodes, Schema.real(names)), Parameters(arrays)
+    small, large = SmallDistribution(*model), Distribution(*model)
+    for value in (0.5, 1.0, 2.9, 7.0, -3.0):
+        x = np.full((1, 7), value)
+        assert small.log_likelihood(x)[0] == pytest.approx(large.log_likelihood(x)[0], rel=1e-12)
+        x[0, -1] = np.nan  # a region given a
+        event = parse_event("b > 0.2", model[0].schema)
+        found, wanted = (d.log_probability(x, event)[0] for d in (small, large))
+        assert found == pytest.approx(wanted, rel=1e-9)
+    assert "large" not in vars(small)

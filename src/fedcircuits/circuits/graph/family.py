@@ -88,6 +88,10 @@ class Family(ABC):
         sums = self.statistics(torch.as_tensor(x), ones).sum(1).cpu().numpy()
         return self.maximise(np.asarray(float(len(x))), sums, template)
 
+    def log_density_at(self, x: float, p: Arrays) -> Array | None:
+        """log f(x) of one number in numpy, for single questions; None where that is not known."""
+        return None
+
     def mass(self, p: Arrays, lower: float, upper: float) -> Array:
         return np.asarray(self.moments(p, lower, upper)[0])
 
@@ -158,6 +162,13 @@ class JointFamily(ABC):
         nothing = torch.full((1, width), torch.nan, dtype=torch.float64)
         tensors = {n: torch.as_tensor(np.ascontiguousarray(a)) for n, a in p.items()}
         return np.asarray(self.log_density(nothing, tensors, regions)[:, 0].cpu().numpy())
+
+    def log_density_at(
+        self, known: Mapping[int, float], p: Arrays, regions: Mapping[int, Region]
+    ) -> Array | None:
+        """(units,) of one row in numpy, by column what is known exactly and the regions of others;
+        None where that cannot be had."""
+        return None
 
     @abstractmethod
     def log_maximum(self, x: Tensor, p: Tensors) -> Tensor:

@@ -1,13 +1,14 @@
 """One question at a time to a small circuit, node by node in numpy: torch need not be imported.
 
 A single question on the command line takes milliseconds, importing what evaluates millions of rows
-takes seconds. Here nothing is seen but codes and counts, which are regions too, so every leaf tells
-the mass of a region alone:
+takes seconds. Codes and counts that are seen are regions, too, so leaves tell the mass of a region,
+or the density of a real that is seen:
 
     upward    log P(regions) of every unit; a node without a restricted variable has log 1
     downward  posterior of every unit, for means and variances
 
-What is more, as exact values of reals, many rows or draws, goes to ``Distribution``.
+What is more, as many rows, draws or densities of families that do not tell them in numpy, goes to
+``Distribution``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
-from fedcircuits.circuits.graph.family import Array, Arrays, JointFamily, Region, family
+from fedcircuits.circuits.graph.family import Array, Arrays, Family, JointFamily, Region, family
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.properties import is_deterministic
 from fedcircuits.circuits.questions.queryable import Queryable, Regions, around, askable
@@ -32,6 +33,7 @@ NODES = 20_000  # of a circuit that is walked
 CODES = 50  # of a posterior, which walks once for each
 
 Values = dict[str, Array]  # (units,) by node
+Box = Mapping[str, Region | float]  # by variable where it falls, or what it is
 
 
 class SmallDistribution(Queryable):
@@ -72,7 +74,7 @@ class SmallDistribution(Queryable):
         return np.array([one]), np.array([two])
 
     def _moments(
-        self, shares: Values, name: str, box: Mapping[str, Region], region: Region, centre: float
+        self, shares: Values, name: str, box: Box, region: Region, centre: float
     ) -> tuple[float, float]:
         """Mean and variance, by moments about a centre: near the mean, squares do not cancel."""
         total = np.zeros(2)
@@ -92,23 +94,32 @@ class SmallDistribution(Queryable):
             return self.large.posterior(x, variable, given)
         return super().posterior(x, variable, given)
 
-    def _box(self, x: Array, regions: Regions) -> dict[str, Region] | None:
-        """One row as regions by name, or None where that is not all there is to it."""
+    def _box(self, x: Array, regions: Regions) -> Box | None:
+        """One row as regions and numbers by name, or None where that is not all there is to it."""
         if len(x) != 1 or len(self.circuit.nodes) > NODES:
             return None
-        schema, box = self.circuit.schema, dict(regions)
-        for at in np.flatnonzero(~np.isnan(x[0])):
-            value = x[0, at]
-            if not schema.variables[at].discrete or value != np.floor(value):
+        schema, places = self.circuit.schema, dict[int, Region | float](regions)
+        for at in np.flatnonzero(~np.isnan(x[0])).tolist():
+            value = float(x[0, at])
+            if schema.variables[at].discrete and value == np.floor(value):
+                places[at] = of_codes([int(value)])
+            elif schema.variables[at].discrete or at in places:
                 return None
-            box[int(at)] = of_codes([int(value)])
-        return {schema.names[at]: region for at, region in box.items()}
+            else:
+                places[at] = value
+        box = {schema.names[at]: where for at, where in places.items()}
+        return box if self._tells({n for n, w in box.items() if isinstance(w, float)}) else None
+
+    def _tells(self, names: set[str]) -> bool:
+        """Whether all leaves over these reals tell densities in numpy."""
+        over = (leaf for leaf in self.circuit.leaves() if not names.isdisjoint(leaf.scope))
+        return all(_in_numpy(type(family(name))) for name in {leaf.family for leaf in over})
 
 
 # ---------------------------------------------------------------------- the two passes
 
 
-def upward(circuit: Circuit, parameters: Parameters, box: Mapping[str, Region]) -> Values:
+def upward(circuit: Circuit, parameters: Parameters, box: Box) -> Values:
     """log P(box) of every unit of every node."""
     values: Values = {}
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -122,16 +133,48 @@ def upward(circuit: Circuit, parameters: Parameters, box: Mapping[str, Region]) 
     return values
 
 
-def _leaf(leaf: Leaf, arrays: Arrays, box: Mapping[str, Region]) -> Array:
+def _leaf(leaf: Leaf, arrays: Arrays, box: Box) -> Array:
     rule = family(leaf.family)
-    inside = {i: box[name] for i, name in enumerate(leaf.scope) if name in box}
+    known, inside = _parted(leaf, box)
     if isinstance(rule, JointFamily):
-        return rule.log_mass(arrays, inside, len(leaf.scope))
+        if not known:
+            return rule.log_mass(arrays, inside, len(leaf.scope))
+        return _had(rule.log_density_at(known, arrays, inside))
     total = np.zeros(leaf.units)
     for i, region in inside.items():
         arrays_of_unit = {n: a[:, i] for n, a in arrays.items()}
         total += np.log(sum(rule.mass(arrays_of_unit, *interval) for interval in region))
+    for i, value in known.items():
+        total += _had(rule.log_density_at(value, {n: a[:, i] for n, a in arrays.items()}))
     return total
+
+
+def _parted(leaf: Leaf, box: Box) -> tuple[dict[int, float], dict[int, Region]]:
+    """By the number of its variable: what is known exactly, and regions."""
+    known: dict[int, float] = {}
+    inside: dict[int, Region] = {}
+    for i, name in enumerate(leaf.scope):
+        where = box.get(name)
+        if isinstance(where, float):
+            known[i] = where
+        elif where is not None:
+            inside[i] = where
+    return known, inside
+
+
+def _in_numpy(rule: type[Family | JointFamily]) -> bool:
+    """Whether a family tells its density in numpy: not one that has changed it since."""
+    for kind in rule.__mro__:
+        if "log_density_at" in vars(kind):
+            return kind not in (Family, JointFamily)
+        if "log_density" in vars(kind):
+            return False
+    return False
+
+
+def _had(log: Array | None) -> Array:
+    assert log is not None  # leaves that do not tell it are none of this room's
+    return log
 
 
 def _inner(node: Node, parameters: Parameters, children: list[Array]) -> Array:
@@ -184,15 +227,17 @@ def _leaf_moments(
     leaf: Leaf,
     arrays: Arrays,
     name: str,
-    box: Mapping[str, Region],
+    box: Box,
     region: Region,
     centre: float,
 ) -> Array:
     """E[x − centre] and E[(x − centre)²] of every unit, (2, units), inside the box."""
     rule, at = family(leaf.family), leaf.scope.index(name)
     if isinstance(rule, JointFamily):
-        inside = {i: box[v] for i, v in enumerate(leaf.scope) if v in box}
-        moments = rule.moments(np.full((1, len(leaf.scope)), np.nan), arrays, inside)
+        known, inside = _parted(leaf, box)
+        row = np.full((1, len(leaf.scope)), np.nan)
+        row[0, list(known)] = list(known.values())
+        moments = rule.moments(row, arrays, inside)
         one, two = (m[:, 0, at] for m in moments)
         return np.stack([one - centre, two - 2 * centre * one + centre**2])
     mass, one, two = around(centre, rule, {n: a[:, at] for n, a in arrays.items()}, region)
