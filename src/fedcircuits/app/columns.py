@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import msgspec
 
@@ -27,12 +27,10 @@ from fedcircuits.tables.declared import (
     read_schema,
     schema_text,
 )
-from fedcircuits.tables.inference import StatedKind
+from fedcircuits.tables.inference import STATED, StatedKind
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
-from fedcircuits.tables.schema import DATE, Kind
 from fedcircuits.tables.table import Table
 
-KINDS = (*get_args(Kind), DATE)
 SUFFIX = ".schema.toml"
 READING = ("delimiter", "decimal", "dates", "ids")  # options that are fields of [reading]
 
@@ -57,9 +55,9 @@ class ColumnWords:
         columns = dict(table.columns)
         for text in self.kinds:
             name, equals, kind = text.rpartition("=")
-            if not equals or kind not in KINDS:
+            if not equals or kind not in STATED:
                 raise TableError(
-                    f"--kind: expected COLUMN=KIND with one of {', '.join(KINDS)}, got {text!r}"
+                    f"--kind: expected COLUMN=KIND with one of {', '.join(STATED)}, got {text!r}"
                 )
             columns[name] = DeclaredColumn(cast(StatedKind, kind))
         columns |= {name: DeclaredColumn(LEFT_OUT) for name in self.drop}

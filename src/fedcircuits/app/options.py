@@ -133,7 +133,8 @@ ColumnKinds = Annotated[
     typer.Option(
         "--kind",
         metavar="COLUMN=KIND",
-        help="Read a column as real, count, category, boolean or date; may be repeated.",
+        help="Read a column as real, count, category, boolean or date (date+weekday+month: with "
+        "these beside it); may be repeated.",
     ),
 ]
 DroppedColumns = Annotated[

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import TableError
 from fedcircuits.tables.columns import Column, Floats, UnlearnableColumnError, column_of
+from fedcircuits.tables.date_parts import codes, taken_from, with_parts
 from fedcircuits.tables.frames import Columns, listed, reading
-from fedcircuits.tables.inference import StatedKind, Unseen, encode, variable_of
+from fedcircuits.tables.inference import StatedKind, Unseen, encode, series_of, variable_of
 from fedcircuits.tables.reading import (
     LEFT_OUT,
     ColumnReading,
@@ -27,7 +28,7 @@ from fedcircuits.tables.reading import (
     read_as,
     read_column,
 )
-from fedcircuits.tables.schema import Scalar, Schema, shown, spelled
+from fedcircuits.tables.schema import DATE, Scalar, Schema, Variable, shown, spelled
 
 WHOLE = r"-?(0|[1-9]\d{0,17})"  # a whole number that is the same as text
 
@@ -60,15 +61,18 @@ def inferred(
     for name, column in columns_read.items():
         with reading(name):
             stated = kinds.get(name) or ("category" if name in categories else "")
-            column_read, how = (
-                read_as(column, stated, rule) if stated else read_column(column, rule)
-            )
+            plain, *parts = stated.split("+")
+            column_read, how = read_as(column, plain, rule) if stated else read_column(column, rule)
             if column_read is not None:
                 about = (kinds.get(name), categories.get(name), units.get(name))
                 variables.append(variable_of(column_read, *about))
                 values.append(encode(column_read, variables[-1]))
         became = LEFT_OUT if column_read is None else variables[-1].kind_in_words
         readings.append(ColumnReading(name, became, how))
+        for part, part_codes in with_parts(variables[-1], values[-1], parts) if parts else ():
+            variables.append(part)
+            values.append(part_codes)
+            readings.append(ColumnReading(part.name, part.kind, str(part.unit)))
     if not variables:
         lines = "; ".join(f"{r.column!r}: {r.how}" for r in readings[:8])
         raise TableError(f"no column is left to learn from ({lines}): say what they are by kinds=")
@@ -112,6 +116,7 @@ def matched(
     columns: Columns, schema: Schema, partial: bool, unseen: Unseen, rule: ReadingRule
 ) -> Floats:
     """The values (rows, variables) of the columns that the schema names, in its order and codes."""
+    _add_parts(columns, schema, rule)
     absent = [name for name in schema.names if name not in columns]
     if absent and not partial:
         raise TableError(
@@ -137,6 +142,19 @@ def matched(
             if read.present.sum() < column.present.sum():
                 warnings.warn(f"column {variable.name!r}: {how}", UserWarning, stacklevel=4)
     return values
+
+
+def _add_parts(columns: Columns, schema: Schema, rule: ReadingRule) -> None:
+    """Weekdays and months that a model knows and the data have as dates alone."""
+    for variable in schema:
+        taken = taken_from(variable)
+        if taken is None or variable.name in columns or taken.column not in columns:
+            continue
+        with reading(taken.column):
+            column = column_of(taken.column, columns[taken.column])
+            read, _ = read_as(column, DATE, rule)
+            days = encode(read or column, Variable(taken.column, "real", unit=DATE))
+        columns[variable.name] = series_of(variable, codes(days, taken.part))
 
 
 def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:

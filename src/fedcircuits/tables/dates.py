@@ -287,6 +287,12 @@ def hours(texts: Sequence[str]) -> tuple[Floats, str] | None:
     return None
 
 
+def hour_of(text: str) -> float | None:
+    """Hours after midnight of one time of day as a question names it, None if it is none."""
+    hour = _hour(text.strip())
+    return None if np.isnan(hour) else hour
+
+
 def _hour(text: str) -> float:
     match = _TIME.fullmatch(text)
     if match is None or int(match[1]) > 24 or int(match[2]) > 59:

@@ -8,7 +8,8 @@
     ids = "loose"              # 0017 is 17, AB-3 is ab3: where parties write row ids differently
 
     [columns."blood pressure"]
-    kind = "real"              # real, count, category, boolean, date, or left out
+    kind = "real"              # real, count, category, boolean, date, or left out;
+                               # date+weekday+month has these beside the date
     unit = "mmHg"
 
     [columns.pain]
@@ -24,7 +25,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -32,10 +33,12 @@ from typing import Any, Literal
 import msgspec
 
 from fedcircuits.errors import TableError
+from fedcircuits.tables.date_parts import DatePart, taken_from
 from fedcircuits.tables.gaps import MISSING
+from fedcircuits.tables.inference import StatedKind
 from fedcircuits.tables.readers import csv_frame, npz_arrays, parquet_table, suffix_of
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
-from fedcircuits.tables.schema import Scalar, Schema, Variable
+from fedcircuits.tables.schema import TIME, Scalar, Schema, Variable
 from fedcircuits.tables.table import Table
 
 MOST_WRITTEN = 50  # categories; of more, those in the data are taken
@@ -55,7 +58,7 @@ class DeclaredReading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeclaredColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kind: Literal["real", "count", "category", "boolean", "date", "date and time", "left out"]
+    kind: StatedKind | Literal["date and time", "left out"]
     categories: list[str | int | float | bool] = []
     unit: str | None = None
 
@@ -69,7 +72,7 @@ class DeclaredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         options = {name: self.columns[name] for name in names if name in self.columns}
         kept = {name: column for name, column in options.items() if column.kind != LEFT_OUT}
         return {
-            "kinds": {n: "date" if c.kind.startswith("date") else c.kind for n, c in kept.items()},
+            "kinds": {n: "date" if c.kind == TIME else c.kind for n, c in kept.items()},
             "categories": {n: c.categories for n, c in kept.items() if c.categories},
             "units": {n: c.unit for n, c in kept.items() if c.unit},
             "drop": [name for name in options if name not in kept],
@@ -122,7 +125,8 @@ def schema_text(
     """The text of a schema.toml; ``reading``: what was said of the files."""
     known = {r.column: r for r in readings}
     parts = [HEAD, *_reading(reading or DeclaredReading())]
-    parts += [_column(v, known.get(v.name)) for v in schema]
+    taken = [part for v in schema if (part := taken_from(v)) is not None]
+    parts += [_column(v, known.get(v.name), taken) for v in schema if taken_from(v) is None]
     left_out = [r for r in known.values() if r.left_out and r.column not in schema]
     parts += [f'[columns.{_key(r.column)}]\nkind = "{LEFT_OUT}"  # {r.how}\n' for r in left_out]
     return "\n".join(parts)
@@ -136,9 +140,11 @@ def _reading(reading: DeclaredReading) -> list[str]:
     return ["\n".join(["[reading]", *lines]) + "\n"] if lines else []
 
 
-def _column(variable: Variable, reading: ColumnReading | None) -> str:
+def _column(variable: Variable, reading: ColumnReading | None, taken: Sequence[DatePart]) -> str:
     how = f"  # {reading.how}" if reading is not None and reading.how else ""
-    lines = [f"[columns.{_key(variable.name)}]", f'kind = "{variable.kind_in_words}"{how}']
+    parts = [t.part for t in taken if t.column == variable.name]
+    kind = "+".join(["date", *parts]) if parts else variable.kind_in_words
+    lines = [f"[columns.{_key(variable.name)}]", f'kind = "{kind}"{how}']
     if 0 < variable.size <= MOST_WRITTEN and variable.categories not in ((0, 1), (False, True)):
         lines.append(f"categories = [{', '.join(map(_value, variable.categories))}]")
     if variable.unit and not variable.dated:

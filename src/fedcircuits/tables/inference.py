@@ -21,7 +21,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, get_args
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,8 @@ from fedcircuits.tables.schema import DATE, KINDS, OTHER, TIME, Kind, Scalar, Va
 from fedcircuits.tables.truths import truth_of
 
 Unseen = Literal["pool", "error", "missing"]
-StatedKind = Kind | Literal["date"]
+StatedKind = Kind | Literal["date", "date+weekday", "date+month", "date+weekday+month"]
+STATED: tuple[str, ...] = (*KINDS, *get_args(get_args(StatedKind)[-1]))
 
 LARGEST_COUNT = 1_000
 MOST_LEVELS_DECLARED = 100_000
@@ -46,13 +47,12 @@ def variable_of(
     unit: str | None = None,
 ) -> Variable:
     """The variable of a column: what the user says of it, the rest inferred."""
-    if kind == DATE:
+    if kind is not None and kind.partition("+")[0] == DATE and kind in STATED:
         return Variable(column.name, "real", unit=column.unit or DATE)
     if kind is not None and kind not in KINDS:
-        known = (*KINDS, DATE)
-        near = difflib.get_close_matches(str(kind), known, n=1)
+        near = difflib.get_close_matches(str(kind), STATED, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TableError(f"kinds[{column.name!r}]: expected {_listed(known)}, got {kind!r}{hint}")
+        raise TableError(f"kinds[{column.name!r}]: expected {_listed(STATED)}, got {kind!r}{hint}")
     if categories is not None:
         kind, levels = kind or "category", tuple(categories)
     else:

@@ -16,13 +16,14 @@ from reprlib import repr as shortened
 from typing import Literal, get_args
 
 from fedcircuits.errors import QueryError, StructureError
-from fedcircuits.tables.dates import day_of
+from fedcircuits.tables.dates import day_of, hour_of
 from fedcircuits.tables.truths import truth_of
 
 Kind = Literal["real", "count", "category", "boolean"]
 Scalar = str | int | float | bool
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DATE, TIME = "date", "date and time"  # units of reals that count days since 1970-01-01
+HOURS = "h"  # the unit of reals that are times of day, or last so long
 EPOCH = datetime(1970, 1, 1)
 OTHER = "other"  # the category of all that few rows have, where a federation pools them
 
@@ -115,6 +116,8 @@ class Variable:
     def _number(self, value: object) -> float:
         if self.dated and not isinstance(value, int | float):
             return self._day(value)
+        if self.unit == HOURS and isinstance(value, str) and (hour := hour_of(value)) is not None:
+            return hour
         try:
             number = float(value)  # type: ignore[arg-type]
         except (TypeError, ValueError):

@@ -26,6 +26,7 @@ _STRING = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\"")
 _BACKTICKS = re.compile(r"`((?:[^`]|``)*)`")
 _DIGITS = r"\d+(?:_\d+)*"
 _NUMBER = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?\d+)?")
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?(?![\w:])")
 _LETTER = re.compile(r"\w")
 _GOES_ON = re.compile(r"\w|[.-]\w")  # behind the end of a word: the word has not ended
 _WORD = re.compile(r"[+-]?[\w.][\w.-]*")
@@ -144,6 +145,9 @@ class Scanner:
         if variable and (category := self.category_at(variable, start)):
             self.position = category[1]
             return category[0]
+        if clock := _CLOCK.match(self.text, start):
+            self.position = clock.end()
+            return clock[0]
         figure = _NUMBER.match(self.text, start)
         if figure and not _GOES_ON.match(self.text, figure.end()):
             self.position = figure.end()
