@@ -121,8 +121,7 @@ class Table:
         An array of bytes is images, its pixels counts up to 255 (``tables.images``). Arguments::
 
             names       the columns of a plain array (else the schema's, else x0, x1, …)
-            kinds       real, count, category, boolean or date, where the rules guess wrong;
-                        "date+weekday+month" has these as categories beside the date
+            kinds       real, count, category, boolean, date or "date+weekday+month" by column
             row_id      the column that tells rows apart; it becomes row_ids, not a variable
             categories  the categories of a column, in order, also those absent from these data
             drop        columns to leave out
