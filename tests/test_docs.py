@@ -7,11 +7,13 @@ import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import fedcircuits as fc
@@ -20,7 +22,13 @@ from fedcircuits.app import cli
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-WALKED = ["README.md", "docs/own-data.md", "docs/federation.md"]
+WALKED = ["README.md", "docs/own-data.md", "docs/federation.md", "docs/dashboard.md"]
+LATER = ("demo", "dashboard")  # these have tests of their own
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+ROOMS = sorted((ROOT / "src" / "fedcircuits" / "app").rglob("*.py"))  # examples of --help
+TYPED = re.compile(r"(?:^|; |do )\s*(fedcircuits [^\n]*)", re.MULTILINE)
+PATTERN = re.compile(r"…|\bCOMMAND\b")
+QUOTED = re.compile(r"(?<!`)`(fedcircuits [^`]+)`(?!`)")
 
 
 def test_the_reference_has_every_public_name_once() -> None:
@@ -81,19 +89,51 @@ def patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame.drop(columns="patient").to_csv("table.csv", index=False)
     frame[["patient", "age", "smokes"]].to_csv("north.csv", index=False)
     frame[["patient", "pressure", "risk"]].to_parquet("south.parquet")
+    frame[["patient", "pressure", "risk"]].to_csv("south.csv", index=False)
 
 
 @pytest.mark.parametrize("page", WALKED)
 def test_the_commands_of_a_page_run(page: str, patients: None) -> None:
     shell = "\n".join(SHELL.findall((ROOT / page).read_text(encoding="utf-8")))
     lines = [line for line in shell.splitlines() if line.startswith("fedcircuits ")]
-    assert len(lines) >= 5
+    assert len(lines) >= 4
     for line in lines:
-        words = shlex.split(line, comments=True)[1:]
-        if words[0] in ("demo", "dashboard"):  # they have tests of their own
-            continue
-        found = CliRunner().invoke(cli.app, words)
-        assert found.exit_code == 0, f"{line}\n{found.output}"
+        if typed(line)[0] not in LATER:
+            done = CliRunner().invoke(cli.app, typed(line))
+            assert done.exit_code == 0, f"{line}\n{done.output}"
+
+
+def typed(line: str) -> list[str]:
+    """The words of a command behind its name, up to a comment, pipe or redirection."""
+    line = re.sub(r"\$\([^)]*\)", "given", line)
+    words = shlex.shlex(line, posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    return [*takewhile(lambda word: word[0] not in "|>&;()", words)][1:]
+
+
+def test_every_command_that_a_page_names_can_be_typed() -> None:
+    """Its verb, its options and their values are such as the command line takes; where a sentence
+    names it, arguments may be left out."""
+    program, wrong, number = typer.main.get_command(cli.app), [], 0
+    for page in [*PAGES, *ROOMS]:
+        text = page.read_text(encoding="utf-8")
+        lines = {line: False for block in SHELL.findall(text) for line in TYPED.findall(block)}
+        lines |= {" ".join(words.split()): True for words in QUOTED.findall(text)}
+        lines = {line: short for line, short in lines.items() if not PATTERN.search(line)}
+        number += len(lines)
+        for line, short in lines.items():
+            command, words = program, typed(line)
+            try:
+                while words and hasattr(command, "commands"):
+                    command = command.commands[words.pop(0)]
+                if not hasattr(command, "commands"):
+                    command.make_context(line, words)
+            except Exception as error:
+                fine = ("Exit", "MissingParameter") if short else ("Exit",)  # --help
+                if type(error).__name__ not in fine:
+                    wrong.append(f"{page.name}: {line}: {error!r} {error}")
+    assert not wrong, "\n".join(wrong)
+    assert number > 80
 
 
 def test_help_has_an_example_of_every_verb() -> None:
