@@ -34,7 +34,7 @@ class Case:
 
 CASES = (
     Case("mnist", {"units": 32, "epochs": 3, "validation": 0.02}),
-    Case("mnist", {"units": 128, "epochs": 15, "validation": 0.02}, drawn=True),
+    Case("mnist", {"units": 64, "epochs": 4, "validation": 0.02}, drawn=True),
     Case("cifar10_subset", {"units": 32, "epochs": 8, "validation": 0.05, "channels": 3}),
 )
 

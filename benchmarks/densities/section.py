@@ -1,13 +1,13 @@
 """Densities at the state of the art: bits of images, binary tables, and what a step costs.
 
 python -m benchmarks.run densities           # about two hours of CPU time, one thread
-python -m benchmarks.densities.section speed peers images tables    # parts of it
+python -m benchmarks.densities.section speed peers images tables parties    # parts of it
 """
 
 import sys
 from collections.abc import Callable
 
-from benchmarks.densities import images, peers, speed, tables
+from benchmarks.densities import images, parties, peers, speed, tables
 from benchmarks.runner import Json
 
 PARTS: dict[str, Callable[[], list[Json]]] = {
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[[], list[Json]]] = {
     "peers": peers.run,
     "images": images.run,
     "tables": tables.run,
+    "parties": parties.run,
 }
 
 

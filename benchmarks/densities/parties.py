@@ -1,0 +1,45 @@
+"""Hidden Chow–Liu trees of parties that split images by rows: one model from one for each party.
+
+Every party learns a tree of its own with the same settings, and the federation is their mixture.
+"slowest" is the CPU time of the slowest party and the coordinator: what training takes where each
+has a core. Test images are read once.
+"""
+
+import numpy as np
+import torch
+
+import fedcircuits as fc
+from benchmarks.federated.clock import Stopwatch
+from benchmarks.runner import Cell, Json, print_table
+from fedcircuits.errors import DatasetError
+
+PARTIES = (1, 2, 4, 8, 16)
+IMAGES, TESTED = 6400, 1000
+SETTINGS = {"units": 16, "epochs": 4}
+
+
+def run(parties: tuple[int, ...] = PARTIES, images: int = IMAGES) -> list[Json]:
+    torch.set_num_threads(1)
+    try:
+        arrays = fc.datasets.arrays("mnist")
+    except DatasetError as error:
+        print(f"  densities: parties left out: {error}")
+        return []
+    train, test = fc.Table.of(arrays["x_train"][:images]), arrays["x_test"][:TESTED]
+    rows = [_row(train, test, number) for number in parties]
+    print("\nHidden Chow–Liu trees of parties that split images by rows")
+    print_table(rows)
+    return [{"part": "parties", **row} for row in rows]
+
+
+def _row(train: fc.Table, test: np.ndarray, number: int) -> dict[str, Cell]:
+    watch = Stopwatch()
+    learner = fc.HiddenChowLiuTree(random_state=0, **SETTINGS)
+    federation = fc.split(train, number, seed=0)
+    model = fc.FedPC(learner, random_state=0).fit(federation, engine=watch)
+    nats = float(model.collect().score(fc.Table.of(test, schema=train.schema)))
+    return {
+        "images": len(train), "parties": number,
+        "bits per dimension": -nats / len(train.schema) / np.log(2),
+        "cpu s, all": watch.total, "cpu s, slowest": watch.slowest,
+    }  # fmt: skip
