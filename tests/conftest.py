@@ -4,6 +4,7 @@ Workers of pytest-xdist get a folder each for compiled kernels: numba writes the
 and its entries one after the other, so two processes that compile at once can mix them up.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -16,12 +17,19 @@ ROOT = Path(__file__).parents[1]
 def pytest_configure() -> None:
     """Before any test module loads the libraries that read these."""
     os.environ.setdefault("MPLBACKEND", "Agg")
+    gc.set_threshold(100_000, 20, 20)
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "numba" / worker)
         os.environ["OMP_NUM_THREADS"] = "1"
         import torch
 
         torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Libraries and tests are there until the end: they need not be looked through for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 hypothesis.settings.register_profile(

@@ -58,6 +58,15 @@ def test_light_things(code: str, home: Path) -> None:
     assert loaded(code, home, SLOW)[0] == []
 
 
+def test_commands_of_a_consortium_learn_nothing(tmp_path: Path) -> None:
+    kits = ["provision", "c.toml", "-o", "kits"], ["site", "stop", "kits/north"]
+    said = [COMMAND.format(words) for words in (["consortium", "init", "c.toml"], *kits)]
+    said[-1] = said[-1].replace("app(", "import pytest\nwith pytest.raises(SystemExit): app(")
+    code = "\n".join([*said, "import fedcircuits.app.analyst"])
+    modules, printed = loaded(code, tmp_path, ("torch", "numba", "sklearn"))
+    assert modules == [] and "made kits/server" in printed
+
+
 def test_a_question_needs_neither_tables_nor_estimators(home: Path) -> None:
     questions = ["P(diagnosis | mean radius > 15)", "E(mean area | diagnosis = benign)"]
     code = COMMAND.format(["query", "model.fc", *questions])

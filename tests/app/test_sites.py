@@ -22,8 +22,8 @@ COMMAND = (sys.executable, "-m", "fedcircuits")
 
 
 def run(*words: object) -> str:
-    done = subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, list(map(str, words)))
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 

@@ -26,7 +26,7 @@ ROWS = fc.Table(mixed_table().schema, gaps())
 
 @functools.cache
 def fitted(name: str, engine: str = "memory", **settings: Any) -> fc.FedPC:
-    model = fc.FedPC(QUICK, clusters=3, random_state=0, **settings)
+    model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0, **settings)
     return model.fit(federation(name), engine=keyed(engine))
 
 
@@ -164,8 +164,8 @@ def test_engines_agree_bit_for_bit(name: str, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_one_seed_one_model(name: str) -> None:
     one = fitted(name)
-    again = fc.FedPC(QUICK, clusters=3, random_state=0).fit(federation(name))
-    other = fc.FedPC(QUICK, clusters=3, random_state=1).fit(federation(name))
+    again = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(federation(name))
+    other = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=1).fit(federation(name))
     scores: list[Array] = [m.score_samples(ROWS) for m in (one, again, other)]
     assert np.array_equal(scores[0], scores[1]) and not np.allclose(scores[0], scores[2])
 
@@ -217,7 +217,7 @@ def test_parties_may_use_different_learners() -> None:
         p: {len(c.nodes) for c, _ in model.views_[p].parameters.circuits.values()}
         for p in ("north", "south")
     }
-    alike = fc.FedPC(QUICK, clusters=2, random_state=0).fit(federation("uneven"))
+    alike = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(federation("uneven"))
     assert alike.views_["south"].parameters == model.views_["south"].parameters
     assert alike.views_["north"].parameters != model.views_["north"].parameters and sizes
     local = model.collect()

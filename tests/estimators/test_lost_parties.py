@@ -43,7 +43,7 @@ def leaves_of(model: fc.FedPC, party: str) -> int:
 def test_a_run_is_resumed(tmp_path: Path, engine: str, how: How, text: str) -> None:
     parties = federation("uneven")
     own, places = learners(tmp_path, parties, how, "south")
-    model = fc.FedPC(own, clusters=2, random_state=0)
+    model = fc.FedPC(own, clusters=2, ensemble=1, random_state=0)
     with pytest.raises(PartyLostError, match=text) as lost:
         model.fit(parties, engine=engine)
     assert lost.value.party == "south"
@@ -58,7 +58,7 @@ def test_a_run_is_resumed(tmp_path: Path, engine: str, how: How, text: str) -> N
     after = {n: learned(place) for n, place in places.items()}
     if engine == "memory":  # a process may have been ended before it was ready
         assert after["north"] == before["north"] and after["west"] == before["west"]
-    fresh = fc.FedPC(own, clusters=2, random_state=0).fit(parties)
+    fresh = fc.FedPC(own, clusters=2, ensemble=1, random_state=0).fit(parties)
     assert np.array_equal(model.score_samples(ROWS), fresh.score_samples(ROWS))
     again = {n: learned(place) - after[n] for n, place in places.items()}
     assert after == again  # every leaf was learned once, before or after
@@ -67,7 +67,7 @@ def test_a_run_is_resumed(tmp_path: Path, engine: str, how: How, text: str) -> N
 def test_without_resume_everything_is_learned_again(tmp_path: Path) -> None:
     parties = federation("columns")
     own, places = learners(tmp_path, parties, "raise", "south")
-    model = fc.FedPC(own, clusters=2, random_state=0)
+    model = fc.FedPC(own, clusters=2, ensemble=1, random_state=0)
     with pytest.raises(PartyLostError):
         model.fit(parties)
     before = learned(places["north"])
@@ -80,7 +80,7 @@ def test_resuming_with_other_rows_or_settings_learns_them(tmp_path: Path) -> Non
     """Work is kept for the same rows and the same settings only."""
     parties = federation("columns")
     own, places = learners(tmp_path, parties, "raise", "south")
-    model = fc.FedPC(own, clusters=2, random_state=0)
+    model = fc.FedPC(own, clusters=2, ensemble=1, random_state=0)
     with pytest.raises(PartyLostError):
         model.fit(parties)
     (places["south"] / "broken").unlink()
@@ -88,7 +88,7 @@ def test_resuming_with_other_rows_or_settings_learns_them(tmp_path: Path) -> Non
     tables["north"] = tables["north"].rows(slice(0, 100))
     fewer = fc.Federation(tables)
     model.fit(fewer, resume=True)
-    fresh = fc.FedPC(own, clusters=2, random_state=0).fit(fewer)
+    fresh = fc.FedPC(own, clusters=2, ensemble=1, random_state=0).fit(fewer)
     assert np.array_equal(model.score_samples(ROWS), fresh.score_samples(ROWS))
 
 
@@ -126,7 +126,7 @@ def test_columns_that_others_hold_are_not_missed(tmp_path: Path) -> None:
     model = fc.FedPC(own, clusters=2, on_lost="continue", random_state=0)
     with pytest.warns(UserWarning, match="going on without part"):
         model.fit(parties)
-    rest = fc.FedPC(own, clusters=2, random_state=0).fit(parties.select(["all"]))
+    rest = fc.FedPC(own, clusters=2, ensemble=1, random_state=0).fit(parties.select(["all"]))
     assert model.kind_ == "horizontal"
     assert np.array_equal(model.score_samples(ROWS), rest.score_samples(ROWS))
 
@@ -156,19 +156,23 @@ def test_em_goes_on_without_a_party(tag: str) -> None:
 
 def test_em_is_resumed() -> None:
     engine = Broken("south", "em/posterior/1")
-    model = fc.FedPC(QUICK, clusters=2, refine=3, random_state=0)
+    model = fc.FedPC(QUICK, clusters=2, ensemble=2, refine=3, random_state=0)
     with pytest.raises(PartyLostError, match="south failed while sending 'em/values/1'"):
         model.fit(federation("uneven"), engine=engine)
     model.fit(federation("uneven"), engine=engine, resume=True)
     assert not engine.kept[0] and len(engine.kept[1]) > 10
-    fresh = fc.FedPC(QUICK, clusters=2, refine=3, random_state=0).fit(federation("uneven"))
+    fresh = fc.FedPC(QUICK, clusters=2, ensemble=2, refine=3, random_state=0).fit(
+        federation("uneven")
+    )
     np.testing.assert_allclose(model.score_samples(ROWS), fresh.score_samples(ROWS), atol=1e-9)
 
 
 def test_a_question_names_who_did_not_answer() -> None:
     engine = Broken("south", "query/evidence")
     engine.fails = False
-    model = fc.FedPC(QUICK, clusters=2, random_state=0).fit(federation("columns"), engine=engine)
+    model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(
+        federation("columns"), engine=engine
+    )
     engine.fails = True
     with pytest.raises(FederationError, match=r"could not be answered: .*south failed while"):
         model.score(ROWS)

@@ -12,7 +12,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.tables.table import Table
 
-QUICK = fc.MixtureOfProducts(2, max_iter=3)
+QUICK = fc.MixtureOfProducts(2, max_iter=1)
 NAMES = ("age", "weight", "visits", "colour", "smoker", "risk")
 
 

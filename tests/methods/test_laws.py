@@ -34,7 +34,7 @@ QUESTIONS: dict[str, Any] = {
 @functools.cache
 def fitted(name: str, **settings: Any) -> tuple[fc.FedPC, Watched]:
     engine = Watched()
-    model = fc.FedPC(QUICK, clusters=3, random_state=0, **settings)
+    model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0, **settings)
     return model.fit(federation(name), engine=engine), engine
 
 

@@ -7,18 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
-from fedcircuits.app import methods, screen, training
-from fedcircuits.app.methods import MethodWords
+from fedcircuits.app import screen
 from fedcircuits.app.report import TextTable
 from fedcircuits.engines.sites.files import SITE, Kit
 from fedcircuits.engines.sites.remote import Remote
 from fedcircuits.engines.sites.serving import connect
 from fedcircuits.errors import FederationError, FileError, PartyLostError
-from fedcircuits.estimators.at_sites import recall
-from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.federation import connected
 from fedcircuits.federation.federation import Federation
+
+if TYPE_CHECKING:
+    from fedcircuits.app.methods import MethodWords
+    from fedcircuits.estimators.federated import FederatedEstimator
 
 AUDIT = ("time", "event", "run", "who", "what", "bytes", "reveals")
 
@@ -35,6 +37,8 @@ def train(
     watch: Path | None = None,
 ) -> None:
     """Learn at the sites of a consortium; ``resume``: go on with what was broken off."""
+    from fedcircuits.app import methods, training  # what only training needs takes long to load
+
     methods.check_output(output, words.name, sites=True)
     model = words.estimator()
     with Federation.connect(place) as federation:
@@ -60,6 +64,9 @@ def _begun(
     federation: Federation, name: str, words: MethodWords
 ) -> tuple[FederatedEstimator[object], Federation]:
     """What was begun under that name, and with whom."""
+    from fedcircuits.estimators.at_sites import recall
+    from fedcircuits.estimators.federated import FederatedEstimator
+
     if words.method or words.said or words.settings:
         raise FederationError("--resume goes on with what was begun: leave other options out")
     begun = recall(federation.engine, name)

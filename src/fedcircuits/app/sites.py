@@ -7,6 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,7 @@ def start(folder: Path, data: Path | None) -> None:
         lead_nvflare(leading)
         return
     keep_compiled(_store_of(leading) / "compiled")
+    import_module("fedcircuits.circuits.questions.distribution")  # the first training waits less
     kit, party, policy, store = opened(folder, data)
     certificate = kit.folder / "site.crt"
     if certificate.is_file() and (soon := ends_soon(certificate)):

@@ -26,7 +26,6 @@ from fedcircuits.methods.fusion.fitting import Fusion
 from fedcircuits.methods.fusion.gathering import Showing, Traffic
 from fedcircuits.methods.fusion.query import FusionPredictions, FusionView, OwnerView
 from fedcircuits.methods.fusion.training import TrainedFusion
-from fedcircuits.pictures import fusion as fusion_pictures
 from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 
@@ -161,7 +160,7 @@ class FusionModel(FederatedEstimator[FusionResult]):
     def conflict(self, X: Federation) -> Array:
         """(rows,): entropy, in bits, of the classes that owners alone predict for a row."""
         self.classes()
-        return fusion_pictures.entropies(self.opinions(X))
+        return _entropies(self.opinions(X))
 
     def _answers(self, X: Federation, truth: bool = False) -> FusionPredictions:
         """(rows, outputs); ``truth``: with what parties know of the target."""
@@ -207,20 +206,38 @@ class FusionModel(FederatedEstimator[FusionResult]):
 
     def plot_history(self) -> Figure:
         """The losses of ``history_``."""
-        return fusion_pictures.history(self.history_)
+        from fedcircuits.pictures import fusion
+
+        return fusion.history(self.history_)
 
     def plot_graph(self) -> Figure:
         """The weights or probabilities of ``graph_``."""
         if (weights := self.graph_) is None:
             raise QueryError("this fusion has no graph to draw")
-        return fusion_pictures.graph(weights)
+        from fedcircuits.pictures import fusion
+
+        return fusion.graph(weights)
 
     def plot_alignment(self) -> Figure:
         """The matrices of ``alignment_``."""
         if (matrices := self.alignment_) is None:
             raise QueryError("this fusion has no alignment to draw")
-        return fusion_pictures.alignment(matrices)
+        from fedcircuits.pictures import fusion
+
+        return fusion.alignment(matrices)
 
     def plot_conflict(self, X: Federation) -> Figure:
         """How far owners disagree, as the paper's figure 3: rows by ``conflict``."""
-        return fusion_pictures.conflict(self.conflict(X), len(self.classes()))
+        from fedcircuits.pictures import fusion
+
+        return fusion.conflict(self.conflict(X), len(self.classes()))
+
+
+def _entropies(opinions: npt.NDArray[np.float64]) -> Array:
+    """(rows,): entropy in bits of the classes that owners predict, (owners, rows, classes)."""
+    there = np.asarray(~np.isnan(opinions).any(axis=2))  # (owners, rows)
+    classes = opinions.shape[2]
+    chosen = np.eye(classes)[np.nan_to_num(opinions).argmax(axis=2)] * there[..., None]
+    share = chosen.sum(axis=0) / np.maximum(there.sum(axis=0), 1)[:, None]
+    logs = np.log2(np.where(share > 0, share, 1.0))
+    return np.asarray(-(share * logs).sum(axis=1) + 0.0)

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
+
+if TYPE_CHECKING:
+    from fedcircuits.circuits.questions.distribution import Distribution
 
 Placement = Mapping[str, str]  # ψ: the party of every node
 Answers: TypeAlias = Literal["leaves", "root"]  # what the coordinator is told of a likelihood
@@ -78,6 +80,8 @@ class View:
         if name not in self.parameters.circuits:
             raise FederationError(f"leaf {name!r} does not live at {self.me}")
         if name not in self._ready:
+            from fedcircuits.circuits.questions.distribution import Distribution
+
             self._ready[name] = Distribution(*self.parameters.circuits[name])
         return self._ready[name]
 

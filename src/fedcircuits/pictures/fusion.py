@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,16 +17,6 @@ from fedcircuits.pictures.drawing import AFTER, BEFORE, FAINT, INK, TEXT
 MOST_MATRICES = 12
 MOST_NAMES = 40
 LONGEST_NAME = 16
-
-
-def entropies(opinions: npt.NDArray[np.float64]) -> Array:
-    """(rows,): entropy in bits of the classes that owners predict, (owners, rows, classes)."""
-    there = np.asarray(~np.isnan(opinions).any(axis=2))  # (owners, rows)
-    classes = opinions.shape[2]
-    chosen = np.eye(classes)[np.nan_to_num(opinions).argmax(axis=2)] * there[..., None]
-    share = chosen.sum(axis=0) / np.maximum(there.sum(axis=0), 1)[:, None]
-    logs = np.log2(np.where(share > 0, share, 1.0))
-    return np.asarray(-(share * logs).sum(axis=1) + 0.0)
 
 
 def history(losses: pd.DataFrame) -> Figure:

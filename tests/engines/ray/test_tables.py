@@ -28,8 +28,8 @@ def test_row_groups_are_read_by_workers(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": rng.normal(size=900), "n": rng.poisson(3, 900)})
     frame.to_parquet(path, row_group_size=100)
     parties = fc.split(path, 3)
-    there = fc.FedPC(QUICK, clusters=2, random_state=0).fit(parties, engine=ENGINE)
-    here = fc.FedPC(QUICK, clusters=2, random_state=0).fit(parties)
+    there = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(parties, engine=ENGINE)
+    here = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(parties)
     assert np.array_equal(there.score_samples(frame), here.score_samples(frame))
 
 
@@ -42,9 +42,9 @@ def test_files_that_lie_on_the_cluster(tmp_path: Path) -> None:
     there = ENGINE.federation(paths, "patient", allow_collect=True)
     assert (there.kind, len(there["north"].table)) == ("vertical", 150)
     assert isinstance(there["north"].table, StoredTable)
-    found = fc.FedPC(QUICK, clusters=2, random_state=0).fit(there)
+    found = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(there)
     here = fc.Federation(paths, "patient", allow_collect=True)
-    expected = fc.FedPC(QUICK, clusters=2, random_state=0).fit(here)
+    expected = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(here)
     assert found.circuit_ == expected.circuit_
     question = ("risk = high", "age > 40")
     assert found.probability(*question) == pytest.approx(expected.probability(*question), rel=1e-9)

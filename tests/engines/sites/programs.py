@@ -95,7 +95,7 @@ def other_version(folder: Path) -> Path:
     import fedcircuits
 
     source = Path(fedcircuits.__file__).parent
-    shutil.copytree(source, folder / "fedcircuits", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, folder / "fedcircuits")  # with what Python has compiled of it
     (folder / "fedcircuits" / "version.py").write_text(
         '"""Another version."""\n\n__version__ = "0.0.9"\n'
     )

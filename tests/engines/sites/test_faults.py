@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -52,11 +53,16 @@ def started(folder: Path, **settings: Any) -> LocalSites:
     return LocalSites({p.name: p for p in local()}, folder, policy=OPEN, **settings)
 
 
+def one_of_each(phases: Sequence[str]) -> list[str]:
+    """The last of every kind: rounds, and members that it speaks of, differ by a number."""
+    return list({re.sub(r"\d+", "", phase): phase for phase in phases}.values())
+
+
 def crossed(model: fc.FedPC) -> list[str]:
     return sorted(map(str, model.ledger_.entries))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["plain", "em", "secret em"])
 def test_a_site_that_is_killed_in_any_phase_and_started_again_goes_on(
     tmp_path: Path, method: str
 ) -> None:
@@ -68,7 +74,7 @@ def test_a_site_that_is_killed_in_any_phase_and_started_again_goes_on(
         return model, watch
 
     undisturbed, watch = trained("undisturbed", [])
-    phases = list(dict.fromkeys(watch.done))
+    phases = one_of_each(watch.done)
     assert len(phases) > 6
     expected = fc.FedPC(**METHODS[method]).fit(local()).score_samples(TABLE)
     assert np.array_equal(undisturbed.score_samples(TABLE), expected)
@@ -107,7 +113,7 @@ def test_a_caller_that_is_stopped_in_any_phase_goes_on(tmp_path: Path, method: s
     assert threading.current_thread() is threading.main_thread()
     federation = started(tmp_path, watch=watch).federation()
     expected = fc.FedPC(**METHODS[method]).fit(federation).score_samples(TABLE)
-    for phase in dict.fromkeys(phases):
+    for phase in one_of_each(phases):
         if phase in ("result", "query/values", "evaluating its leaves"):
             continue  # of a question, or too late
         at.append(phase)

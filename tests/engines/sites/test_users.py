@@ -38,7 +38,7 @@ with fc.Federation.connect("kits/coordinator", timeout=60) as federation:
 AS_USER = """
 mount --bind "$1" "$2" && exec setpriv --reuid="$0" --regid="$0" --clear-groups --inh-caps=-all \
   --no-new-privs env -i HOME=/nonexistent PATH="$PATH" OMP_NUM_THREADS=1 LD_LIBRARY_PATH="$2/lib" \
-  PYTHONPATH="$3" "${@:4}"
+  PYTHONPATH="$3" ${4:+NUMBA_CACHE_DIR="$4"} "${@:5}"
 """
 
 
@@ -52,8 +52,17 @@ class Users:
         packages = [p for p in sys.path if p.endswith("-packages")]
         self.path = os.pathsep.join([str(library), *packages])
 
+    def kernels(self, member: str) -> str:
+        """A copy of the compiled kernels of these tests, if they have a place of their own."""
+        place, own = os.environ.get("NUMBA_CACHE_DIR", ""), self.folder / "kernels" / member
+        if place and Path(place).is_dir() and not own.exists():
+            shutil.copytree(place, own)
+            for path in (own, *own.rglob("*")):
+                os.chown(path, USERS[member], USERS[member])
+        return str(own) if own.exists() else ""
+
     def words(self, member: str, *words: object) -> list[str]:
-        about = [sys.base_prefix, self.folder / "python", self.path, *words]
+        about = [sys.base_prefix, self.folder / "python", self.path, self.kernels(member), *words]
         namespace = ["unshare", "--mount", "bash", "-c", AS_USER]
         return [*namespace, str(USERS[member]), *map(str, about)]
 

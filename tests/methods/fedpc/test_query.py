@@ -26,7 +26,9 @@ OWN = {"north": "colour", "south": "smoker", "west": "weight"}  # columns of one
 @functools.cache
 def fitted(name: str = "uneven") -> tuple[fc.FedPC, Watched]:
     engine = Watched()
-    model = fc.FedPC(QUICK, clusters=3, random_state=0).fit(federation(name), engine=engine)
+    model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(
+        federation(name), engine=engine
+    )
     return model, engine
 
 

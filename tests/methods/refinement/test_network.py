@@ -251,7 +251,7 @@ def test_em_raises_the_likelihood_of_shared_rows() -> None:
         "refined": {"refine": 5, "validation": 0.0},
     }
     for name, how in ways.items():
-        model = fc.FedPC(QUICK, clusters=3, random_state=0, **how)
+        model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0, **how)
         scores[name] = model.fit(federation("columns")).score(whole)
         assert bool(model.history_) == (name != "counts")
         if model.history_:
