@@ -212,7 +212,7 @@ def test_a_collected_model_is_saved_and_loaded(tmp_path: Any) -> None:
 
 def test_parties_may_use_different_learners() -> None:
     learners = {"north": fc.LearnSPN(min_rows=40), "south": QUICK, "west": fc.LearnSPN()}
-    model = fc.FedPC(learners, clusters=2, random_state=0).fit(federation("uneven"))
+    model = fc.FedPC(learners, clusters=2, ensemble=2, random_state=0).fit(federation("uneven"))
     sizes = {
         p: {len(c.nodes) for c, _ in model.views_[p].parameters.circuits.values()}
         for p in ("north", "south")
@@ -274,14 +274,14 @@ def test_a_federation_of_one() -> None:
     assert np.array_equal(model.score_samples(ROWS), own.log_likelihood(ROWS.values))
 
 
-def test_a_thousand_parties() -> None:
+def test_hundreds_of_parties() -> None:
     rng = np.random.default_rng(0)
-    rows = fc.Table.of(rng.normal(size=(4000, 3)) + np.arange(3))
+    rows = fc.Table.of(rng.normal(size=(1200, 3)) + np.arange(3))
     learner = fc.MixtureOfProducts(1, max_iter=1)
-    model = fc.FedPC(learner, random_state=0).fit(fc.split(rows, 1000))
-    found = model.score(rows.rows(slice(0, 50)))
-    assert len(model.ledger_) == 4 * 1000 and len(model.queries_) == 2 * 1000
-    assert np.isfinite(found) and len(model.circuit_.root.children) == 1000
+    model = fc.FedPC(learner, random_state=0).fit(fc.split(rows, 300))
+    found = model.score(rows.rows(slice(0, 5)))
+    assert len(model.ledger_) == 4 * 300 and len(model.queries_) == 2 * 300
+    assert np.isfinite(found) and len(model.circuit_.root.children) == 300
 
 
 def test_a_picture_needs_what_collecting_needs() -> None:

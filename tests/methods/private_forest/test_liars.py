@@ -4,7 +4,9 @@ spare."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from copy import deepcopy
 from math import log
 from typing import Any
 
@@ -46,9 +48,12 @@ def question(forest: Forest, count: int, asker: str = ASKER) -> Any:
     x, learned = points(forest.circuit.schema, 1), parameters(forest)
     shares = held(forest, learned, count)
 
+    @functools.cache
+    def batches(label: str) -> dict[str, Any]:
+        return taken(stores(forest, count, 1, label), 1)
+
     def made(label: str) -> dict[str, Program[Any]]:
-        batches = taken(stores(forest, count, 1, label), 1)
-        return asking(forest, shares, batches, x, asker, label)
+        return asking(forest, shares, deepcopy(batches(label)), x, asker, label)
 
     return made
 

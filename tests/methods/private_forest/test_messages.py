@@ -23,7 +23,7 @@ MOST = 120  # changes of one protocol: the rest is drawn by other runs
 
 @pytest.mark.parametrize("name", ["average", "average, deeper", "concatenate", "em"])
 def test_training(name: str) -> None:
-    assert check_messages(lambda: programs(PLANS[name]), most=MOST) == MOST
+    assert check_messages(programs(PLANS[name]), most=MOST) == MOST
 
 
 @pytest.mark.parametrize("name", ["concatenate", "em"])
@@ -36,7 +36,7 @@ def test_what_is_public(name: str) -> None:
 
 def test_masks() -> None:
     forest = Forest(mixture_of_products(booleans(3), 2))
-    check_messages(lambda: preparing(forest, 3, 2), most=MOST)
+    check_messages(preparing(forest, 3, 2), most=MOST)
 
 
 @pytest.mark.parametrize("name", ["flat", "depth 2"])
@@ -44,7 +44,7 @@ def test_queries(name: str) -> None:
     """Asked by an outsider; a party that asks and sends wrong shares spoils its own answer."""
     forest = Forest(circuits()[name])
     x, learned = points(forest.circuit.schema, 2), parameters(forest)
-    check_messages(lambda: ready(forest, learned, 3, x), most=MOST)
+    check_messages(ready(forest, learned, 3, x), most=MOST)
 
 
 def test_opening() -> None:
