@@ -43,10 +43,14 @@ class Consortium:
         self.run("provision", "consortium.toml")
         self.programs: dict[str, subprocess.Popen[str]] = {}
         for name, frame in (("north", NORTH), ("south", SOUTH)):
-            frame.to_csv(self.kits / name / "data.csv", index=False)
+            own = frame.rename(columns={"risk": "risiko"})
+            own.to_csv(self.kits / name / "data.csv", index=False)
             site = self.kits / name / "site.toml"
             text = site.read_text().replace('# row_id = "patient" ', 'row_id = "patient" ')
+            if "risiko" in own:
+                text = text.replace("[policy]", '[data.columns]\nrisk = "risiko"\n\n[policy]')
             site.write_text(text)
+        self.checked = self.run("site", "check", "kits/south")
         conf = str(self.kits / "server" / "nats.conf")
         server = [str(SERVER), "-c", conf]
         self.programs["server"] = subprocess.Popen(server, stderr=subprocess.DEVNULL, text=True)
@@ -73,6 +77,13 @@ class Consortium:
         program.wait()
         if program.stdout is not None:
             program.stdout.close()
+
+    def end(self, name: str) -> None:
+        """As its operator does."""
+        self.run("site", "stop", f"kits/{name}")
+        program = self.programs.pop(name)
+        assert program.wait(60) == 0 and program.stdout is not None
+        program.stdout.close()
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         pipe = subprocess.PIPE
@@ -105,6 +116,8 @@ def answer(told: str) -> float:
 
 
 def test_a_model_is_trained_asked_next_week_and_forgotten(clinics: Consortium) -> None:
+    assert "300 rows" in clinics.checked
+    assert re.search(r"risk\s+.*'high', 'low'", clinics.checked)
     status = clinics.run("status", "kits/coordinator")
     assert re.search(r"north\s+there\s+300", status) and re.search(r"south\s+there", status)
     words = ("--target", "risk", "--name", "first", "-o", "first.fc")
@@ -112,7 +125,7 @@ def test_a_model_is_trained_asked_next_week_and_forgotten(clinics: Consortium) -
     assert "vertical split: 2 parties" in told and "wrote first.fc" in told
     expected = in_memory().probability("risk = 'high'", "age > 60")
     assert answer(clinics.run("query", "first.fc", QUESTION, "--json")) == expected
-    clinics.stop("south")
+    clinics.end("south")
     line = clinics.run("status", "kits/coordinator", "--timeout", "2", code=1)
     assert line == "fedcircuits: south did not answer within 2 s\n"
     clinics.start("south")
@@ -130,6 +143,9 @@ def test_a_model_is_trained_asked_next_week_and_forgotten(clinics: Consortium) -
     assert "forgotten" in clinics.run("forget", "kits/coordinator", "first")
     gone = clinics.run("query", "first.fc", QUESTION, code=1)
     assert "north, south keeps no model 'first'" in gone
+    audit = (clinics.kits / "north" / "store" / "audit.jsonl").read_text()
+    assert '"event": "begun"' in audit and '"tag": "rows/tokens"' in audit
+    assert not any(value in audit for value in ("high", "low"))
 
 
 @pytest.mark.parametrize(

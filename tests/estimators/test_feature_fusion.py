@@ -266,7 +266,7 @@ def test_fewer_bits_say_nearly_the_same(fitted: FeatureFusion, traffic: Any) -> 
 def test_sums_are_enough_for_a_complete_graph() -> None:
     options: dict[str, Any] = {"align": None, "graph": "complete", "owner_dropout": 0.0}
     plain = model(**options).fit(TRAIN, target="event")
-    for summation in (fc.Hub(), fc.Tree("path"), fc.Secret()):
+    for summation in (fc.Tree("path"), fc.Secret()):
         summed = model(**options, summation=summation).fit(TRAIN, target="event")
         assert np.abs(summed.predict_proba(TEST) - plain.predict_proba(TEST)).mean() < 0.1
         assert summed.score(TEST) > 0.7

@@ -34,7 +34,7 @@ def sites_of(local: fc.Federation, folder: Path, policy: Policy = OPEN) -> Local
 
 
 @pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize("parties", [1, 2, 3, 20])
+@pytest.mark.parametrize("parties", [1, 2, 3, 7])
 def test_the_rows_are_those_of_memory(tmp_path: Path, private: bool, parties: int) -> None:
     """Each site says so itself: a model of these rows has the same centres."""
     local = owners(parties)

@@ -81,7 +81,7 @@ def test_trees_answer_as_in_memory(tmp_path: Path, case: str) -> None:
     assert held and all(isinstance(view, Held) for view in held)
 
 
-@pytest.mark.parametrize("parties", [1, 2, 20])
+@pytest.mark.parametrize("parties", [1, 2, 7])
 def test_few_parties_with_trees_and_many(tmp_path: Path, parties: int) -> None:
     local = split("rows", "risk", parties)
     here, there = (fc.FedTrees(target="risk", trees=2, random_state=0) for _ in range(2))
@@ -142,7 +142,7 @@ def test_trees_are_saved_and_collected(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- Chow–Liu trees
 
 
-@pytest.mark.parametrize("parties", [1, 2, 3, 20])
+@pytest.mark.parametrize("parties", [1, 2, 3, 7])
 @pytest.mark.parametrize(
     "how", [fc.Hub(), fc.Tree("path"), fc.Secret()], ids=["hub", "tree", "secret"]
 )

@@ -118,7 +118,7 @@ def test_rows_are_matched_between_owners(tmp_path: Path, rows: Any, how: str) ->
     assert any(e.phase == "psi" for e in remote.ledger_) == (rows == "private")
 
 
-@pytest.mark.parametrize("parties", [1, 2, 20])
+@pytest.mark.parametrize("parties", [1, 2, 7])
 def test_few_parties_and_many(tmp_path: Path, parties: int) -> None:
     local = many(parties)
     there = sites_of(local, tmp_path).federation()
