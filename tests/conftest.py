@@ -24,6 +24,7 @@ def pytest_configure() -> None:
         import torch
 
         torch.set_num_threads(1)
+        import fedcircuits.engines.process.preload  # noqa: F401  # no test waits for a compiler
 
 
 def pytest_collection_finish() -> None:
