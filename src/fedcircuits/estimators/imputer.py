@@ -22,6 +22,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.model import Model
 from fedcircuits.estimators.predictors import as_table, checked, frozen, learner_of
+from fedcircuits.estimators.questions import answered_like
 from fedcircuits.tables.table import Table
 
 Filled: TypeAlias = pd.DataFrame | npt.NDArray[np.generic]
@@ -112,7 +113,7 @@ class CircuitImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
             if str(name) in self.model_.schema_ and (gaps := rows[name].isna()).any():
                 whole = pd.Series(frame[str(name)].to_numpy(), rows.index)
                 filled[name] = rows[name].where(~gaps, whole)
-        return filled
+        return answered_like(X, filled)
 
     def _means(self, x: Array) -> Array:
         done = x.copy()

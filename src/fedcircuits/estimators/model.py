@@ -99,7 +99,8 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
                 for n, pair in moments.items()
                 for what, values in zip(("mean", "variance"), pair, strict=True)
             }
-            return pd.DataFrame(wide, index=questions.index_of(given))
+            table = pd.DataFrame(wide, index=questions.index_of(given))
+            return questions.answered_like(given, table)
         lines = {n: [float(m[0]), float(v[0])] for n, (m, v) in moments.items()}
         return pd.DataFrame.from_dict(lines, orient="index", columns=["mean", "variance"])
 
@@ -256,12 +257,13 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     def sample(
         self, n: int = 1, given: Given = None, random_state: int | None = None
     ) -> pd.DataFrame:
-        """n rows drawn from p(· | given); with rows given, n for each of them in their order."""
+        """n rows drawn from p(· | given); with rows given, n for each of them in their order, and
+        in the kind of their frame (pandas, polars, pyarrow)."""
         Whole(1).check("sample: n", n, QueryError)
         x, known = self._given(given)
         rng = np.random.default_rng(random_state)
         drawn = self._distribution.sample(np.repeat(x, n, axis=0), rng, known)
-        return Table(self.schema_, drawn).to_pandas()
+        return questions.answered_like(given, Table(self.schema_, drawn).to_pandas())
 
     def mpe(self, X: AnyRows) -> AnyRows:
         """X with its gaps filled by the most probable explanation, in the form X came in.

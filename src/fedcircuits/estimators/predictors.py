@@ -30,6 +30,7 @@ from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.learner import Learner
 from fedcircuits.estimators.model import Model
 from fedcircuits.estimators.targets import named, with_target
+from fedcircuits.tables.frames import columns_of, is_foreign
 from fedcircuits.tables.table import Table
 
 Values = npt.NDArray[np.generic]
@@ -40,6 +41,8 @@ def checked(estimator: BaseEstimator, X: object, reset: bool) -> pd.DataFrame | 
     must be those of ``fit``."""
     if isinstance(X, Table):
         X = X.to_pandas()
+    if is_foreign(X):
+        X = pd.DataFrame(columns_of(X))
     if isinstance(X, pd.DataFrame) and len(X):
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         return X

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from fedcircuits.circuits.questions.events import Evidence, parse_event, parse_e
 from fedcircuits.circuits.questions.queryable import Explanation
 from fedcircuits.circuits.questions.regions import Event, conjunction, of_codes
 from fedcircuits.errors import QueryError, TableError
+from fedcircuits.tables.frames import columns_of, in_kind_of, is_foreign
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
 
@@ -162,13 +163,17 @@ def like(X: AnyRows, explained: Explanation, schema: Schema) -> AnyRows:
     """The completed rows in the form that X has.
 
     A DataFrame keeps its index, its order and the columns the model does not know; columns it
-    lacked stand at its end. An array of a model whose values are all numbers is one of numbers.
+    lacked stand at its end; one of polars or pyarrow stays one. An array of a model whose values
+    are all numbers is one of numbers.
     """
     if isinstance(X, Table):
         return Table(schema, explained.values, X.row_ids)  # type: ignore[return-value]
     frame = Table(schema, explained.values).to_pandas()
     if isinstance(X, np.ndarray):
         return _array_like(X, frame, schema)
+    if is_foreign(X):
+        known = like(pd.DataFrame(columns_of(X)), explained, schema)
+        return in_kind_of(known, X)
     if isinstance(X, pd.DataFrame):
         frame.index = X.index
         columns = {c: frame[str(c)] if str(c) in schema else X[c] for c in X.columns}
@@ -177,6 +182,15 @@ def like(X: AnyRows, explained: Explanation, schema: Schema) -> AnyRows:
         frame.attrs = dict(X.attrs)
     frame.attrs["exact"] = explained.exact
     return frame
+
+
+def answered_like(given: object, frame: pd.DataFrame) -> pd.DataFrame:
+    """A table of answers in the kind of the rows it was asked for; names of two parts are one."""
+    if not is_foreign(given):
+        return frame
+    if isinstance(frame.columns, pd.MultiIndex):
+        frame = frame.set_axis([" ".join(names) for names in frame.columns], axis=1)
+    return cast(pd.DataFrame, in_kind_of(frame, given))
 
 
 def _array_like(

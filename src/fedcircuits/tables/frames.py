@@ -76,6 +76,12 @@ def _arrow_of(data: object) -> pyarrow.Table | None:
     return frame.to_arrow() if isinstance(frame, nw.DataFrame) else None
 
 
+def is_foreign(data: object) -> bool:
+    """Whether it is a frame that answers are given in the kind of, and not one of pandas."""
+    named = hasattr(data, "column_names") or hasattr(data, "collect_schema")
+    return named and type(data).__module__.partition(".")[0] in ("polars", "pyarrow")
+
+
 def in_kind_of(frame: pd.DataFrame, data: object) -> object:
     """The frame as the library of ``data`` has it: polars, pyarrow, numpy, a dict, else pandas."""
     library = type(data).__module__.partition(".")[0]
