@@ -41,9 +41,12 @@ def test_a_member_makes_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyP
     approved = said("provision", "consortium.toml", "--request", "north/request.toml")
     [fingerprint] = re.findall(r"^  ((?:[0-9a-f]{4} ?){8})$", asked, re.MULTILINE)
     assert f"north asks with the fingerprint  {fingerprint}" in approved
-    assert "north:  has its keys; send it ca.crt, site.crt, consortium.toml of kits" in approved
+    assert (
+        "north:  has its keys; send it ca.crt, site.crt, revoked.crl, consortium.toml of"
+        in approved
+    )
     assert not Path("kits/north/site.key").exists() and Path("kits/south/site.key").exists()
-    for name in ("ca.crt", "site.crt", "consortium.toml"):
+    for name in ("ca.crt", "site.crt", "revoked.crl", "consortium.toml"):
         shutil.copy(f"kits/north/{name}", "north")
     Path("north/data.csv").write_text("age\n" + "31\n47\n" * 40)
     assert "north of clinics: 80 rows" in said("site", "check", "north")
