@@ -52,9 +52,8 @@ def _by_way(outcome: Outcome[Any]) -> dict[tuple[str, str], list[tuple[str, int,
 def _fedpc(split: str, **settings: Any) -> Callable[[Engine], object]:
     def train(engine: Engine) -> None:
         parties = three_columns() if split == "three" else federation(split)
-        model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0, **settings).fit(
-            parties, engine=engine
-        )
+        usual: dict[str, Any] = {"clusters": 2, "ensemble": 2, "random_state": 0}
+        model = fc.FedPC(QUICK, **usual | settings).fit(parties, engine=engine)
         model.score_samples(ROWS)
         model.probability("age > 40", given="smoker = True")
         if settings.get("answers") != "root":
