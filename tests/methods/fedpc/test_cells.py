@@ -115,7 +115,7 @@ def test_a_party_that_only_cuts_learns_nothing() -> None:
 def test_wrong_cells_blame_their_sender(cells: dict[str, np.ndarray]) -> None:
     schema, task = fc.Schema.real(["x"]), CellTask("x", 4, True)
     with pytest.raises(MessageError, match="north"):
-        RowCells(cells).check([task], schema, 4, "north")
+        RowCells(cells, 0.0).check([task], schema, 4, "north")
 
 
 @given(st.integers(0, 40), st.lists(st.integers(2, 64), max_size=12))

@@ -12,8 +12,8 @@ An edge stands for what it gains on the rows that have both columns, less what i
 (BIC). Columns that no row joins, or none enough, are in different trees: independent. Rows with
 gaps count as what the others say (EM with messages along the forest). How many components there are
 and how far they are drawn is chosen by rows held back. A forest leaves out most pairs of columns,
-so others are learned that avoid the edges of those before. Rows held back then weigh all of these
-(stacking), and independence is among them.
+so others are learned that avoid the edges of those before, and factors behind all columns
+(factors.py). Rows held back then weigh all of these (stacking), and independence is among them.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from scipy.special import gammaln, logsumexp, ndtr, ndtri
 from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.chow_liu.factors import FEWEST_ORDERED, factor_components
 from fedcircuits.learning.chow_liu.states import (
     MOST_CORRELATED,
     RESIDUE,
@@ -41,6 +42,7 @@ DRAWN = (1.0, 5.0)  # rows by which shares of components are drawn towards those
 PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
 MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
 POINTS = 8  # of a cell at which a copula is evaluated
+FACTORS = 1, 2  # that are tried
 ROUNDS = 6
 GAP_ROUNDS = 5  # of EM over gaps for the tables of all rows
 HELD = 0.2  # of the rows, to choose by
@@ -62,8 +64,15 @@ class LearnedForest:
 
     weights: Array  # (components,)
     components: list[tuple[Edges, Tables]]
-    gain: float  # of rows held back over independence, in nats per row; 0 where none were held back
+    judged: tuple[Array, Array, Array]  # of rows held back, if there are: nats over independence,
+    # the share of columns that they have, and for how many rows each of them stands
     refused: bool = False  # whether edges were found, and rows held back were likelier without
+
+    @property
+    def gain(self) -> float:
+        """Over independence, in nats a row without gaps."""
+        gained, seen, rows = self.judged
+        return float(rows @ gained / max(float(rows @ seen), 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,7 @@ class _Mixing:
     number: int = 1
     pull: float = DRAWN[0]
     by_class: bool = False
+    factors: int = 0  # behind all columns, instead of a forest
 
     def edges(self, forests: Sequence[Edges]) -> Edges:
         return forests[self.forest]
@@ -86,6 +96,9 @@ class _Mixing:
         classes: Index | None,
         pooled: Tables,
     ) -> tuple[Array, list[Tables]]:
+        found = factor_components(rows, self.factors) if self.factors else None
+        if found is not None:
+            return found
         return _mixture(rows, edges, self.number, self.pull, self.by_class, rng, classes, pooled)
 
 
@@ -207,22 +220,26 @@ def learn_forest(
     rows, classes = rows.rows(order), None if classes is None else classes[order]
     known = rng.permutation(len(rows))[:MOST_ROWS]
     held = round(HELD * len(known)) if len(known) >= FEW else 0
-    ways, shares, gain, refused = [_Mixing(0)], np.ones(1), 0.0, False
+    worth = gains(rows)
+    ways, shares, refused = [_Mixing(0)], np.ones(1), False
+    gain = sum(worth[c, p] for c, p in spanning_tree(worth, 0.0) if p >= 0)
+    judged = np.full(1, gain), np.ones(1), np.full(1, float(len(rows)))
     if held:
         part, judges = rows.rows(known[held:]), rows.rows(known[:held])
-        classes_here = None if classes is None else classes[known[held:]]
-        ways, shares, gain = _stacked(part, judges, rng, classes_here)
-        refused = gain == 0 and bool((gains(part) > 0).any())
-    forests = differing_forests(gains(rows), FORESTS if rows.complete else 2)
-    candidates: list[tuple[Edges, Tables]] = []
+        own = None if classes is None else classes[known[held:]]
+        ways, shares, gained = _stacked(part, judges, rng, own)
+        judged = gained, (judges.states >= 0).mean(axis=1), np.ones(held)
+        refused = not gained.any() and bool((gains(part) > 0).any())
+    forests = differing_forests(worth, FORESTS if rows.complete else 2)
+    found: list[tuple[Edges, Tables]] = []
     weights: list[float] = []
     pooled = {way.forest: _tables(rows, way.edges(forests)) for way in ways}
     for way, share in zip(ways, shares, strict=True):
         edges = way.edges(forests)
         own_weights, tables = way.learned(rows, edges, rng, classes, pooled[way.forest])
         weights += (share * own_weights).tolist()
-        candidates += [(edges, classes_here) for classes_here in tables]
-    return LearnedForest(np.array(weights), candidates, gain, refused)
+        found += [(edges, own) for own in tables]
+    return LearnedForest(np.array(weights), found, judged, refused)
 
 
 def differing_forests(worth: Array, number: int) -> list[Edges]:
@@ -240,7 +257,7 @@ def differing_forests(worth: Array, number: int) -> list[Edges]:
 
 def _stacked(
     part: StateRows, judges: StateRows, rng: np.random.Generator, classes: Index | None
-) -> tuple[list[_Mixing], Array, float]:
+) -> tuple[list[_Mixing], Array, Array]:
     """Ways to learn, their weights, and what rows held back gain over independence."""
     forests = differing_forests(gains(part), FORESTS if part.complete else 2)
     pooled = [_tables(part, edges) for edges in forests]
@@ -248,19 +265,20 @@ def _stacked(
     ways = [_Mixing(i) for i in range(len(forests))]
     if best.number > 1:
         ways += [replace(best, forest=i) for i in range(len(forests) - 1)]
-    scores = []
+    scores, apart = [], len(forests) - 1
+    ways += [_Mixing(apart, factors=n) for n in FACTORS if sum(part.ordered) >= FEWEST_ORDERED]
     for way in ways:
         edges = way.edges(forests)
         learned = way.learned(part, edges, rng, classes, pooled[way.forest])
         scores.append(_joint(judges, edges, *learned)[1])
-    logs, apart = np.stack(scores), len(forests) - 1
+    logs = np.stack(scores)
     if not logs.mean(axis=1).max() > logs[apart].mean():
-        return [ways[apart]], np.ones(1), 0.0
+        return [ways[apart]], np.ones(1), np.zeros(len(judges))
     weights = stacked_weights(logs)
     kept = np.flatnonzero(weights > LEAST_WEIGHT)
     shares = weights[kept] / weights[kept].sum()
     score = logsumexp(logs[kept] + np.log(shares)[:, None], axis=0)
-    return [ways[i] for i in kept], shares, float(score.mean() - logs[apart].mean())
+    return [ways[i] for i in kept], shares, np.asarray(score - logs[apart])
 
 
 def stacked_weights(logs: Array) -> Array:

@@ -15,6 +15,7 @@ from fedcircuits.circuits.graph.family import Array
 Index = npt.NDArray[np.int64]
 RESIDUE = 0.1  # rows by which tables are drawn towards the shares of the states
 MOST_CORRELATED = 0.995
+FEW_BOTH = 5.0  # rows: correlations of fewer are mostly chance
 COARSE = 6  # states of a column, at most, by which an edge is judged
 
 
@@ -128,6 +129,25 @@ def _worth(table: Array) -> float:
 
 def _correlated(rows: StateRows, columns: Index) -> Array:
     """The same of a normal copula, which has one parameter."""
+    correlation, both = _correlation(rows, columns)
+    some = np.maximum(both, 1.0)
+    gain = -0.5 * np.log1p(-(correlation**2)) - 0.5 * np.log(some) / some
+    return np.where(both > 3, gain, -1.0)
+
+
+def correlations(rows: StateRows, columns: Index) -> Array:
+    """Correlations of the normal variables that were cut into states (columns, columns), drawn
+    towards 0 where few rows have both columns."""
+    correlation, both = _correlation(rows, columns)
+    left = [np.sqrt(np.square(rows.scores(c)) @ rows.shares[c]) for c in columns.tolist()]
+    whole = correlation * both / (both + FEW_BOTH) / np.maximum(np.outer(left, left), 0.3)
+    whole = np.clip(whole, -MOST_CORRELATED, MOST_CORRELATED)
+    np.fill_diagonal(whole, 1.0)
+    return np.asarray(whole)
+
+
+def _correlation(rows: StateRows, columns: Index) -> tuple[Array, Array]:
+    """Correlations of normal scores, and the rows that have both columns."""
     x = np.stack([np.append(rows.scores(c), 0.0)[rows.states[:, c]] for c in columns], axis=1)
     seen = np.asarray(rows.states[:, columns] >= 0, np.float64)
     both = seen.T @ seen
@@ -136,6 +156,4 @@ def _correlated(rows: StateRows, columns: Index) -> Array:
     square = ((x**2).T @ seen) / some - mean**2
     cross = (x.T @ x) / some - mean * mean.T
     correlation = cross / np.sqrt(np.maximum(square * square.T, 1e-12))
-    correlation = np.clip(correlation, -MOST_CORRELATED, MOST_CORRELATED)
-    gain = -0.5 * np.log1p(-(correlation**2)) - 0.5 * np.log(some) / some
-    return np.where(both > 3, gain, -1.0)
+    return np.clip(correlation, -MOST_CORRELATED, MOST_CORRELATED), both

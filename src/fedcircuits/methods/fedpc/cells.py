@@ -7,7 +7,8 @@ say where a row lies and leaves must say more: a leaf is as wide as its cell and
 the number of rows, so that neighbours overlap, with a trace of heavy tails.
 
     count/cells   client → coordinator: by column the cell of each of its rows, in the order of its
-                  tokens; −1 where the value is missing.
+                  tokens; −1 where the value is missing. And one number: how much its columns say
+                  about each other (alone.py).
 
 The coordinator learns which rows, that it has no names of, lie in which cell of every column: their
 ranks, coarsely, which values are missing and, as it may ask for values of leaves, where about cells
@@ -22,8 +23,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+import msgspec
 import numpy as np
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Sum
@@ -33,6 +35,7 @@ from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, compute
 from fedcircuits.federation.messages import Count, IntegerVector, Message, require, require_shape
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.least_counts import pooled
 from fedcircuits.learning.spn.marginals import Marginals
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
@@ -43,11 +46,14 @@ MOST_CELLS = 24
 KERNEL = 0.5  # deviations, at a row: a kernel is as wide as this many of them over rows^(1/5)
 TAIL = 0.05  # of a leaf of numbers: a Student t of twice its width
 DEGREES = 4.0
+STEPPED = 0.5  # nats a row by which a histogram must beat smooth families
+MOST_NATS = 1e3  # that a message may speak of
 UNKNOWN = -1  # the cell of a missing value
 ROW_BITS = 24.0  # that a row's cells tell at most unless more is allowed: as four clusters of 64
 FEW_CELLS = 4  # of numbers, with which a tree joins many parties better than clusters do
 FEW_PARTIES = 4  # which clusters join well, and tell less
 LearnedCell = tuple[Circuit, Parameters]
+Nats = Annotated[float, msgspec.Meta(ge=-MOST_NATS, le=MOST_NATS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +70,17 @@ class RowCells(Message, frozen=True):
 
     tag: ClassVar[str] = "count/cells"
     reveals: ClassVar[str] = (
-        "which cell of each of its columns rows lie in that it cannot name (sealed tokens)"
+        "which cell of each of its columns rows lie in that it cannot name (sealed tokens); how "
+        "much its columns say about each other"
     )
 
     cells: dict[str, IntegerVector]
+    alone: Nats  # a row held back gains by a circuit of the columns it models over their cells
 
     def check(self, tasks: Sequence[CellTask], schema: Schema, rows: int, sender: str) -> None:
         """MessageError unless it has a cell for each of so many rows in every column."""
         expected = {task.column: task for task in tasks}
+        require(bool(np.isfinite(self.alone)), sender, RowCells, "alone", "expected a number")
         fits = self.cells.keys() == expected.keys()
         require(fits, sender, RowCells, "cells", f"expected cells of {', '.join(expected)}")
         for name, cells in self.cells.items():
@@ -98,6 +107,11 @@ def few_enough(schemas: Sequence[Schema]) -> bool:
 def number_of_cells(rows: int) -> int:
     """Of numbers, by the rows of whoever holds the fewest."""
     return int(np.clip(rows // ROWS_OF_CELL, 2, MOST_CELLS))
+
+
+def alone_name(party: str) -> str:
+    """Of the leaf of all columns that a party models."""
+    return f"{party}/alone"
 
 
 def cell_name(party: str, column: str, cell: int) -> str:
@@ -174,22 +188,59 @@ def learn_cells(
 def _learned(
     party: str, table: Table, models: Sequence[str], cells: Mapping[str, Labels], least: int
 ) -> dict[str, LearnedCell]:
-    learned: dict[str, LearnedCell] = {}
-    for column in models:
-        part, codes = table.select([column]), cells[column]
-        weight, rng = np.ones(len(part)), np.random.default_rng(0)
-        marginals = Marginals(part.values, part.schema, weight, rng, least=least)
-        known = not np.isnan(part.values).all()
-        smooth = known and part.schema.variables[0].kind == "real" and not marginals.lumpy
-        for cell in np.unique(codes[codes >= 0]).tolist():
-            rows, name = np.flatnonzero(codes == cell), "cell"
-            if smooth:
-                circuit = _smooth(part, rows)
-            else:
-                nodes, values = marginals.nodes(name, rows, np.array([0]))
-                circuit = Circuit(tuple(nodes), part.schema), Parameters(values)
-            learned[cell_name(party, column, cell)] = circuit
+    return {
+        cell_name(party, column, cell): leaf
+        for column in models
+        for cell, leaf in cell_leaves(table, column, cells[column], least).items()
+    }
+
+
+def cell_leaves(table: Table, column: str, cells: Labels, least: int) -> dict[int, LearnedCell]:
+    """A leaf from every cell of a column, by the number of the cell."""
+    part, learned = table.select([column]), {}
+    weight, rng = np.ones(len(part)), np.random.default_rng(0)
+    marginals = Marginals(part.values, part.schema, weight, rng, least=least)
+    number = not np.isnan(part.values).all() and part.schema.variables[0].kind == "real"
+    stepped = number and _stepped(marginals, np.flatnonzero(~np.isnan(part.values[:, 0])))
+    for cell in np.unique(cells[cells >= 0]).tolist():
+        rows = np.flatnonzero(cells == cell)
+        if stepped:
+            learned[cell] = _histogram(part, marginals, rows)
+        elif number:
+            learned[cell] = _smooth(part, rows)
+        else:
+            nodes, values = marginals.nodes("cell", rows, np.array([0]))
+            learned[cell] = Circuit(tuple(nodes), part.schema), Parameters(values)
     return learned
+
+
+def _stepped(marginals: Marginals, rows: Labels) -> bool:
+    """Whether few values are so common that a histogram says far more than any smooth family."""
+    if marginals.lumpy:
+        return True
+    scores = dict(marginals.scores(rows, [0])[0])
+    steps = scores.pop("histogram", -np.inf)
+    return bool(steps > max(scores.values()) + STEPPED)
+
+
+def _histogram(part: Table, marginals: Marginals, rows: Labels) -> LearnedCell:
+    """The histogram of a cell in the bins of the whole column: mixed by their rows, those of all
+    cells are the histogram of the column."""
+    grid, names, every = marginals.grids[0], part.schema.names, int((~np.isnan(part.values)).sum())
+    counts = pooled(grid.counted(rows, np.ones(len(rows))), marginals.least, grid.share)
+    counts = counts + 0.5 * grid.share
+    trace, scale = min(0.5 / (every + 1), 0.1), marginals.scale_of([0])
+    nodes = Leaf("in", "histogram", names), Leaf("out", "student_t", names)
+    values: dict[str, Arrays] = {
+        "in": {"edges": grid.edges[None, None], "probability": (counts / counts.sum())[None, None]},
+        "out": {
+            "location": scale.mean[None],
+            "scale": 2 * np.sqrt(scale.variance)[None],
+            "degrees": np.array([[DEGREES]]),
+        },
+        "cell": {WEIGHT: np.array([[1 - trace, trace]])},
+    }
+    return Circuit((*nodes, Sum("cell", ("in", "out"))), part.schema), Parameters(values)
 
 
 def _smooth(part: Table, rows: Labels) -> LearnedCell:

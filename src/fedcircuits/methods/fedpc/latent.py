@@ -25,10 +25,12 @@ from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.chow_liu.forests import LearnedForest, learn_forest
 from fedcircuits.learning.chow_liu.states import StateRows
+from fedcircuits.methods.fedpc.alone import least_apart, share_apart
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
 from fedcircuits.methods.fedpc.cells import (
     CellTask,
     RowCells,
+    alone_name,
     cell_name,
     cells_within,
     number_of_cells,
@@ -100,12 +102,35 @@ def by_forest(
     classes = rows.states[:, schema.index(target)] if known and target is not None else None
     learned = learn_forest(rows, rng, classes)
     assembly = Assembly((), {})
-    names = _Trees(assembly, schema, models, kept, learned).names()
+    trees = _Trees(assembly, schema, models, kept, learned)
+    names = trees.names()
+    gained = sum(message.alone for message in cells.values())
+    owners = list(models.values())
+    least = least_apart([owners.count(p) for p in dict.fromkeys(owners)])
+    joint, seen, judges = learned.judged
+    alone = share_apart(joint, gained * seen, judges, least)
+    names.append(_apart(assembly, schema, models))
+    weights = np.append((1 - alone) * trees.weights(), alone)
     number = np.full(1, float(len(rows)))
     notes = (APART,) if learned.refused else ()
     if not ((where >= 0).sum(axis=1) > 1).any():
         notes = (UNJOINED,)
-    return (assembly, RootChildren(names, learned.weights * number)), notes
+    return (assembly, RootChildren(names, weights * number)), notes
+
+
+def _apart(assembly: Assembly, schema: Schema, models: Mapping[str, str]) -> str:
+    """What every party has learned alone of the columns that it models."""
+    leaves = []
+    for party in dict.fromkeys(models.values()):
+        own = tuple(n for n in schema.names if models[n] == party)
+        leaves.append(alone_name(party))
+        assembly.nodes[leaves[-1]] = Leaf(leaves[-1], CIRCUIT, own)
+        assembly.placement[leaves[-1]] = party
+    if len(leaves) == 1:
+        return leaves[0]
+    assembly.nodes["apart"] = Product("apart", tuple(leaves))
+    assembly.placement["apart"] = COORDINATOR
+    return "apart"
 
 
 def _states(
@@ -157,8 +182,12 @@ class _Trees:
     def names(self) -> list[str]:
         """A node that spans all columns for every component."""
         leaves = [self._leaves(c) for c in range(len(self.kept))]
-        names = []
+        names, flat = [], self._flat()
+        if flat:
+            names.append(self._mixture(flat, leaves))
         for i, (edges, tables) in enumerate(self.learned.components):
+            if i in flat:
+                continue
             made: dict[int, str] = {}
             below: dict[int, list[str]] = {c: [] for c in range(len(leaves))}
             for (column, parent), table in zip(reversed(edges), reversed(tables), strict=True):
@@ -168,6 +197,28 @@ class _Trees:
             roots = [made[c] for c, p in edges if p < 0]
             names.append(self._product(f"tree {i}", roots))
         return names
+
+    def weights(self) -> Array:
+        """Of these nodes."""
+        own, flat = self.learned.weights, self._flat()
+        trees = [w for i, w in enumerate(own) if i not in flat]
+        return np.array([own[flat].sum(), *trees] if flat else trees)
+
+    def _flat(self) -> list[int]:
+        """Components in which all columns are independent: one node has them all."""
+        every = enumerate(self.learned.components)
+        return [i for i, (edges, _) in every if all(parent < 0 for _, parent in edges)]
+
+    def _mixture(self, flat: list[int], leaves: Sequence[list[str]]) -> str:
+        components = [self.learned.components[i] for i in flat]
+        order = [{c: t for (c, _), t in zip(*own, strict=True)} for own in components]
+        columns = [
+            self._sum(f"{name} in components", own, np.concatenate([t[c] for t in order]))
+            for c, (name, own) in enumerate(zip(self.schema.names, leaves, strict=True))
+        ]
+        top = self._product("components", columns)
+        weights = self.learned.weights[flat]
+        return self._sum("mixture of components", [top], (weights / weights.sum())[None])
 
     def _leaves(self, column: int) -> list[str]:
         name = self.schema.names[column]

@@ -51,7 +51,7 @@ def learn_leaves(
         step = f"learning {name.rpartition('/')[0]}"
         mark = digest(stamp, f"{drawn} {columns}", rows)
         about = (learner, table.select(columns), rows, drawn, party.least_count)
-        learned[name] = yield from compute(step, partial(_learned_leaf, *about), key=mark)
+        learned[name] = yield from compute(step, partial(learned_leaf, *about), key=mark)
     yield from tell("learn", len(leaves), len(leaves))
     return learned
 
@@ -72,10 +72,10 @@ def _leaves(
 
 def fitted_leaf(learner: LeafLearner, table: Table, *, seed: int, least: int) -> LearnedLeaf:
     """A leaf from all rows of a table."""
-    return _learned_leaf(learner, table, np.arange(len(table)), seed, least)
+    return learned_leaf(learner, table, np.arange(len(table)), seed, least)
 
 
-def _learned_leaf(
+def learned_leaf(
     learner: LeafLearner, table: Table, rows: Labels, seed: int, least: int
 ) -> LearnedLeaf:
     """A leaf from a cluster of the party's rows, in the context of all of them. ``least``: rows

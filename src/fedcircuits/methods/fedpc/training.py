@@ -75,6 +75,7 @@ from fedcircuits.federation.placement import QuestionBudget, View, leaves_at
 from fedcircuits.federation.sums.counting import compact
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.least_counts import rare_mixed
+from fedcircuits.methods.fedpc.alone import learn_alone
 from fedcircuits.methods.fedpc.assembly import children_of, joined
 from fedcircuits.methods.fedpc.cells import RowCells, cells_of, learn_cells
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
@@ -103,6 +104,7 @@ from fedcircuits.methods.refinement.roles import LARGEST
 from fedcircuits.methods.refinement.training import Refined, Way
 from fedcircuits.methods.shared import mixing
 from fedcircuits.methods.shared.training import SharedLearner, check_least
+from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 METHOD = Method("fedpc", 1)
@@ -160,16 +162,17 @@ def client(
     work.check(table.names, tag, plan.share_clusters)
     plan.check_cells(work.cells, table.schema)
     stamp, seed = _stamp(table, plan, learner, classes), (plan.seed, _number(party.name))
-    least = party.least_count
-    clustering = RowClustering(table, plan.clusters, classes, plan.target, seed, stamp, least)
+    about = plan.clusters, classes, plan.target, seed, stamp, party.least_count
+    clustering = RowClustering(table, *about)
     labels = yield from clustering.labels(work.tasks, order, given)
     learned = yield from learn_leaves(party, table, work, labels, learner, seed, stamp)
-    cut = {t.column: cells_of(table, t, least) for t in work.cells}
+    cut = {t.column: cells_of(table, t, party.least_count) for t in work.cells}
     learned |= yield from learn_cells(party, table, work.cells, cut)
     sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
     yield from send(COORDINATOR, ClusterSizes(sizes, bool(plan.refine) and party.allow_collect))
     if order is not None and cut:
-        yield from send(COORDINATOR, RowCells({n: compact(c[order]) for n, c in cut.items()}))
+        own = learn_alone(party, table, work.cells, learner, seed, stamp)
+        learned |= yield from _tell_cells(cut, order, own)
     elif order is not None and plan.weights != "sizes":
         counts = plan.summation.counts(party.name, members)
         yield from counts.contribute({d: label[order] for d, label in labels.items()})
@@ -180,8 +183,7 @@ def client(
     _check_used(graph, learned, way)
     leaves = tuple(Leaf(n, CIRCUIT, learned[n][0].schema.names) for n in graph.used)
     parameters = Parameters({}, {leaf.name: learned[leaf.name] for leaf in leaves})
-    allowed = party.allow_collect, QuestionBudget(party.most_questions), plan.answers
-    view = View(party.name, schema, leaves, parameters, *allowed)
+    view = _view(party, plan, schema, leaves, parameters)
     if every is not None:  # sums are of all parties: no category is rare at one of them
         alone = partial(fitted_leaf, learner, seed=plan.seed, least=party.least_count)
         return (
@@ -190,6 +192,28 @@ def client(
     if way is None or rows is None or not graph.refine:
         return view
     return (yield from refinement.client(way, view, rows, order, members, plan.em, stamp))
+
+
+def _view(
+    party: Party,
+    plan: FedPCPlan,
+    schema: Schema,
+    leaves: tuple[Leaf, ...],
+    parameters: Parameters,
+) -> View:
+    allowed = party.allow_collect, QuestionBudget(party.most_questions), plan.answers
+    return View(party.name, schema, leaves, parameters, *allowed)
+
+
+def _tell_cells(
+    cells: Mapping[str, Labels],
+    order: Labels,
+    learning: Flow[tuple[dict[str, LearnedLeaf], float]],
+) -> Flow[dict[str, LearnedLeaf]]:
+    """Cells go out, and what it has learned alone comes back."""
+    alone, gain = yield from learning
+    yield from send(COORDINATOR, RowCells({n: compact(c[order]) for n, c in cells.items()}, gain))
+    return alone
 
 
 def _classes(

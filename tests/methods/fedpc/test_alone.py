@@ -1,0 +1,74 @@
+"""What parties learn alone, mixed in: never below it, nor below independence, however few rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import fedcircuits as fc
+from fedcircuits.errors import MessageError
+from fedcircuits.methods.fedpc.alone import MOST_APART, least_apart, mean_gain, share_apart
+from fedcircuits.methods.fedpc.cells import CellTask, RowCells
+
+BELOW = 0.1  # nats that a hundred test rows do not tell apart
+
+
+def table(rows: int, seed: int, common: float) -> fc.Table:
+    """Eight numbers that follow one cause, the more the larger ``common`` is."""
+    rng = np.random.default_rng(seed)
+    x = common * rng.normal(size=(rows, 1)) + rng.normal(size=(rows, 8))
+    made = fc.Table.of({f"x{i}": x[:, i] for i in range(8)})
+    return fc.Table(made.schema, made.values, np.arange(rows))
+
+
+def partly_shared(train: fc.Table, parties: int, shared: float) -> fc.Federation:
+    """Different columns; a share of the rows at all parties, each other row at one of them."""
+    whole, rows = fc.split(train, parties, by="columns", seed=0), np.arange(len(train))
+    held = {
+        p.name: p.table.rows((rows < shared * len(train)) | (rows % parties == i))
+        for i, p in enumerate(whole)
+    }
+    return fc.Federation(held)
+
+
+@pytest.mark.filterwarnings("ignore:columns of different parties are taken to be independent")
+@pytest.mark.parametrize("common", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize(("parties", "shared"), [(5, 1.0), (5, 0.3), (8, 0.1)])
+def test_never_below_the_parties_alone(parties: int, shared: float, common: float) -> None:
+    train, test = table(160, 1, common), table(200, 2, common)
+    federation = partly_shared(train, parties, shared)
+    model, alone, ours = fc.FedPC(random_state=0).fit(federation), [], []
+    for party in federation:
+        part = test.select(party.table.names)
+        alone.append(fc.LearnSPN(random_state=0).fit(party.table).score(part))
+        ours.append(model.score(part))
+    assert model.score(test) > sum(alone) - BELOW
+    assert np.mean(ours) > np.mean(alone) - BELOW
+
+
+def test_the_less_joins_parties_the_more_they_are_apart() -> None:
+    def share(joint: float, rows: float) -> float:
+        return share_apart(np.full(1, joint), np.zeros(1), np.full(1, rows), 0.01)
+
+    assert share(1.0, 1000) == 0.01 and share(-1.0, 1000) == MOST_APART
+    assert 0.3 < share(0.1, 1) < 0.5  # a single row decides little
+    assert share(0.05, 3000) < 0.1  # many rows decide, however weak dependence is
+
+
+def test_parties_of_one_column_need_not_be_apart() -> None:
+    assert least_apart([1, 1, 1]) < 0.01
+    assert least_apart([3, 1]) == pytest.approx(0.075)
+
+
+def test_one_row_has_no_great_say() -> None:
+    alone, other = np.zeros(100), np.zeros(100)
+    alone[0] = -1e6
+    assert mean_gain(alone, other) == pytest.approx(-0.1)
+
+
+def test_a_gain_that_is_no_number_blames_its_sender() -> None:
+    cells, schema = RowCells({"x": np.zeros(4, np.int8)}, math.nan), fc.Schema.real(["x"])
+    with pytest.raises(MessageError, match=r"north.*alone|alone.*north"):
+        cells.check([CellTask("x", 4, True)], schema, 4, "north")
