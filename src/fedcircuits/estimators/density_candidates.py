@@ -35,21 +35,23 @@ class Candidate:
 def candidates(schema: Schema, seed: int | None) -> list[Candidate]:
     """Learners that suit the columns, cheap ones first, and LearnSPN among the first."""
     first, spn, *products = [_products(1, seed), _spn(seed), *map(_products, (8, 32), (seed, seed))]
-    hidden = [_hidden_tree(k, n, seed) for k, n in ((8, 16), (16, 32), (32, 64))]
+    hidden = [_hidden_tree(k, n, seed) for k, n in ((8, 16), (16, 32), (32, 0))]
     if len(schema) > MANY_COLUMNS:
-        found = [first, *hidden, spn, *products]
+        learners = [first, *hidden, spn, *products]
     else:
-        found = [first, spn, *products, *_normals(schema, seed), *hidden]
+        learners = [first, spn, *products, *_normals(schema, seed), *hidden]
     if all(v.size for v in schema):
-        found.insert(2, Candidate("Chow–Liu tree", 0, lambda _: ChowLiuTree(random_state=seed)))
-        found += [_tree_mixture(n, seed) for n in (10, 20, 40)]
-    found.append(Candidate("LearnSPN mixed", 8, lambda _: LearnSPN(ensemble=8, random_state=seed)))
-    found.append(
+        learners.insert(2, Candidate("Chow–Liu tree", 0, lambda _: ChowLiuTree(random_state=seed)))
+        learners += [_tree_mixture(n, seed) for n in (10, 20, 40)]
+    learners.append(
+        Candidate("LearnSPN mixed", 8, lambda _: LearnSPN(ensemble=8, random_state=seed))
+    )
+    learners.append(
         Candidate(
             "einsum network", 16, lambda n: EinsumNetwork(16, epochs=n, random_state=seed), True
         )
     )
-    return found + [_hidden_tree(k, n, seed) for k, n in ((64, 128), (128, 256), (256, 0))]
+    return learners + [_hidden_tree(k, n, seed) for k, n in ((64, 128), (128, 256), (256, 0))]
 
 
 def _spn(seed: int | None) -> Candidate:
