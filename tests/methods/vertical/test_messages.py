@@ -60,8 +60,9 @@ def test_columns_that_move_into_hubs() -> None:
     parties = fc.Federation({name: frame[own] for name, own in columns.items()})
     start = np.vstack([X[:2, :4], np.full(4, 1e4)])
     model = fc.VerticalGaussianMixture(
-        3, max_iter=2, means_init=start, batch_size=20, summation=Tree("path"), hops=1
-    )
+        3, max_iter=2, means_init=start, batch_size=20, summation=Tree("path"), hops=1,
+        random_state=0,
+    )  # fmt: skip
     recorder = Recorder()
     model.fit(parties, engine=recorder, sample_weight=np.arange(1.0, 31.0))
     assert {e.phase for e in model.ledger_} == {"agree", "hub", "em", "result"}

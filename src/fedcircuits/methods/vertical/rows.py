@@ -54,6 +54,7 @@ from fedcircuits.tables.table import Table
 
 LARGE = 1 << 20
 ALIKE = 1e-9  # of the largest: numbers that differ by less are taken to be equal
+LARGEST_VALUE = 1e150
 FINITE = float(np.finfo(np.float64).max)
 Terms = Callable[[slice], Array]  # (components, rows) of a range of the member's own rows
 
@@ -303,6 +304,9 @@ def _columns_of(sender: str, total: int, known: Sequence[str]) -> Flow[tuple[Tab
     fits = columns.values.shape == (len(at), len(schema))
     problem = f"expected {len(at)} rows of the {len(schema)} columns that {HubSchema.tag!r} names"
     require(fits, sender, HubColumns, "values", problem)
+    small = not (np.abs(columns.values) > LARGEST_VALUE).any()  # NaN is missing
+    problem = f"expected values up to {LARGEST_VALUE:g}, whose squares are numbers"
+    require(small, sender, HubColumns, "values", problem)
     with blaming(sender, HubColumns, "values"):
         return Table(schema, np.asarray(columns.values, np.float64)), at
 
