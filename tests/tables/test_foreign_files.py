@@ -35,6 +35,7 @@ def zipped(*names: str) -> bytes:
         (b'[{"a": 1, "b": 2}]\n', "JSON"),
         (b'{"a": 1}\n{"a": 2}\n', "JSON"),
     ],
+    ids=["xlsx", "ods", "zip", "xls", "html", "xml", "pdf", "parquet", "gz", "json", "json lines"],
 )
 def test_told_what_it_is(data: bytes, what: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(data)
