@@ -10,8 +10,8 @@ taken as cut normal variables x = Λz + noise, with one or two factors z:
     z              on a grid: every point of it is a component in which all columns are independent,
                    P(state | z) = Φ of the state's ends
 
-Other columns have a table P(state | z) of their own, by EM over the points. One number per column
-and factor is all that is learned of ordered columns, so that few rows are enough.
+Columns without an order have a table P(state | z) of their own, by EM over the points. One number
+per column and factor is all that is learned of ordered columns, so that few rows are enough.
 """
 
 from __future__ import annotations

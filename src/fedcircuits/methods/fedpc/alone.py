@@ -4,8 +4,8 @@ A tree leaves most pairs of columns out, and cells have few rows. So a party als
 from all of its rows, and the product of these circuits, the parties apart, is mixed in: the more,
 the less the tree gains. To know it every party of several columns holds rows back by itself, once:
 
-    count/cells   client → coordinator: nats a row that its circuit gains over its columns' cells as
-                  if they were independent. One number.
+    count/cells   client → coordinator: nats per row that its circuit gains over its columns' cells
+                  as if they were independent. One number.
 
 What the tree gains over independent cells the coordinator knows of rows that it has held back, and
 weighs the two so that these are likeliest (stacking). Parties of several columns keep some weight
