@@ -117,7 +117,7 @@ def test_evidence_moves_all_marginals_to_the_library_s_numbers(
     assert values(opened, "age") == pytest.approx(np.exp(logs).tolist())
 
 
-def test_what_if_completing_drawing_and_what_crossed(opened: Any) -> None:
+def test_what_if_completing_drawing_and_what_crossed(opened: Any, tmp_path: Path) -> None:
     from selenium.webdriver.support.select import Select
 
     menu = Select(css(opened, "fieldset[data-column='colour'] select"))
@@ -136,7 +136,18 @@ def test_what_if_completing_drawing_and_what_crossed(opened: Any) -> None:
     assert all("red" in cell for cell in cells)
     assert "number=100" in css(opened, "#download").get_attribute("href")
     css(opened, "#crossed-box summary").click()
-    assert "no party was asked, nothing crossed" in css(opened, "#crossed").text
+    until(opened, lambda: "drawn rows" in css(opened, "#crossed").text)
+    told = css(opened, "#crossed").text
+    for what in ("the distributions", "the probability of risk = low", "the most probable row"):
+        assert f"For {what}, in " in told
+    assert "For 10 drawn rows, in " in told and "no party was asked, nothing crossed" in told
+    saving = {"behavior": "allow", "downloadPath": str(tmp_path)}
+    opened.execute_cdp_cmd("Browser.setDownloadBehavior", saving)
+    css(opened, "#download").click()
+    until(opened, lambda: (tmp_path / "samples.csv").exists())
+    assert "For 100 drawn rows" in css(opened, "#crossed").text
+    csv = (tmp_path / "samples.csv").read_text()
+    assert csv.startswith("age,") and len(csv.splitlines()) == 101
 
 
 def test_a_wrong_question_is_told_in_one_line(opened: Any) -> None:

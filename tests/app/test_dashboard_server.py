@@ -82,6 +82,12 @@ def test_samples_are_the_library_s(address: str, federated: fc.FedPC) -> None:
     status, csv = answer(address, f"/api/samples.csv?number=5&seed=3&known={known}")
     assert status == 200
     assert csv == federated.sample(5, {"colour": "red"}, random_state=3).to_csv(index=False)
+    already, asked = len(federated.queries_), {"colour": {"codes": [0]}}
+    _, found = answer(address, "/api/samples", {"known": asked, "number": 5, "seed": 3})
+    assert isinstance(found, dict) and found["csv"] == csv
+    own = federated.queries_.entries[already:]
+    assert sum(int(row[2].replace(",", "")) for row in found["crossed"]) == len(own) > 0
+    assert {row[1] for row in found["crossed"]} >= {"north", "south"}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +118,9 @@ def test_bad_questions_are_told_in_one_line(
 @pytest.mark.parametrize("query", ["number=0", "number=x", "number=100001", "seed=-1", "known=3"])
 def test_bad_draws(address: str, query: str) -> None:
     status, found = answer(address, f"/api/samples.csv?{query}")
+    assert status == 400 and isinstance(found, dict) and found["error"]
+    name, _, value = query.partition("=")
+    status, found = answer(address, "/api/samples", {name: value})
     assert status == 400 and isinstance(found, dict) and found["error"]
 
 

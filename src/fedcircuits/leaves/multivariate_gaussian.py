@@ -51,7 +51,12 @@ from fedcircuits.leaves.conditional_normal import (
     region_moments,
     seen_density,
 )
-from fedcircuits.leaves.normal import LOG_ROOT_TWO_PI, log_interval_mass, log_mass_of
+from fedcircuits.leaves.normal import (
+    LOG_ROOT_TWO_PI,
+    log_below,
+    log_interval_mass,
+    log_mass_of,
+)
 from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
@@ -105,11 +110,13 @@ class MultivariateGaussian(JointFamily):
         result = torch.zeros(len(p["mean"]), len(x), dtype=x.dtype, device=x.device)
         missing = torch.isnan(x).cpu().numpy()
         seen = missing.shape[1] - missing.sum(axis=1)
-        easy = seen == 1 if len(regions) <= 1 else np.zeros(len(x), bool)
-        if easy.any():  # whichever column it is, at once
+        easy = seen <= 1 if len(regions) <= 1 else np.zeros(len(x), bool)
+        if easy.all() and (regions or seen.any()):  # whichever column it is, at once
+            return _log_single(x, missing, p, regions)
+        if easy.any():
             rows = torch.as_tensor(np.flatnonzero(easy), device=x.device)
             result = result.index_copy(1, rows, _log_single(x[rows], missing[easy], p, regions))
-        others = np.flatnonzero(~easy if regions else seen > easy)  # of nothing nothing is said
+        others = np.flatnonzero(~easy if regions else seen > 1)
         for pattern in patterns(missing[others], tuple(regions)):
             inner = [regions[c] for c in pattern.missing if c in regions]
             if not pattern.seen and not inner:
@@ -268,29 +275,41 @@ class MultivariateGaussian(JointFamily):
 def _log_single(
     x: Tensor, missing: npt.NDArray[np.bool_], p: Tensors, regions: Mapping[int, Region]
 ) -> Tensor:
-    """(units, rows): log-density of rows x (rows, width) that have seen one column each, and of the
-    one region that there may be: the normal of a column given another."""
+    """(units, rows): log-density of rows x (rows, width) that have seen one column each, or none,
+    and of the one region that there may be: the normal of a column given another."""
     seen = torch.as_tensor(missing.argmin(axis=1), device=x.device)  # (rows,)
+    some = torch.as_tensor(~missing.all(axis=1), device=x.device).to(x.dtype)  # 0 for none
     mean, covariance = p["mean"], p["covariance"]
     variance = covariance[:, seen, seen]  # (units, rows)
-    deviation = x.gather(1, seen[:, None])[:, 0] - mean[:, seen]
+    deviation = x.gather(1, seen[:, None])[:, 0].nan_to_num(0.0) - mean[:, seen]
     value: Tensor = -0.5 * (deviation.square() / variance + variance.log()) - LOG_ROOT_TWO_PI
+    value = value * some
     for column, region in regions.items():
-        slope = covariance[:, column, seen] / variance
+        slope = some * covariance[:, column, seen] / variance
         middle = mean[:, column, None] + slope * deviation
         left = covariance[:, column, column, None] - slope * covariance[:, column, seen]
         mass = _within(middle, left.clamp_min(0.0).sqrt(), region)
         known = _inside(x[:, column], region)
-        value = torch.where(seen == column, torch.where(known, value, IMPOSSIBLE), value + mass)
+        same = (seen == column) & (some > 0)
+        value = torch.where(same, torch.where(known, value, IMPOSSIBLE), value + mass)
     return value
 
 
 def _within(mean: Tensor, deviation: Tensor, region: Region) -> Tensor:
     """Log mass of a region under normals; those without any width lie within it or not."""
     width = deviation.clamp_min(torch.finfo(deviation.dtype).tiny)
-    masses = [log_interval_mass((a - mean) / width, (b - mean) / width) for a, b in region]
+    masses = [_log_between(a, b, mean, width) for a, b in region]
     total = masses[0] if len(masses) == 1 else torch.logsumexp(torch.stack(masses), 0)
     return total.clamp_min(IMPOSSIBLE)
+
+
+def _log_between(a: float, b: float, mean: Tensor, width: Tensor) -> Tensor:
+    """Log mass from a to b, either of which may be infinite."""
+    if b == np.inf:
+        return log_below((mean - a) / width)
+    if a == -np.inf:
+        return log_below((b - mean) / width)
+    return log_interval_mass((a - mean) / width, (b - mean) / width)
 
 
 def _log_mass(given: Conditional, inner: list[Region]) -> Tensor:

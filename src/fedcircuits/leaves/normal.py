@@ -57,6 +57,12 @@ def interval_quantile(u: Array, a: Array, b: Array) -> Array:
     return np.asarray(np.where(mirror, -z, z))
 
 
+def log_below(b: Tensor) -> Tensor:
+    """log Φ(b), finite."""
+    below: Tensor = torch.special.log_ndtr(b.clamp(-FAR, FAR))
+    return below
+
+
 def log_interval_mass(a: Tensor, b: Tensor) -> Tensor:
     """log(Φ(b) − Φ(a)) for a < b, finite ends or not."""
     a, b = a.clamp(-FAR, FAR), b.clamp(-FAR, FAR)

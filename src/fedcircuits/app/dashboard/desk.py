@@ -129,8 +129,8 @@ class Desk:
 
         return self._crossing(answer)
 
-    def drawn(self, known: Mapping[str, object], number: int, seed: int) -> tuple[str, Plain]:
-        """Rows as csv, and what crossed for them."""
+    def drawn(self, known: Mapping[str, object], number: int, seed: int) -> Plain:
+        """Rows as csv."""
         if not 1 <= number <= MOST_ROWS:
             raise QueryError(f"expected 1 to {MOST_ROWS:,} rows, got {number:,}")
 
@@ -138,8 +138,7 @@ class Desk:
             rows = self.model.sample(number, self._mapping(known), random_state=seed)
             return {"csv": rows.to_csv(index=False)}
 
-        crossing = self._crossing(answer)
-        return str(crossing.pop("csv")), crossing
+        return self._crossing(answer)
 
     # ------------------------------------------------------------------ inside
 

@@ -5,7 +5,8 @@
     POST /api/marginals|within   evidence → distributions of all columns, what crossed
     POST /api/event              evidence, event → its probability
     POST /api/completed          evidence → the most probable row
-    GET  /api/samples.csv        evidence, number, seed → rows
+    POST /api/samples            evidence, number, seed → rows as csv, what crossed
+    GET  /api/samples.csv        the same rows as a file
     GET  /api/events             events of a training from a place in its file
     GET  /api/model, circuit.svg, site
 
@@ -78,7 +79,8 @@ def application(shown: Shown, hosts: Sequence[str], token: str = "") -> Starlett
         Route("/api/within", _answered(pages.within), methods=["POST"]),
         Route("/api/event", _answered(pages.event), methods=["POST"]),
         Route("/api/completed", _answered(pages.completed), methods=["POST"]),
-        Route("/api/samples.csv", _answered(pages.samples)),
+        Route("/api/samples", _answered(pages.samples), methods=["POST"]),
+        Route("/api/samples.csv", _answered(pages.file_of_samples)),
         Route("/api/events", _answered(pages.events)),
         Route("/api/model", _answered(pages.model)),
         Route("/api/circuit.svg", _answered(pages.circuit)),
@@ -230,17 +232,24 @@ class _Pages:
     def completed(self, request: Request, said: Plain) -> Plain:
         return self.desk.completed(_known(said))
 
-    def samples(self, request: Request, said: Plain) -> Response:
+    def samples(self, request: Request, said: Plain) -> Plain:
+        return self._drawn(_known(said), said.get("number", 10), said.get("seed", 0))
+
+    def file_of_samples(self, request: Request, said: Plain) -> Response:
         asked = request.query_params
+        known = _object(asked.get("known", "{}"))
+        found = self._drawn(known, asked.get("number", "10"), asked.get("seed", "0"))
+        name = {"Content-Disposition": 'attachment; filename="samples.csv"'}
+        return Response(str(found["csv"]), media_type="text/csv", headers=name)
+
+    def _drawn(self, known: Plain, number: object, seed: object) -> Plain:
         try:
-            number, seed = int(asked.get("number", "10")), int(asked.get("seed", "0"))
+            many, start = int(str(number)), int(str(seed))
         except ValueError:
             raise QueryError("number and seed are whole numbers") from None
-        if seed < 0:
-            raise QueryError(f"seed is a whole number from 0, got {seed}")
-        csv, _ = self.desk.drawn(_object(asked.get("known", "{}")), number, seed)
-        name = {"Content-Disposition": 'attachment; filename="samples.csv"'}
-        return Response(csv, media_type="text/csv", headers=name)
+        if start < 0:
+            raise QueryError(f"seed is a whole number from 0, got {start}")
+        return self.desk.drawn(known, many, start)
 
     def events(self, request: Request, said: Plain) -> Plain:
         if self.shown.events is None:

@@ -2,7 +2,7 @@
 // Ask: evidence on the left, distributions on the right. Every change asks once for all of them.
 
 const Ask = {
-  columns: [], known: {}, panels: new Map(), pinned: null, latest: null, number: 0, busy: false, again: false,
+  columns: [], known: {}, panels: new Map(), pinned: null, latest: null, number: 0, busy: false, again: false, crossings: new Map(),
 
   begin(start) {
     const first = (column) => (column.name === start.target ? 0 : 1);
@@ -17,6 +17,7 @@ const Ask = {
     byId("evidence").addEventListener("submit", (e) => e.preventDefault());
     byId("complete").addEventListener("click", () => this.complete());
     byId("draw").addEventListener("click", () => this.draw());
+    byId("download").addEventListener("click", (e) => { e.preventDefault(); this.download(); });
     byId("number").addEventListener("input", () => this.link());
     byId("seed").addEventListener("input", () => this.link());
     const target = this.columns.find((c) => c.name === start.target && c.labels.length);
@@ -112,11 +113,13 @@ const Ask = {
     const chance = found.probability === null || !given ? "" : ` (which ${percent(found.probability)} of rows are)`;
     byId("words").textContent = given ? `Given ${found.words}${chance}:` : "Nothing is known yet:";
     byId("words").dataset.milliseconds = found.milliseconds.toFixed(1);
-    this.crossed(found.crossed);
+    this.crossings.clear();
+    this.crossed("the distributions", found);
     this.legend();
     if (this.again) return;
     if (found.known.some((n) => this.known[n] && ("low" in this.known[n] || (this.known[n].codes || []).length > 1))) {
       const inside = await ask("within", { known: this.known });
+      if (inside) this.crossed("the distributions within ranges", inside);
       if (inside) for (const [name, values] of Object.entries(inside.marginals)) this.panels.get(name).show(values, true, this.known[name]);
     }
     if (!this.again && byId("event").value.trim()) await this.event();
@@ -129,6 +132,7 @@ const Ask = {
     const found = await ask("event", { known: this.known, event: text });
     if (!found) { byId("event-answer").textContent = ""; return; }
     this.eventFound = found;
+    this.crossed(`the probability of ${found.event}`, found, "event");
     const given = Object.keys(this.known).length > 0;
     const kept = this.pinned && this.pinned.event && this.pinned.event.event === found.event
       ? ` Kept: ${percent(this.pinned.event.after)} given ${this.pinned.words || "nothing"}.` : "";
@@ -155,13 +159,17 @@ const Ask = {
     byId("legend").replaceChildren(...items.map(([kind, text]) => element("li", { class: kind }, text)));
   },
 
-  crossed(rows) {
-    const holder = byId("crossed");
-    if (rows === null) { holder.replaceChildren("The whole model is in this file: no party was asked, nothing crossed."); return; }
-    if (!rows.length) { holder.replaceChildren("Nothing crossed."); return; }
-    const parties = [...new Set(rows.map((r) => r[1]))].filter((p) => p !== "coordinator");
-    holder.replaceChildren(element("p", {}, `Asked: ${parties.join(", ") || "nobody"}.`),
-      grid(["from", "to", "messages", "bytes", "what it reveals"], rows));
+  // What crossed for each of the answers on the page; answers to the same question replace it.
+  crossed(title, found, key = title) {
+    this.crossings.set(key, { title, found });
+    byId("crossed").replaceChildren(...[...this.crossings.values()].flatMap(({ title, found }) => {
+      const rows = found.crossed;
+      const parties = [...new Set((rows || []).map((r) => r[1]))].filter((p) => p !== "coordinator");
+      const words = rows === null ? "the whole model is in this file: no party was asked, nothing crossed"
+        : rows.length ? `asked ${parties.join(", ") || "nobody"}` : "nothing crossed";
+      const line = element("p", {}, `For ${title}, in ${Math.max(1, Math.round(found.milliseconds))} ms: ${words}.`);
+      return rows && rows.length ? [line, grid(["from", "to", "messages", "bytes", "what it reveals"], rows)] : [line];
+    }));
   },
 
   async complete() {
@@ -171,23 +179,33 @@ const Ask = {
     const ranges = found.ignored.length ? ` Ranges cannot be used here: ${found.ignored.join(", ")}.` : "";
     const rows = Object.entries(found.row).map(([name, value]) => [name, value, found.given.includes(name) ? "known" : "filled in"]);
     byId("completed").replaceChildren(element("p", {}, how + ranges), grid(["column", "value", ""], rows));
-    this.crossed(found.crossed);
+    this.crossed("the most probable row", found);
   },
 
-  address(number) {
-    const given = { known: JSON.stringify(this.known), number, seed: byId("seed").value || "0" };
-    return `api/samples.csv?${new URLSearchParams(given)}`;
+  link() {
+    const given = { known: JSON.stringify(this.known), number: byId("number").value || "100", seed: byId("seed").value || "0" };
+    byId("download").href = `api/samples.csv?${new URLSearchParams(given)}`;
   },
 
-  link() { byId("download").href = this.address(byId("number").value || "100"); },
+  async drawn(number) {
+    const found = await ask("samples", { known: this.known, number: Number(number), seed: Number(byId("seed").value) });
+    if (found) this.crossed(`${number} drawn rows`, found, "drawn");
+    return found;
+  },
 
   async draw() {
-    const answer = await fetch(this.address(10));
-    const text = await answer.text();
-    if (!answer.ok) { problem(JSON.parse(text).error); return; }
-    problem("");
-    const [head, ...rows] = cells(text);
+    const found = await this.drawn(10);
+    if (!found) return;
+    const [head, ...rows] = cells(found.csv);
     byId("samples").replaceChildren(grid(head, rows.map((r) => r.map((c) => (c !== "" && isFinite(c) ? short(c) : c)))));
+  },
+
+  async download() {
+    const found = await this.drawn(byId("number").value || "100");
+    if (!found) return;
+    const file = URL.createObjectURL(new Blob([found.csv], { type: "text/csv" }));
+    element("a", { href: file, download: "samples.csv" }).click();
+    setTimeout(() => URL.revokeObjectURL(file), 60000);
   },
 };
 
