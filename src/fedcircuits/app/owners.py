@@ -32,6 +32,10 @@ def provision(
     renew: Annotated[
         list[str] | None, typer.Option(help="A member that gets new keys; its old ones end.")
     ] = None,
+    revoke: Annotated[
+        list[str] | None,
+        typer.Option(help="A site that is taken off the consortium, with its certificate."),
+    ] = None,
     request: Annotated[
         list[Path] | None,
         typer.Option(help="What a member that made its own keys asks for (site request)."),
@@ -41,12 +45,22 @@ def provision(
 
     Members whose requests are given have made their keys themselves, and keep them.
 
-    Kits that are there stay. A member that is taken off the file is refused from then on: hand the
-    new consortium.toml to the others, and start the server again.
+    Kits that are there stay. A site that is revoked, or taken off the file, is refused from then
+    on: hand the new consortium.toml to the others, and start the server again.
+
+    `fedcircuits provision consortium.toml -o kits`
+
+    `fedcircuits provision consortium.toml --revoke north`
     """
     with clear():
         from fedcircuits.app import sites
+        from fedcircuits.errors import FederationError
 
+        if revoke:
+            if renew or request:
+                raise FederationError("--revoke stands alone: renew or admit others after it")
+            sites.revoke(consortium, output, revoke)
+            return
         asked = sites.asked_by(request or ())
         if asked and sys.stdin.isatty():
             typer.confirm("Is this what they see?", abort=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -21,6 +22,7 @@ from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit, read_toml
 from fedcircuits.engines.sites.joining import REQUEST, JoinRequest, make_request, read_request
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.provision import provision as make_kits
+from fedcircuits.engines.sites.provision import revoke as revoke_sites
 from fedcircuits.engines.sites.roles import ROLES
 from fedcircuits.engines.sites.serving import ServedSite, lead_nvflare, party_of, process_of
 from fedcircuits.engines.sites.store import Store, write
@@ -29,6 +31,7 @@ from fedcircuits.federation.federation import COORDINATOR, Party
 
 # what goes to a member that has made its keys
 RETURNED = ("ca.crt", "site.crt", "revoked.crl", "consortium.toml")
+LISTED = re.compile(r"^sites\s*=\s*\[[^\]]*\]", re.MULTILINE)
 TEMPLATE = """\
 # A consortium: who takes part, and where their messages meet.
 
@@ -88,6 +91,25 @@ def provision(
             screen.say(f"{site}:  has its keys; send it {', '.join(RETURNED)} of {kit}")
             continue
         screen.say(f"{site}:  edit {kit / SITE}, then  fedcircuits site start {kit}")
+
+
+def revoke(path: Path, output: Path, names: Sequence[str]) -> None:
+    """Take sites off a consortium and its file, and their certificates back."""
+    consortium = read_toml(path, ConsortiumFile)
+    if not output.is_dir():
+        raise FederationError(f"{output}: there are no kits here: name their folder by --output")
+    text = path.read_text(encoding="utf-8")
+    smaller = revoke_sites(consortium, output, names)
+    listed = ", ".join(f'"{site}"' for site in smaller.sites)
+    write(path, LISTED.sub(f"sites = [{listed}]", text, count=1).encode())
+    if read_toml(path, ConsortiumFile).sites != smaller.sites:
+        write(path, text.encode())
+        raise FederationError(f"{path}: take {', '.join(names)} off sites by hand")
+    screen.say(f"{', '.join(names)}: taken off {path}, and refused from now on")
+    new = "consortium.toml" + (" and revoked.crl" if consortium.engine == "sites" else "")
+    screen.say(f"start the server again, and hand the new {new} to the others:")
+    for member in smaller.members:
+        screen.say(f"  {output / member}")
 
 
 def opened(folder: Path, data: Path | None) -> tuple[Kit, Party, Policy, str]:

@@ -12,7 +12,7 @@ import pytest
 
 from fedcircuits.engines.nvflare.programs import JobKeeper, NvflareClient
 from fedcircuits.engines.sites.files import ConsortiumFile, Kit
-from fedcircuits.engines.sites.provision import provision
+from fedcircuits.engines.sites.provision import provision, revoke
 from fedcircuits.errors import FederationError
 
 CONSORTIUM = ConsortiumFile("big-clinics", "tls://127.0.0.1:8002", ("north", "south"), "nvflare")
@@ -64,6 +64,24 @@ def test_a_member_that_is_renewed_has_new_keys_and_the_others_theirs(tmp_path: P
     signed = tmp_path / "north" / "nvflare" / "startup"
     check = ["openssl", "verify", "-CAfile", str(signed / "rootCA.pem"), str(signed / "client.crt")]
     assert subprocess.run(check, capture_output=True, check=False).returncode == 0
+    refused_until_renewed(tmp_path)
+
+
+def refused_until_renewed(kits: Path) -> None:
+    """A former member stands in the file by which NVFlare's server refuses clients."""
+    from nvflare.private.fed.server.client_manager import ClientManager
+
+    def refused() -> list[str]:
+        server = ClientManager("big-clinics")
+        server.set_disabled_clients_file(str(kits / "server" / "disabled_clients.json"))
+        return [n for n in ("coordinator", "north", "south") if server.is_client_disabled(n)]
+
+    assert refused() == []
+    assert revoke(CONSORTIUM, kits, ["south"]).sites == ("north",) and refused() == ["south"]
+    provision(CONSORTIUM, kits)
+    assert refused() == ["south"]
+    provision(CONSORTIUM, kits, ["south"])
+    assert refused() == []
 
 
 def test_jobs_may_carry_packets_and_nothing_else(kits: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from typer.testing import CliRunner
 
+from fedcircuits.app.cli import app
 from fedcircuits.engines.sites.credentials import certificate_of, valid_until
 from fedcircuits.engines.sites.files import ConsortiumFile, Kit, SiteFile, read_toml
 from fedcircuits.engines.sites.nats import Access, NatsLink
@@ -120,6 +122,45 @@ def test_a_list_says_which_certificates_were_taken_back(tmp_path: Path) -> None:
     (kits / "north" / REVOKED).write_text("nonsense")
     with pytest.raises(FederationError, match="cannot be read as a revocation list"):
         Kit(kits / "north").check()
+
+
+def test_a_site_is_revoked_by_a_command_and_comes_back_with_new_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path, kits = tmp_path / "consortium.toml", tmp_path / "kits"
+
+    def said(*words: str, code: int = 0) -> str:
+        found = CliRunner().invoke(app, ["provision", "consortium.toml", *words])
+        assert found.exit_code == code, found.output
+        return found.stderr if code else found.stdout
+
+    def listed() -> list[int]:
+        told = {(kits / n / REVOKED).read_bytes() for n in ("server", "coordinator", "north")}
+        assert len(told) == 1
+        return [e.serial_number for e in x509.load_pem_x509_crl(told.pop())]
+
+    CliRunner().invoke(app, ["consortium", "init", str(path)])
+    written = path.read_text()
+    assert "there are no kits here" in said("--revoke", "south", code=1)
+    said()
+    old = kits / "south" / "site.crt"
+    serial, identity = certificate_of(old).serial_number, (kits / "south" / "identity").read_text()
+    for wrong, line in (("east", "there are north, south"), ("coordinator", "are renewed")):
+        assert line in said("--revoke", wrong, code=1)
+    assert "--revoke stands alone" in said("--revoke", "south", "--renew", "north", code=1)
+    assert path.read_text() == written and listed() == []
+    assert "south: taken off consortium.toml" in said("--revoke", "south")
+    assert listed() == [serial] and "south" not in Kit(kits / "north").consortium.known
+    assert "south" not in (kits / "server" / "nats.conf").read_text()
+    now = path.read_text()
+    assert now == written.replace('sites = ["north", "south"]', 'sites = ["north"]')
+    assert "would have no site left" in said("--revoke", "north", code=1)
+    path.write_text(written)
+    said()
+    assert certificate_of(old).serial_number != serial and listed() == [serial]
+    assert (kits / "south" / "identity").read_text() != identity
+    Kit(kits / "south").check()
 
 
 WELL = 'name = "a"\nserver = "tls://h:1"\nsites = ["b"]\n'

@@ -29,6 +29,7 @@ from fedcircuits.errors import FederationError
 WORKSPACE, LEAD, SERVER = "nvflare", "lead", "server"
 ALLOWED = "fedcircuits.engines.nvflare.job."
 RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
+REFUSED = "disabled_clients.json"  # in the server's folder, from NVFlare 2.9
 SILENT = 120  # seconds after which the server takes a client for gone
 LOGGING = ("site_log_streamer", "log_receiver")  # components that carry logs to the server
 
@@ -89,14 +90,16 @@ def make_nvflare_kits(
     project: NvflareProject, folder: Path, renew: Collection[str] = ()
 ) -> list[Path]:
     """Kits for the server and all members that have none yet; what was made. Those to ``renew`` get
-    new keys. NVFlare has no way to take a certificate back: its server lets the old one in until it
-    ends, and the other members, who know each other by their identities, hear nothing of it."""
+    new keys. NVFlare refuses clients by their names, so former members are let in no more, but the
+    old certificate of a renewed one is until it ends; the other members, who know each other by
+    their identities, hear nothing of it."""
     places = {SERVER: folder / SERVER, project.admin: folder / "admin"}
     places[project.leader] = folder / project.members[0] / LEAD
     places |= {member: folder / member / WORKSPACE for member in project.members}
     again = {*renew, *([project.leader] if project.members[0] in renew else [])}
     missing = {n: place for n, place in places.items() if n in again or not place.exists()}
     if not missing:
+        _refuse_former(project, folder, ())
         return []
     _forget_keys(folder / "authority" / project.name / "state" / "cert.json", again)
     made = _provisioned(project, folder / "authority")
@@ -110,7 +113,19 @@ def make_nvflare_kits(
         if name not in (project.leader, project.admin):
             narrow(place)
     shutil.rmtree(made)  # private keys lie in one place
+    _refuse_former(project, folder, missing)
     return list(missing.values())
+
+
+def _refuse_former(project: NvflareProject, folder: Path, made: Collection[str]) -> None:
+    """NVFlare's own file of clients that its server lets in no more, read when that is started: who
+    stands there already, unless new keys were ``made``, and who was a member."""
+    path = folder / SERVER / REFUSED
+    old = json.loads(path.read_text())["disabled_clients"] if path.exists() else []
+    former = {p.parent.name for p in folder.glob(f"*/{WORKSPACE}")} - {*project.members}
+    names = sorted(({*old} - {*made}) | former)
+    if names != old:
+        path.write_text(json.dumps({"disabled_clients": names}, indent=2))
 
 
 def _forget_keys(state: Path, names: Collection[str]) -> None:

@@ -26,6 +26,7 @@ from pathlib import Path
 from secrets import token_hex
 from urllib.parse import urlsplit
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -35,6 +36,7 @@ from fedcircuits.engines.nvflare.kits import NvflareProject, make_nvflare_kits
 from fedcircuits.engines.sites.credentials import certificate_of
 from fedcircuits.engines.sites.files import (
     CONSORTIUM,
+    OTHERS,
     SITE,
     SITE_TEXT,
     ConsortiumFile,
@@ -48,7 +50,7 @@ from fedcircuits.engines.sites.joining import (
     write_private,
 )
 from fedcircuits.engines.sites.nats import SUBJECT
-from fedcircuits.engines.sites.revocation import REVOKED, revoked_list
+from fedcircuits.engines.sites.revocation import REVOKED, revoked_list, revoked_serials
 from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
@@ -207,8 +209,10 @@ def provision(
     requests: Sequence[JoinRequest] = (),
 ) -> list[Path]:
     """Kits for the server, the coordinator and every site that has none yet; members to ``renew``
-    get new keys, and the old ones are refused; members with ``requests`` keep theirs."""
+    get new keys, and the old ones are refused; members with ``requests`` keep theirs. Whoever was
+    revoked and is a member again gets new ones, too."""
     _check_members(consortium, folder, renew, requests)
+    renew = {*renew, *_returning(consortium.members, folder)}
     for request in requests:
         write(folder / request.name / REQUEST, request.text().encode())
     if consortium.engine == "nvflare":
@@ -224,6 +228,36 @@ def provision(
         if name != COORDINATOR and not requested and not (folder / name / SITE).exists():
             write(folder / name / SITE, SITE_TEXT.encode())
     return made
+
+
+def revoke(consortium: ConsortiumFile, folder: Path, names: Collection[str]) -> ConsortiumFile:
+    """The consortium without these sites, whose certificates are on the list from then on. What
+    they had asked for with keys of their own is forgotten here."""
+    if unknown := {*names} - {*consortium.sites}:
+        advice = f"; the keys of {min(unknown)} are renewed" if min(unknown) in OTHERS else ""
+        raise FederationError(
+            f"{consortium.name} has no site {min(unknown)!r}: there are "
+            f"{', '.join(consortium.sites)}{advice}"
+        )
+    rest = tuple(site for site in consortium.sites if site not in names)
+    if not rest:
+        raise FederationError(f"{consortium.name} would have no site left")
+    smaller = msgspec.structs.replace(consortium, sites=rest)
+    provision(smaller, folder)
+    for name in names:
+        (folder / name / REQUEST).unlink(missing_ok=True)
+    return smaller
+
+
+def _returning(members: Collection[str], folder: Path) -> list[str]:
+    """Members whose certificates were taken back when they left."""
+    listed = revoked_serials(folder / "authority" / REVOKED)
+    kits = {name: folder / name / "site.crt" for name in members}
+    return [
+        name
+        for name, path in kits.items()
+        if path.exists() and certificate_of(path).serial_number in listed
+    ]
 
 
 def _check_members(

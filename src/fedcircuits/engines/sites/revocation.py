@@ -44,6 +44,11 @@ def revoked_list(
     return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
+def revoked_serials(path: Path) -> frozenset[int]:
+    """Of the certificates on a list, none where there is no list."""
+    return frozenset(e.serial_number for e in _read(path)) if path.exists() else frozenset()
+
+
 def refuse_revoked(context: ssl.SSLContext, path: Path, own: Path, authority: Path) -> None:
     """The connection refuses a server that stands on the list; FederationError if this member does,
     or if the list is not the consortium's. A kit of an older version has none."""
