@@ -1,5 +1,7 @@
 """Answers come in the kind of frame that was asked with."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,6 +37,28 @@ def test_tables_are_of_the_callers_kind(kind: str) -> None:
     assert "remark" in (completed.columns if kind == "polars" else completed.column_names)
     assert [str(name) for name in fc.Table.of(means).names] == ["a mean", "a variance"]
     assert not np.isnan(fc.Table.of(filled).values).any()
+
+
+@pytest.mark.parametrize("library", ["duckdb", "modin"])
+def test_frames_of_other_libraries(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By narwhals; neither library is one of ours: skipped where it is absent."""
+    pytest.importorskip("narwhals")
+    other = pytest.importorskip(library)
+    if library == "modin":
+        monkeypatch.setenv("MODIN_ENGINE", "python")
+        frame = __import__("modin.pandas").pandas.DataFrame(GAPS[["a", "c"]])
+    else:
+        frame = other.from_arrow(pyarrow.Table.from_pandas(GAPS[["a", "c"]]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # modin tells what it leaves to pandas
+        answers = MODEL.mpe(frame), MODEL.expect(["a"], given=frame), fc.Table.of(frame).like(frame)
+    for answer in answers:
+        assert type(answer) is type(frame)
+    wanted = MODEL.mpe(GAPS[["a", "c"]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        both = [fc.Table.of(t, schema=MODEL.schema_).values for t in (answers[0], wanted)]
+    np.testing.assert_allclose(*both)
 
 
 def test_classifiers_take_them() -> None:

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 
 import fedcircuits as fc
@@ -28,3 +29,29 @@ def test_nothing_where_all_is_alike() -> None:
         warnings.simplefilter("error")
         fc.Federation({"a": with_unit, "b": {"weight kg": [70.5, 81.5]}})
         fc.Federation({"a": {"x": ["p", "q"]}, "b": {"x": ["q", "r"]}, "c": {"x": ["r", "p"]}})
+
+
+def test_a_column_that_one_party_has_no_value_of_is_learned_from_the_others() -> None:
+    rng, nothing = np.random.default_rng(0), np.full(200, np.nan)
+    dose, pain = rng.normal(50.0, 2.0, 200), rng.normal(size=200)
+    full = fc.Table.of({"dose": dose, "pain": pain + dose})
+    empty = fc.Table.of({"dose": nothing, "pain": pain + 50}, kinds={"dose": "real"})
+    with pytest.warns(UserWarning, match="b has no value of 'dose': learned from others"):
+        federation = fc.Federation({"a": full, "b": empty})
+    assert federation["b"].table.names == ("pain",)
+    with pytest.warns(UserWarning, match="b lacks 'dose'"):
+        model = fc.FedPC(random_state=0).fit(federation)
+    told = model.expect("dose").loc["dose"]
+    assert abs(told["mean"] - 50) < 1 and told["variance"] < 16
+
+
+def test_a_column_that_nobody_has_a_value_of_stays() -> None:
+    empty = fc.Table.of({"x": [np.nan, np.nan], "y": [1.5, 2.5]}, kinds={"x": "real"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fc.Federation({"a": empty, "b": empty}).schema.names == ("x", "y")
+
+
+def test_words_for_yes_and_no_of_few_rows_are_truth_values_beside_others() -> None:
+    few = {"a": {"ill": ["yes"]}, "b": {"ill": ["no"]}, "c": {"ill": [True, False, True]}}
+    assert fc.Federation(few).pooled().schema["ill"].kind == "boolean"

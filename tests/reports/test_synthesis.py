@@ -46,3 +46,9 @@ def test_draws_are_the_models() -> None:
     made = fc.synthesise(model, 50, random_state=4)
     assert made.columns is None and made.nearness is None
     pd.testing.assert_frame_equal(made.table.to_pandas(), model.sample(50, random_state=4))
+
+
+def test_test_rows_without_the_target_give_a_report_of_the_rest() -> None:
+    model = fc.MixtureOfProducts(2, target="c", random_state=0).fit(TRAIN)
+    made = fc.synthesise(model, 20, real=TRAIN, test=TEST.select(["x"]).to_pandas())
+    assert made.usefulness is None and made.nearness is not None

@@ -137,3 +137,54 @@ def test_an_archive_holds_one_file(tmp_path: Path, members: dict[str, str]) -> N
 def test_a_thousand_columns(tmp_path: Path) -> None:
     lines = [",".join(f"v{i}" for i in range(1_000)), *[",".join("12345" * 200)] * 2]
     assert read(tmp_path, "\n".join(lines))[0].values.shape == (2, 1_000)
+
+
+KEPT = [f"{i},{60 + i % 7}.{i % 10},{100 + 13 * i % 80},{'mf'[i % 2]}" for i in range(30)]
+NAMES = "id,weight,sys,sex"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["Created:,2024-05-01,,", "By:,Dr. Who,,", NAMES, *KEPT], "2 lines above the header"),
+        ([NAMES, "Patient,Body weight,Systolic pressure,Sex", *KEPT], "the line of units"),
+        ([NAMES, *KEPT, ",,,", "Sum,1900,4000,"], "1 lines of empty cells left out; sums at"),
+        ([NAMES, *KEPT, "Mean,63,140,", "SD,2,9,", "Min,1,2,", "Max,3,4,"], "(4 of the lines)"),
+        ([NAMES, *KEPT, "* below 5 is estimated,,,", "Source: north,,,"], "remarks at the end"),
+        ([NAMES, *KEPT, *(f"Note {k}: of interest" for k in range(6))], "6 of the lines at the"),
+        ([NAMES, *KEPT[:9], "Subtotal,600,1400,", *KEPT[9:]], "sums among the rows"),
+        ([NAMES[3:], *(f"{i + 1},{r.partition(',')[2]}" for i, r in enumerate(KEPT))], "row name"),
+        (["~".join(line.split(",")) for line in (NAMES, *KEPT)], ""),
+        ([",".join(f"'{c}'" for c in line.split(",")) for line in (NAMES, *KEPT)], ""),
+        ([NAMES.replace("sex", "s\u200bex"), *KEPT], ""),
+    ],
+)  # fmt: skip
+def test_what_is_no_row_is_told(tmp_path: Path, lines: list[str], told: str) -> None:
+    table, words = read(tmp_path, "\n".join(lines))
+    assert table.names == ("weight", "sys", "sex") and len(table) == 30
+    assert table.schema["sex"].categories == ("f", "m")
+    assert told in words
+
+
+@pytest.mark.parametrize(
+    ("above", "names"),
+    [
+        (",Lab,,", ("Lab weight", "Lab sys", "Lab sex")),
+        (",,,Lab", ("weight", "sys", "Lab sex")),
+        ("Visit 1,,Visit 2,", ("Visit 1 weight", "Visit 2 sys", "Visit 2 sex")),
+    ],
+)
+def test_groups_above_the_names(tmp_path: Path, above: str, names: tuple[str, ...]) -> None:
+    table, told = read(tmp_path, "\n".join([above, NAMES, *KEPT]))
+    assert table.names == names and "two lines of names" in told
+
+
+def test_a_last_row_without_a_name_that_adds_up(tmp_path: Path) -> None:
+    rows = [f"{i},{i}.5,{2 * i}" for i in range(9)]
+    assert len(read(tmp_path, "\n".join(["day,a,b", *rows, ",40.5,72"]))[0]) == 9
+    assert len(read(tmp_path, "\n".join(["day,a,b", *rows, ",40.5,71"]))[0]) == 10
+
+
+def test_a_person_called_max_is_a_row(tmp_path: Path) -> None:
+    rows = [f"{('Max', 'Eva')[i % 2]},{i}.5" for i in range(10)]
+    assert len(read(tmp_path, "\n".join(["who,a", *rows, "Max,3.5"]))[0]) == 11

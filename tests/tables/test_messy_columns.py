@@ -167,3 +167,48 @@ def test_rows_for_a_model_are_read_in_its_spelling(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("town;ill\nKÖLN ;X\nbonn;\n")
     assert Table.read(path, schema=schema).values.tolist() == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "how"),
+    [
+        (["Jan-19", "Feb-19", "Mar-20", "Dez-20"], "date", "months as their first day"),
+        (["2019Q1", "Q2 2019", "2020-Q4"], "date", "quarters as their first day"),
+        (["31.05.2020", "01.06.2020", "43831", "02.07.2021"], "date", "as spreadsheets count them"),
+        (["3 days 04:10:00", "12 days 00:30:00"], "real", "durations as hours"),
+        (["CHF 1'234.50", "CHF 99.00", "CHF 12.25"], "real", "in CHF"),
+        (["12.3 ± 0.3", "11.9 ± 0.2", "10.0 +/- 1"], "real", "± 2 left out"),
+        (["☑", "☐", "☑"], "boolean", "☑ and ☐"),
+        (["a\u200b", "a", "b", "B\u00a0"], "category", "1 other spellings merged"),
+        ([f"{10**25 + i}" for i in range(30)], "left out", "more digits than can be computed"),
+        ([f"{1_000_000 + i}.0" for i in range(30)], "left out", "a running number"),
+        (["1e308", "1.5", "2.5", "3.5"], "real", "1 beyond ±1e75 taken as missing"),
+    ],
+)
+def test_cells_as_programs_write_them(
+    tmp_path: Path, texts: list[str], kind: str, how: str
+) -> None:
+    path = tmp_path / "a.csv"
+    lines = [f'"{text}",{i % 3}.5' for i, text in enumerate(texts)]
+    path.write_text("\n".join(["value,other", *lines]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        told = Table.read(path).describe().set_index("column").loc["value"]
+    assert told["kind"] == kind and how in told["how"]
+
+
+def test_many_amounts_of_two_units_are_not_categories(tmp_path: Path) -> None:
+    cells = [f"{60 + i % 25} kg" if i % 3 else f"{130 + i % 25} lb" for i in range(200)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["weight,other", *(f"{c},{i % 7}" for i, c in enumerate(cells))]))
+    with pytest.warns(UserWarning, match=r"several units"):
+        assert Table.read(path).names == ("other",)
+
+
+def test_signs_of_text_are_read_alike_for_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("code,x\n" + "".join(f'"=""A{i % 3}""",{i}.5\n' for i in range(30)))
+    table = Table.read(path)
+    assert Table.read(path, schema=table.schema, unseen="error").values.tolist() == (
+        table.values.tolist()
+    )

@@ -90,5 +90,5 @@ def read(path: Path) -> TrainingRecord | None:
         return None
     try:
         return msgspec.convert(training, TrainingRecord)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, OverflowError, RecursionError, SystemError) as error:
         raise FileError(f"{path} is damaged: its record of the training: {error}") from None

@@ -131,5 +131,5 @@ def _is_count(category: Scalar) -> bool:
 def _differ(first: str, a: Variable, second: str, b: Variable) -> FederationError:
     return FederationError(
         f"{a.name!r} is {a.described()} at {first} and {b.described()} at {second}: one name must "
-        "mean one thing; say what it is with Table.of(…, kinds={…}), or rename one of them"
+        "mean one thing; say what it is by Table.of(…, kinds={…}) or --kind, or rename one of them"
     )

@@ -333,6 +333,29 @@ def _tables(
         raise FederationError("; ".join(map(str, problems)))
     if problems:
         raise problems[0]
+    return _without_empty(tables)
+
+
+def _without_empty(tables: dict[str, Table]) -> dict[str, Table]:
+    """The tables without columns of which a party has no value and another has: nothing of them can
+    be learned there."""
+    full: dict[str, set[str]] = {}
+    for name, table in tables.items():
+        whole = isinstance(table, DescribedTable | StoredTable)
+        full[name] = {
+            column
+            for i, column in enumerate(table.names)
+            if whole or not np.isnan(table.values[:, i]).all()
+        }
+    somewhere = set().union(*full.values())
+    for name, table in tables.items():
+        empty = [c for c in table.names if c in somewhere and c not in full[name]]
+        if empty and full[name]:
+            tables[name] = table.select(
+                [c for c in (*table.names, *table.series) if c not in empty]
+            )
+            listed = ", ".join(map(repr, empty[:6])) + " …" * (len(empty) > 6)
+            warnings.warn(f"{name} has no value of {listed}: learned from others", stacklevel=4)
     return tables
 
 

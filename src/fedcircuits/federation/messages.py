@@ -40,6 +40,9 @@ Share: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 DTYPE = re.compile("[<|](b1|[iu][1248]|f[248]|U[0-9]{1,9})")  # little endian
 LONGEST_EMPTY = 1 << 24  # rows that an array without elements may claim to have
 ARRAY = 1  # the code of the extension
+UNREADABLE = (  # before msgspec 0.21 huge integers are a SystemError
+    msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError, SystemError,
+)  # fmt: skip
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -137,7 +140,7 @@ def decode_message(kind: type[M], data: bytes | memoryview, sender: str, tag: st
     """The record, or a MessageError that blames its sender. Arrays are read-only views."""
     try:
         return msgspec.msgpack.decode(data, type=kind, ext_hook=_array, dec_hook=_checked)
-    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except UNREADABLE as error:
         text = str(error)
         field = re.search(r"`\$\.?([^`]*)`", text)
         what = re.sub(r" - at `.*", "", text)
@@ -156,7 +159,7 @@ def encode_plain(value: object) -> bytes:
 def decode_plain(data: bytes | memoryview) -> object:
     try:
         return msgspec.msgpack.decode(data, ext_hook=_array)
-    except (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except UNREADABLE as error:
         raise ProtocolError(f"bytes that cannot be read: {error}") from None
 
 

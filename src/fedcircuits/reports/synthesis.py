@@ -129,13 +129,15 @@ def synthesise(
 
 
 def usefulness(made: Table, train: Table, test: Table, target: Variable) -> pd.DataFrame | None:
-    """None if the target has one class, or no test row has it."""
+    """None if the target has one class, or no test row or no training row has it."""
     at = test.schema.index(target.name)
     known = ~np.isnan(test.values[:, at])
+    if not known.any() or np.isnan(train.values[:, at]).all():
+        return None
     lines = {}
     for name, rows in (("synthetic rows", made), ("real rows", train)):
         predicted = baselines.predicted("gradient boosting", rows, test.rows(known), target)
-        if predicted is None or not known.any():
+        if predicted is None:
             return None
         lines[name] = measures_of(predicted, test.values[known, at], target.size)
     return pd.DataFrame.from_dict(lines, orient="index").dropna(axis=1, how="all")

@@ -8,6 +8,7 @@ codes.
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -75,7 +76,11 @@ def inferred(
             readings.append(ColumnReading(part.name, part.kind, str(part.unit)))
     if not variables:
         lines = "; ".join(f"{r.column!r}: {r.how}" for r in readings[:8])
-        raise TableError(f"no column is left to learn from ({lines}): say what they are by kinds=")
+        only = readings[0].column if len(readings) == 1 else ""
+        parted = ", or by delimiter= what parts the cells" if re.search(r"\w\W\w", only) else ""
+        raise TableError(
+            f"no column is left to learn from ({lines}): say what they are by kinds={parted}"
+        )
     _warn_of_left_out(readings)
     habits = ReadingHabits(rule.point, rule.order)
     return Schema(tuple(variables)), np.column_stack(values), tuple(readings), habits
@@ -179,7 +184,7 @@ def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
         row = int(again.idxmax())
         raise TableError(
             f"row_id {name!r}: expected different ids, row {row} has {series.tolist()[row]!r} "
-            f"again (rows count from 0; {again.sum()} in all)"
+            f"again (rows count from 0; {again.sum()} in all): keep one row of each id"
         )
     if pd.api.types.is_string_dtype(series.dtype) and series.str.fullmatch(WHOLE).all():
         series = series.astype(np.int64)

@@ -12,14 +12,16 @@ import csv
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import TableError
+from fedcircuits.tables.extras import without_extras
 from fedcircuits.tables.gaps import CASES, DASHES, SIGNS
-from fedcircuits.tables.layout import CsvLayout, headings, layout_of, without_extras
+from fedcircuits.tables.layout import CsvLayout, headings, layout_of
 from fedcircuits.tables.packed import (
     DAMAGED,
     MIXED,
@@ -121,6 +123,7 @@ def _parsed(
             frame = pd.read_csv(
                 text,
                 sep=layout.delimiter,
+                quotechar=layout.quote,
                 names=header,
                 header=None,
                 index_col=False,
@@ -149,7 +152,11 @@ def _even_rows(
     """The rows that have as many cells as the header, and which lines have not."""
     rows: list[list[str]] = []
     odd: list[tuple[int, list[str]]] = []
+    empty = 0
     for line, cells in _cells(file, layout, encoding):
+        if not any(cells):
+            empty += width > 1
+            continue
         while len(cells) > width and not cells[-1]:
             cells.pop()
         if len(cells) == width:
@@ -161,6 +168,7 @@ def _even_rows(
     if few > FEW_ODD * (len(rows) + few):
         _refuse_odd(file, odd, width, bool(rows))
     notes = [f"{ends:,} of the lines at the end left out, which are no rows"] if ends else []
+    notes += [f"{empty:,} lines of empty cells left out"] if empty else []
     if few:
         listed = ", ".join(str(line) for line, _ in odd[:6]) + (" …" if few > 6 else "")
         notes.append(
@@ -172,15 +180,19 @@ def _even_rows(
 
 def _endings(odd: Sequence[tuple[int, list[str]]]) -> int:
     """How many of the odd lines are remarks: one cell of words."""
-    return sum(
+    remarks = (
         sum(map(bool, cells)) == 1 and any(c.isalpha() for c in max(cells, key=len))
-        for _, cells in odd[-3:]
+        for _, cells in reversed(odd[-12:])
     )
+    return sum(1 for _ in takewhile(bool, remarks))
 
 
 def _refuse_odd(file: Path, odd: Sequence[tuple[int, list[str]]], width: int, some: bool) -> None:
     if not some and all(len(cells) > width for _, cells in odd):
-        raise TableError(f"{file}: the rows have more cells than the {width} names of the header")
+        raise TableError(
+            f"{file}: the rows have more cells than the {width} names of the header: add the names "
+            "that lack"
+        )
     line, cells = odd[0]
     more = f" ({len(odd):,} such lines in all)" if len(odd) > 1 else ""
     raise TableError(
@@ -194,9 +206,15 @@ def _cells(file: Path, layout: CsvLayout, encoding: str) -> Iterator[tuple[int, 
     with opened_text(file, encoding) as text:
         for _ in range(layout.lines):
             text.readline()
-        rows = csv.reader(text, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
+        rows = csv.reader(
+            text,
+            delimiter=layout.delimiter,
+            quotechar=layout.quote,
+            skipinitialspace=True,
+            strict=True,
+        )
         for row in rows:
-            if any(row):
+            if row:
                 yield layout.lines + rows.line_num, row
 
 

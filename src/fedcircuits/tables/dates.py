@@ -53,12 +53,19 @@ _FORMS = {
     ),
     "month": re.compile(r"(?P<y>\d{4})[-/](?P<m>\d{1,2})"),
     "of year": re.compile(r"(?P<m>\d{1,2})[./-](?P<y>\d{4})"),
-    "worded month": re.compile(r"(?P<word>[^\W\d]{3,10})\.?[ -](?P<y>\d{4})", re.I),
+    "worded month": re.compile(
+        r"(?P<word>[^\W\d]{3,10})\.?[ -](?P<y>\d{4})|"
+        r"(?P<abbreviated>[^\W\d]{3,4})\.?[-'’](?P<short>\d{2})", re.I,
+    ),
+    "quarter": re.compile(
+        r"(?P<y>\d{4})[ /-]?Q(?P<quarter>[1-4])|Q(?P<of>[1-4])[ /-]?(?P<year>\d{4})", re.I
+    ),
     "week": re.compile(r"(?P<y>\d{4})-?W(?P<week>\d{2})(?:-?(?P<day>[1-7]))?", re.I),
     "digits": re.compile(r"(?P<y>(?:19|20)\d{2})(?P<m>\d{2})(?P<d>\d{2})"),
     "digits, day first": re.compile(r"(?P<d>\d{2})(?P<m>\d{2})(?P<y>(?:19|20)\d{2})"),
 }  # fmt: skip
 MONTHLY = ("month", "of year", "worded month")
+YEAR = ("y", "short", "year")  # groups of a year
 _MONTHS: dict[str, int] = {
     word: number
     for number, words in enumerate(
@@ -89,6 +96,11 @@ class _Parsed:
 
     def place(self, name: str) -> int:
         return int(self.match[name])
+
+    @property
+    def year(self) -> str:
+        groups = self.match.groupdict()
+        return next(year for name in YEAR if (year := groups.get(name)))
 
 
 def dates(
@@ -195,15 +207,18 @@ def _days(p: _Parsed, order: Order) -> float:
 def _date(p: _Parsed, order: Order) -> date:
     if p.form == "week":
         return date.fromisocalendar(p.place("y"), p.place("week"), int(p.match["day"] or 1))
-    year = p.place("y")
-    if len(p.match["y"]) == 2:
+    year = int(p.year)
+    if len(p.year) == 2:
         year += 2000 if year <= THIS_CENTURY else 1900
+    if p.form == "quarter":
+        return date(year, 3 * int(p.match["quarter"] or p.match["of"]) - 2, 1)
     if p.form == "parts":
         places = (p.place("a"), p.place("b"))
         day, month = places[::-1] if order == "mdy" else places
         return date(year, month, day)
     groups = p.match.groupdict()
-    month = _MONTHS[_month(groups["word"])] if groups.get("word") else p.place("m")
+    word = groups.get("word") or groups.get("abbreviated")
+    month = _MONTHS[_month(word)] if word else p.place("m")
     return date(year, month, int(groups.get("d") or 1))
 
 
@@ -236,12 +251,13 @@ def _offset(zone: str) -> float:
 def _words(parsed: Sequence[_Parsed], order: Order | None) -> str:
     names = {"dmy": "day first", "mdy": "month first", "ymd": "year first"}
     zones = {p.match.groupdict().get("zone") for p in parsed} - {None}
-    short = any(len(p.match["y"]) == 2 for p in parsed)
+    short = any(len(p.year) == 2 for p in parsed)
     slashed = any(p.form == "iso" and p.match[2] != "-" for p in parsed)
     how = [
         names[order] if order else "year first" if slashed else "",
         f"years of two digits from 19{THIS_CENTURY + 1} to 20{THIS_CENTURY}" if short else "",
         "months as their first day" if any(p.form in MONTHLY for p in parsed) else "",
+        "quarters as their first day" if any(p.form == "quarter" for p in parsed) else "",
         "weeks as their Monday" if any(p.form == "week" for p in parsed) else "",
         "times in UTC" if zones else "",
     ]
@@ -304,8 +320,11 @@ def _hour(text: str) -> float:
     return hour + int(match[2]) / 60 + int(match[3] or 0) / 3600
 
 
+_COUNTED = re.compile(r"(\d+) days?,? (\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?", re.I)
+
+
 def _lasting(text: str) -> float:
-    match = _LASTING.fullmatch(text)
+    match = _COUNTED.fullmatch(text) or _LASTING.fullmatch(text)
     if match is None or not any(match.groups()):
         return np.nan
     return sum(int(n or 0) * each for n, each in zip(match.groups(), HOURS, strict=True))

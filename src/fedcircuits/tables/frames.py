@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from fedcircuits.errors import FedcircuitsError, TableError
 from fedcircuits.tables.schema import is_text, shown, spelled
 
 if TYPE_CHECKING:
+    import narwhals as nw
     import polars
     import pyarrow
 
@@ -66,38 +67,88 @@ def _arrow_of(data: object) -> pyarrow.Table | None:
             return pyarrow.table(data)
         except (pyarrow.ArrowException, TypeError, ValueError):
             return None
+    frame = _narwhal(data)
+    if frame is None:
+        return None
+    whole = frame.collect("pyarrow") if hasattr(frame, "collect") else frame
+    return whole.to_arrow()
+
+
+def is_foreign(data: object) -> bool:
+    """Whether it is a frame that answers are given in the kind of, and not one of pandas."""
+    library = type(data).__module__.partition(".")[0]
+    if library in ("polars", "pyarrow"):
+        return hasattr(data, "column_names") or hasattr(data, "collect_schema")
+    plain = (pd.DataFrame, pd.Series, np.ndarray, Mapping, str, list, tuple, type, type(None))
+    if isinstance(data, plain) or library in ("numpy", "fedcircuits", "torch", "scipy"):
+        return False
+    return _narwhal(data) is not None
+
+
+def _narwhal(data: object) -> nw.DataFrame[Any] | nw.LazyFrame[Any] | None:
+    """Another library's frame as narwhals sees it, where narwhals is installed."""
     try:
         import narwhals as nw
     except ImportError:
         return None
     frame = nw.from_native(data, pass_through=True)
-    if isinstance(frame, nw.LazyFrame):
-        frame = frame.collect("pyarrow")
-    return frame.to_arrow() if isinstance(frame, nw.DataFrame) else None
-
-
-def is_foreign(data: object) -> bool:
-    """Whether it is a frame that answers are given in the kind of, and not one of pandas."""
-    named = hasattr(data, "column_names") or hasattr(data, "collect_schema")
-    return named and type(data).__module__.partition(".")[0] in ("polars", "pyarrow")
+    return frame if isinstance(frame, nw.DataFrame | nw.LazyFrame) else None
 
 
 def in_kind_of(frame: pd.DataFrame, data: object) -> object:
-    """The frame as the library of ``data`` has it: polars, pyarrow, numpy, a dict, else pandas."""
+    """The frame as the library of ``data`` has it: polars, pyarrow, numpy, a dict, what narwhals
+    can make (modin, duckdb, dask, ibis …), else pandas."""
     library = type(data).__module__.partition(".")[0]
     if isinstance(data, np.ndarray):
         return frame.to_numpy()
     if isinstance(data, Mapping):
         return {name: column.to_numpy() for name, column in frame.items()}
-    if library in ("polars", "pyarrow"):
-        import pyarrow
+    if not is_foreign(data):
+        return frame
+    import pyarrow
 
-        table = pyarrow.Table.from_pandas(frame, preserve_index=False)
-        if library == "pyarrow":
-            return table
+    table = pyarrow.Table.from_pandas(_plainly(frame), preserve_index=False)
+    if library == "pyarrow":
+        return table
+    if library == "polars":
         import polars
 
         return polars.from_arrow(table)
+    return _by_narwhals(table, data, frame)
+
+
+def _plainly(frame: pd.DataFrame) -> pd.DataFrame:
+    """Categories that are no texts as plain values: dictionaries of others are not read by all."""
+    odd = {
+        name: frame[name].cat.categories.dtype
+        for name, kind in frame.dtypes.items()
+        if isinstance(kind, pd.CategoricalDtype) and not all(map(_is_str, kind.categories))
+    }
+    gaps = {name: "object" for name in odd if frame[name].isna().any()}
+    return frame.astype(odd | gaps) if odd else frame
+
+
+def _is_str(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _by_narwhals(table: pyarrow.Table, data: object, frame: pd.DataFrame) -> object:
+    """A frame of the library of ``data``; one of pandas where that library cannot make one."""
+    import narwhals as nw
+    import pyarrow.types as types
+
+    given = _narwhal(data)
+    for i, column in enumerate(table.columns):
+        if types.is_dictionary(column.type):
+            values = column.cast(column.type.value_type)
+            table = table.set_column(i, table.column_names[i], values)
+    try:
+        if isinstance(given, nw.LazyFrame):
+            return nw.from_native(table).lazy(given.implementation).to_native()
+        if given is not None:
+            return nw.from_arrow(table, backend=given.implementation).to_native()
+    except (ValueError, TypeError, NotImplementedError, AttributeError):
+        pass
     return frame
 
 

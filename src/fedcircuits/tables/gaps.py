@@ -33,6 +33,7 @@ DASHES = ("-", "--", "---", "–", "—")
 SIGNS = re.compile(r"\(?\+{1,4}\)?|\+/-|±|\(-\)")  # among these a dash is a finding
 SENTINEL = re.compile(r"-9|-?(9{2,}|8{2,}|7{2,})(\.9+)?")
 SURVEY = re.compile(r"-(9|8|7|99|98|97|88|77)")
+LARGEST = 1e75  # what can be learned from
 LEAST, REST = 3, 5  # rows of a sentinel, and different other numbers beside it
 DEFAULTS = tuple(
     float(np.datetime64(day, "D").astype(np.int64))
@@ -48,6 +49,14 @@ def without_sentinels(column: Column, never_negative: bool = False) -> tuple[Col
     """The column of numbers without those that mean "missing", and which these are."""
     known = column.numbers[column.present]
     values, counts = np.unique(known, return_counts=True)
+    if len(values) and max(-values[0], values[-1]) > LARGEST >= np.abs(values).min():
+        far = np.abs(column.numbers) > LARGEST
+        rest, words = without_sentinels(
+            replace(column, numbers=np.where(far, np.nan, column.numbers)), never_negative
+        )
+        return rest, ", ".join(
+            filter(None, (f"{far.sum():,} beyond ±1e75 taken as missing", words))
+        )
     odd = np.array([SENTINEL.fullmatch(f"{v:.10g}") is not None for v in values], dtype=bool)
     rest = values[~odd]
     if not odd.any() or not len(rest):

@@ -16,6 +16,7 @@ from fedcircuits.tables.columns import Column, Floats
 
 ENOUGH = 0.9  # of the texts
 FEW_LEVELS = 20
+EXACT = 2.0**53  # above it, neighbouring whole numbers are one
 LONG_NUMBER = 1e8  # from nine digits on, where nearly all differ
 
 ID = re.compile(r"(.*[\W_])?(id|ids|uuid|guid|mrn|ssn|key|pid)|.*identifier", re.I)
@@ -81,6 +82,8 @@ def why_number(column: Column, typed: bool) -> str:
         return "an identifier: a different number in every row"
     if typed:
         return ""
+    if len(known) and np.abs(known).min() >= EXACT:
+        return "an identifier: numbers of more digits than can be computed with"
     if _named(column.name) and _many(different, len(known)):
         return f"an identifier: {different:,} different numbers, and its name says so"
     if distinct and _long(known):

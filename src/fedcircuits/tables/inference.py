@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import StructureError, TableError
 from fedcircuits.tables.columns import Column, Floats
+from fedcircuits.tables.numerals import visible
 from fedcircuits.tables.schema import DATE, KINDS, OTHER, TIME, Kind, Scalar, Variable, shown
 from fedcircuits.tables.truths import truth_of
 
@@ -165,7 +166,7 @@ def _codes(variable: Variable) -> dict[tuple[bool, Scalar], int]:
 
 def spelling_key(text: str) -> str:
     """The same for texts that differ in case, padding and Unicode form alone."""
-    return " ".join(unicodedata.normalize("NFKC", text).split()).casefold()
+    return " ".join(unicodedata.normalize("NFKC", visible(text)).split()).casefold()
 
 
 def spellings(categories: Iterable[Scalar]) -> dict[str, Scalar]:

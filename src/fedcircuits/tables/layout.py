@@ -1,9 +1,8 @@
 """How a csv file is laid out: its delimiter, where its header is, and what stands around its rows.
 
 Exports have titles and comments above the header, ``sep=;``, a line of units below it, sums and
-remarks at the end, and headers with empty and repeated names. ``layout_of`` finds the header,
-``headings`` gives every column a name, ``without_extras`` takes out lines that are no rows. Each
-says in words what it did.
+remarks at the end (extras.py), and headers with empty and repeated names. ``layout_of`` finds the
+header, ``headings`` gives every column a name. Each says in words what it did.
 """
 
 from __future__ import annotations
@@ -17,25 +16,17 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
-import pandas as pd
-
 from fedcircuits.errors import TableError
 from fedcircuits.tables.dates import is_date
 from fedcircuits.tables.frames import MOST_COLUMNS
+from fedcircuits.tables.numerals import visible
 from fedcircuits.tables.packed import opened_text
 
-DELIMITERS = (",", ";", "\t", "|")
+DELIMITERS = (",", ";", "\t", "|", "~", "^")
 LONGEST_LINE = 1 << 22  # characters
 FIRST = 50  # lines that tell the layout
 COMMENT = ("#", "%", "//", "--")
 NUMBER = re.compile(r"[-+]?\d*[.,]?\d+(e[-+]?\d+)?", re.I)
-UNIT = re.compile(r"[\[(]?[^\W\d]?[\w/%‰²³µμ°€$^·. -]{0,12}[\])]?")
-BRACKETED = re.compile(r"\[[^\]]*\]|\([^)\d]*\)")
-TOTALS = frozenset((
-    "sum", "sums", "summe", "summen", "total", "totals", "gesamt", "gesamtsumme", "grand total",
-    "somme", "suma", "totale", "mean", "average", "mittelwert", "durchschnitt", "moyenne", "σ", "∑",
-    "anzahl", "count", "end of file", "ende",
-))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +37,7 @@ class CsvLayout:
     lines: int
     header: list[str]
     notes: tuple[str, ...] = ()
+    quote: str = '"'
 
 
 def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = True) -> CsvLayout:
@@ -55,7 +47,8 @@ def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = T
     if said := re.fullmatch(r"\W?sep=(.)\s*", first[0], re.I):
         delimiter, skipped = delimiter or said[1], 1
     delimiter = delimiter or _delimiter(first[skipped:])
-    records = _records(first[skipped:], delimiter)
+    quote = _quote(first[skipped:], delimiter)
+    records = _records(first[skipped:], delimiter, quote)
     if not records:
         raise TableError(f"{file}: not a csv file (its first lines cannot be parted into cells)")
     if len(max((cells for _, cells in records), key=len)) > MOST_COLUMNS:
@@ -67,8 +60,18 @@ def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = T
     if headed and _grouped([row for _, row in records[at:]]):
         line, below = records[at + 1]
         cells = _both_lines(cells, below)
-        notes += (f"two lines of names put together, as in {cells[0]!r}",)
-    return CsvLayout(delimiter, skipped + (line if headed else 0), cells, notes)
+        notes += (f"two lines of names put together, as in {_one_line(max(cells, key=len))!r}",)
+    elif headed and _row_named([row for _, row in records[at:]]):
+        cells = ["", *cells]
+        notes += ("rows have a cell more than there are names: the first is taken for row names",)
+    return CsvLayout(delimiter, skipped + (line if headed else 0), cells, notes, quote)
+
+
+def _quote(lines: Sequence[str], delimiter: str) -> str:
+    """The sign around cells: ' where all cells of the first lines are within such."""
+    cells = [cell for line in lines for cell in line.strip().split(delimiter) if cell]
+    single = bool(cells) and all(len(c) > 1 and c[0] == c[-1] == "'" for c in cells)
+    return "'" if single else '"'
 
 
 def _first_lines(file: Path, encoding: str) -> list[str]:
@@ -85,9 +88,9 @@ def _first_lines(file: Path, encoding: str) -> list[str]:
     return first
 
 
-def _records(lines: Sequence[str], delimiter: str) -> list[tuple[int, list[str]]]:
+def _records(lines: Sequence[str], delimiter: str, quote: str = '"') -> list[tuple[int, list[str]]]:
     """Cells, and the number of the line with which they end."""
-    rows = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    rows = csv.reader(lines, delimiter=delimiter, quotechar=quote, skipinitialspace=True)
     try:
         return [(rows.line_num, [cell.strip() for cell in row]) for row in rows if row]
     except csv.Error:
@@ -136,10 +139,30 @@ def _header(records: Sequence[tuple[int, list[str]]]) -> int:
         filled = filling[i]
         if cells[0].startswith(COMMENT) and len(cells) < width:
             continue
-        title = filled <= 1 and width > 2 and max(filling[i + 1 : i + 9], default=0) > 1
-        if not title and (len(cells) >= width or 2 * filled > width or filled > 2):
+        fuller = max(filling[i + 1 : i + 9], default=0) > filled
+        title = filled <= 1 and width > 2 and not (filled and not cells[0])
+        stated = 2 * filled <= width and _states(cells)  # Created: 2024-05-01
+        if fuller and (title or stated):
+            continue
+        if len(cells) >= width or 2 * filled > width or filled > 2:
             return i
     return 0
+
+
+def _states(cells: Sequence[str]) -> bool:
+    """Whether it says something of the file: a name with a colon, and what it is."""
+    return cells[0].endswith(":") or (bool(cells[0]) and any(map(_is_value, cells[1:])))
+
+
+def _row_named(records: Sequence[Sequence[str]]) -> bool:
+    """Whether rows have a name before their cells, as R writes them: 1, 2, 3 or different texts."""
+    names, *rows = records
+    if len(rows) < 3 or any(len(row) != len(names) + 1 for row in rows):
+        return False
+    first = [row[0] for row in rows]
+    running = first == [str(i + 1) for i in range(len(first))]
+    texts = len(set(first)) == len(first) and not any(map(_is_value, first)) and all(first)
+    return running or (texts and any(row[-1] for row in rows))
 
 
 def _grouped(records: Sequence[Sequence[str]]) -> bool:
@@ -147,7 +170,8 @@ def _grouped(records: Sequence[Sequence[str]]) -> bool:
     if len(records) < 4 or len(records[0]) != len(records[1]):
         return False
     groups, names, rows = records[0], records[1], records[2:]
-    apart = len(set(names)) == len(names) > len(set(filter(None, groups)))
+    some = set(filter(None, groups))
+    apart = len(set(names)) > len(some) and (len(set(names)) == len(names) or not all(groups))
     if not apart or not all(names) or any(map(_is_value, names)) or any(map(_is_value, groups)):
         return False
     columns = zip(*(row for row in rows if len(row) == len(names)), strict=True)
@@ -160,11 +184,11 @@ def _is_value(cell: str) -> bool:
 
 def _both_lines(groups: Sequence[str], names: Sequence[str]) -> list[str]:
     """A blank cell belongs to the group before it."""
-    found, group = [], ""
-    for own, name in zip(groups, names, strict=True):
-        group = own or group
-        found.append(name if name.startswith(group) else f"{group} {name}")
-    return found
+    both, group = [], ""
+    for cell, name in zip(groups, names, strict=True):
+        group = cell or group
+        both.append(name if name.startswith(group) else f"{group} {name}")
+    return both
 
 
 # ---------------------------------------------------------------------- names of columns
@@ -179,9 +203,10 @@ def headings(file: Path, cells: Sequence[str]) -> tuple[list[str], tuple[str, ..
         )
     names: dict[str, None] = {}
     unnamed, again = [], []
-    taken = {" ".join(cell.split()) for cell in cells}
+    cells = [*map(_one_line, cells)]
+    taken = set(cells)
     for i, cell in enumerate(cells):
-        name = " ".join(cell.split()).lstrip("#" if i == 0 else "").strip()
+        name = cell.lstrip("#" if i == 0 else "").strip()
         if not name and i > 0:
             name = f"column {i + 1}"
             unnamed.append(name)
@@ -195,6 +220,10 @@ def headings(file: Path, cells: Sequence[str]) -> tuple[list[str], tuple[str, ..
         f"names that come again are {_listed(again)}" if again else "",
     ]
     return list(names), tuple(filter(None, notes))
+
+
+def _one_line(cell: str) -> str:
+    return " ".join(visible(cell).split())
 
 
 def _values(cells: Sequence[str]) -> list[str]:
@@ -211,46 +240,3 @@ def _values(cells: Sequence[str]) -> list[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:6])) + (" …" if len(names) > 6 else "")
-
-
-# ---------------------------------------------------------------------- lines that are no rows
-
-
-def without_extras(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The rows without a line of units, repeated headers and sums, and what was left out."""
-    gone: dict[int, str] = {}
-    if _is_units(frame):
-        some = ", ".join(repr(str(cell)) for cell in frame.iloc[0].dropna()[:3])
-        gone[0] = f"the line of units ({some} …)"
-    first = frame.iloc[:, 0]
-    for i in (first == frame.columns[0]).to_numpy().nonzero()[0]:
-        if (frame.iloc[i] == list(frame.columns)).sum() > len(frame.columns) / 2:
-            gone[int(i)] = "headers among the rows"
-    for i in range(max(0, len(frame) - 3), len(frame)):
-        cells = {str(c).strip().rstrip(":").casefold() for c in frame.iloc[i, :2]}
-        if cells & TOTALS and len(frame) > 3:
-            gone[i] = "sums at the end"
-    if not gone:
-        return frame, []
-    counts = Counter(gone.values())
-    notes = [f"{what} left out ({number:,} of the lines)" for what, number in counts.items()]
-    return frame.drop(index=frame.index[list(gone)]).reset_index(drop=True), notes
-
-
-def _is_units(frame: pd.DataFrame) -> bool:
-    """Whether the first row has units where the rows below have numbers, and no number."""
-    if len(frame) < 4:
-        return False
-    units, below = frame.iloc[0], frame.iloc[1:6]
-    if all(BRACKETED.fullmatch(str(cell).strip()) for cell in units.dropna()):
-        return bool(units.notna().any())
-    some = 0
-    for cell, column in zip(units, below.items(), strict=True):
-        if isinstance(cell, str) and NUMBER.fullmatch(cell.strip()):
-            return False
-        known = [str(c).strip() for c in column[1].dropna()]
-        if known and all(NUMBER.fullmatch(c) for c in known) and isinstance(cell, str):
-            if not UNIT.fullmatch(cell.strip()):
-                return False
-            some += 1
-    return some > 0 and 2 * some >= units.notna().sum()

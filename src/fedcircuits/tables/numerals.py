@@ -31,12 +31,15 @@ Decimal = Literal["auto", ".", ","]
 MOST_UNITS = 5  # in one column; more are something else
 ENOUGH = 0.9  # of the distinct texts with a digit must be numbers for the column to be
 
+INVISIBLE = dict.fromkeys((0xAD, *range(0x200B, 0x2010), 0x2060, 0xFEFF))  # of no width
 _SPACES = "\u00a0\u2009\u202f \t"
 _QUOTED = re.compile(r"""^="?(.*?)"?$|^'(?=[-+\d])(.*?)'?$""", re.DOTALL)  # ="00123", '123
 _BOUND = re.compile(r"^(?P<sign>[<>≤≥]=?|[~≈±]|(?:ca|circa|etwa|approx|about|env)\b\.?)\s*", re.I)
 _CODES = "EUR|USD|GBP|CHF|JPY|SEK|NOK|DKK|PLN|CZK|HUF|TRY|INR|CNY|BRL|AUD|CAD"
 _MONEY = re.compile(rf"^(?:US\$|R\$|[€$£¥₹₺]|{_CODES}|Fr\.)\s*|\s*(?:[€$£¥₹₺]|{_CODES})$", re.I)
-_FLAG = re.compile(r"\s*[*!↑↓]+$|\s+(?:H|L|HH|LL)$|\s*\((?:H|L|HH|LL|\*|!)\)$")
+_FLAG = re.compile(
+    r"\s*(?:±|\+/-)\s*[\d.,]+\s*%?$|\s*[*!↑↓]+$|\s+(?:H|L|HH|LL)$|\s*\((?:H|L|HH|LL|\*|!)\)$"
+)
 _UNIT = re.compile(
     r"^(?P<number>[-+−]?[\d.,'’\s]*\d\.?(?:e[-+]?\d+)?-?)\s*"
     r"(?P<unit>%|‰|[A-Za-zµμ°Ω€$£][\w/²³µμ°%.^·*€$£-]*(?: ?/ ?[\w²³µμ°€$£]+| Hg)?)$",
@@ -77,6 +80,12 @@ class _Numeral:
     flag: bool = False
 
 
+def is_amount(text: str) -> bool:
+    """Whether it is a number with a currency, which a code such as EUR 12 could also be."""
+    rest, found = _MONEY.subn("", text.strip(), count=1)
+    return found > 0 and not np.isnan(_number(rest.strip(_SPACES), "."))
+
+
 def is_plain(texts: Sequence[str]) -> bool:
     """Whether all of them are numbers as programs write them."""
     return all(_PLAIN.fullmatch(text.strip()) for text in texts) and not has_codes(texts)
@@ -87,9 +96,14 @@ def has_codes(texts: Sequence[str]) -> bool:
     return any(_CODE.fullmatch(text.strip()) for text in texts)
 
 
+def visible(text: str) -> str:
+    """The text without spaces around it and characters of no width in it."""
+    return (text if text.isascii() else text.translate(INVISIBLE)).strip()
+
+
 def bare(text: str) -> str:
     """The text without the signs by which spreadsheets mark text: ="00123", '00123."""
-    stripped = text.strip()
+    stripped = visible(text)
     match = _QUOTED.match(stripped) if stripped[:1] in ("=", "'") else None
     return stripped if match is None else (match[1] or match[2] or "")
 
@@ -131,7 +145,7 @@ def numbers(
         f"in {unit}{', also where none is written' if some else ''}" if unit else "",
         "k, M and such multiplied" if scales is not None else "",
         "bounds such as <5 as the bound" if bounds else "",
-        "flags such as H and * left out" if any(n.flag for n in known) else "",
+        "flags such as H, * and ± 2 left out" if any(n.flag for n in known) else "",
     ]
     return SpelledNumbers(
         values if scales is None else values * scales,

@@ -3,7 +3,7 @@ this patient away to whoever hears the categories of a column.
 
 Of a column of texts, all categories with fewer than so many rows become one, "other"; so do those
 without any row, so that nobody can tell few rows from none. Of numbers such values are missing.
-Booleans have two values whatever the rows are, and stay.
+Booleans have two values whatever the rows are, and stay; so do words for yes and no.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.schema import OTHER, Schema, Variable
 from fedcircuits.tables.table import Table
+from fedcircuits.tables.truths import truth_of
 
 
 def pool_rare(table: Table, least: int) -> tuple[Table, tuple[str, ...]]:
@@ -38,7 +39,8 @@ def pool_rare(table: Table, least: int) -> tuple[Table, tuple[str, ...]]:
 
 
 def _pooled(variable: Variable, x: Floats, least: int) -> tuple[Variable, Floats]:
-    if variable.kind != "category":
+    words = variable.size <= 2 and all(truth_of(str(c)) is not None for c in variable.categories)
+    if variable.kind != "category" or words:
         return variable, x
     known = ~np.isnan(x)
     rows = np.bincount(x[known].astype(np.int64), minlength=variable.size)

@@ -24,6 +24,7 @@ import numpy as np
 
 from fedcircuits.tables import dates, gaps, identifying, numerals, truths
 from fedcircuits.tables.columns import Column, Floats
+from fedcircuits.tables.counted_days import numbered_days
 from fedcircuits.tables.dates import DateOrder, Order
 from fedcircuits.tables.inference import spelling_key
 from fedcircuits.tables.schema import DATE, OTHER, TIME, shown
@@ -39,7 +40,6 @@ DATED = re.compile(
     r".*(dat(e|um)\b|date_|birth|born|dob|geburt|geboren|fecha).*|.*(date|datum)", re.I
 )
 STAMPED = re.compile(r".*(time|zeit|stamp|epoch|unix|date|datum).*|(.*_)?ts", re.I)
-EXCEL = 25_569  # days from the first of Excel to 1970-01-01
 SEEN = 50  # columns, and texts of a column, that say how its file writes numbers and dates
 
 
@@ -128,6 +128,7 @@ def read_as(column: Column, kind: str, rule: ReadingRule) -> Read:
     """The text of a csv as a kind that is known: stated by the user, or that of a model."""
     if rule.typed or column.form != "text":
         return column, ""
+    column, _ = _without_marks(column)
     texts = [str(level) for level in column.levels]
     match kind:
         case "boolean" if (read := _read_truths(column, texts)) is not None:
@@ -159,7 +160,7 @@ def _read_days(column: Column, texts: list[str], rule: ReadingRule) -> Read:
     numbers = numerals.numbers(texts)
     if numbers is None:
         return column, ""
-    return _numbered_days(column, _lookup(column, numbers.values)) or (column, "")
+    return numbered_days(column, _lookup(column, numbers.values)) or (column, "")
 
 
 # ---------------------------------------------------------------------- text by what it spells
@@ -198,16 +199,17 @@ def _read_truths(column: Column, texts: list[str]) -> Read | None:
 
 
 def _read_numbers(column: Column, texts: list[str], rule: ReadingRule) -> Read | None:
-    if any(CODE.fullmatch(text.strip()) for text in texts):
+    if any(CODE.fullmatch(text.strip()) and not numerals.is_amount(text) for text in texts):
         return None  # V27 among 250.8: codes
     spelled = numerals.numbers(texts, rule.decimal, hint=rule.point)
     if spelled is None or not _mostly(column, texts, spelled.values):
         return None
     numbers, how = _numbers(column, texts, spelled)
     named = DATED.fullmatch(column.name) or STAMPED.fullmatch(column.name)
-    if named and not rule.typed and (days := _numbered_days(column, numbers.numbers)):
+    if named and not rule.typed and (days := numbered_days(column, numbers.numbers)):
         return days
-    if numbers.form == "integer" and (why := identifying.why_number(numbers, rule.typed)):
+    whole = not np.any(numbers.numbers[numbers.present] % 1)
+    if whole and (why := identifying.why_number(numbers, rule.typed)):
         return None, why
     if rule.typed:
         return numbers, how
@@ -243,6 +245,8 @@ def _read_dates(column: Column, texts: list[str], rule: ReadingRule) -> Read | N
     if spelled is not None and _mostly(column, texts, spelled.days):
         return _dates(column, texts, spelled)
     days = sum(map(dates.is_date, texts))
+    if 2 * days >= len(texts) and (read := _half_counted(column, texts, rule)) is not None:
+        return read
     if 10 * days > len(texts) or days > FEW_LEVELS:
         return (
             None,
@@ -251,19 +255,20 @@ def _read_dates(column: Column, texts: list[str], rule: ReadingRule) -> Read | N
     return None
 
 
-def _numbered_days(column: Column, numbers: Floats) -> tuple[Column, str] | None:
-    """Days as spreadsheets count them, and seconds as computers do."""
-    known = numbers[~np.isnan(numbers)]
-    for low, high, first, unit, how in (
-        (3_654, 73_051, EXCEL, 1.0, "days as spreadsheets count them"),
-        (3e8, 4e9, 0, 86_400.0, "seconds since 1970"),
-        (3e11, 4e12, 0, 86_400_000.0, "milliseconds since 1970"),
-    ):
-        if len(known) and low <= known.min() and known.max() <= high:
-            days = np.round((numbers / unit - first) * 86_400) / 86_400
-            timed = bool(np.any(days[~np.isnan(days)] % 1))
-            return Column(column.name, "real", days, unit=TIME if timed else DATE), f"dates, {how}"
-    return None
+def _half_counted(column: Column, texts: list[str], rule: ReadingRule) -> Read | None:
+    """Dates of which a spreadsheet has made numbers in some rows."""
+    rest = [text for text in texts if not dates.is_date(text)]
+    numbers = numerals.numbers(rest)
+    if numbers is None or np.isnan(numbers.values).any():
+        return None
+    counted = numbered_days(column, numbers.values)
+    spelled = dates.dates(texts, rule.dates, enough=0, hint=rule.order)
+    if counted is None or spelled is None:
+        return None
+    by_text = dict(zip(rest, counted[0].numbers, strict=True))
+    days = np.array([by_text.get(t, d) for t, d in zip(texts, spelled.days, strict=True)])
+    read, how = _dates(column, texts, replace(spelled, days=days))
+    return read, _joined(how, f"{len(rest):,} of them {counted[1].partition(', ')[2]}")
 
 
 def _dates(column: Column, texts: list[str], spelled: dates.SpelledDates) -> tuple[Column, str]:
@@ -292,11 +297,13 @@ def _numbers(
 def _read_categories(column: Column, texts: list[str], rule: ReadingRule) -> Read:
     how = ""
     if not rule.typed:
-        merged = _merged_spellings(column, texts)
-        if len(merged.levels) < len(column.levels):
-            how = f"{len(column.levels) - len(merged.levels)} other spellings merged"
-        column = merged
+        before, column = len(column.levels), _merged_spellings(column, texts)
+        if len(column.levels) < before:
+            how = f"{before - len(column.levels)} other spellings merged"
     levels, rows = len(column.levels), int(column.present.sum())
+    several = numerals.written_units([str(level) for level in column.levels])
+    if levels > FEW_LEVELS and len(several) > 1 and sum(several.values()) > levels / 2:
+        return None, f"{_kind_of_text(column)}: {levels:,} different texts in {rows:,} values"
     if _names_rows(column) or (levels > FEW_LEVELS and _are(PAIR, column.levels)):
         return None, f"{_kind_of_text(column)}: {levels:,} different texts in {rows:,} values"
     if levels > MOST_LEVELS:
@@ -360,16 +367,13 @@ def _words(how: str, before: Column, texts: list[str], after: Column) -> str:
 
 def _without_marks(column: Column) -> tuple[Column, str]:
     """The levels without what spreadsheets mark text with."""
-    if not any(str(level).lstrip()[:1] in ("=", "'") for level in column.levels):
+    texts = [str(level).strip() for level in column.levels]
+    levels = [numerals.bare(text) for text in texts]
+    if levels == texts:
         return column, ""
-    levels = [numerals.bare(str(level)) for level in column.levels]
-    if levels == list(column.levels):
-        return column, ""
-    order = {text: i for i, text in enumerate(dict.fromkeys(levels))}
-    codes = np.array([float(order[text]) for text in levels])
-    return replace(
-        column, numbers=_lookup(column, codes), levels=tuple(order)
-    ), "signs of text left out"
+    order = {text: float(i) for i, text in enumerate(dict.fromkeys(levels))}
+    numbers = _lookup(column, np.array([order[text] for text in levels]))
+    return replace(column, numbers=numbers, levels=tuple(order)), "signs of text left out"
 
 
 def _merged_spellings(column: Column, texts: list[str]) -> Column:
@@ -378,7 +382,7 @@ def _merged_spellings(column: Column, texts: list[str]) -> Column:
     keys = [spelling_key(text) for text in texts]
     best: dict[str, tuple[int, str]] = {}
     for key, text, count in zip(keys, texts, rows, strict=True):
-        best[key] = max(best.get(key, (-1, "")), (int(count), text.strip()))
+        best[key] = max(best.get(key, (-1, "")), (int(count), numerals.visible(text)))
     order = {key: i for i, key in enumerate(best)}
     codes = np.array([float(order[key]) for key in keys])
     levels = tuple(text for _, text in best.values())

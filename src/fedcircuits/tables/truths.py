@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 YES = frozenset(
     ("yes", "true", "y", "t", "on", "1", "ja", "j", "oui", "sí", "si", "sì", "sim", "wahr", "vrai",
-     "verdadero", "vero", "positive", "positiv", "pos", "pos.", "present", "+", "tak", "kyllä")
+     "verdadero", "vero", "positive", "positiv", "pos", "pos.", "present", "+", "tak", "kyllä", "✓",
+     "✔", "☑")
 )  # fmt: skip
 NO = frozenset(
     ("no", "false", "n", "f", "off", "0", "nein", "non", "não", "nee", "nej", "falsch", "faux",
-     "falso", "negative", "negativ", "neg", "neg.", "absent", "-", "nie", "ei")
+     "falso", "negative", "negativ", "neg", "neg.", "absent", "-", "nie", "ei", "✗", "✘", "☐")
 )  # fmt: skip
 LETTERS = ({"y", "n"}, {"j", "n"}, {"t", "f"})
 MARKS = frozenset(("x", "✓", "✔", "☑", "☒", "✗", "✘"))  # a tick: what is not ticked is blank

@@ -68,8 +68,8 @@ def fields_of(record: object) -> Json:
 def record_of(kind: type[R], content: object, what: str) -> R:
     """The record that JSON of unknown origin holds; ``what`` is its name in errors."""
     try:
-        record = msgspec.convert(content, kind)
-    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+        record = msgspec.convert(content, kind)  # before 0.21 huge integers are a SystemError
+    except (msgspec.ValidationError, OverflowError, RecursionError, SystemError) as error:
         raise FileError(f"{what}: {_in_words(str(error), content)}") from None
     if problem := _difference(fields_of(record), content):
         raise FileError(f"{what}: {problem}")

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from fedcircuits.engines.outcome import Kept
@@ -146,7 +147,7 @@ def _kind(tag: str, data: bytes, sender: str) -> type[Message] | str:
 def _fields(data: bytes) -> dict[str, object]:
     try:
         return fields_of(data)
-    except ValueError:
+    except (msgspec.DecodeError, ValueError):
         return {"bytes that are no record": None}
 
 
