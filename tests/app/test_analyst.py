@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import fedcircuits as fc
 from fedcircuits.app import cli
+from tests.app.typing_pages import TypedPage
 from tests.engines.sites.relays import SERVER, free_port, needs_server
 
 pytest.importorskip("nats", reason="needs the extra sites")
@@ -29,18 +30,21 @@ AGE = RNG.integers(20, 90, 300)
 NORTH = pd.DataFrame({"patient": np.arange(300), "age": AGE, "smoker": RNG.random(300) < 0.3})
 RISK = np.where(RNG.random(300) < (AGE - 10) / 90, "high", "low")
 SOUTH = pd.DataFrame({"patient": np.arange(300), "risk": RISK, "score": RNG.normal(AGE, 20)})
+PAGE = TypedPage("sites.md")
+KEYS = TypedPage("sites.md", "## Keys").lines  # which test_sites.py runs
 QUESTION = "P(risk = 'high' | age > 60)"
 pytestmark = needs_server
 
 
 class Consortium:
-    """A server and two sites, each a program of its own."""
+    """A server and two sites, each a program of its own, by the commands of docs/sites.md."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.kits = folder, folder / "kits"
-        toml = f'name = "clinics"\nserver = "tls://127.0.0.1:{free_port()}"\n'
-        (folder / "consortium.toml").write_text(toml + 'sites = ["north", "south"]\n')
-        self.run("provision", "consortium.toml")
+        self.run(*PAGE.words("consortium init"))
+        toml = folder / "consortium.toml"
+        toml.write_text(toml.read_text().replace("4222", str(free_port())))
+        self.run(*PAGE.words("provision consortium.toml -o"))
         self.programs: dict[str, subprocess.Popen[str]] = {}
         for name, frame in (("north", NORTH), ("south", SOUTH)):
             own = frame.rename(columns={"risk": "risiko"})
@@ -51,10 +55,13 @@ class Consortium:
                 names = '[data.columns]\nrisk = "risiko"\nscore = "score"\n\n[policy]'
                 text = text.replace("[policy]", names)
             site.write_text(text)
-        self.checked = self.run("site", "check", "kits/south")
-        conf = str(self.kits / "server" / "nats.conf")
-        server = [str(SERVER), "-c", conf]
-        self.programs["server"] = subprocess.Popen(server, stderr=subprocess.DEVNULL, text=True)
+        self.checked = [
+            self.run(*PAGE.words("site check", north=name)) for name in ("north", "south")
+        ]
+        server = [str(SERVER), *PAGE.line("nats-server").split()[1:]]
+        self.programs["server"] = subprocess.Popen(
+            server, cwd=folder, stderr=subprocess.DEVNULL, text=True
+        )
         try:
             for name in ("north", "south"):
                 self.start(name)
@@ -67,8 +74,10 @@ class Consortium:
             self.stop(name)
 
     def start(self, name: str) -> None:
-        command = [*COMMAND, "site", "start", str(self.kits / name)]
-        site = self.programs[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        command = [*COMMAND, *PAGE.words("site start", north=name)]
+        site = self.programs[name] = subprocess.Popen(
+            command, cwd=self.folder, stdout=subprocess.PIPE, text=True
+        )
         assert site.stdout is not None
         assert "serves 300 rows" in site.stdout.readline()
 
@@ -81,7 +90,7 @@ class Consortium:
 
     def end(self, name: str) -> None:
         """As its operator does."""
-        self.run("site", "stop", f"kits/{name}")
+        self.run(*PAGE.words("site stop", north=name))
         program = self.programs.pop(name)
         assert program.wait(60) == 0 and program.stdout is not None
         program.stdout.close()
@@ -117,36 +126,53 @@ def answer(told: str) -> float:
 
 
 def test_a_model_is_trained_asked_next_week_and_forgotten(clinics: Consortium) -> None:
-    assert "300 rows" in clinics.checked
-    assert re.search(r"risk\s+.*'high', 'low'", clinics.checked)
-    status = clinics.run("status", "kits/coordinator")
+    assert all("300 rows" in text for text in clinics.checked)
+    assert re.search(r"risk\s+.*'high', 'low'", clinics.checked[1])
+    kit = {"KIT": "kits/coordinator"}
+    status = clinics.run(*PAGE.words("status", **kit))
     assert re.search(r"north\s+there\s+300", status) and re.search(r"south\s+there", status)
-    words = ("--target", "risk", "--name", "first", "-o", "first.fc")
-    told = clinics.run("train", "consortium.toml", *words)
-    assert "vertical split: 2 parties" in told and "wrote first.fc" in told
-    expected = in_memory().probability("risk = 'high'", "age > 60")
-    assert answer(clinics.run("query", "first.fc", QUESTION, "--json")) == expected
+    train = PAGE.words("train kits/coordinator --target")
+    told = clinics.run(*train)
+    assert "vertical split: 2 parties" in told and "wrote model.fc" in told
+    expected, ask = in_memory().probability("risk = 'high'", "age > 60"), PAGE.words("query")
+    assert answer(clinics.run(*ask, "--json")) == expected
     clinics.end("south")
     line = clinics.run("status", "kits/coordinator", "--timeout", "2", code=1)
     assert line == "fedcircuits: south did not answer within 2 s\n"
     clinics.start("south")
-    kit = ("--consortium", "kits/coordinator/consortium.toml")
-    assert answer(clinics.run("query", "first.fc", QUESTION, "--json", *kit)) == expected
-    drawn = clinics.run("sample", "first.fc", "-n", "5", "--given", "age > 60")
+    other = ("--consortium", "kits/coordinator/consortium.toml")
+    assert answer(clinics.run(*ask, "--json", *other)) == expected
+    drawn = clinics.run("sample", "model.fc", "-n", "5", "--given", "age > 60")
     assert len(drawn.splitlines()) == 6 and "risk" in drawn.splitlines()[0]
-    shown = clinics.run("inspect", "first.fc")
-    assert "model: first" in shown and "parts at: north, south" in shown
-    assert json.loads(clinics.run("models", "kits/coordinator", "--json"))["models"] == {
-        "first": ["north", "south"]
-    }
-    taken = clinics.run("train", "kits/coordinator", *words, code=1)
-    assert "there is a model 'first' already" in taken
-    assert "forgotten" in clinics.run("forget", "kits/coordinator", "first")
-    gone = clinics.run("query", "first.fc", QUESTION, code=1)
-    assert "north, south keeps no model 'first'" in gone
+    shown = clinics.run(*PAGE.words("inspect"))
+    assert "model: risk" in shown and "parts at: north, south" in shown
+    kept = clinics.run(*PAGE.words("models", **kit), "--json")
+    assert json.loads(kept)["models"] == {"risk": ["north", "south"]}
+    taken = clinics.run("train", "consortium.toml", *train[2:], code=1)
+    assert "there is a model 'risk' already" in taken
+    assert "rows/tokens" in clinics.run(*PAGE.words("audit"))
+    assert "forgotten" in clinics.run(*PAGE.words("forget", **kit))
+    gone = clinics.run(*ask, code=1)
+    assert "north, south keeps no model 'risk'" in gone
     audit = (clinics.kits / "north" / "store" / "audit.jsonl").read_text()
     assert '"event": "begun"' in audit and '"tag": "rows/tokens"' in audit
     assert not re.search(r"\b(high|low)\b", audit)
+    left = [line for line in PAGE.left if line not in KEYS]
+    assert all(" --resume risk " in line for line in left), "the page has commands that nobody runs"
+
+
+def test_the_python_of_the_page(clinics: Consortium) -> None:
+    """As the program of an analyst: trained, saved, and asked by a later one."""
+    first, later, resumed = PAGE.snippets
+    code = f"import fedcircuits as fc\n{first}federation.close()\n"
+    code += later.replace("federation =", "federation.close()\nfederation =") + "federation.close()"
+    assert "resume=" in resumed  # which the next test does by its command
+    with chdir(clinics.folder):
+        found: dict[str, object] = {}
+        exec(code, found)
+        model = found["model"]
+    assert isinstance(model, fc.FedPC) and model.name_
+    clinics.run("forget", "kits/coordinator", model.name_)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +198,8 @@ def test_a_caller_that_is_killed_goes_on_in_a_new_process(
         program.communicate()
         assert program.returncode == -signal.SIGKILL and not (clinics.folder / output).exists()
         assert f"train --resume {name} goes on" in clinics.run("models", "kits/coordinator")
-        program = clinics.begin("train", "kits/coordinator", "--resume", name, "-o", output)
+        again = PAGE.words("train kits/coordinator --resume", risk=name, model=name)
+        program = clinics.begin(*again)
     _, error = program.communicate()
     assert program.returncode == 0, error
     expected = in_memory(**settings)
@@ -189,9 +216,12 @@ def test_a_caller_that_is_killed_goes_on_in_a_new_process(
 
 def test_an_audit_is_read_as_a_table(clinics: Consortium) -> None:
     clinics.run("train", "kits/coordinator", "--name", "audited", "-o", "audited.fc")
-    lines = json.loads(clinics.run("audit", "kits/north", "--run", "audited", "--json"))
-    assert {"begun", "sent", "ended"} <= {line["event"] for line in lines}
-    table = clinics.run("audit", "kits/north", "--run", "audited", "--last", "200")
+    audited, noted = ("audit", "kits/north", "--run", "audited"), set[str]()
+    until = time.monotonic() + 60
+    while "ended" not in noted and time.monotonic() < until:  # when the site hears that all have
+        noted = {line["event"] for line in json.loads(clinics.run(*audited, "--json"))}
+    assert {"begun", "sent", "ended"} <= noted
+    table = clinics.run(*audited, "--last", "200")
     assert "rows/tokens" in table and "coordinator" in table
     assert len(json.loads(clinics.run("audit", "kits/south", "--last", "2", "--json"))) == 2
 

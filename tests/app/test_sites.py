@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedcircuits.app.cli import app
+from tests.app.typing_pages import TypedPage
 
 pytest.importorskip("nats", reason="needs the extra sites")
 COMMAND = (sys.executable, "-m", "fedcircuits")
@@ -37,8 +37,9 @@ def test_a_member_makes_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert found.exit_code == code, found.output
         return found.output
 
-    asked = said("site", "request", "north", "-o", "north")
-    approved = said("provision", "consortium.toml", "--request", "north/request.toml")
+    page = TypedPage("sites.md", "## Keys")
+    asked = said(*page.words("site request"))
+    approved = said(*page.words("provision consortium.toml --request"))
     [fingerprint] = re.findall(r"^  ((?:[0-9a-f]{4} ?){8})$", asked, re.MULTILINE)
     assert f"north asks with the fingerprint  {fingerprint}" in approved
     assert (
@@ -46,10 +47,14 @@ def test_a_member_makes_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyP
         in approved
     )
     assert not Path("kits/north/site.key").exists() and Path("kits/south/site.key").exists()
-    for name in ("ca.crt", "site.crt", "revoked.crl", "consortium.toml"):
-        shutil.copy(f"kits/north/{name}", "north")
+    subprocess.run(["bash", "-c", page.line("cp ")], check=True)
     Path("north/data.csv").write_text("age\n" + "31\n47\n" * 40)
     assert "north of clinics: 80 rows" in said("site", "check", "north")
+    said(*page.words("provision consortium.toml --renew"))
+    assert "south: taken off consortium.toml" in said(
+        *page.words("provision consortium.toml --revoke")
+    )
+    assert not page.left, "the page has commands that nobody runs"
     Path("north/site.key").unlink()
     assert "north/site.key: there is no such file" in said("site", "check", "north", code=1)
     assert "is there already" in said("site", "request", "north", "-o", "north", code=1)

@@ -21,6 +21,7 @@ from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.watching import Progress, Watch, size_words
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Tell
+from tests.engines.live import watched_live
 from tests.engines.sites.local import LocalSites
 from tests.federation.cases import QUICK, mixed_table
 
@@ -77,6 +78,14 @@ def test_at_sites_the_caller_hears_what_comes_to_it(tmp_path: Path) -> None:
     assert any(p.kind == "message" and p.other == "coordinator" for p in found[:done])
     assert any(p.kind == "step" and p.party == "party 1" for p in found[:done])
     assert all(p.party == "coordinator" for p in found if p.kind == "round"), "sites tell nothing"
+
+
+@pytest.mark.parametrize("engine", ["memory", "process"])
+def test_the_dashboard_shows_a_training_while_it_goes_on(engine: str, tmp_path: Path) -> None:
+    """At sites, Ray and NVFlare: tests of these engines do the same."""
+    parties = fc.split(COLUMNS, 2, by="columns")
+    model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0)
+    watched_live(lambda callback: model.fit(parties, engine=engine, callback=callback), tmp_path)
 
 
 def test_a_callback_that_fails_is_not_called_again() -> None:

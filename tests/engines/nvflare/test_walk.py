@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import chdir
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +18,8 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.engines.nvflare.link import NvflareLink
+from tests.app.typing_pages import DOCS, TEXT, TypedPage
+from tests.engines.live import watched_live
 from tests.engines.nvflare.deployment import needs_nvflare
 from tests.engines.sites.relays import free_port
 
@@ -26,6 +31,7 @@ with fc.Federation.connect(sys.argv[1], timeout=120) as federation:
     fc.FedPC(target="risk", random_state=0).fit(federation, name="again")
 """
 QUESTION = "risk = high", "age > 60"
+PAGE, WRITTEN = TypedPage("nvflare.md"), (DOCS / "nvflare.md").read_text(encoding="utf-8")
 
 
 def run(*words: object) -> str:
@@ -49,10 +55,10 @@ def frames() -> dict[str, pd.DataFrame]:
 def prepared(folder: Path) -> Path:
     """Kits with rows in them."""
     consortium, kits = folder / "consortium.toml", folder / "kits"
-    run("consortium", "init", consortium)
-    text = consortium.read_text().replace("127.0.0.1:4222", f"127.0.0.1:{free_port()}")
-    consortium.write_text(text.replace('# engine = "nvflare"', 'engine = "nvflare"'))
-    assert "server/startup/start.sh" in run("provision", consortium, "-o", kits)
+    [text] = [block for block in TEXT.findall(WRITTEN) if block.startswith("name = ")]
+    consortium.write_text(text.replace("flare.clinics.example:8002", f"127.0.0.1:{free_port()}"))
+    with chdir(folder):
+        assert "server/startup/start.sh" in run(*PAGE.words("provision"))
     for name, frame in frames().items():
         frame.to_csv(kits / name / "data.csv", index=False)
         site = kits / name / "site.toml"
@@ -60,16 +66,30 @@ def prepared(folder: Path) -> Path:
     return kits
 
 
-def started(*words: object) -> subprocess.Popen[str]:
-    command = [*COMMAND, *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def started(folder: Path, words: list[str]) -> subprocess.Popen[str]:
+    command = [*COMMAND, *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+
+
+def served(folder: Path, command: str) -> subprocess.Popen[str]:
+    """NVFlare's server, which its script leaves running in the background."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    with (folder / "server.log").open("w") as log:
+        return subprocess.Popen(
+            ["bash", "-c", f"{command} & wait; sleep 600"],
+            cwd=folder, env={**os.environ, "PATH": path}, text=True, start_new_session=True,
+            stdout=log, stderr=log,
+        )  # fmt: skip
 
 
 def ended(program: subprocess.Popen[str]) -> None:
+    group = os.getpgid(program.pid) if program.poll() is None else 0
     program.terminate()
     try:
         program.wait(30)
     finally:
+        if group == program.pid:  # with what it has left running
+            os.killpg(group, signal.SIGKILL)
         program.kill()
         program.wait()
         if program.stdout is not None:
@@ -77,32 +97,47 @@ def ended(program: subprocess.Popen[str]) -> None:
 
 
 def test_from_empty_folders_to_an_answer_and_again(tmp_path: Path) -> None:
+    """By the commands and the Python of docs/nvflare.md."""
     kits = prepared(tmp_path)
-    assert "300 rows" in run("site", "check", kits / "south")
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-    server = ["bash", str(kits / "server" / "startup" / "sub_start.sh"), "--once"]
-    programs = [subprocess.Popen(server, env={**os.environ, "PATH": path}, text=True,
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)]  # fmt: skip
+    with chdir(tmp_path):
+        assert "300 rows" in run(*PAGE.words("site check"))
+    begin = partial(PAGE.words, "site start")
+    programs = [served(tmp_path, PAGE.line("bash "))]
     try:
-        programs += [started("site", "start", kits / name) for name in (*frames(), "coordinator")]
+        for name in (*frames(), "coordinator"):
+            programs.append(started(tmp_path, begin(north=name)))
+        assert " ".join(["fedcircuits", *begin(north="coordinator")]) in WRITTEN
         for program, words in zip(programs[1:], ("serves 300 rows",) * 2 + ("keeps",), strict=True):
             assert program.stdout is not None
             assert words in program.stdout.readline()
         here = fc.FedPC(target="risk", random_state=0).fit(fc.Federation(frames(), "patient"))
-        for _ in range(2):  # what the coordinator has started stays for its next program
-            with fc.Federation.connect(kits / "coordinator", timeout=120) as federation:
-                assert federation.kind == "vertical"
-                model = fc.FedPC(target="risk", random_state=0).fit(federation)
-                assert model.probability(*QUESTION) == here.probability(*QUESTION) > 0.5
         expected = here.probability(*QUESTION)
+        assert asked_by_the_page(tmp_path) == expected > 0.5
+        # what the coordinator has started stays for its next program
+        with fc.Federation.connect(kits / "coordinator", timeout=120) as federation:
+            assert federation.kind == "vertical"
+            fit = partial(fc.FedPC(target="risk", random_state=0).fit, federation)
+            model = watched_live(lambda callback: fit(callback=callback), tmp_path)
+            assert model.probability(*QUESTION) == expected
         assert killed_and_taken_up_again(kits, programs) == expected
-        run("site", "stop", kits / "south")
+        with chdir(tmp_path):
+            run(*PAGE.words("site stop", north="south"))
         assert programs[2].wait(60) == 0
     finally:
         for program in reversed(programs):
             ended(program)
+    assert not PAGE.left, "the page has commands that nobody runs"
     audit = (kits / "north" / "store" / "audit.jsonl").read_text()
     assert '"event": "begun"' in audit and '"tag": "rows/tokens"' in audit
+
+
+def asked_by_the_page(folder: Path) -> float:
+    found: dict[str, Any] = {}
+    [snippet] = PAGE.snippets
+    with chdir(folder):
+        exec(f"import fedcircuits as fc\n{snippet}", found)
+        with found["federation"]:
+            return float(found["model"].probability(*QUESTION))
 
 
 def killed_and_taken_up_again(kits: Path, programs: list[subprocess.Popen[str]]) -> float:
@@ -121,7 +156,7 @@ def killed_and_taken_up_again(kits: Path, programs: list[subprocess.Popen[str]])
     south.send_signal(signal.SIGCONT)
     assert programs[3].stdout is not None
     programs[3].stdout.close()
-    programs[3] = started("site", "start", kits / "coordinator")
+    programs[3] = started(kits.parent, PAGE.words("site start", north="coordinator"))
     assert programs[3].stdout is not None and "keeps" in programs[3].stdout.readline()
     with fc.Federation.connect(kits / "coordinator", timeout=120) as federation:
         model = fc.FedPC(target="risk", random_state=0).fit(federation, resume="again")

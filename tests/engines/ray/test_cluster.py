@@ -22,6 +22,7 @@ from fedcircuits.engines.ray import Needs, RayEngine, cluster
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import trials
+from tests.engines.live import watched_live
 from tests.federation.cases import mixed_table
 
 if find_spec("ray") is None:
@@ -72,12 +73,17 @@ def parent(number: int) -> int:
     return int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_parties_run_on_their_machines_as_in_memory(machines: Machines) -> None:
-    """Also with sums and answers between machines, and a message larger than a frame."""
+def test_parties_run_on_their_machines_as_in_memory(
+    machines: Machines, tmp_path: Path
+) -> None:
+    """With sums and answers between machines; the dashboard shows it while it goes on."""
     engine = machines.engine()
     parties = fc.split(mixed_table(300), list(SITES), by="columns")
     settings: dict[str, Any] = {"clusters": 2, "ensemble": 1, "random_state": 0}
-    there = fc.FedPC(**settings, summation=fc.Secret()).fit(parties, engine=engine)
+    there = fc.FedPC(**settings, summation=fc.Secret())
+    watched_live(
+        lambda callback: there.fit(parties, engine=engine, callback=callback), tmp_path
+    )
     for name in SITES:
         assert parent(process_of(name)) == machines.raylet(name)
     here = fc.FedPC(**settings, summation=fc.Secret()).fit(parties)

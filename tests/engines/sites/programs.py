@@ -79,7 +79,7 @@ class Programs:
 
     def wait_for(self, name: str, word: str, since: int = 0) -> None:
         """Until that word stands in a site's audit, after so many letters of it."""
-        for _ in range(1200):
+        for _ in range(6000):
             if word in self.audit(name)[since:]:
                 return
             time.sleep(0.05)

@@ -16,6 +16,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.errors import FederationError, PartyLostError
+from tests.engines.live import watched_live
 from tests.engines.sites.programs import COMMAND, Programs, other_version
 from tests.engines.sites.relays import needs_server
 
@@ -50,7 +51,11 @@ def expected() -> np.ndarray[Any, Any]:
 
 
 def connected(programs: Programs) -> fc.Federation:
-    return fc.Federation.connect(programs.folder / "coordinator", timeout=60)
+    """A site that is started again may take as long as a busy machine makes it."""
+    federation = fc.Federation.connect(programs.folder / "coordinator", timeout=60)
+    engine: Any = federation.engine
+    engine.patience = 300.0
+    return federation
 
 
 def test_a_member_is_one_program(programs: Programs) -> None:
@@ -62,6 +67,15 @@ def test_a_member_is_one_program(programs: Programs) -> None:
     )  # fmt: skip
     assert again.returncode == 1
     assert "north is connected already, by another program" in again.stderr
+
+
+def test_the_dashboard_shows_a_training_while_it_goes_on(
+    programs: Programs, expected: Any, tmp_path: Path
+) -> None:
+    federation = connected(programs)
+    model = fc.FedPC(**SETTINGS)
+    watched_live(lambda callback: model.fit(federation, callback=callback), tmp_path)
+    assert np.array_equal(model.score_samples(WHOLE), expected)
 
 
 def test_a_site_is_killed_twice_and_the_server_once(programs: Programs) -> None:
@@ -95,7 +109,7 @@ def test_a_site_that_hangs_is_named_and_goes_on_later(programs: Programs, expect
         assert error.value.party == "west"
     finally:
         programs.signal("west", signal.SIGCONT)
-    engine.patience = 60.0
+    engine.patience = 300.0
     model.fit(federation, resume=True)
     assert np.array_equal(model.score_samples(WHOLE), expected)
 
