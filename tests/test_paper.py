@@ -11,6 +11,7 @@ import pytest
 from benchmarks import pages
 from benchmarks.paper import __main__ as paper
 from benchmarks.paper.items import Item, Line, listed, number
+from benchmarks.paper.pieces import kept
 
 ITEMS = [item for one in paper.PAPERS for item in one.items]
 
@@ -42,6 +43,7 @@ def test_an_item_runs_to_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(paper, "chosen", lambda words: [item])
     path = tmp_path / "paper.json"
     monkeypatch.setattr(sys, "argv", ["paper", "--full", "--output", str(path)])
+    monkeypatch.setattr(paper, "place", lambda: tmp_path / "pieces.jsonl")
     paper.main()
     stored = json.loads(path.read_text(encoding="utf-8"))
     assert stored["found"]["mixture-table-1"]["size"] == "full"
@@ -50,3 +52,36 @@ def test_an_item_runs_to_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "| rows | 1.0 | ours 2.00 ± 1.41 |  | −0.50 |" in text
     assert "python -m benchmarks.paper mixture-table-1 --full" in text
     assert "Not run yet: `python -m benchmarks.paper fedpc-table-1`" in text
+
+
+def test_a_run_that_is_broken_off_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One item fails: the others run, and what it had is not worked out again."""
+    worked: list[int] = []
+
+    def broken(full: bool) -> list[Line]:
+        def work(seed: int) -> float:
+            worked.append(seed)
+            if worked == [0, 1]:
+                raise ValueError("no room")
+            return 0.5 * seed
+
+        return [Line("x", "", number([kept(f"a · {s}", lambda s=s: work(s)) for s in range(3)]))]  # type: ignore[misc]
+
+    items = [
+        Item("mixture-table-1", "Table 1", "", broken),
+        Item("mixture-figure-5", "Figure 5", "", lambda full: [Line("y", "", "2.00")]),
+    ]
+    path = tmp_path / "paper.json"
+    monkeypatch.setattr(paper, "chosen", lambda words: items)
+    monkeypatch.setattr(paper, "place", lambda: tmp_path / "pieces.jsonl")
+    monkeypatch.setattr(sys, "argv", ["paper", "--full", "--output", str(path)])
+    with pytest.raises(SystemExit, match=r"failed, and left as they were: mixture-table-1; again"):
+        paper.main()
+    assert "no room" in capsys.readouterr().err
+    assert set(json.loads(path.read_text("utf-8"))["found"]) == {"mixture-figure-5"}
+    paper.main()
+    assert worked == [0, 1, 1, 2]
+    rows = json.loads(path.read_text("utf-8"))["found"]["mixture-table-1"]["rows"]
+    assert rows == [["x", "", "0.50 ± 0.50", "", ""]]

@@ -5,7 +5,9 @@
     python -m benchmarks.paper fedpc-table-1 mixture    # some items, or all of a paper
 
 Every item writes docs/results/paper.json as it ends; items that are not run again keep their rows,
-and the page docs/results/paper.md is made from the file.
+and the page docs/results/paper.md is made from the file. An item that fails keeps its rows too, and
+the others go on. A full run that was broken off goes on where it was: its figures are in
+build/paper, in a file with the name of the commit (pieces.py).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import json
 import os
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from typing import Any
 from benchmarks import pages
 from benchmarks.paper import circuits, forests, fusion, mixtures
 from benchmarks.paper.items import COLUMNS, Item, Paper
+from benchmarks.paper.pieces import CURRENT, Pieces, place
 from benchmarks.runner import machine_facts
 from fedcircuits.errors import DatasetError
 
@@ -36,10 +40,13 @@ INTRODUCTION = (
 
 def record(item: Item, full: bool) -> dict[str, Any]:
     """The rows of an item and how they came about."""
-    began = time.process_time()
+    began, pieces = time.process_time(), CURRENT[-1]
+    already, known = pieces.seconds, set(pieces.known)
     rows = [line.cells() for line in item.run(full)]
+    own = sum(p["cpu_seconds"] for key, p in pieces.known.items() if key not in known)
+    seconds = time.process_time() - began - own + pieces.seconds - already  # also of earlier runs
     size = "full" if full else "small"
-    return {"rows": rows, "size": size, "cpu seconds": round(time.process_time() - began, 1)}
+    return {"rows": rows, "size": size, "cpu seconds": round(max(seconds, 0.0), 1)}
 
 
 def page(found: dict[str, dict[str, Any]], machine: dict[str, Any]) -> dict[str, Any]:
@@ -94,16 +101,31 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     path: Path = told.output
     found = json.loads(path.read_text("utf-8"))["found"] if path.is_file() else {}
-    for item in chosen(told.items):
-        print(f"\n{item.title}", flush=True)
-        try:
-            found[item.key] = record(item, told.full)
-        except DatasetError as error:
-            found[item.key] = {"error": str(error), "size": "", "cpu seconds": 0.0}
-        for row in found[item.key].get("rows", []):
-            print("  " + " | ".join(cell or "–" for cell in row))
-        pages.write(path, page(found, machine_facts()))
+    CURRENT.append(Pieces(place() if told.full else None))
+    try:
+        failed = [item.key for item in chosen(told.items) if not _run(item, told.full, found, path)]
+    finally:
+        CURRENT.pop()
     print(f"\nwritten: {path} and {path.with_suffix('.md')}")
+    if failed:
+        again = f"python -m benchmarks.paper {' '.join(failed)}{' --full' * told.full}"
+        raise SystemExit(f"failed, and left as they were: {', '.join(failed)}; again by  {again}")
+
+
+def _run(item: Item, full: bool, found: dict[str, dict[str, Any]], path: Path) -> bool:
+    """Runs an item and writes the page; whether it has come to its end."""
+    print(f"\n{item.title}", flush=True)
+    try:
+        found[item.key] = record(item, full)
+    except DatasetError as error:
+        found[item.key] = {"error": str(error), "size": "", "cpu seconds": 0.0}
+    except Exception:
+        traceback.print_exc()
+        return False
+    for row in found[item.key].get("rows", []):
+        print("  " + " | ".join(cell or "–" for cell in row))
+    pages.write(path, page(found, machine_facts()))
+    return True
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from benchmarks.federated import communication, em, images, mnist, peers
 from benchmarks.federated.clock import Stopwatch
 from benchmarks.federated.sets import SPLITS, Data, halves
 from benchmarks.paper.items import Item, Line, Missing, Paper, listed, number
+from benchmarks.paper.pieces import kept
 
 SETS = {"adult": "Income", "breast cancer": "Cancer", "credit": "Credit"}
 CUTS = ("horizontal", "vertical", "hybrid")
@@ -80,18 +82,8 @@ def _likelihoods(name: str, full: bool) -> list[Line]:
     found: dict[str, list[float]] = defaultdict(list)
     for seed in range(5, 10) if full else (5,):
         data = _data(name, seed, full, 40_000)
-        begin = time.process_time()
-        spn = fc.LearnSPN(random_state=seed).fit(data.train)
-        seconds = time.process_time() - begin
-        found["one place"].append(spn.score(data.test))
-        for columns in (1, 50):
-            plain = fc.MixtureOfProducts(columns, random_state=seed).fit(data.train)
-            found[f"{columns}"].append(plain.score(data.test))
-        for split in CUTS:
-            watch = Stopwatch()
-            model = fc.FedPC(random_state=seed).fit(SPLITS[split](data), engine=watch)
-            found[split].append(model.collect().score(data.test))
-            found[f"{split}, time"].append(watch.slowest / seconds)
+        for word, value in kept(f"table 1 · {name} · {seed}", partial(_one_seed, data)).items():
+            found[word].append(value)
     plain_ones = {"independent columns": found["1"], "50 products": found["50"]}
     first = Line(f"{name}, one place", LIKELIHOODS[name][0], number(found["one place"]))
     lines = [replace(first, baseline=listed(plain_ones))]
@@ -101,10 +93,28 @@ def _likelihoods(name: str, full: bool) -> list[Line]:
     return lines
 
 
+def _one_seed(data: Data) -> dict[str, float]:
+    """Likelihoods of test rows, and times over that of one place."""
+    begin, found = time.process_time(), dict[str, float]()
+    spn = fc.LearnSPN(random_state=data.seed).fit(data.train)
+    seconds = time.process_time() - begin
+    found["one place"] = spn.score(data.test)
+    for columns in (1, 50):
+        plain = fc.MixtureOfProducts(columns, random_state=data.seed).fit(data.train)
+        found[f"{columns}"] = plain.score(data.test)
+    for split in CUTS:
+        watch = Stopwatch()
+        model = fc.FedPC(random_state=data.seed).fit(SPLITS[split](data), engine=watch)
+        found[split] = model.collect().score(data.test)
+        found[f"{split}, time"] = watch.slowest / seconds
+    return found
+
+
 def _digits(full: bool) -> list[Line]:
     rows = (mnist.ROWS, mnist.TESTED) if full else (1_000, 300)
     lines: list[Line] = []
-    for row, at in zip(mnist.compared(*rows), range(4), strict=True):
+    found = kept("table 1 · mnist", lambda: mnist.compared(*rows))
+    for row, at in zip(found, range(4), strict=True):
         likelihood = float(row["log-likelihood"] or 0)
         share = float(row["slowest, of centralised"] or 0)
         paper = LIKELIHOODS["mnist"][at] + (f", time {TIMES['mnist'][at - 1]}" if at else "")
@@ -124,7 +134,9 @@ def table_2(full: bool) -> list[Line]:
     with quiet():
         for name, (learn, test) in (sets if full else few).items():
             first = None
-            for row in images.measured(name, learn, test, parties):
+            for number_of in parties:
+                several = partial(images.measured, name, learn, test, (number_of,))
+                [row] = kept(f"table 2 · {name} · {number_of}", several)
                 slowest = float(row["cpu s, slowest"] or 0)
                 first = slowest if first is None else first
                 bits = number(float(row["bits per dimension"] or 0), 3)
@@ -143,7 +155,7 @@ def table_3(full: bool) -> list[Line]:
         for name, most in sets.items():
             data = em.synthetic(most) if name == "synthetic" else halves(name, 0, most)
             plain = fc.MixtureOfProducts(1, random_state=0).fit(data.train).score(data.test)
-            for row in em.compared(data):
+            for row in kept(f"table 3 · {name}", partial(em.compared, data)):
                 title = str(row["training"])
                 paper = ONE_PASS[name][0 if title.startswith("EM alone") else 1]
                 paper = "" if title.startswith("EM after") else paper
@@ -161,12 +173,17 @@ def table_7(full: bool) -> list[Line]:
     for name in SETS:
         found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for seed in peers.SEEDS if full else peers.SEEDS[:1]:
-            _classified(_data(name, seed, full, peers.MOST), full, found)
+            work = partial(_classified, _data(name, seed, full, peers.MOST), full)
+            for split, scores in kept(f"table 7 · {name} · {seed}", work).items():
+                for title, score in scores.items():
+                    found[split][title].append(score)
         lines += [_line(name, split, dict(found[split])) for split in CUTS]
     return lines
 
 
-def _classified(data: Data, full: bool, found: dict[str, dict[str, list[float]]]) -> None:
+def _classified(data: Data, full: bool) -> dict[str, dict[str, float]]:
+    """By split and title the macro-F1 of test rows."""
+    found: dict[str, dict[str, float]] = {split: {} for split in CUTS}
     some = np.random.default_rng(data.seed).permutation(len(data.train))[: peers.THRESHOLD_ROWS]
     truth = data.test.values[:, data.test.schema.index(data.target)]
     most = np.full(len(truth), np.bincount(truth.astype(int)).argmax())
@@ -178,9 +195,10 @@ def _classified(data: Data, full: bool, found: dict[str, dict[str, list[float]]]
                 if isinstance(answer, str):
                     print(f"  {data.name}, {split}, {title}: {answer}")
                     continue
-                found[split][title].append(peers.figures(data, some, answer)[1])
+                found[split][title] = float(peers.figures(data, some, answer)[1])
             score = float(f1_score(truth, most, average="macro"))
-            found[split]["always the larger class"].append(score)
+            found[split]["always the larger class"] = score
+    return found
 
 
 OURS = {"FedPC": "FedPC", "FedPC, share": "FedPC that shares labels", "FedTrees": "FedTrees",
@@ -207,7 +225,8 @@ def figure_5(full: bool) -> list[Line]:
     lines: list[Line] = []
     with quiet():
         for name, most in sets.items():
-            for split, rows in communication.measured(name, most).items():
+            measured = kept(f"figure 5 · {name}", partial(communication.measured, name, most))
+            for split, rows in measured.items():
                 ours, theirs = ({**r} for r in rows)
                 sent = f"{_megabytes(ours['bytes'])}, with its model {_megabytes(ours['model'])}"
                 until = f"until best {_megabytes(theirs['until best'])}"

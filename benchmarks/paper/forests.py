@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 import fedcircuits as fc
 from benchmarks.paper.circuits import quiet
 from benchmarks.paper.items import Item, Line, Missing, Paper, listed, number
+from benchmarks.paper.pieces import kept
 from benchmarks.private import forests, times
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.methods.private_forest.structures import ForestShape, Weighting
@@ -46,12 +48,14 @@ def _learned(
     name: str, parties: int, split: str, weights: int, seeds: int, **rule: Any
 ) -> list[float]:
     train, test = forests.tables(name)
-    found = []
-    for seed in range(seeds):
+
+    def one(seed: int) -> float:
         federation = forests.parties_of(train, parties, split, seed)
         model = PrivateForest(3, units=UNITS[weights], random_state=seed, **rule).fit(federation)
-        found.append(model.open_parameters().score(test))
-    return found
+        return model.open_parameters().score(test)
+
+    about = f"forest · {name} · {parties} · {split} · {weights} · {rule}"
+    return [kept(f"{about} · {seed}", partial(one, seed)) for seed in range(seeds)]
 
 
 def _ours(name: str, parties: int, split: str, weights: int, seeds: int) -> str:
@@ -75,7 +79,11 @@ def tables_4_and_5(full: bool) -> list[Line]:
         for name in SETS if full else SETS[:1]:
             train, test = forests.tables(name)
             shape = ForestShape(3, units=UNITS[100])
-            found = [forests.central(train, test, shape, seed) for seed in range(seeds)]
+            found = [
+                kept(f"forest · {name} · one place · {seed}",
+                     partial(forests.central, train, test, shape, seed))
+                for seed in range(seeds)
+            ]  # fmt: skip
             base = f"independent columns {number(_plain(name))}"
             lines.append(Line(f"{name}, one place", ONE_PLACE[name], number(found), "", base))
             for parties in (3, 5) if full else (3,):

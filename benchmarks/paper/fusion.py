@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -15,6 +16,7 @@ from benchmarks.fusion.kept import Kept
 from benchmarks.fusion.sets import load
 from benchmarks.paper.circuits import quiet
 from benchmarks.paper.items import Item, Line, Missing, Paper, number
+from benchmarks.paper.pieces import CURRENT
 
 NAME, HOW, FEW = "semi-synthetic", "random", 12
 TABLE_2 = {  # METR-LA, F1 and AUC
@@ -37,12 +39,12 @@ PLAIN = {"B majority vote", "D best owner", "E mean pooling", "G concatenation",
 
 
 @functools.lru_cache(maxsize=2)
-def _kept(full: bool) -> Kept:
-    return Kept()
+def _kept(path: Path | None) -> Kept:
+    return Kept(None if path is None else path.with_suffix(".fusion.jsonl"))
 
 
 def _figures(full: bool, title: str) -> str:
-    kept, owners = _kept(full), None if full else FEW
+    kept, owners = _kept(CURRENT[-1].path), None if full else FEW
     source = tables.SAME.get(title, title)
     for seed in tables.SEEDS if full else tables.SEEDS[:1]:
         tables.run_one(kept, NAME, owners, HOW, seed, only=source)  # type: ignore[arg-type]
@@ -89,7 +91,7 @@ def table_3(full: bool) -> list[Line]:
 
 
 def figure_3(full: bool) -> list[Line]:
-    kept = _kept(full)
+    kept = _kept(CURRENT[-1].path)
     with quiet():
         for seed in tables.SEEDS if full else tables.SEEDS[:1]:
             conflict.run_one(kept, seed, None if full else FEW)

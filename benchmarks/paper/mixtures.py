@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 import fedcircuits as fc
 from benchmarks.paper.circuits import quiet
 from benchmarks.paper.items import Item, Line, Missing, Paper, number
+from benchmarks.paper.pieces import kept
 from benchmarks.vertical import clusters, trajectories
 from benchmarks.vertical.sets import columns_of, htru2
 
@@ -27,7 +30,8 @@ def table_1(full: bool) -> list[Line]:
         means = [clusters.clustered(columns_of(x, 8), classes, s)[0] for s in range(starts)]
         lines.append(Line("k-means of 8 parties", "", clusters.between(means, 1)))
         for kind, theirs in KINDS.items():
-            found = [run[0] for run in clusters.on_graphs(x, classes, kind, starts, graphs)]
+            work = partial(clusters.on_graphs, x, classes, kind, starts, graphs)
+            found = [run[0] for run in kept(f"mixture · {kind}", work)]
             lines.append(Line(f"mixture of 8 parties, {kind} graph", theirs,
                               clusters.between(found, 1)))  # fmt: skip
     return lines
@@ -37,7 +41,8 @@ def figure_5(full: bool) -> list[Line]:
     rows = trajectories.ROWS if full else 3_000
     lines = []
     with quiet():
-        found = trajectories.along_trees(rows, trajectories.DENSE_RUNS if full else 1)
+        runs = trajectories.DENSE_RUNS if full else 1
+        found = kept("mixture · trees", partial(trajectories.along_trees, rows, runs))
     for kind, own in found.items():
         for title, several in own.items():
             line = np.mean(several, axis=0)

@@ -73,17 +73,13 @@ def parent(number: int) -> int:
     return int(Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_parties_run_on_their_machines_as_in_memory(
-    machines: Machines, tmp_path: Path
-) -> None:
+def test_parties_run_on_their_machines_as_in_memory(machines: Machines, tmp_path: Path) -> None:
     """With sums and answers between machines; the dashboard shows it while it goes on."""
     engine = machines.engine()
     parties = fc.split(mixed_table(300), list(SITES), by="columns")
     settings: dict[str, Any] = {"clusters": 2, "ensemble": 1, "random_state": 0}
     there = fc.FedPC(**settings, summation=fc.Secret())
-    watched_live(
-        lambda callback: there.fit(parties, engine=engine, callback=callback), tmp_path
-    )
+    watched_live(lambda callback: there.fit(parties, engine=engine, callback=callback), tmp_path)
     for name in SITES:
         assert parent(process_of(name)) == machines.raylet(name)
     here = fc.FedPC(**settings, summation=fc.Secret()).fit(parties)
