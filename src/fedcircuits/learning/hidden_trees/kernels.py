@@ -136,20 +136,24 @@ def count_leaves(a, b, codes, variables, flows, factor, table, total):  # type: 
 
 
 @compiled
-def move_weights(average, counted, rate, rows, smoothing, least, weight):  # type: ignore[no-untyped-def]
-    """The running average of the expected counts of weights, and the weights that follow.
+def move_weights(a, b, average, counted, rate, rows, smoothing, least, weight):  # type: ignore[no-untyped-def]
+    """Nodes a to b: the running average of the expected counts of weights, and the weights.
 
-    ``found`` is the derivative by the weight; every unit is given ``smoothing`` pseudo-rows for
-    each state, spread as all units together read the states.
+    ``counted`` (threads, nodes, K, K) are derivatives by the weights, each of some of the rows;
+    every unit is given ``smoothing`` pseudo-rows for each state, spread as all units together read
+    the states.
     """
     units, states = weight.shape[1], weight.shape[2]
     share = np.empty(states, np.float32)
     kept = ONE - rate
-    for n in range(weight.shape[0]):
+    for n in range(a, b):
         share[:] = ZERO
         for i in range(units):
+            for t in range(1, counted.shape[0]):
+                for j in range(states):
+                    counted[0, n, i, j] += counted[t, n, i, j]
             for j in range(states):
-                new = kept * average[n, i, j] + rate * rows * counted[n, i, j] * weight[n, i, j]
+                new = kept * average[n, i, j] + rate * rows * counted[0, n, i, j] * weight[n, i, j]
                 average[n, i, j] = new
                 share[j] += new
         whole = ZERO

@@ -71,15 +71,16 @@ class TreeState:
         if self.scale < LOST_SCALE:
             self.table *= np.float32(self.scale)
             self.scale = 1.0
+        how = np.float32(rate), np.float32(rows), np.float32(self.smoothing), LEAST_WEIGHT
         root = batch.root / np.maximum(self.root_weight, LEAST)
-        for average, counted, weight in (
-            (self.average, batch.weights, self.weight),
-            (self.root[None, None], root[None, None], self.root_weight[None, None]),
-        ):
-            kernels.move_weights(
-                average, counted, np.float32(rate), np.float32(rows), np.float32(self.smoothing),
-                LEAST_WEIGHT, weight,
-            )  # fmt: skip
+        kernels.move_weights(
+            0, 1, self.root[None, None], root[None, None, None], *how, self.root_weight[None, None]
+        )
+
+        def move(span: Span) -> None:
+            kernels.move_weights(*span, self.average, batch.weights, *how, self.weight)
+
+        list(in_threads(move, _shared(len(self.weight), 1)))
 
 
 @dataclass
@@ -88,7 +89,7 @@ class Counted:
 
     leaves: Floats  # (variables, K)
     root: Floats  # (K,)
-    weights: Floats  # (nodes − 1, K, K)
+    weights: Floats  # (threads, nodes − 1, K, K)
 
 
 @dataclass
@@ -104,6 +105,7 @@ class TreePasses:
     def __init__(self, shape: TreeShape) -> None:
         self.shape, self.nodes = shape, len(shape.sums)
         self.room: Room | None = None
+        self.flows = torch.empty(0)  # (threads, nodes − 1, K, K), kept likewise
 
     def log_values(self, x: Array, state: TreeState) -> Array:
         """(rows,) in single precision; −∞ where that cannot hold what a row is worth."""
@@ -166,14 +168,17 @@ class TreePasses:
         shape, weight = self.shape, _tensor(state.weight)
         values, sums = room.values.numpy(), room.sums.numpy()
         spans = _shared(values.shape[1])
+        if len(self.flows) < len(spans):
+            self.flows = torch.empty(len(spans), *weight.shape)
 
         def count(span: Span) -> None:
             kernels.count_leaves(
                 *span, room.codes, shape.variables_of, values, factor, state.table, leaves
             )
 
-        def down(span: Span) -> Tensor:
-            flow, rows = torch.empty_like(weight), slice(*span)
+        def down(thread: int) -> None:
+            span, flow = spans[thread], self.flows[thread]
+            rows = slice(*span)
             for a, b in reversed(list(self._spans(span))):
                 kernels.pulls_of(a, b, span, shape.parent, values, sums)
                 w, u = room.sums[a:b, rows], room.values[a:b, rows]
@@ -181,16 +186,13 @@ class TreePasses:
                 kernels.flows_of(a, b, span, torch.bmm(w, weight[a:b]).numpy(), values)
                 if len(spans) == 1:  # while they are in the cache
                     count((a, b))
-            return flow
 
-        total, *others = in_threads(down, spans)
-        for other in others:
-            total += other
+        list(in_threads(down, range(len(spans))))
         if len(spans) == 1:
             count((self.nodes - 1, self.nodes))
         else:
             list(in_threads(count, _shared(self.nodes, 1)))
-        return np.asarray(total.numpy())
+        return np.asarray(self.flows[: len(spans)].numpy())
 
     def _spans(self, rows: Span) -> Iterator[Span]:
         """Nodes of one level that go through together."""
@@ -201,9 +203,10 @@ class TreePasses:
 
     def _room(self, batch: int) -> Room:
         if self.room is None or self.room.values.shape[1] != batch:
-            k = self.shape.units
-            values, sums = torch.empty(self.nodes, batch, k), torch.empty(self.nodes - 1, batch, k)
-            self.room = Room(values, sums, np.empty((len(self.shape.first), batch), np.int32))
+            k, n = self.shape.units, self.nodes
+            values, sums = torch.empty(n, batch, k), torch.empty(n - 1, batch, k)
+            codes = np.empty((len(self.shape.first), batch), np.int32)
+            self.room = Room(values, sums, codes)
         return self.room
 
 
