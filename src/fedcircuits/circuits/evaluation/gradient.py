@@ -229,13 +229,17 @@ class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx, model, inputs, x, *tensors):  # type: ignore[no-untyped-def]
         ctx.model, ctx.packed = model, _repacked(model, tensors)
-        ctx.state = model.program.upward(inputs, ctx.packed)
-        return ctx.state.values[model.program.root].clone()
+        values = inputs.x.new_empty(
+            model.program.layout.rows, len(inputs.x), dtype=model.program.dtype
+        )
+        ctx.state, log_values = model.program.ascend(inputs, ctx.packed, values)
+        return log_values
 
     @staticmethod
     def backward(ctx, weight):  # type: ignore[no-untyped-def]
         program = ctx.model.program
-        gradient, derivatives = program.downward(ctx.state, ctx.packed, weight)
+        gradient = torch.zeros_like(ctx.state.values)
+        derivatives = program.descend(ctx.state, ctx.packed, weight, gradient)
         out = []
         for step, derivative in zip(program.steps, derivatives, strict=True):
             if isinstance(derivative, Tensor):

@@ -48,10 +48,14 @@ class LookupValues:
         return LookupValues(table, True, self.rule, self.leaves)
 
     @cached_property
+    def linear(self) -> Tensor:
+        """Plain probabilities, (pairs, levels, units)."""
+        return torch.exp(self.table) if self.logarithmic else self.table
+
+    @cached_property
     def parts(self) -> tuple[FamilyPart, ...]:
         """The same as all other leaves have it, for questions."""
-        linear = torch.exp(self.table) if self.logarithmic else self.table
-        tables = linear.double().cpu().numpy().transpose(0, 2, 1)
+        tables = self.linear.double().cpu().numpy().transpose(0, 2, 1)
         arrays = {"probability": tables / tables.sum(-1, keepdims=True)}
         return (FamilyPart(self.rule, self.leaves, torch.arange(len(self.table)), arrays),)
 

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation.answers import as_answers, finite
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
 from fedcircuits.circuits.evaluation.counts import Counts
-from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, as_answers, finite
+from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState, Descent
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit

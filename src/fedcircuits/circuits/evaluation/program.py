@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fedcircuits.circuits.evaluation import flat
+from fedcircuits.circuits.evaluation.answers import as_answers, finite
 from fedcircuits.circuits.evaluation.arithmetic import LOG_SPACE, MAX_PRODUCT, Arithmetic
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative
 from fedcircuits.circuits.evaluation.devices import CPU, here, placed
@@ -36,6 +37,8 @@ from fedcircuits.circuits.evaluation.layout import Key, Slot, in_threads, lay_ou
 from fedcircuits.circuits.evaluation.leaves import LeafValues, LinearStep
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
+from fedcircuits.circuits.evaluation.scaled import ScaledProgram, ScaledState
+from fedcircuits.circuits.evaluation.scaled import suits as suits_scaled
 from fedcircuits.circuits.evaluation.scratch import Scratch
 from fedcircuits.circuits.evaluation.statistics import Columns, Inputs
 from fedcircuits.circuits.evaluation.step import (
@@ -57,9 +60,8 @@ T = TypeVar("T")
 Values = LeafValues | LookupValues | JointValues | Tensor | None  # of one step
 NUMBERS = 1 << 20  # in the value matrix of one batch
 MOST_NUMBERS = 1 << 27  # the same of an update of EM, where nodes have many units
-WIDE = 16  # units of a node on average
+WIDE = 8  # units of a node on average
 LARGEST = 4096  # rows of one batch
-ABSURD = 1200.0  # log density of a variable that no parameters give: a width of 1e-300 gives 690
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class CircuitProgram:
         self.looks_up = looks_up and flat.suits(self, self.forests.members)
         self.batch = _batch(self.layout.rows)
         self.update = _update(self.layout.rows, len(self.layout.number))
+        self.scaled = None if self.compiled or not suits_scaled(self) else ScaledProgram(self)
         self.scratch = Scratch()
 
     def _step(self, key: Key, slots: list[Slot]) -> Step[Any, Any]:
@@ -182,14 +185,33 @@ class CircuitProgram:
             derivatives[i] = self.steps[i].downward(packed.values[i], state, gradient)
         return gradient, derivatives
 
+    def ascend(
+        self, inputs: Inputs, packed: Packed, values: Tensor
+    ) -> tuple[BatchState | ScaledState, Tensor]:
+        """The quickest way up, and the log-values of the root; ``values`` is room (rows, batch)."""
+        if self.scaled is not None:
+            scaled = self.scaled.upward(inputs, packed, values)
+            if not scaled.lost.any():
+                return scaled, self.scaled.log_values(scaled)
+        state = self._upward(inputs, packed, LOG_SPACE, values)
+        return state, values[self.root].clone()  # a view would keep the matrix
+
+    def descend(
+        self, state: BatchState | ScaledState, packed: Packed, weight: Tensor, gradient: Tensor
+    ) -> list[Derivative]:
+        """And down again, as ``downward`` does; ``gradient`` is zeros (rows, batch)."""
+        if self.scaled is not None and isinstance(state, ScaledState):
+            return self.scaled.downward(state, packed, weight, gradient)
+        assert isinstance(state, BatchState)
+        return self._downward(state, packed, weight, gradient)[1]
+
     def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
         shape = (self.layout.rows, len(inputs.x))
         with self.scratch.room() as matrix:
-            values = matrix("values", shape, self.dtype)
-            state = self._upward(inputs, packed, LOG_SPACE, values)
+            state, logs = self.ascend(inputs, packed, matrix("values", shape, self.dtype))
             gradient = matrix("gradient", shape, self.dtype).zero_()
-            _, derivatives = self._downward(state, packed, weight, gradient)
-            total = _weighted(values[self.root], weight)
+            derivatives = self.descend(state, packed, weight, gradient)
+            total = _weighted(logs, weight)
         triples = zip(self.steps, derivatives, packed.values, strict=True)
         steps = tuple(step.expected(d, p) for step, d, p in triples)
         return Counts(total, float(weight.sum()), steps)
@@ -264,7 +286,9 @@ class CircuitProgram:
         if self.compiled:
             matrix = self._matrix(inputs, packed).numpy()
             return torch.from_numpy(flat.log_values(self._flat(packed, inputs), matrix))
-        return self.upward(inputs, packed).values[self.root].clone()  # a view keeps the matrix
+        with self.scratch.room() as room:
+            values = room("values", (self.layout.rows, len(inputs.x)), self.dtype)
+            return self.ascend(inputs, packed, values)[1]
 
     def _log_values(self, x: Tensor, packed: Packed) -> Tensor:
         def evaluate(rows: Tensor) -> Tensor:
@@ -363,27 +387,10 @@ def _weighted(log_values: Tensor, weight: Tensor) -> float:
 def _batch(rows: int) -> int:
     """Rows of data that go through together: 256 for most circuits, more for small ones, fewer
     where the value matrix would leave the cache far behind."""
-    return max(32, min(int(np.clip(NUMBERS // rows, 256, LARGEST)), 4 * NUMBERS // rows))
+    return max(64, min(int(np.clip(NUMBERS // rows, 256, LARGEST)), 4 * NUMBERS // rows))
 
 
 def _update(rows: int, slots: int) -> int:
     """The same where weights are wide: they are read once for all of these rows, from memory."""
     wide = rows >= WIDE * slots
     return max(_batch(rows), min(256, MOST_NUMBERS // rows)) if wide else _batch(rows)
-
-
-def finite(log_values: Tensor) -> Tensor:
-    """IMPOSSIBLE outside of a circuit is −∞."""
-    return torch.where(log_values <= IMPOSSIBLE / 2, -torch.inf, log_values)
-
-
-def as_answers(log_values: Tensor, circuit: Circuit) -> Tensor:
-    """The same as an answer: QueryError where a number is none, or is larger than any density."""
-    sound = log_values < ABSURD * len(circuit.schema)  # NaN is not
-    if not bool(sound.all()):
-        row = int(torch.nonzero(~sound)[0])
-        raise QueryError(
-            f"the log-likelihood of row {row} (rows count from 0) cannot be computed: values or "
-            "parameters of the model are of too different scales; rescale the columns"
-        )
-    return finite(log_values)
