@@ -185,6 +185,7 @@ class CircuitProgram:
             derivatives[i] = self.steps[i].downward(packed.values[i], state, gradient)
         return gradient, derivatives
 
+    @placed
     def ascend(
         self, inputs: Inputs, packed: Packed, values: Tensor
     ) -> tuple[BatchState | ScaledState, Tensor]:
@@ -196,6 +197,7 @@ class CircuitProgram:
         state = self._upward(inputs, packed, LOG_SPACE, values)
         return state, values[self.root].clone()  # a view would keep the matrix
 
+    @placed
     def descend(
         self, state: BatchState | ScaledState, packed: Packed, weight: Tensor, gradient: Tensor
     ) -> list[Derivative]:
