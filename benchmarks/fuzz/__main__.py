@@ -5,8 +5,8 @@
 
     messages   of every method, spoiled on their way: field by field and byte by byte
     frames     of the process engine
-    files      of models, also with right digests, and of tables, also those that unpack to
-               gigabytes
+    files      of models, also with right digests, of tables, also those that unpack to
+               gigabytes, and of settings (schema.toml, site.toml, consortium.toml)
     tables     from objects of Python, numpy, pandas and pyarrow
     questions  and evidence, as text and as objects
     requests   to the dashboard, over HTTP

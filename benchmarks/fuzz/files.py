@@ -1,4 +1,4 @@
-"""Files of models and of tables: damaged by chance, and changed with intent under right digests."""
+"""Files of models, tables and settings: damaged by chance, and changed under right digests."""
 
 import gzip
 import io
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 import fedcircuits as fc
+from benchmarks.fuzz import settings
 from benchmarks.fuzz.judging import Attempt, pick, require
 from fedcircuits.circuits.graph import files
 from tests.circuits.evaluation.hostile import spoiled
@@ -25,8 +26,12 @@ Ask = Callable[[Path, np.random.Generator], None]
 def prepare(folder: Path) -> Attempt:
     models = [*_circuits(folder), _trees(folder), _fusion(folder)]
     tables = _tables(folder)
+    try_settings = settings.prepare(folder)
 
     def attempt(rng: np.random.Generator, number: int) -> None:
+        if number % 7 == 1:
+            try_settings(rng)
+            return
         if number % 3 == 0:
             name, data = pick(rng, tables)
             path = folder / f"table{name}"

@@ -84,3 +84,35 @@ def test_odd_names_and_values_survive(tmp_path: Path) -> None:
     assert set(read_schema(file).columns) == set(odd)
     assert read_schema(file).columns["k.1"].categories == ["q", "\x7f"]
     assert isinstance(read_schema(file), DeclaredTable)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("x = " + "[" * 100_000, "at most 32 levels"),
+        ("[columns" + ".a" * 50_000 + "]\nkind = 'real'", "at most 32 levels"),
+        ("x = " + "[" * 40 + "]" * 40, "at most 32 levels"),
+        ("[columns.a]\ncategories = [" + "9" * 10_000 + "]", "this is no TOML: Exceeds the limit"),
+        ("[columns.a]\nkind = '" + "k" * 100_000 + "'", "Invalid enum value 'kkk.* … .*kkk"),
+        ("#" + "x" * (5 << 20), "at most 4 MB"),
+        ("[reading]\nencoding = 'punycode'", "expected an encoding such as"),
+        ("[reading]\nencoding = 'a\\u0000b'".replace("'", '"'), "unknown encoding"),
+        ('[reading]\ndelimiter = "\\n"', "delimiter: expected one character"),
+        ("[reading]\ndelimiter = '😀'", "delimiter: expected a character of ASCII"),
+    ],
+)
+def test_a_file_of_unknown_origin_is_refused_in_words(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    schema, rows = tmp_path / "schema.toml", tmp_path / "rows.csv"
+    schema.write_text(text)
+    rows.write_text("a,b\n1,2.5\n2,3.5\n")
+    with pytest.raises(TableError, match=problem) as caught:
+        read_table(rows, read_schema(schema))
+    assert len(str(caught.value)) < 1000 and str(caught.value).isprintable()
+
+
+def test_a_long_word_takes_no_time_and_a_mark_of_an_editor_is_allowed(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.toml"
+    schema.write_bytes(b"\xef\xbb\xbf[columns." + b"a" * 1_000_000 + b"]\r\nkind = 'real'\r\n")
+    assert [c.kind for c in read_schema(schema).columns.values()] == ["real"]

@@ -228,3 +228,17 @@ def test_speed_of_a_large_frame():
     table = Table.of(frame)
     assert time.perf_counter() - start < 3.0  # about 0.2 s; a loop over cells takes longer
     assert table.values.shape == (rows, 20)
+
+
+def test_a_unit_is_a_text() -> None:
+    with pytest.raises(TableError, match="a unit is a text, got 5"):
+        Table.of({"a": [1.5, 2.5]}, units={"a": 5})  # type: ignore[dict-item]
+
+
+def test_row_ids_of_pythons_numbers() -> None:
+    large = {"id": np.array([10**30, 10**30 + 1], dtype=object), "a": [1.5, 2.5]}
+    ids = Table.of(large, row_id="id").row_ids
+    assert ids is not None and ids.tolist() == [str(10**30), str(10**30 + 1)]
+    small = {"id": np.array([7, 8], dtype=object), "a": [1.5, 2.5]}
+    ids = Table.of(small, row_id="id").row_ids
+    assert ids is not None and ids.tolist() == [7, 8]

@@ -186,12 +186,20 @@ def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
             f"row_id {name!r}: expected different ids, row {row} has {series.tolist()[row]!r} "
             f"again (rows count from 0; {again.sum()} in all): keep one row of each id"
         )
-    if pd.api.types.is_string_dtype(series.dtype) and series.str.fullmatch(WHOLE).all():
+    if pd.api.types.is_string_dtype(series.dtype) and _whole_texts(series):
         series = series.astype(np.int64)
     if pd.api.types.is_float_dtype(series.dtype) and _whole(series):
         series = series.astype(np.int64)
     whole = pd.api.types.is_integer_dtype(series.dtype)
     return np.asarray((series if whole else series.astype(str)).tolist())
+
+
+def _whole_texts(series: pd.Series) -> bool:
+    """Of texts, and of objects that are numbers of Python's."""
+    if pd.api.types.infer_dtype(series, skipna=False) == "integer":
+        return bool(max(map(abs, series)) < 2**63)
+    matched = series.str.fullmatch(WHOLE)
+    return bool(matched.notna().all() and matched.all())
 
 
 def _whole(series: pd.Series) -> bool:

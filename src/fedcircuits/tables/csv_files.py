@@ -9,6 +9,7 @@ pass for missing values. What is wrong with a file is one TableError that names 
 from __future__ import annotations
 
 import csv
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ from fedcircuits.tables.packed import (
 )
 from fedcircuits.tables.reading import ReadingHabits
 
+NO_DELIMITERS = "\0\r\n\"'"
 FEW_ODD = 0.1  # of the rows, which may have another number of cells
 
 
@@ -68,6 +70,8 @@ def text_frame(
     try:
         refuse_large(file, most_bytes)
         refuse_foreign(file)
+        if encoding is not None and not re.fullmatch(r"[\w.-]{1,40}", encoding, re.ASCII):
+            raise LookupError(f"unknown encoding {encoding[:40]!r}")
         encoding = encoding or encoding_of(file)
         return _frame(file, delimiter, names, encoding, missing)
     except UnicodeDecodeError as error:
@@ -75,7 +79,7 @@ def text_frame(
             f"{file}: expected text in {encoding}, got other bytes ({error.reason}); try "
             'encoding="latin-1", or check that this is a csv file'
         ) from None
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         raise TableError(f"{file}: {error}; expected an encoding such as 'utf-8'") from None
     except DAMAGED as error:
         raise TableError(f"{file}: the file is damaged ({error}); get it again") from None
@@ -91,8 +95,10 @@ def _frame(
     encoding: str,
     missing: Sequence[str],
 ) -> TextFrame:
-    if delimiter is not None and len(delimiter) != 1:
-        raise TableError(f"delimiter: expected one character, got {delimiter!r}")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in NO_DELIMITERS):
+        raise TableError(f"delimiter: expected one character, got {delimiter[:20]!r}")
+    if delimiter is not None and not delimiter.isascii():
+        raise TableError(f"delimiter: expected a character of ASCII, got {delimiter!r}")
     layout = layout_of(file, encoding, delimiter, headed=names is None)
     header, notes = headings(file, layout.header) if names is None else (list(names), ())
     if len(header) != len(layout.header):

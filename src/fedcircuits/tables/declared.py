@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -40,6 +39,7 @@ from fedcircuits.tables.readers import csv_frame, npz_arrays, parquet_table, suf
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
 from fedcircuits.tables.schema import TIME, Scalar, Schema, Variable
 from fedcircuits.tables.table import Table
+from fedcircuits.tables.toml_files import shortened, toml_text, toml_values
 
 MOST_WRITTEN = 50  # categories; of more, those in the data are taken
 HEAD = """\
@@ -85,13 +85,11 @@ def read_schema(path: str | PathLike[str]) -> DeclaredTable:
     """The file, or TableError that names file and key."""
     file = Path(path)
     try:
-        return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), DeclaredTable)
+        return msgspec.convert(toml_values(toml_text(file)), DeclaredTable)
     except OSError as error:
         raise TableError(f"{file}: cannot be read ({error.strerror})") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TableError(f"{file}: this is no TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise TableError(f"{file}: {error}") from None
+    except (ValueError, OverflowError, SystemError) as error:  # of msgspec, too
+        raise TableError(f"{file}: {shortened(error)}") from None
 
 
 def contents(path: str | PathLike[str], reading: DeclaredReading) -> object:

@@ -41,6 +41,8 @@ class Variable:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise StructureError(f"the name of a variable must be text, got {self.name!r}")
+        if self.unit is not None and not isinstance(self.unit, str):
+            raise StructureError(f"variable {self.name!r}: a unit is a text, got {self.unit!r}")
         for text in (self.name, self.unit or "", *self.categories):
             if isinstance(text, str) and not is_text(text):
                 raise StructureError(

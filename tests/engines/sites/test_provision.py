@@ -219,6 +219,8 @@ def test_mistakes_in_a_consortium_are_named(tmp_path: Path, text: str, told: str
         ('[data]\npath = "d"\n[data.codes.sex]\nf = [1]\n', r"line 4, data\.codes\.sex\.f: "),
         ('[data]\npath = "d"\ndatabase = "sqlite:///d"\n', r"line 2, data\.path: .*; not both"),
         ('[data]\ndatabase = "sqlite:///d"\n', r"line 2, data\.database: expected a query"),
+        ("[data" + ".a" * 50_000 + "]", "at most 32 levels"),
+        (f"{POLICY}least_rows = {'9' * 10_000}\n", "this is no TOML: Exceeds the limit"),
     ],
 )
 def test_mistakes_in_a_site_are_named(tmp_path: Path, text: str, told: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -23,6 +22,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.tables.declared import DeclaredColumn
+from fedcircuits.tables.toml_files import shortened, toml_text, toml_values
 
 SiteName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}\Z")]
 PublicKey = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -96,18 +96,18 @@ F = TypeVar("F")
 def read_toml(path: Path, kind: type[F]) -> F:
     """The file, or FederationError that names file, line and key."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = toml_text(path)
+        values = toml_values(text)
+    except OSError as error:
         raise FederationError(f"{path}: cannot be read ({error})") from None
+    except ValueError as error:
+        raise FederationError(f"{path}: {error}") from None
     try:
-        values = tomllib.loads(text)
         made = msgspec.convert(values, kind)
         _check_known(values, made)
         return made
-    except tomllib.TOMLDecodeError as error:
-        raise FederationError(f"{path}: this is no TOML: {error}") from None
-    except ValueError as error:  # of msgspec, or of what a class checks itself
-        problem = str(error)
+    except (ValueError, OverflowError, SystemError) as error:  # of msgspec, or of a class itself
+        problem = shortened(error)
         place = place_of(problem, values, lambda some: msgspec.convert(some, kind))
         line, name = line_of(text, place), ".".join(place)
         what = re.sub(r" - at `.*", "", problem)
