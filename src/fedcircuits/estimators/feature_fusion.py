@@ -65,8 +65,9 @@ class FeatureFusion(FusionModel):
     encoder : encoder, str, dict of str to encoder, or None, default=None
         Of all owners, or by owner: "summary", "rocket", "recurrent", "network", or such an encoder
         with settings (``SummaryEncoder(…)`` …); any object with ``encode(table)``, a trained torch
-        module, a scikit-learn transformer. By default "auto": each owner takes the one that
-        predicts its own rows held back best (``BestEncoder``), or with ``summation`` a network.
+        module, a scikit-learn transformer. By default an owner of series takes the one that
+        predicts its own rows held back best ("auto", ``BestEncoder``), and one of columns alone a
+        narrow network, which shows less of a row; with ``summation`` both have networks.
     align : {"linear", "sinkhorn"} or None, default="linear"
         Owners' representations have their numbers in any order; alignment finds the common one by
         a matrix per owner, any ("linear") or nearly a permutation ("sinkhorn").
@@ -277,7 +278,8 @@ class FeatureFusion(FusionModel):
             )
 
     def _encoder_of(self, party: Party) -> Encoder:
-        return encoder_for(self.encoder, party.name, party.table, self.summation is not None)
+        added, target = self.summation is not None, self._predicts
+        return encoder_for(self.encoder, party.name, party.table, added, target)
 
     def _check_encoders(self, federation: Federation, target: str) -> None:
         owners = [p for p in federation if not nothing_to_read(p.table, target)]

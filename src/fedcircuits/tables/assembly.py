@@ -175,6 +175,11 @@ def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
     series = columns.pop(name).reset_index(drop=True)
     if not columns:
         raise TableError(f"expected columns beside the row ids {name!r}, got none")
+    with reading(name):
+        return _different(series, name)
+
+
+def _different(series: pd.Series, name: str) -> NDArray[np.generic]:
     if (absent := series.isna()).any():
         raise TableError(
             f"row_id {name!r}: expected an id in every row, row {absent.idxmax()} has none (rows "

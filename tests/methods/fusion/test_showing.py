@@ -33,6 +33,34 @@ def test_a_ledger_says_where_representations_are_columns() -> None:
     assert np.corrcoef(shown_column, np.sort(X[:, 2]))[0, 1] > 1 - 1e-6  # it is one
 
 
+def test_by_default_columns_cannot_be_read_back() -> None:
+    """Of six columns three numbers are shown, of which no column is one, nor a sum of them."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 12))
+    up = x[:, 0] + x[:, 6] + rng.normal(size=300) > 0
+    names = [f"x{i}" for i in range(12)]
+    frames = {
+        party: {"id": np.arange(300), "up": up, **{n: x[:, names.index(n)] for n in held}}
+        for party, held in (("north", names[:6]), ("south", names[6:]))
+    }
+    engine = Watched()
+    model = fc.FeatureFusion(epochs=2, random_state=0)
+    model.fit(fc.Federation(frames, row_id="id"), target="up", engine=engine)
+    assert not model.ledger_.revealed()["what"].str.contains(COLUMNS, regex=False).any()
+    sent = [read(m.data) for who, m in engine.messages if (who, m.tag) == ("south", "gather/rows")]
+    (shown,) = (np.asarray(v) for v in sent[0].values() if np.ndim(v) == 2)
+    assert shown.shape == (300, 3)
+    h = model.views_["south"].encoder.encode(model_rows(frames["south"]))
+    ones = np.column_stack([h, np.ones(300)])
+    left = x[:, 6:] - ones @ np.linalg.lstsq(ones, x[:, 6:], rcond=None)[0]
+    explained = 1 - left.var(axis=0) / x[:, 6:].var(axis=0)
+    assert explained.mean() < 0.6 and np.median(explained) < 0.9
+
+
+def model_rows(frame: dict[str, np.ndarray]) -> fc.Table:
+    return fc.Table.of(frame, row_id="id")
+
+
 def test_networks_show_no_columns() -> None:
     model = fc.FeatureFusion(fc.TabularEncoder(epochs=1), epochs=2, random_state=0)
     model.fit(parties(), target="up")

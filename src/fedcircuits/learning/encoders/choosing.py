@@ -10,6 +10,10 @@ rows, unless another one's loss is lower by more than two standard errors of the
 row: a network has stopped by these rows, and so looks better on them than it is.
 Where an owner has no labels, or fewer than ``FEWEST`` on rows held back, it is the first too.
 
+By default (``encoder_for``) an owner of series chooses so. One of columns alone has a network with a
+half as many numbers as columns: what it shows of a row cannot be turned back into its columns, as
+"summary" could, which passes them on.
+
 ``fit_all`` trains many owners: those whose networks and rows have one shape in one batched
 computation (apart.py), each as it would have been trained alone.
 """
@@ -46,6 +50,7 @@ from fedcircuits.learning.encoders.foreign import (
 )
 from fedcircuits.tables.table import Table
 
+COLUMNS, WIDEST = 2, 8  # by default: columns per number of a representation, numbers at most
 FEWEST = 8  # labelled rows held back that a choice can be made by
 SURE = 2.0  # standard errors by which a later candidate must be better
 Group: TypeAlias = list[tuple[int, NetworkEncoder, ReadyTraining]]
@@ -288,10 +293,15 @@ def encoder_of(model: object) -> Encoder:
     )
 
 
-def encoder_for(given: object, owner: str, table: Table, added: bool) -> Encoder:
+def encoder_for(
+    given: object, owner: str, table: Table, added: bool, target: str | None = None
+) -> Encoder:
     """An owner's encoder: one for all, its own of a dict by owner, or by default what suits it;
     a network where representations are ``added`` up, since all must have as many numbers."""
     choice = given.get(owner) if isinstance(given, Mapping) else given
-    if choice is None:
-        choice = ("recurrent" if table.series else "network") if added else "auto"
-    return encoder_of(choice)
+    if choice is None and added:
+        choice = "recurrent" if table.series else "network"
+    if choice is None and not table.series:
+        columns = sum(name != target for name in table.names)
+        choice = TabularEncoder(width=max(1, min(WIDEST, columns // COLUMNS)))
+    return encoder_of("auto" if choice is None else choice)
