@@ -10,7 +10,7 @@ rows, unless another one's loss is lower by more than two standard errors of the
 row: a network has stopped by these rows, and so looks better on them than it is.
 Where an owner has no labels, or fewer than ``FEWEST`` on rows held back, it is the first too.
 
-By default (``encoder_for``) an owner of series chooses so. One of columns alone has a network with a
+By default (``encoder_for``) an owner of series chooses so. One of columns alone has a network with
 half as many numbers as columns: what it shows of a row cannot be turned back into its columns, as
 "summary" could, which passes them on.
 
