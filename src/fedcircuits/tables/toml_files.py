@@ -53,10 +53,11 @@ def shortened(error: BaseException) -> str:
     return text if len(text) <= 500 else f"{text[:300]} … {text[-150:]}"
 
 
-def _depth(values: object) -> int:
-    depth, level = 0, [values]
+def _depth(values: Mapping[str, object]) -> int:
+    depth, level = 0, [list(values.values())]
     while level and depth <= DEEPEST:
         depth += 1
-        inner = [v.values() if isinstance(v, Mapping) else v for v in level]
-        level = [one for some in inner for one in some if isinstance(one, Mapping | list)]
+        inner = [one for some in level for one in some]
+        level = [list(v.values()) for v in inner if isinstance(v, Mapping)]
+        level += [v for v in inner if isinstance(v, list)]
     return depth
