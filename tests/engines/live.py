@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from http.client import HTTPConnection
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,6 +46,12 @@ def watched_live(train: Callable[[Callback], Any], folder: Path) -> Any:
         "end", len(model.ledger_), model.ledger_.bytes,
     )  # fmt: skip
     assert {e["party"] for e in page.shown if e["kind"] == "done"} == parties
+    told, known = Counter[str](), Counter[str]()
+    for before, event in pairwise(page.shown):  # as the page counts them
+        told[event["phase"]] += event["bytes"] - before["bytes"]
+    for entry in model.ledger_:
+        known[entry.phase] += entry.bytes
+    assert +told == +known
     return model
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.engines import memory
 from fedcircuits.errors import ProtocolError
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.methods.private_forest.masks import MaskStore
@@ -137,3 +138,22 @@ def test_threads_take_different_ones() -> None:
     assert len(set(spans)) == len(spans) == 192 and {stop - start for _, start, stop in spans} == {
         1
     }
+
+
+def last_first(programs: Any, kept: Any = None) -> Any:
+    """An engine that hands out results in an order of its own."""
+    outcome = memory.run(programs, kept)
+    outcome.results = dict(reversed(outcome.results.items()))
+    return outcome
+
+
+@pytest.mark.parametrize(("parties", "engine"), [(4, last_first), (8, "memory")])
+def test_members_keep_their_places_whoever_ends_first(parties: int, engine: Any) -> None:
+    """Of eight members the last deals no share of products, and ends before the others."""
+    federation = fc.split(ROWS, parties, seed=0, allow_collect=True)
+    model = PrivateForest(1, units=2, combine="average", max_iter=2, random_state=0)
+    model.fit(federation, engine=engine)
+    asked = ROWS.rows(np.arange(2))
+    opened = model.open_parameters().score_samples(asked)
+    assert tuple(model.views_) == federation.names
+    assert model.connect("clinic").score_samples(asked) == pytest.approx(opened, abs=1e-4)

@@ -48,7 +48,7 @@ class Answer:
             if self.variable is not None and self.variable.dated:
                 day = self.variable.decode(self.values["mean"])
                 return f"{self.question} = {day} ± {spread:.4g} days"
-            return f"{self.question} = {self.values['mean']:.6g} ± {spread:.3g}"
+            return f"{self.question} = {self.values['mean']:.6g} ± {_plain(spread)}"
         lines = (f"  {name}: {value:.6g}" for name, value in self.values.items())
         return "\n".join([self.question, *lines])
 
@@ -57,6 +57,11 @@ class Answer:
         if self.form == "probabilities":
             values = {"probabilities": dict(self.values)}
         return {"question": self.question, **values}
+
+
+def _plain(number: float) -> str:
+    """Three digits, written out."""
+    return f"{float(f'{number:.3g}'):g}"
 
 
 def answered(model: Queryable, question: str) -> Answer:

@@ -30,13 +30,21 @@ class EventWriter:
     def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self.file, self.clock = file, clock
         self._last: dict[tuple[str, str], float] = {}
+        self._left_out: Progress | None = None
 
     def __call__(self, progress: Progress) -> None:
+        left_out, self._left_out = self._left_out, None
+        if left_out is not None and left_out.phase != progress.phase:
+            self._write(left_out)  # the totals of a phase are whole when another begins
         if progress.kind in ("message", "wait"):
             now, key = self.clock(), (progress.kind, progress.party)
             if now - self._last.get(key, -math.inf) < MOMENT:
+                self._left_out = progress
                 return
             self._last[key] = now
+        self._write(progress)
+
+    def _write(self, progress: Progress) -> None:
         self.file.write(json.dumps(plain(progress), ensure_ascii=False) + "\n")
         self.file.flush()
 

@@ -47,6 +47,8 @@ def run(programs: Mapping[str, Program[T]], kept: Kept | None = None) -> Outcome
             moved = [p.step() for p in parties.values() if not p.over]
             if not any(moved) and not _compute_at_once(parties, threads):
                 _break_the_wait(parties)
+    done = outcome.results
+    outcome.results = {name: done[name] for name in programs if name in done}
     return outcome
 
 

@@ -270,7 +270,8 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             ledger.add(outcome.ledger)
             state.kept = outcome.kept
             if not outcome.lost:
-                return FederatedRun(outcome.results, ledger, federation, engine, state.seed)
+                results = {role: outcome.results[role] for role in roles}  # whoever ended first
+                return FederatedRun(results, ledger, federation, engine, state.seed)
             error = next(iter(outcome.lost.values()))
             if self.on_lost == "stop" or error.party not in federation.parties:
                 raise _resumable(error, state, engine) from error

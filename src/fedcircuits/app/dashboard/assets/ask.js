@@ -178,7 +178,7 @@ const Ask = {
     const how = found.exact ? "No other row is more probable." : "The best that one path through the circuit finds; another row may be more probable.";
     const ranges = found.ignored.length ? ` Ranges cannot be used here: ${found.ignored.join(", ")}.` : "";
     const rows = Object.entries(found.row).map(([name, value]) => [name, value, found.given.includes(name) ? "known" : "filled in"]);
-    byId("completed").replaceChildren(element("p", {}, how + ranges), grid(["column", "value", ""], rows));
+    byId("completed").replaceChildren(element("p", {}, how + ranges), grid(["column", "value", "how"], rows));
     this.crossed("the most probable row", found);
   },
 

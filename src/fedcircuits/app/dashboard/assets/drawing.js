@@ -57,9 +57,9 @@ function chart(holder, curves, { height = 90, small = true, xWords = short, yWor
     ticks: { size: 3, stroke: colour("pale") }, font: "11px system-ui" };
   const series = curves.map((c) => ({ label: c.label, stroke: colour(c.colour), width: c.dash ? 1.5 : 2,
     dash: c.dash ? [4, 3] : undefined, fill: c.fill ? colour(c.colour) + "33" : undefined,
-    points: { show: stems }, paths: stems ? uPlot.paths.bars({ size: [0.5, 8] }) : undefined }));
+    points: { show: false }, paths: stems ? uPlot.paths.bars({ size: [0.5, 8] }) : undefined }));
   const options = { width: Math.max(holder.clientWidth || 200, 100), height, cursor: { show: false }, legend: { show: false },
-    scales: { x: { time: false }, y: small ? { range: (u, low, high) => [0, high || 1] } : {} },
+    scales: { x: { time: false }, y: small ? { range: (u, low, high) => [0, 1.08 * high || 1] } : {} },
     series: [{}, ...series],
     axes: [{ ...axis, size: 22, space: 45, values: (u, v) => v.map((n) => (n === null ? "" : xWords(n))) },
       small ? { show: false } : { ...axis, size: 62, values: (u, v) => v.map(yWords) }] };

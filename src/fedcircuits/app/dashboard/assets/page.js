@@ -60,7 +60,7 @@ const Model = {
     const facts = [["target", m.target || "none"], ["nodes", m.nodes]];
     for (const [name, value] of Object.entries(m.learned)) facts.push([name, fact(value)]);
     if (m.where) facts.push(["parts at", m.where.sites.join(", ")], ["consortium", m.where.consortium]);
-    parts.push(grid(["", ""], facts));
+    parts.push(grid(["what", "value"], facts));
     parts.push(element("h2", {}, "The circuit"), element("img", { class: "circuit", src: "api/circuit.svg",
       alt: m.parties.length ? `the circuit: ${m.parties.map((p) => `${p.name} has ${p.circuits} circuits`).join(", ")}` : `the circuit of ${m.nodes} nodes` }));
     if (m.parties.length) parts.push(grid(["party", "circuits", "columns"], m.parties.map((p) => [p.name, p.circuits, p.columns.join(", ")])));
@@ -71,7 +71,7 @@ const Model = {
 
   siteParts(s) {
     const parts = [element("h2", {}, `${s.name}, of the consortium ${s.consortium}`), element("p", {}, `Members: ${s.members.join(", ")}.`)];
-    if (s.policy) parts.push(element("h2", {}, "Its policy"), grid(["rule", ""], Object.entries(s.policy)));
+    if (s.policy) parts.push(element("h2", {}, "Its policy"), grid(["rule", "value"], Object.entries(s.policy)));
     if (s.audit) parts.push(element("h2", {}, "Its audit"), s.audit.length
       ? scroll(grid(["time", "event", "run", "who", "what", "bytes", "reveals"], s.audit)) : element("p", {}, "Nothing was asked of it yet."));
     return parts;

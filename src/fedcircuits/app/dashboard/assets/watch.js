@@ -80,6 +80,9 @@ const Watch = {
       this.likelihood = chart(byId("likelihood"), [{ label: "log-likelihood", colour: "after" }], big);
       this.bytes = chart(byId("bytes"), [{ label: "bytes", colour: "pinned", fill: true }], { ...big, yWords: bytesWords });
     }
+    const told = this.likelihoods.some((l) => l !== null);
+    byId("likelihood").hidden = !told;
+    byId("unlikely").hidden = told;
     const step = Math.max(1, Math.ceil(this.times.length / 2000));
     const some = (list) => list.filter((_, i) => i % step === 0 || i === list.length - 1);
     this.likelihood.setData([some(this.times), some(this.likelihoods)]);
