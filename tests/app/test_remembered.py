@@ -1,5 +1,6 @@
 """A model remembers how the files that it has learned from were read."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -81,3 +82,27 @@ def test_every_verb_that_reads_rows_takes_the_same_options() -> None:
         shown = called(f"{verb} --help")
         assert all(option in shown for option in wanted), verb
         assert ("--ids" in shown) == (verb != "split"), verb
+
+
+def test_no_cell_of_a_table_is_in_what_train_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word among numbers, a category of one row, an id, a remark, a number that could be two."""
+    monkeypatch.chdir(tmp_path)
+    rng, lines = np.random.default_rng(0), ["pid,dose,town,crp,remark"]
+    for i in range(ROWS):
+        town = "Rareville" if i == 3 else ("Bonn", "Trier")[i % 2]
+        crp = "Smith refused" if i == 7 else f"{rng.normal(20, 3):.4f}"
+        remark = f"remark {i} on this patient"
+        lines.append(f"KEY{i},{1 + i % 9}.{100 + i},{town},{crp},{remark}")
+    (tmp_path / "north.csv").write_text("\n".join(lines))
+    called("train north.csv --row-id pid -o m.fc")
+    with zipfile.ZipFile("m.fc") as file:
+        model = b"".join(map(file.read, file.namelist()))
+    written = Path("m.schema.toml").read_bytes()
+    for word in (b"Rareville", b"Smith", b"KEY", b"remark 1", b"1.100", b"2.101"):
+        assert word not in model and word not in written
+    assert b'categories = ["Bonn", "Trier", "other"]' in written
+    assert b"1 that are none taken as missing" in written
+    called("train north.csv --row-id pid --schema m.schema.toml -o again.fc")
+    assert b'categories = ["Bonn", "Trier", "other"]' in Path("again.schema.toml").read_bytes()

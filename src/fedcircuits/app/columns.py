@@ -126,8 +126,9 @@ def show(tables: Mapping[str, Table]) -> None:
 
 
 def write(model: Path, federation: Federation, reading: DeclaredReading) -> Path:
-    """schema.toml beside the model; the path."""
+    """schema.toml beside the model; the path. Like the model it has no categories of few rows."""
     path = model.with_suffix(SUFFIX)
     readings = {r.column: r for r in readings_of(federation)}
-    report.write(path, schema_text(federation.schema, readings.values(), reading).encode())
+    schema = federation.pooled().schema
+    report.write(path, schema_text(schema, readings.values(), reading).encode())
     return path

@@ -29,7 +29,7 @@ from fedcircuits.tables.reading import (
     read_as,
     read_column,
 )
-from fedcircuits.tables.schema import DATE, Scalar, Schema, Variable, shown, spelled
+from fedcircuits.tables.schema import DATE, OTHER, Scalar, Schema, Variable, shown, spelled
 
 WHOLE = r"-?(0|[1-9]\d{0,17})"  # a whole number that is the same as text
 
@@ -67,7 +67,8 @@ def inferred(
             if column_read is not None:
                 about = (kinds.get(name), categories.get(name), units.get(name))
                 variables.append(variable_of(column_read, *about))
-                values.append(encode(column_read, variables[-1]))
+                pooling = OTHER in variables[-1].categories
+                values.append(encode(column_read, variables[-1], "pool" if pooling else "error"))
         became = LEFT_OUT if column_read is None else variables[-1].kind_in_words
         readings.append(ColumnReading(name, became, how))
         for part, part_codes in with_parts(variables[-1], values[-1], parts) if parts else ():

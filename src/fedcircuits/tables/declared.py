@@ -16,7 +16,8 @@
     kind = "category"
     categories = ["low", "middle", "high"]
 
-``schema_text`` writes what was found, ``read_schema`` reads it back, ``read_table`` reads by it.
+``schema_text`` writes what was found, but no cell of a table, ``read_schema`` reads it back,
+``read_table`` reads by it.
 Columns that the file does not name are read by the rules, those that no table has are ignored.
 """
 
@@ -41,6 +42,7 @@ from fedcircuits.tables.schema import TIME, Scalar, Schema, Variable
 from fedcircuits.tables.table import Table
 from fedcircuits.tables.toml_files import shortened, toml_text, toml_values
 
+EXAMPLES = re.compile(r""" \(['"].*['"]\)|(?<=, )\S+ as \S+, (?=else)|^\S+ as \S+, (?=else)""")
 MOST_WRITTEN = 50  # categories; of more, those in the data are taken
 HEAD = """\
 # What the columns mean, as they were read. Change what is wrong and read again with it:
@@ -126,7 +128,10 @@ def schema_text(
     taken = [part for v in schema if (part := taken_from(v)) is not None]
     parts += [_column(v, known.get(v.name), taken) for v in schema if taken_from(v) is None]
     left_out = [r for r in known.values() if r.left_out and r.column not in schema]
-    parts += [f'[columns.{_key(r.column)}]\nkind = "{LEFT_OUT}"  # {r.how}\n' for r in left_out]
+    parts += [
+        f'[columns.{_key(r.column)}]\nkind = "{LEFT_OUT}"  # {_without_values(r.how)}\n'
+        for r in left_out
+    ]
     return "\n".join(parts)
 
 
@@ -139,7 +144,7 @@ def _reading(reading: DeclaredReading) -> list[str]:
 
 
 def _column(variable: Variable, reading: ColumnReading | None, taken: Sequence[DatePart]) -> str:
-    how = f"  # {reading.how}" if reading is not None and reading.how else ""
+    how = f"  # {_without_values(reading.how)}" if reading is not None and reading.how else ""
     parts = [t.part for t in taken if t.column == variable.name]
     kind = "+".join(["date", *parts]) if parts else variable.kind_in_words
     lines = [f"[columns.{_key(variable.name)}]", f'kind = "{kind}"{how}']
@@ -148,6 +153,11 @@ def _column(variable: Variable, reading: ColumnReading | None, taken: Sequence[D
     if variable.unit and not variable.dated:
         lines.append(f"unit = {_value(variable.unit)}")
     return "\n".join(lines) + "\n"
+
+
+def _without_values(how: str) -> str:
+    """What was done to a column, without examples of its cells: the file may be passed on."""
+    return EXAMPLES.sub("", " ".join(how.split()))
 
 
 def _key(name: str) -> str:

@@ -242,7 +242,7 @@ def _moments(variable: Variable, days: Floats) -> NDArray[np.generic]:
     """Dates (rows,) of days since 1970-01-01, to the second where times of day are known."""
     days = np.floor(days) if variable.unit == DATE else days
     seconds = np.round(np.nan_to_num(days) * 86_400).astype("datetime64[s]")
-    return np.where(np.isnan(days), np.datetime64("NaT"), seconds)
+    return np.where(np.isnan(days), np.datetime64("NaT", "s"), seconds)
 
 
 def series_of(variable: Variable, values: Floats) -> pd.Series:
