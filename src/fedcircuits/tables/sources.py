@@ -11,6 +11,7 @@ Names, codes and units of the source are brought to those that all parties have 
 from __future__ import annotations
 
 import sqlite3
+import warnings
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,9 @@ import numpy as np
 import pandas as pd
 
 from fedcircuits.errors import ExtraMissingError, TableError
-from fedcircuits.tables.readers import csv_frame, parquet_table, suffix_of
+from fedcircuits.tables.declared import DeclaredReading, contents
+from fedcircuits.tables.numerals import Decimal, numbers
+from fedcircuits.tables.readers import parquet_table, suffix_of
 from fedcircuits.tables.schema import Scalar
 
 
@@ -72,6 +75,7 @@ def mapped(
     codes: Mapping[str, Mapping[str, Scalar]],
     scale: Mapping[str, float],
     row_id: str | None = None,
+    decimal: Decimal = "auto",
 ) -> pd.DataFrame:
     """The same rows in agreed names, values and units; ``row_id`` is named as the source does."""
     if columns:
@@ -91,12 +95,35 @@ def mapped(
         agreed = {str(local): value for value, local in values.items()}
         changed[name] = [agreed.get(str(v), np.nan) for v in frame[name]]
     for name, factor in scale.items():
-        changed[name] = pd.to_numeric(frame[name], errors="coerce") * factor
+        changed[name] = _numbers(frame[name], decimal) * factor
     return changed
 
 
-def read_rows(path: Path | None, database: str, query: str) -> pd.DataFrame:
-    """Of a file, or of a database."""
+def _numbers(column: pd.Series, decimal: Decimal) -> pd.Series:
+    """Of a column that may be text, as people write numbers; a word about what is none."""
+    plain = pd.to_numeric(column, errors="coerce")
+    odd = plain.isna() & column.notna()
+    if not odd.any():
+        return plain
+    texts = column.dropna().astype(str)
+    levels = list(dict.fromkeys(texts))
+    spelled = numbers(levels, decimal, enough=0)
+    known = {} if spelled is None else dict(zip(levels, spelled.values, strict=True))
+    read = column.astype(object).map(lambda v: known.get(str(v), np.nan)).astype(float)
+    lost = int((read.isna() & column.notna()).sum())
+    if lost:
+        warnings.warn(
+            f"column {column.name!r}: {lost:,} values that are no numbers are taken as missing",
+            UserWarning,
+            stacklevel=4,
+        )
+    return read
+
+
+def read_rows(
+    path: Path | None, database: str, query: str, reading: DeclaredReading | None = None
+) -> pd.DataFrame:
+    """Of a file, or of a database; ``reading`` says how a csv file is written."""
     if (path is None) == (not database):
         raise TableError("say where the rows are: either path, or database and query")
     if path is None:
@@ -107,4 +134,6 @@ def read_rows(path: Path | None, database: str, query: str) -> pd.DataFrame:
             return frame
         case ".npz":
             raise TableError(f"{path}: expected a csv or parquet file with names of columns")
-    return csv_frame(path)
+    frame = contents(path, reading or DeclaredReading())
+    assert isinstance(frame, pd.DataFrame)
+    return frame

@@ -6,6 +6,7 @@ import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography import x509
 from typer.testing import CliRunner
@@ -268,6 +269,35 @@ def test_data_are_checked_against_what_the_consortium_has_declared(
         return
     with pytest.raises(FederationError, match=rf"site\.toml, data: .*{told}"):
         party_of(kit, kit.site_file())
+
+
+READING = """\
+[data]
+path = "data.csv"
+row_id = "pid"
+scale = { weight = 0.5 }
+[data.reading]
+dates = "mdy"
+decimal = ","
+ids = "loose"
+[policy]
+least_rows = 1
+least_count = 1
+"""
+
+
+def test_a_site_says_how_its_file_is_written(tmp_path: Path) -> None:
+    provision(consortium("north"), tmp_path)
+    kit = Kit(tmp_path / "north")
+    (kit.folder / "site.toml").write_text(READING)
+    rows = ["0017;1.234,5;03/04/2020;1,250", "AB-3;80,0;03/05/2020;2,500", "5;n/a;04/05/2020;3,125"]
+    (kit.folder / "data.csv").write_text("\n".join(["pid;weight;visit;dose", *rows]))
+    table = party_of(kit, kit.site_file()).table
+    assert table.row_ids is not None and table.row_ids.tolist() == ["17", "ab3", "5"]
+    weight, dose = (table.values[:, table.names.index(n)] for n in ("weight", "dose"))
+    np.testing.assert_allclose(weight, [617.25, 40.0, np.nan])
+    np.testing.assert_allclose(dose, [1.25, 2.5, 3.125])
+    assert str(table.column("visit")[0]).startswith("2020-03-04")
 
 
 def test_a_column_that_is_never_used_must_be_there(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.privacy.channels.identity import Identity
-from fedcircuits.tables.declared import DeclaredColumn
+from fedcircuits.tables.declared import DeclaredColumn, DeclaredReading
 from fedcircuits.tables.toml_files import shortened, toml_text, toml_values
 
 SiteName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}\Z")]
@@ -69,6 +69,7 @@ class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: dict[str, str] = {}  # the consortium's name = the site's
     codes: dict[str, dict[str, str | int | float | bool]] = {}  # by column: its value = the site's
     scale: dict[str, float] = {}  # by column: what a value is multiplied by to get the unit
+    reading: DeclaredReading = DeclaredReading()  # how a csv file is written, as in schema.toml
 
     def __post_init__(self) -> None:
         if self.path and self.database:
@@ -216,6 +217,11 @@ path = "data.csv"            # a csv or parquet file; or instead of it
 # male = "m"
 # [data.scale]               # numbers times this are in the consortium's unit
 # weight = 0.45359237
+# [data.reading]             # of a csv file; what is absent is found out
+# delimiter = ";"
+# decimal = ","
+# dates = "dmy"              # 03/04/2024 is in April
+# ids = "loose"              # 0017 is 17: all sites must say the same
 
 [policy]
 # roles = ["fedpc.*"]        # which roles it plays; fedcircuits site check lists them

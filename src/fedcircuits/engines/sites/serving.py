@@ -22,7 +22,8 @@ from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.described import Whereabouts
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.tables.declared import DeclaredReading, DeclaredTable
+from fedcircuits.federation.id_forms import with_ids
+from fedcircuits.tables.declared import DeclaredTable
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.sources import mapped, read_rows
 from fedcircuits.tables.table import Table
@@ -61,8 +62,8 @@ def party_of(kit: Kit, site: SiteFile) -> Party:
 def _table(kit: Kit, data: DataFile, policy: Policy) -> Table:
     path = kit.folder / data.path if data.path else None
     frame = mapped(
-        read_rows(path, data.database, data.query),
-        data.columns, data.codes, data.scale, data.row_id,
+        read_rows(path, data.database, data.query, data.reading),
+        data.columns, data.codes, data.scale, data.row_id, data.reading.decimal,
     )  # fmt: skip
     if unknown := [name for name in policy.never if name not in frame]:
         raise TableError(
@@ -77,9 +78,8 @@ def _table(kit: Kit, data: DataFile, policy: Policy) -> Table:
             f"{strange[0]!r} is no column of {kit.consortium.name}, which has "
             f"{', '.join(declared)}: name the columns to use under [data.columns]"
         )
-    return Table.of(
-        frame[kept], row_id=data.row_id, **DeclaredTable(DeclaredReading(), declared).options(kept)
-    )
+    options = DeclaredTable(data.reading, declared).options(kept)
+    return with_ids(Table.of(frame[kept], row_id=data.row_id, **options), data.reading)
 
 
 class ServedSite:
