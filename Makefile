@@ -54,8 +54,8 @@ test-nvflare: .venv/engines
 test-nvflare-walk: .venv/engines
 	$(BIN)/python -m pytest -q -rs $(WALK)
 
-# The oldest releases of all dependencies. WHOLE=1 runs all tests; those that read a command's two
-# streams apart need a newer click.
+# The oldest releases of all dependencies. WHOLE=1 runs all tests, with the extras that they need;
+# those that read a command's two streams apart need a newer click.
 SHORT := tests/tables tests/leaves tests/test_light.py tests/estimators/test_targets.py
 .venv-lowest/ready: $(READY) pyproject.toml constraints-lowest.txt
 	@$(BIN)/python -m venv --clear .venv-lowest
@@ -63,7 +63,12 @@ SHORT := tests/tables tests/leaves tests/test_light.py tests/estimators/test_tar
 	  'pytest>=9.2' pytest-xdist hypothesis
 	@touch $@
 
-test-lowest: .venv-lowest/ready
+.venv-lowest/whole: .venv-lowest/ready
+	@.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt \
+	  -e '.[polars,psi,dp,dashboard,sites]' 'build>=1.6' 'mypy>=2.4' 'selenium>=4.30'
+	@touch $@
+
+test-lowest: $(if $(WHOLE),.venv-lowest/whole,.venv-lowest/ready)
 	.venv-lowest/bin/python -m pytest -q -n auto --maxprocesses=4 $(BY_FILE) $(if $(WHOLE),,$(SHORT))
 
 bench: $(READY)
