@@ -35,7 +35,7 @@ def test_the_tree_of_all_rows(summation: Any, parties: int, missing: float) -> N
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(3, 6), st.floats(0, 0.9), st.sampled_from([0.0, 0.1, 7]))
 def test_any_rows(seed: int, parties: int, missing: float, smoothing: float) -> None:
-    rows = table(int(np.random.default_rng(seed).integers(parties, 60)), seed, missing)
+    rows = table(int(np.random.default_rng(seed).integers(2 * parties, 60)), seed, missing)
     split = fc.split(rows, parties, seed=seed)
     found = fc.ChowLiuTree(smoothing=smoothing, summation=fc.Secret())
     if np.isnan(rows.values).all():

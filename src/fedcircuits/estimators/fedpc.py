@@ -301,6 +301,8 @@ class FedPC(FederatedCircuit[Result]):
         self.circuit_, self.placement_ = self.joint_.circuit, self.joint_.placement
 
     def _check_federation(self, federation: Federation) -> Federation:
+        if not isinstance(self.method, SharedByEM):
+            federation = federation.without_empty()
         summation = self._adding(federation)
         summation.prepare("summation")
         if isinstance(self.clusters, Clustering):

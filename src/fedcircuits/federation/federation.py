@@ -250,6 +250,20 @@ class Federation:
         other.engine = self.engine
         return other
 
+    def without_empty(self) -> Federation:
+        """The same without columns of which a party has no value and another has: nothing of them
+        can be learned there."""
+        full = {party.name: _with_values(party.table) for party in self}
+        somewhere = set().union(*full.values())
+        tables = {party.name: party.table for party in self}
+        for name, table in tables.items():
+            empty = [c for c in table.names if c in somewhere and c not in full[name]]
+            if empty and full[name]:
+                kept = [c for c in (*table.names, *table.series) if c not in empty]
+                tables[name] = table.select(kept)
+        changed = any(tables[party.name] is not party.table for party in self)
+        return self.with_tables(tables) if changed else self
+
     def pooled(self) -> Federation:
         """The same with categories of few rows pooled, where nobody has declared them."""
         pooled = {p.name: pool_rare(p.table, p.least_count) for p in self if p.inferred}
@@ -311,6 +325,14 @@ def row_ids(party: Party) -> npt.NDArray[np.generic]:
     return party.table.row_ids
 
 
+def _with_values(table: Table) -> set[str]:
+    """The columns that have a value; all of a table that is not here."""
+    if isinstance(table, DescribedTable | StoredTable):
+        return set(table.names)
+    gaps = np.isnan(table.values)
+    return {name for i, name in enumerate(table.names) if not gaps[:, i].all()}
+
+
 def _name(name: object) -> str:
     if not isinstance(name, str) or not name or name == COORDINATOR:
         raise FederationError(
@@ -333,29 +355,6 @@ def _tables(
         raise FederationError("; ".join(map(str, problems)))
     if problems:
         raise problems[0]
-    return _without_empty(tables)
-
-
-def _without_empty(tables: dict[str, Table]) -> dict[str, Table]:
-    """The tables without columns of which a party has no value and another has: nothing of them can
-    be learned there."""
-    full: dict[str, set[str]] = {}
-    for name, table in tables.items():
-        whole = isinstance(table, DescribedTable | StoredTable)
-        full[name] = {
-            column
-            for i, column in enumerate(table.names)
-            if whole or not np.isnan(table.values[:, i]).all()
-        }
-    somewhere = set().union(*full.values())
-    for name, table in tables.items():
-        empty = [c for c in table.names if c in somewhere and c not in full[name]]
-        if empty and full[name]:
-            tables[name] = table.select(
-                [c for c in (*table.names, *table.series) if c not in empty]
-            )
-            listed = ", ".join(map(repr, empty[:6])) + " …" * (len(empty) > 6)
-            warnings.warn(f"{name} has no value of {listed}: learned from others", stacklevel=4)
     return tables
 
 

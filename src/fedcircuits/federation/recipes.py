@@ -127,14 +127,19 @@ def filled(value: T, fill: Fill) -> T:
         changed = {}
         for each in dataclasses.fields(value):
             before = getattr(value, each.name)
-            if (after := filled(before, fill)) is not before and each.init:
+            if each.init and not _same(after := filled(before, fill), before):
                 changed[each.name] = after
-        return dataclasses.replace(value, **changed) if _differ(value, changed) else value
+        return dataclasses.replace(value, **changed) if changed else value
     return value
 
 
-def _differ(value: object, changed: Mapping[str, object]) -> bool:
-    return any(getattr(value, name) != new for name, new in changed.items())
+def _same(after: object, before: object) -> bool:
+    """Whether nothing in it was filled in; lists and such are made anew in any case."""
+    if isinstance(after, Mapping) and isinstance(before, Mapping):
+        return all(_same(after[name], value) for name, value in before.items())
+    if isinstance(after, list | tuple) and isinstance(before, list | tuple):
+        return all(map(_same, after, before))
+    return after is before
 
 
 # ---------------------------------------------------------------------- packing
