@@ -35,7 +35,7 @@ def train(
     name: str | None,
     resume: str | None,
     watch: Path | None = None,
-) -> None:
+) -> dict[str, object]:
     """Learn at the sites of a consortium; ``resume``: go on with what was broken off."""
     from fedcircuits.app import methods, training  # what only training needs takes long to load
 
@@ -58,6 +58,8 @@ def train(
         screen.say(
             f"\nwrote {output}: the coordinator's part of {run}, the others are at the sites"
         )
+        parts = {"model": str(output), "name": run, "sites": list(federation.names)}
+        return parts | training.told(model, None, how)
 
 
 def _begun(
@@ -121,11 +123,15 @@ def models(place: Path, timeout: float, as_json: bool) -> None:
         screen.say("no models")
 
 
-def forget(place: Path, model: str, timeout: float) -> list[str]:
+def forget(place: Path, model: str, timeout: float, as_json: bool = False) -> list[str]:
     """Have all sites delete a model; those that have not."""
     with _connected(place) as remote:
         answers = connected.forget(remote, remote.sites, model, timeout)
-    screen.show(TextTable(("site", f"model {model}"), [list(a) for a in answers.items()], texts=2))
+    if as_json:
+        screen.data(answers)
+    else:
+        rows = [list(a) for a in answers.items()]
+        screen.show(TextTable(("site", f"model {model}"), rows, texts=2))
     return [site for site, answer in answers.items() if answer not in connected.GONE]
 
 

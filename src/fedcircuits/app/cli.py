@@ -85,6 +85,7 @@ def train(
     ids: options.IdForm = None,
     watch: options.EventFile = None,
     seed: Seed = 0,
+    json: AsJson = False,
 ) -> None:
     """Learn one model from several tables, or from the sites of a consortium.
 
@@ -97,7 +98,7 @@ def train(
     `fedcircuits train kits/coordinator --method mixture --clusters 3 --name risk -o model.fc`
     """
     with clear():
-        from fedcircuits.app import training
+        from fedcircuits.app import screen, training
         from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.methods import MethodWords
         from fedcircuits.errors import FederationError
@@ -109,12 +110,17 @@ def train(
         if training.is_consortium(tables):
             from fedcircuits.app import analyst
 
-            analyst.train(tables[0], output, words, name, resume, watch)
+            with screen.hushed(json):
+                told = analyst.train(tables[0], output, words, name, resume, watch)
         elif name or resume:
             raise FederationError("--name and --resume are for sites, and these are files")
         else:
             columns = ColumnWords(schema, kind or (), drop or (), delimiter, decimal, dates, ids)
-            training.train(tables, output, words, row_id, least_count, engine, columns, watch)
+            about = (words, row_id, least_count, engine, columns, watch)
+            with screen.hushed(json):
+                told = training.train(tables, output, *about)
+        if json:
+            screen.data(told)
 
 
 @app.command()
@@ -143,11 +149,14 @@ def split(
     decimal: options.DecimalSign = None,
     dates: options.DateOrder = None,
     seed: Seed = 0,
+    json: AsJson = False,
 ) -> None:
     """Split one table into files of several parties, to try things out.
 
     The first column of every file has the ids of its rows; it is called row_id unless --row-id
     names another. No existing file is overwritten.
+
+    `fedcircuits split patients.csv --row-id patient --parties north,south -o parts`
     """
     with clear():
         from fedcircuits.app import columns, screen, training
@@ -158,7 +167,8 @@ def split(
         with columns.shown_in_table():
             rows = read_table(table, said.declared(), row_id)
         said.check(rows.names, rows.readings)
-        columns.show({table.stem: rows})
+        if not json:
+            columns.show({table.stem: rows})
         if target is not None:
             rows.schema.index(target)
         names = training.names_of(parties)
@@ -169,9 +179,11 @@ def split(
             seed=seed,
         )  # fmt: skip
         parts.write(federation)
-        training.describe(federation)
-        screen.say(f"wrote {', '.join(str(parts.path(n)) for n in names)}; now try\n")
-        screen.say(training.command(parts, names, target))
+        if json:
+            screen.data(parts.told(federation))
+        else:
+            training.describe(federation)
+            parts.say(names, target)
 
 
 # ---------------------------------------------------------------------- sites
@@ -226,6 +238,7 @@ def sample(
     ] = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
+    json: AsJson = False,
 ) -> None:
     """Draw rows from a model, as csv.
 
@@ -236,7 +249,11 @@ def sample(
         from fedcircuits.app.opening import opened
 
         with opened(model, consortium) as loaded:
-            rows = loaded.sample(number, given, random_state=seed).to_csv(index=False)
+            drawn = loaded.sample(number, given, random_state=seed)
+        if json:
+            rows = drawn.to_json(orient="records", force_ascii=False, date_format="iso") + "\n"
+        else:
+            rows = drawn.to_csv(index=False)
         if output is None:
             print(rows, end="")
         else:
@@ -244,15 +261,18 @@ def sample(
 
 
 @app.command()
-def inspect(model: ModelFile) -> None:
+def inspect(model: ModelFile, json: AsJson = False) -> None:
     """Show what a model is made of, where its parts are and how it was learned.
 
     `fedcircuits inspect model.fc`
     """
     with clear():
-        from fedcircuits.app.inspecting import describe
+        from fedcircuits.app import inspecting, screen
 
-        describe(model)
+        if json:
+            screen.data(inspecting.data(model))
+        else:
+            inspecting.describe(model)
 
 
 # ---------------------------------------------------------------------- judging
@@ -298,6 +318,7 @@ def forget(
     place: Place,
     model: Annotated[str, typer.Argument(metavar="NAME", help="Of a model, or a training.")],
     timeout: Timeout = 10.0,
+    json: AsJson = False,
 ) -> None:
     """Have the sites that agree delete a model; exit code 1 if one has not.
 
@@ -306,7 +327,7 @@ def forget(
     with clear():
         from fedcircuits.app import analyst
 
-        if left := analyst.forget(place, model, timeout):
+        if left := analyst.forget(place, model, timeout, json):
             fail(f"{', '.join(left)} still keeps {model!r}", 1)
 
 

@@ -34,13 +34,18 @@ def holdings(federation: Federation) -> TextTable:
     return TextTable(("variables", *(sizes if few else ["parties"])), rows)
 
 
+def totals(ledger: Ledger) -> dict[str, tuple[int, int]]:
+    """Messages and bytes of every phase."""
+    found: dict[str, tuple[int, int]] = {}
+    for entry in ledger:
+        messages, size = found.get(entry.phase, (0, 0))
+        found[entry.phase] = (messages + 1, size + entry.bytes)
+    return found
+
+
 def by_phase(ledger: Ledger) -> TextTable:
     """Messages and bytes of every phase, and in total."""
-    totals: dict[str, tuple[int, int]] = {}
-    for entry in ledger:
-        messages, size = totals.get(entry.phase, (0, 0))
-        totals[entry.phase] = (messages + 1, size + entry.bytes)
-    rows = [(phase, f"{m:,}", f"{b:,}") for phase, (m, b) in totals.items()]
+    rows = [(phase, f"{m:,}", f"{b:,}") for phase, (m, b) in totals(ledger).items()]
     return TextTable(
         ("phase", "messages", "bytes"), [*rows, ("all", f"{len(ledger):,}", f"{ledger.bytes:,}")]
     )
@@ -48,14 +53,14 @@ def by_phase(ledger: Ledger) -> TextTable:
 
 def by_route(ledger: Ledger) -> TextTable:
     """Messages and bytes from whom to whom, and what they revealed."""
-    totals: dict[tuple[str, str], tuple[int, int, dict[str, None]]] = {}
+    routes: dict[tuple[str, str], tuple[int, int, dict[str, None]]] = {}
     for e in ledger:
-        messages, size, revealed = totals.get((e.sender, e.receiver), (0, 0, {}))
+        messages, size, revealed = routes.get((e.sender, e.receiver), (0, 0, {}))
         revealed |= {e.reveals: None} if e.reveals else {}
-        totals[e.sender, e.receiver] = (messages + 1, size + e.bytes, revealed)
+        routes[e.sender, e.receiver] = (messages + 1, size + e.bytes, revealed)
     rows = [
         (sender, to, f"{m:,}", f"{b:,}", "; ".join(revealed))
-        for (sender, to), (m, b, revealed) in totals.items()
+        for (sender, to), (m, b, revealed) in routes.items()
     ]
     return TextTable(("from", "to", "messages", "bytes", "what it reveals"), rows, texts=2)
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedcircuits.app import screen
 from fedcircuits.app.crossing import listed
@@ -15,6 +16,9 @@ from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Fuse, Leaf
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.circuits.graph.records import read_from
 from fedcircuits.tables.schema import Schema
+
+if TYPE_CHECKING:
+    from fedcircuits.estimators.federated import FederatedEstimator
 
 MOST_CATEGORIES = 8
 
@@ -44,14 +48,50 @@ def describe(path: Path) -> None:
             screen.say(f"  {name}: {_value(value)}")
 
 
-def _describe_part(path: Path) -> None:
-    """Of a model at sites: the coordinator's part, and where the others are."""
+def data(path: Path) -> dict[str, object]:
+    """The same for other programs; of a model at sites, its coordinator's part."""
+    size: dict[str, object] = {"file": str(path), "bytes": path.stat().st_size}
+    if files.is_part(path):
+        model = _part(path)
+        schema, where = getattr(model, "schema_", None), model.where_
+        assert where is not None
+        about = {"estimator": type(model).__name__, "target": getattr(model, "target", None)}
+        parts = {"model": model.name_, "consortium": where.consortium, "kit": str(where.kit)}
+        crossed = {"messages": len(model.ledger_), "bytes crossed": model.ledger_.bytes}
+        told = {"variables": _variables(schema) if isinstance(schema, Schema) else []}
+        return size | about | parts | {"parts at": list(model._allow_collect)} | told | crossed
+    circuit, parameters, metadata = files.read(path)
+    return size | {
+        "estimator": metadata.get("estimator"),
+        "target": metadata.get("target"),
+        "variables": _variables(circuit.schema),
+        "nodes": dict(_counts(circuit, parameters)),
+        "parameters": parameters.count(),
+        "learned": metadata.get("learned"),
+    }
+
+
+def _variables(schema: Schema) -> list[dict[str, object]]:
+    return [
+        {"name": v.name, "kind": v.kind, "values": [str(c) for c in v.categories], "unit": v.unit}
+        for v in schema
+    ]
+
+
+def _part(path: Path) -> FederatedEstimator[object]:
     from fedcircuits.estimators.federated import FederatedEstimator
     from fedcircuits.estimators.loading import load
 
     model = load(path)
     assert isinstance(model, FederatedEstimator) and model.where_ is not None
+    return model
+
+
+def _describe_part(path: Path) -> None:
+    """Of a model at sites: the coordinator's part, and where the others are."""
+    model = _part(path)
     size, where = path.stat().st_size, model.where_
+    assert where is not None
     screen.say(f"{path}: {size:,} bytes, the coordinator's part of {type(model).__name__}")
     screen.say(f"model: {model.name_}")
     screen.say(f"consortium: {where.consortium or 'without a name'}, by the kit {where.kit}")

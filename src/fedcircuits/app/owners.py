@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fedcircuits.app.ending import clear
-from fedcircuits.app.options import DataFile, KitFolder
+from fedcircuits.app.options import AsJson, DataFile, KitFolder
 
 consortium_app = typer.Typer(help="Who takes part in a federation between owners.")
 site_app = typer.Typer(help="One owner's end of a federation between owners.")
@@ -108,12 +108,12 @@ def site_start(
 
 
 @site_app.command("status")
-def site_status(kit: KitFolder) -> None:
+def site_status(kit: KitFolder, json: AsJson = False) -> None:
     """Show whether a site runs on this machine, what it keeps, and what it was asked today."""
     with clear():
         from fedcircuits.app import sites
 
-        sites.status(kit)
+        sites.status(kit, json)
 
 
 @site_app.command("answers")

@@ -6,7 +6,10 @@ sent to a terminal.
 
 from __future__ import annotations
 
+import io
+import json
 import sys
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 
 from rich.console import Console
 from rich.table import Table
@@ -46,6 +49,16 @@ def show(grid: TextTable) -> None:
     if not console.is_terminal:
         console.width = 120
     console.print(table)
+
+
+def hushed(hush: bool) -> AbstractContextManager[object]:
+    """Nothing is said or shown within, if ``hush``: the command gives its ``data`` instead."""
+    return redirect_stdout(io.StringIO()) if hush else nullcontext()
+
+
+def data(content: object) -> None:
+    """JSON, for other programs."""
+    print(json.dumps(content, ensure_ascii=False, indent=2), flush=True)
 
 
 def tell(step: str) -> None:

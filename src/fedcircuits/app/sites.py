@@ -166,7 +166,7 @@ def stop(folder: Path) -> None:
     screen.say(f"{kit.name} stops")
 
 
-def status(folder: Path) -> None:
+def status(folder: Path, as_json: bool = False) -> None:
     """Whether it runs, what it keeps, and what it was asked."""
     kit = Kit(folder)
     store = Store(_store_of(kit))
@@ -183,7 +183,10 @@ def status(folder: Path) -> None:
         ["questions today", f"{store.questions():,}"],
         ["audit", ", ".join(f"{count:,} {event}" for event, count in sorted(events.items()))],
     ]
-    screen.show(TextTable((kit.name, ""), lines, texts=2))
+    if as_json:
+        screen.data({"site": kit.name, **dict(lines)})
+    else:
+        screen.show(TextTable((kit.name, ""), lines, texts=2))
 
 
 def answers(folder: Path, model: str, output: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from fedcircuits.app import columns, crossing, events, methods, report, screen
+from fedcircuits.app import columns, crossing, events, methods, record, report, screen
 from fedcircuits.app.columns import ColumnWords
 from fedcircuits.app.crossing import counted
 from fedcircuits.app.methods import MethodWords
@@ -110,8 +110,8 @@ def train(
     engine: str,
     said: ColumnWords,
     watch: Path | None = None,
-) -> None:
-    """Learn from files, each a party."""
+) -> dict[str, object]:
+    """Learn from files, each a party; what is to be told of it as JSON."""
     methods.check_output(output, words.name)
     model, parties = words.estimator(), parties_of(files)
     screen.tell("reading")
@@ -133,6 +133,30 @@ def train(
     methods.save(output, model, federation, words.about(engine), how, declared.reading)
     schema = columns.write(output, federation, declared.reading)
     screen.say(f"\nwrote {output}, and {schema}: what the columns mean, to be edited for --schema")
+    return {"model": str(output), "schema": str(schema)} | told(model, federation, how)
+
+
+def told(
+    model: FederatedEstimator[object], federation: Federation | None, how: str
+) -> dict[str, object]:
+    """From whom it was learned, what crossed and what was revealed, as JSON."""
+    about = record.of_training(model, federation, how)
+    crossed = [
+        {"phase": phase, "messages": messages, "bytes": size}
+        for phase, (messages, size) in crossing.totals(model.ledger_).items()
+    ]
+    revealed = [
+        dict(zip(("phase", "to", "from", "what"), row, strict=True)) for row in about.revealed
+    ]
+    return {
+        "estimator": about.estimator,
+        "split": about.split,
+        "parties": {n: {"rows": p.rows, "columns": p.columns} for n, p in about.parties.items()},
+        "crossed": crossed,
+        "revealed": revealed,
+        "notes": about.notes,
+        "command": how,
+    }
 
 
 # ---------------------------------------------------------------------- split
@@ -180,6 +204,14 @@ class CsvFolder:
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.csv"
 
+    def told(self, federation: Federation) -> dict[str, object]:
+        """What was written, as JSON."""
+        files = {
+            p.name: {"file": str(self.path(p.name)), "rows": len(p.table), "columns": p.table.names}
+            for p in federation
+        }
+        return {"split": federation.kind, "row_id": self.row_id, "parties": files}
+
     def write(self, federation: Federation) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         for party in federation:
@@ -187,10 +219,9 @@ class CsvFolder:
             frame.insert(0, self.row_id, party.table.row_ids)
             report.write(self.path(party.name), frame.to_csv(index=False).encode())
 
-
-def command(parts: CsvFolder, names: Sequence[str], target: str | None) -> str:
-    """What to type next."""
-    words = ["fedcircuits", "train", *(str(parts.path(n)) for n in names)]
-    words += ["--row-id", parts.row_id]
-    words += ["--target", target] if target else []
-    return "  " + shlex.join([*words, "-o", "model.fc"])
+    def say(self, names: Sequence[str], target: str | None) -> None:
+        """What was written, and what to type next."""
+        words = ["fedcircuits", "train", *(str(self.path(n)) for n in names)]
+        words += ["--row-id", self.row_id, *(["--target", target] if target else [])]
+        screen.say(f"wrote {', '.join(str(self.path(n)) for n in names)}; now try\n")
+        screen.say("  " + shlex.join([*words, "-o", "model.fc"]))
