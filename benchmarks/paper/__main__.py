@@ -32,9 +32,9 @@ PAPERS: Sequence[Paper] = (circuits.PAPER, forests.PAPER, mixtures.PAPER, fusion
 INTRODUCTION = (
     "Every table and figure of the four papers that the data at hand allow, run again by this "
     "library. `make paper` runs them small (one seed, few rows: it shows that they run, not how "
-    "good they are), `make paper FULL=1` at full size; each says below which it was. Figures come "
-    "from the JSON file beside this page. The other pages of results have longer tables on the "
-    "same subjects."
+    "good they are), `make paper FULL=1` at full size, and goes on where it was broken off; each "
+    "says below which it was. Figures come from the JSON file beside this page. The other pages of "
+    "results have longer tables on the same subjects."
 )
 
 
