@@ -90,7 +90,7 @@ def read_schema(path: str | PathLike[str]) -> DeclaredTable:
         return msgspec.convert(toml_values(toml_text(file)), DeclaredTable)
     except OSError as error:
         raise TableError(f"{file}: cannot be read ({error.strerror})") from None
-    except (ValueError, OverflowError, SystemError) as error:  # of msgspec, too
+    except (msgspec.ValidationError, ValueError, OverflowError, SystemError) as error:
         raise TableError(f"{file}: {shortened(error)}") from None
 
 

@@ -107,7 +107,7 @@ def read_toml(path: Path, kind: type[F]) -> F:
         made = msgspec.convert(values, kind)
         _check_known(values, made)
         return made
-    except (ValueError, OverflowError, SystemError) as error:  # of msgspec, or of a class itself
+    except (msgspec.ValidationError, ValueError, OverflowError, SystemError) as error:
         problem = shortened(error)
         place = place_of(problem, values, lambda some: msgspec.convert(some, kind))
         line, name = line_of(text, place), ".".join(place)

@@ -6,6 +6,8 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 
+import msgspec
+
 Path = tuple[str, ...]
 TOKEN = re.compile(r"\[\.\.\.\]|\[\d+\]|[^.\[\]$]+")  # of a place such as $.columns[...].kind
 HEADER = re.compile(r"\s*\[+([^\[\]]+)\]+\s*(?:#.*)?$")
@@ -85,6 +87,6 @@ def _only(values: Mapping[str, object], names: Path) -> dict[str, object]:
 def _fails(convert: Callable[[Mapping[str, object]], object], values: Mapping[str, object]) -> bool:
     try:
         convert(values)
-    except ValueError:
+    except (msgspec.ValidationError, ValueError):
         return True
     return False
