@@ -26,7 +26,7 @@ from mean to mean, v = v* + w d and r = v* + w² Δ²,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,8 +90,13 @@ class EMLeaf:
         moments: Moments,
         every: Table | None,
         step: MStep,
+        moving: Collection[str] | None = None,
     ) -> None:
+        """``moving``: the families of leaves that steps change, and nothing else; by default
+        everything."""
         self.circuit, values = inline(*learned)
+        leaves = {leaf.name for leaf in self.circuit.leaves() if leaf.family in (moving or ())}
+        self.still = frozenset() if moving is None else self.circuit.by_name.keys() - leaves
         self.program, self.step = CircuitProgram(self.circuit), step
         names = self.circuit.schema.names
         self.x = torch.from_numpy(np.array(rows.select(names).values))
@@ -122,7 +127,8 @@ class EMLeaf:
 
     def maximise(self, counts: Counts) -> None:
         maximum = self.program.maximise(counts, self.packed, self.rules)
-        self.packed = damped(self.program, counts, self.packed, maximum, self.step.damping)
+        rows, now = self.step.damping, self.packed
+        self.packed = damped(self.program, counts, now, maximum, rows, self.still)
 
     def learned(self) -> tuple[Circuit, Parameters]:
         return self.circuit, self.program.unpack(self.packed)
@@ -151,13 +157,20 @@ def _in_frames(program: CircuitProgram, values: Parameters, moments: Moments) ->
 
 
 def damped(
-    program: CircuitProgram, counts: Counts, now: Packed, maximum: Packed, rows: float
+    program: CircuitProgram,
+    counts: Counts,
+    now: Packed,
+    maximum: Packed,
+    rows: float,
+    still: Collection[str] = (),
 ) -> Packed:
-    """From ``now`` towards the maximum of these expected statistics; ``rows``: the n above."""
+    """From ``now`` towards the maximum of these expected statistics; ``rows``: the n above;
+    ``still``: nodes that stay as they are."""
     old, new = program.unpack(now), program.unpack(maximum)
     mixed: dict[str, Arrays] = {}
     for name, reach in rows_reaching(program, counts, now).items():
-        way = np.divide(reach, reach + rows, out=np.zeros_like(reach), where=reach > 0)
+        moves = (reach > 0) & (name not in still)
+        way = np.divide(reach, reach + rows, out=np.zeros_like(reach), where=moves)
         mixed[name] = {k: _between(old[name][k], new[name][k], way) for k in new[name]}
     values = Parameters(mixed)
     steps = (s.pack(values, now.frames, program.dtype) for s in program.steps)

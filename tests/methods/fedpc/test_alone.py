@@ -9,7 +9,13 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.errors import MessageError
-from fedcircuits.methods.fedpc.alone import MOST_APART, least_apart, mean_gain, share_apart
+from fedcircuits.methods.fedpc.alone import (
+    ALL_APART,
+    MOST_APART,
+    least_apart,
+    mean_gain,
+    share_apart,
+)
 from fedcircuits.methods.fedpc.cells import CellTask, RowCells
 
 BELOW = 0.1  # nats that a hundred test rows do not tell apart
@@ -48,18 +54,51 @@ def test_never_below_the_parties_alone(parties: int, shared: float, common: floa
     assert np.mean(ours) > np.mean(alone) - BELOW
 
 
+@pytest.mark.parametrize("common", [0.0, 0.3, 1.5])
+@pytest.mark.parametrize("parties", [2, 4])
+def test_few_parties_are_never_below_either(parties: int, common: float) -> None:
+    train, test = table(500, 1, common), table(400, 2, common)
+    federation = fc.split(train, parties, by="columns", seed=0)
+    model, alone = fc.FedPC(random_state=0).fit(federation), []
+    for party in federation:
+        part = test.select(party.table.names)
+        alone.append(fc.LearnSPN(random_state=0).fit(party.table).score(part))
+        assert model.score(part) > alone[-1] - BELOW
+    assert model.score(test) > sum(alone) - 0.05
+
+
+def test_weak_dependence_of_two_parties_is_kept() -> None:
+    rng = np.random.default_rng(0)
+    x, e = rng.normal(size=(2, 1500))
+    y = 0.3 * x + np.sqrt(0.91) * e
+    made = fc.Table.of({"x": x, "y": y})
+    model = fc.FedPC(random_state=0).fit(fc.split(made, 2, by="columns"))
+    mean = float(model.expect("y", given="x > 1")["mean"]["y"])
+    assert mean == pytest.approx(y[x > 1].mean(), abs=0.2)
+
+
+def test_where_joining_gains_nothing_it_is_said() -> None:
+    rng = np.random.default_rng(0)
+    federation = fc.split(fc.Table.of(rng.normal(size=(1500, 8))), 4, by="columns")
+    [note] = fc.FedPC(random_state=0).fit(federation).notes_
+    assert "party 1 and party 2" in note and "learns alone" in note
+
+
 def test_the_less_joins_parties_the_more_they_are_apart() -> None:
     def share(joint: float, rows: float) -> float:
         return share_apart(np.full(1, joint), np.zeros(1), np.full(1, rows), 0.01)
 
-    assert share(1.0, 1000) == 0.01 and share(-1.0, 1000) == MOST_APART
+    assert share(1.0, 1000) == 0.01 and share(-1.0, 1000) == ALL_APART
+    nothing, weak = np.full(1, 0.5), np.full(1, 0.01)
+    assert share_apart(weak, nothing, np.full(1, 1000.0), 0.01) == MOST_APART
     assert 0.3 < share(0.1, 1) < 0.5  # a single row decides little
     assert share(0.05, 3000) < 0.1  # many rows decide, however weak dependence is
 
 
 def test_parties_of_one_column_need_not_be_apart() -> None:
-    assert least_apart([1, 1, 1]) < 0.01
-    assert least_apart([3, 1]) == pytest.approx(0.075)
+    assert least_apart([1, 1, 1], 0.2) < 0.01
+    assert least_apart([3, 1], 0.2) == pytest.approx(0.075)
+    assert least_apart([3, 1], -0.2) < 0.01
 
 
 def test_one_row_has_no_great_say() -> None:

@@ -21,9 +21,10 @@ from fedcircuits.methods.fedpc.assembly import (
     by_cooccurrence,
     by_rows,
     by_sizes,
+    dependence_shown,
+    information_left_out,
     joined,
     leaf_name,
-    total_correlation,
 )
 from fedcircuits.tables.schema import Schema
 from tests.methods.fedpc.counted import by_hand, mixture
@@ -184,17 +185,30 @@ def test_long_names_of_sums_stay_apart() -> None:
 # ---------------------------------------------------------------------- several circuits
 
 
-def test_total_correlation() -> None:
-    """Nothing of independent clusters, their entropy of equal ones; rows weigh."""
+def test_what_clusters_say_of_a_row_left_out() -> None:
+    """Nothing of independent clusters, their entropy of equal ones; chance counts against them."""
+
+    def information(labels: Labels, new: float) -> float:
+        return information_left_out(*patterns(labels), new)
+
     rng = np.random.default_rng(0)
-    apart = rng.integers(3, size=(20_000, 2))
-    assert total_correlation(*patterns(apart)) == pytest.approx(0, abs=2e-3)
+    assert information(rng.integers(3, size=(20_000, 2)), 0.0) == pytest.approx(0, abs=2e-3)
     same = np.repeat(np.arange(4), 500)[:, None] * np.ones((1, 3), int)
-    assert total_correlation(*patterns(same)) == pytest.approx(2 * np.log(4), abs=3e-3)
+    assert information(same, 0.0) == pytest.approx(2 * np.log(4), abs=5e-3)
+    assert information(rng.integers(8, size=(40, 2)), 0.5) < -0.1
+
+
+def test_dependence_is_shown_where_chance_is_no_reason() -> None:
+    rng = np.random.default_rng(0)
+    few, many = rng.integers(8, size=(400, 2)), rng.integers(8, size=(20_000, 2))
+    weak = np.where(rng.random((20_000, 1)) < 0.1, many[:, :1], many)
+    assert abs(dependence_shown(*patterns(few))) < 0.05
+    assert 0.005 < dependence_shown(*patterns(weak)) < 0.05
+    assert dependence_shown(*patterns(rng.integers(8, size=(400, 4)))) == -np.inf
 
 
 def test_circuits_of_one_division_count_by_what_their_clusters_say() -> None:
-    """Two circuits over one division: e² times the weight for a nat more; divisions by rows."""
+    """Two circuits over one division: e⁴ times the weight for a nat more; divisions by rows."""
     sizes = {"a": [6, 6], "b": [6, 6]}
     meeting = np.array([[0, 0]] * 6 + [[1, 1]] * 6)
     crossing = np.array([[0, 0], [0, 1], [1, 0], [1, 1]] * 3)
@@ -209,4 +223,4 @@ def test_circuits_of_one_division_count_by_what_their_clusters_say() -> None:
     assert weight[0] == pytest.approx(36 / 48)
     odds = weight[1:3].sum() / weight[3:].sum()
     told = [c.information for _, c in parts[1:]]
-    assert told[0] - told[1] > 0.5 and odds == pytest.approx(np.exp(2 * (told[0] - told[1])))
+    assert told[0] - told[1] > 0.5 and odds == pytest.approx(np.exp(4 * (told[0] - told[1])))

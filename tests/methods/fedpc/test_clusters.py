@@ -9,10 +9,10 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc.clusters import (
     FEWEST_ROWS,
-    MOST_CLUSTERS,
     clusters_by_others,
     clusters_of,
 )
+from fedcircuits.methods.fedpc.planning import MOST_CLUSTERS
 from fedcircuits.tables.table import Table
 from tests.federation.cases import NAMES, mixed_table
 

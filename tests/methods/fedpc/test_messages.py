@@ -66,13 +66,16 @@ def test_sizes_without_content_blame_their_sender() -> None:
     parties = small("columns")
     rows = len(parties["south"].table)
     for wrong, field, problem in (
-        ({}, "sizes", "missing required field"),
-        ({"sizes": {}, "collect": False}, "sizes", "asked for clusters of divisions"),
-        ({"sizes": {0: []}, "collect": False}, "sizes", f"expected clusters of its {rows} rows"),
-        ({"sizes": {0: [rows - 1]}, "collect": False}, "sizes", f"clusters of its {rows} rows"),
-        ({"sizes": {0: [-1, rows + 1]}, "collect": False}, "sizes", "Expected `int` >= 0"),
+        ({"sizes": {}}, "sizes", "asked for clusters of divisions"),
+        ({"sizes": {0: []}}, "sizes", f"expected clusters of its {rows} rows"),
+        ({"sizes": {0: [rows - 1]}}, "sizes", f"clusters of its {rows} rows"),
+        ({"sizes": {0: [-1, rows + 1]}}, "sizes", "Expected `int` >= 0"),
         ({"sizes": {0: [rows]}, "collect": "yes"}, "collect", "Expected `bool`, got `str`"),
+        ({"sizes": {0: [rows]}, "alone": {1: 0.0}}, "alone", "numbers of its divisions"),
+        ({"sizes": {0: [rows]}, "alone": {0: 1e9}}, "alone", "<= 1000"),
+        ({"sizes": {0: [rows]}, "alone": None}, "alone", "Expected `object`, got `null`"),
     ):
+        wrong = {"collect": False, "alone": {}} | wrong
         engine = Watched({("south", "count/sizes"): lambda _, wrong=wrong: wrong})
         with pytest.raises(PartyLostError) as lost:
             fc.FedPC(QUICK, clusters=2, ensemble=1, random_state=0).fit(parties, engine=engine)

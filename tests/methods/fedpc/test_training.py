@@ -15,7 +15,7 @@ from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.replay import replay
 from fedcircuits.federation.tokens import Labels, patterns
-from fedcircuits.methods.fedpc.assembly import total_correlation
+from fedcircuits.methods.fedpc.assembly import information_left_out
 from fedcircuits.methods.fedpc.planning import by_rows_held, numbered
 from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
 from tests.methods.fedpc.counted import by_hand
@@ -91,8 +91,8 @@ def test_root_weights_count_combinations(name: str, target: str | None) -> None:
 @pytest.mark.parametrize("name", ["columns", "both", "uneven"])
 @pytest.mark.parametrize("settings", [{}, {"target": "risk"}, {"share_clusters": True}])
 def test_divisions_are_mixed_by_their_rows(name: str, settings: dict[str, Any]) -> None:
-    """Every circuit is a column split of its own; those of one division weigh e to twice what
-    their clusters say of each other."""
+    """Every circuit is a column split of its own; those of one division weigh e to four times what
+    their clusters say of each other. Beside them are the parties apart."""
     parties = federation(name)
     model, engine = trained(parties, ensemble=2, **settings)
     ids = {p.name: {str(i) for i in np.asarray(p.table.row_ids).tolist()} for p in parties}
@@ -109,15 +109,27 @@ def test_divisions_are_mixed_by_their_rows(name: str, settings: dict[str, Any]) 
         whole = whole[(whole >= 0).all(axis=1)]
         sizes = {p: np.bincount(list(own.values())).tolist() for p, own in labels.items()}
         tables.append((whole, sizes, division))
-        weights.append(np.exp(2 * total_correlation(*patterns(whole))))
+        combinations, rows = patterns(whole)
+        new = min(float((rows == 1).sum() / rows.sum()), 0.5)
+        weights.append(np.exp(4 * information_left_out(combinations, rows, new)))
     groups = len(divisions) // 2
     told = np.reshape(weights, (2, groups)) / np.sum(np.reshape(weights, (2, groups)), axis=0)
     rows = np.array([len(t[0]) for t in tables]) * told.reshape(-1)
+    root = model.circuit_.root
+    mixed = dict(zip(root.children, model.joint_.parameters[root.name]["weight"][0], strict=True))
+    alone = [mixed[f"apart {d.first}"] for d in divisions[:groups]]
+    total = np.array([len(t[0]) for t in tables[:groups]])
+    left = np.tile(1 - np.array(alone) * total.sum() / total, 2)
     x = ROWS.select(model.schema_.names).values
     for leaves, log in zip(leaf_values(model, x), model.score_samples(ROWS), strict=True):
         parts = [by_hand(t, d.parties, d.spaces, sizes, leaves, first=d.first)
                  for t, sizes, d in tables]  # fmt: skip
-        assert np.exp(log) == pytest.approx(rows @ parts / rows.sum(), rel=1e-9)
+        apart = [
+            np.prod([leaves[f"{s.holders[0]}/all/{i}"] for i, s in enumerate(d.spaces, d.first)])
+            for d in divisions[:groups]
+        ]
+        expected = (rows * left) @ parts / rows.sum() + np.dot(alone, apart)
+        assert np.exp(log) == pytest.approx(expected, rel=1e-9)
 
 
 def test_dependence_between_parties_is_captured() -> None:

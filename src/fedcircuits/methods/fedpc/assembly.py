@@ -15,7 +15,8 @@ clusters independently. Its weight is the share of rows whose combination occurs
 about the chance that the combination of the next row is new (Good and Turing).
 
 Several circuits over the same division are weighted by how much their clusters say about each
-other, their total correlation: what they capture of how the parties' columns depend on each other.
+other, of a row that was left out: what they capture of how the parties' columns depend on each
+other, and not of chance. What parties learn alone is mixed in by the same measure (alone.py).
 
 Where no row joins the parties nothing is known of how their columns depend on each other, and one
 product of independent groups is all there is. The paper's rule, weights="sizes", pairs clusters
@@ -40,7 +41,7 @@ from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.fedpc.planning import Auto, Division, FedPCPlan
 from fedcircuits.tables.schema import Schema
 
-SHARPNESS = 2.0  # a circuit weighs e to this many times the nats that its clusters say
+SHARPNESS = 4.0  # a circuit weighs e to this many times the nats that its clusters say
 POOLED = -1  # the cluster of a leaf that was learned from all rows
 Sizes = Mapping[str, Sequence[int]]  # rows of every cluster of every party
 
@@ -55,7 +56,9 @@ class RootChildren:
 
     names: list[str]
     rows: Array
-    information: float = 0.0  # nats that the clusters of the parties say about each other
+    information: float = 0.0  # nats that clusters of the parties say about each other in a row that
+    # was left out
+    shown: float | None = None  # of them, in which chance has no part; None where no row joins them
 
 
 @dataclass(slots=True)
@@ -82,6 +85,11 @@ class Assembly:
             for i, s in enumerate(self.spaces)
         ]
         return self._join(f"independent {self.first}", spaces)
+
+    def of_all_rows(self) -> str:
+        """Every group by what its holder has learned of it from all rows."""
+        leaves = [self._leaf(s.holders[0], POOLED, i) for i, s in enumerate(self.spaces)]
+        return self._join(f"apart {self.first}", leaves)
 
     def covers(self, parties: frozenset[str]) -> bool:
         return all(parties.intersection(s.holders) for s in self.spaces)
@@ -150,8 +158,8 @@ def joined(parts: Sequence[tuple[Assembly, RootChildren]], schema: Schema) -> Jo
 def _shares(parts: Sequence[tuple[Assembly, RootChildren]]) -> Array:
     """The weight of every circuit among those over the same division."""
     nats = np.array([SHARPNESS * c.information for _, c in parts])
-    shares = np.empty(len(parts))
-    for spaces in dict.fromkeys(tuple(assembly.spaces) for assembly, _ in parts):
+    shares = np.ones(len(parts))
+    for spaces in dict.fromkeys(tuple(assembly.spaces) for assembly, _ in parts if assembly.spaces):
         same = [i for i, (assembly, _) in enumerate(parts) if tuple(assembly.spaces) == spaces]
         weights = np.exp(nats[same] - nats[same].max())
         shares[same] = weights / weights.sum()
@@ -204,7 +212,8 @@ def by_cooccurrence(
     if not len(rows):
         return None
     total, new = rows.sum(), float((rows == 1).sum() / rows.sum())
-    information = total_correlation(combinations, rows)
+    information = information_left_out(combinations, rows, min(new, 0.5))
+    shown = max(information, dependence_shown(combinations, rows))
     if most is not None and len(rows) > most:
         kept = np.sort(np.argsort(-rows, kind="stable")[:most])
         new += float(1 - rows[kept].sum() / total)
@@ -217,21 +226,38 @@ def by_cooccurrence(
         names.append(assembly.independent())
         new = min(new, 0.5)
         rows = np.append(rows * (1 - new) / rows.sum(), new)
-    return RootChildren(names, rows / rows.sum() * total, information)
+    return RootChildren(names, rows / rows.sum() * total, information, shown)
 
 
-def total_correlation(combinations: Labels, rows: Array) -> float:
-    """Entropies of the parties' clusters less that of their combinations, in nats (Miller and
-    Madow's correction for few rows)."""
+def information_left_out(combinations: Labels, rows: Array, new: float) -> float:
+    """How much likelier a row is by the others' combinations than by their clusters as if these
+    were independent, in nats; ``new``: the weight of independence."""
+    others = max(float(rows.sum()) - 1, 1.0)
+    apart = np.ones(len(rows))
+    for labels in combinations.T.astype(np.int64):
+        apart *= np.maximum(np.bincount(labels + 1, rows)[labels + 1] - 1, 0.5) / others
+    joint = (1 - new) * (rows - 1) / others + new * apart
+    return float(rows @ np.log(np.maximum(joint, 1e-300) / apart) / rows.sum())
+
+
+def dependence_shown(combinations: Labels, rows: Array) -> float:
+    """What clusters say about each other, in nats, less what they would say by chance and two
+    deviations of that (twice as many nats times rows are about χ²). Nothing where combinations
+    could be more than rows."""
 
     def entropy(labels: Labels) -> float:
         _, which = np.unique(labels, axis=0, return_inverse=True)
-        counts = np.bincount(which.reshape(-1), weights=rows)
-        p = counts / counts.sum()
-        return float(-(p * np.log(p)).sum() + (len(p) - 1) / (2 * rows.sum()))
+        p = np.bincount(which.reshape(-1), weights=rows) / rows.sum()
+        return float(-(p * np.log(p)).sum())
 
-    apart = [entropy(combinations[:, [i]]) for i in range(combinations.shape[1])]
-    return sum(apart) - entropy(combinations)
+    each = [len(np.unique(labels)) for labels in combinations.T]
+    free = float(np.prod(each, dtype=np.float64)) - 1 - sum(n - 1 for n in each)
+    total = float(rows.sum())
+    if free > total:
+        return -np.inf
+    apart = sum(entropy(combinations[:, [i]]) for i in range(len(each)))
+    chance = free + 2 * float(np.sqrt(2 * free))
+    return apart - entropy(combinations) - chance / (2 * total)
 
 
 def _complete(assembly: Assembly, parties: Sequence[str], combinations: Labels) -> Array:

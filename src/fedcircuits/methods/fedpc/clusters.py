@@ -51,13 +51,12 @@ from fedcircuits.federation.sums.counting import compact
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.independence import Floats
 from fedcircuits.learning.spn.clustering import Features, split_rows
-from fedcircuits.methods.fedpc.planning import Auto, ClusterTask, Division
+from fedcircuits.methods.fedpc.planning import Auto, ClusterTask, Division, usual_clusters
 from fedcircuits.tables.table import Table
 
 FEWEST_ROWS = 8  # of a cluster: a circuit is learned from them
 MOST_GROUPS = 4  # of rows that others hear of
 FEW_VALUES = 16  # of a column of numbers, which may be codes of categories
-MOST_CLUSTERS = 64
 MOST_ROWS = 20_000  # that a tree is grown from
 SMALLEST = 8  # parts of an average cluster that a leaf of a tree may be small to
 MOST_TOLD = 4
@@ -163,7 +162,7 @@ class RowClustering:
         if not categorical:
             return np.zeros(len(self.table), np.int64)
         rng = np.random.default_rng([*self.seed, number, 0])
-        wanted = _number(len(part)) if self.clusters == "auto" else self.clusters
+        wanted = usual_clusters(len(part)) if self.clusters == "auto" else self.clusters
         return clusters_of(part, categorical, min(wanted, MOST_GROUPS), None, rng, self.fewest)
 
     def _joined(self, task: ClusterTask, given: Labels) -> Labels:
@@ -175,7 +174,8 @@ class RowClustering:
 
     def _final(self, number: int, task: ClusterTask, others: Labels | None) -> Labels:
         rng = np.random.default_rng([*self.seed, number, 1])
-        clusters = 1 if task.alone else self.clusters
+        usual = min(task.most, usual_clusters(len(self.table)))
+        clusters = 1 if task.alone else usual if self.clusters == "auto" else self.clusters
         if others is None:
             return clusters_of(self.table, task.columns, clusters, self.classes, rng, self.fewest)
         free = [n for n in task.columns if n != self.target or self.classes is None]
@@ -322,7 +322,7 @@ def _by_class(
     fewest: int,
 ) -> Labels:
     """Every class in clusters of its own, more of them for more rows."""
-    wanted = _number(len(x)) if clusters == "auto" else clusters
+    wanted = usual_clusters(len(x)) if clusters == "auto" else clusters
     codes = np.zeros(len(x)) if classes is None else classes
     known, counts = np.unique(codes[~np.isnan(codes)], return_counts=True)
     shares = np.sqrt(counts) / np.sqrt(counts).sum()
@@ -331,11 +331,6 @@ def _by_class(
         rows = np.flatnonzero(codes == code)
         label[rows] = split(rows, max(1, round(wanted * float(share)))) + label.max() + 1
     return _large_enough(x, label, codes, fewest)
-
-
-def _number(rows: int) -> int:
-    """A cluster for every 50 rows of a small table, fewer and fewer of a large one."""
-    return int(np.clip(np.sqrt(rows) / 2.5, 2, MOST_CLUSTERS))
 
 
 def _large_enough(x: Floats, label: Labels, codes: Array, fewest: int) -> Labels:

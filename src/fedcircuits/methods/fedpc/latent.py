@@ -106,7 +106,7 @@ def by_forest(
     names = trees.names()
     gained = sum(message.alone for message in cells.values())
     owners = list(models.values())
-    least = least_apart([owners.count(p) for p in dict.fromkeys(owners)])
+    least = least_apart([owners.count(p) for p in dict.fromkeys(owners)], gained)
     joint, seen, judges = learned.judged
     alone = share_apart(joint, gained * seen, judges, least)
     names.append(_apart(assembly, schema, models))

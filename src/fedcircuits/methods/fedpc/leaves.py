@@ -1,25 +1,35 @@
 """What a client learns by itself: a circuit from every cluster of its rows, for each group of
 columns that it models. Nothing crosses.
+
+Clusters of rows have sharp edges, and their circuits, mixed, are less likely than one circuit of
+all rows is. So two rounds of EM over the mixture of a party's own clusters follow, in which rows
+near an edge count for both sides. They move normal distributions alone: what counts rows stays,
+with the least count that the learner keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 import numpy as np
+from scipy.special import logsumexp
 from sklearn.base import clone
 
 from fedcircuits.circuits.graph.circuit import Circuit
-from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.circuits.graph.parameters import Parameters, inline
 from fedcircuits.federation.federation import Party
 from fedcircuits.federation.flow import Flow, compute, digest, tell
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.learning.leaf_em import EMLeaf, Moments, MStep
 from fedcircuits.methods.fedpc.assembly import POOLED, leaf_name
 from fedcircuits.methods.fedpc.planning import ClientWork
 from fedcircuits.tables.table import Table
 
+ROUNDS = 2  # of EM over the clusters of a party
+NORMAL = "gaussian", "multivariate_gaussian"
+MOST_ROWS = 20_000  # that EM looks at
 LearnedLeaf = tuple[Circuit, Parameters]
 
 
@@ -41,9 +51,11 @@ def learn_leaves(
     learner: LeafLearner,
     seed: tuple[int, int],
     stamp: str,
+    soft: bool,
 ) -> Flow[dict[str, LearnedLeaf]]:
-    """Every leaf of this client, from the rows of its cluster."""
+    """Every leaf of this client, from the rows of its cluster; ``soft``: whether EM follows."""
     learned: dict[str, LearnedLeaf] = {}
+    several = {task.division for task in work.tasks if soft and not task.alone}
     leaves = list(_leaves(party.name, work, labels, len(table)))
     for name, rows, columns in leaves:
         yield from tell("learn", len(learned), len(leaves))
@@ -53,7 +65,34 @@ def learn_leaves(
         about = (learner, table.select(columns), rows, drawn, party.least_count)
         learned[name] = yield from compute(step, partial(learned_leaf, *about), key=mark)
     yield from tell("learn", len(leaves), len(leaves))
+    for group in work.groups:
+        label = labels[group.division]
+        if not group.pooled and group.division in several and label.max() > 0:
+            names = [leaf_name(party.name, k, group.number) for k in range(int(label.max()) + 1)]
+            rounds = partial(softened, [learned[n] for n in names], table, label)
+            mark = digest(stamp, f"soft {group.variables}", label)
+            own = yield from compute(f"EM over clusters of {names[0]}", rounds, key=mark)
+            learned |= dict(zip(names, own, strict=True))
     return learned
+
+
+def softened(learned: Sequence[LearnedLeaf], table: Table, labels: Labels) -> list[LearnedLeaf]:
+    """Circuits of clusters after EM over their mixture, on the rows of the table."""
+    circuits = [inline(*one)[0] for one in learned]
+    if not any(leaf.family in NORMAL for circuit in circuits for leaf in circuit.leaves()):
+        return list(learned)
+    rows = np.flatnonzero(labels >= 0)[:: max(1, len(labels) // MOST_ROWS)]
+    part = table.select(learned[0][0].schema.names).rows(rows)
+    moments, weight = Moments.of(part), np.bincount(labels) / len(labels)
+    leaves = [EMLeaf(one, part, moments, part, MStep(), NORMAL) for one in learned]
+    for _ in range(ROUNDS):
+        logs = np.stack([leaf.log_values().reshape(-1) for leaf in leaves])
+        logs += np.log(weight)[:, None]
+        total = logsumexp(logs, axis=0)
+        share = np.exp(logs - np.where(np.isfinite(total), total, 0.0))  # (clusters, rows)
+        for leaf, own in zip(leaves, share, strict=True):
+            leaf.maximise(leaf.counts(own))
+    return [leaf.learned() for leaf in leaves]
 
 
 def _leaves(

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Subspace
-from fedcircuits.federation.messages import Message, require
+from fedcircuits.federation.messages import Count, Message, require
 from fedcircuits.federation.placement import Answers
 from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Summation
@@ -41,6 +41,7 @@ Dependence = Literal["auto", "combinations", "tree"]
 Flags = npt.NDArray[np.bool_]
 SMALL = 2_000  # rows: circuits are quickly learned from fewer, and mixing them gains more
 MOST_PATTERNS = 64  # sets of holders that a party looks for partners in
+MOST_CLUSTERS = 64
 INDEPENDENT = (
     "columns of different parties are taken to be independent, because {}: give row ids that they "
     "share, Federation(…, row_id='…')"
@@ -135,6 +136,11 @@ class VariableSplit:
 # ---------------------------------------------------------------------- what a client is told
 
 
+def usual_clusters(rows: int) -> int:
+    """A cluster for every 50 rows of a small table, fewer and fewer of a large one."""
+    return int(np.clip(np.sqrt(rows) / 2.5, 2, MOST_CLUSTERS))
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterTask:
     """What a client does in one division: it clusters its rows by these columns."""
@@ -143,11 +149,13 @@ class ClusterTask:
     columns: tuple[str, ...]
     alone: bool  # in the division: its rows need no clusters but those of the target's classes
     exchange: bool  # whether it tells its first clusters and hears of others'
+    most: Count = MOST_CLUSTERS  # clusters, where their number is not given
 
 
 @dataclass(frozen=True, slots=True)
 class LeafGroup:
-    """Variables of which a client learns a leaf from every cluster, or one from all rows."""
+    """Variables of which a client learns a leaf from every cluster, or one from all rows; or both,
+    as two groups of one number (alone.py)."""
 
     number: int  # among the groups of all divisions
     division: int
@@ -169,7 +177,7 @@ class ClientWork(Message, frozen=True):
         """MessageError unless a client with these columns can do it; ``tag``: that it came under,
         its own where rows are matched; ``shares``: whether clusters may be told."""
         divisions = [task.division for task in self.tasks]
-        numbers = [group.number for group in self.groups]
+        numbers = [(group.number, group.pooled) for group in self.groups]
         sets = [t.columns for t in self.tasks] + [g.variables for g in self.groups]
         known = all(s and len(set(s)) == len(s) and set(s) <= set(names) for s in sets)
         cut = [task.column for task in self.cells]
@@ -178,6 +186,7 @@ class ClientWork(Message, frozen=True):
         for field_name, holds, problem in (
             ("tasks", known, "expected columns of the client's table, each once"),
             ("tasks", len(set(divisions)) == len(divisions), "a division occurs twice"),
+            ("tasks", all(task.most > 0 for task in self.tasks), "expected one cluster or more"),
             ("tasks", tag == self.tag or not any(t.exchange for t in self.tasks), "no tokens"),
             ("tasks", shares or not any(t.exchange for t in self.tasks), "nobody shares clusters"),
             ("cells", whole, "expected every column once, instead of clusters, with tokens"),
@@ -219,6 +228,21 @@ class Division:
     def table(self, clusters: Sequence[int]) -> Contingency:
         """Whose clusters are counted together; ``clusters``: how many each party has."""
         return Contingency(self.parties, tuple(clusters), tuple(s.holders for s in self.spaces))
+
+    def apart(self, plan: FedPCPlan) -> bool:
+        """Whether what its parties learn alone stands beside what joins them (alone.py)."""
+        usual = plan.shared == "divided" and plan.weights != "sizes"
+        return usual and self.turn == 0 and len(self.parties) > 1
+
+    def most_clusters(self, where: Labels | None, members: Sequence[str]) -> int:
+        """Of a party. The second circuit has half as many as usual, and no more combinations
+        than there are rows that all hold: few clusters show best whether columns depend at all."""
+        if len(self.parties) < 2 or where is None or self.turn != 1:
+            return MOST_CLUSTERS
+        at = [members.index(p) for p in self.parties]
+        rows = max(int((where[:, at] >= 0).all(axis=1).sum()), 1)
+        most = min(usual_clusters(rows) / 2, float(rows) ** (1 / len(self.parties)))
+        return max(2, int(most + 0.5))
 
     def exchanges(self, split: VariableSplit, plan: FedPCPlan) -> bool:
         """Whether its parties hear of each other's clusters: every second circuit goes by own
@@ -335,8 +359,9 @@ def work_of(
     split: VariableSplit,
     plan: FedPCPlan,
     cells: tuple[CellTask, ...] = (),
+    where: Labels | None = None,
 ) -> ClientWork:
-    """What a client is to cluster and learn."""
+    """What a client is to cluster and learn; ``where``: of matched rows, as in ``divisions_of``."""
     tasks, groups = [], []
     for number, division in enumerate(divisions):
         spaces = division.groups(party)
@@ -346,6 +371,9 @@ def work_of(
         apart = tuple(v for i, s in spaces.items() if i not in pooled for v in s.variables)
         columns = apart or tuple(v for s in spaces.values() for v in s.variables)
         alone = len(division.parties) == 1
-        tasks.append(ClusterTask(number, columns, alone, division.exchanges(split, plan)))
+        most = division.most_clusters(where, plan.members)
+        tasks.append(ClusterTask(number, columns, alone, division.exchanges(split, plan), most))
         groups += [LeafGroup(i, number, s.variables, i in pooled) for i, s in spaces.items()]
+        if division.apart(plan):
+            groups += [LeafGroup(i, number, s.variables, True) for i, s in spaces.items()]
     return ClientWork(tuple(tasks), tuple(groups), cells)

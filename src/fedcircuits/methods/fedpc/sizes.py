@@ -13,6 +13,7 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.messages import Count, Message, require
 from fedcircuits.federation.sums.counting import CombinationCounts
 from fedcircuits.federation.tokens import Labels
+from fedcircuits.methods.fedpc.cells import Nats
 from fedcircuits.methods.fedpc.planning import Division, FedPCPlan
 
 
@@ -20,10 +21,13 @@ class ClusterSizes(Message, frozen=True):
     """By division how many rows each cluster has."""
 
     tag: ClassVar[str] = "count/sizes"
-    reveals: ClassVar[str] = "rows of every cluster"
+    reveals: ClassVar[str] = (
+        "rows of every cluster; how much likelier its rows are by one circuit than by clusters"
+    )
 
     sizes: dict[int, tuple[Count, ...]]
     collect: bool  # with refine: whether what it has learned may leave it
+    alone: dict[int, Nats]  # a row held back gains by one circuit over those of clusters
 
     def check(self, party: str, divisions: Sequence[Division], rows: int) -> None:
         """MessageError unless it has clusters of all of the party's rows, by its divisions."""
@@ -33,6 +37,8 @@ class ClusterSizes(Message, frozen=True):
         require(fits, party, ClusterSizes, "sizes", problem)
         sound = all(min(s, default=0) > 0 and sum(s) == rows for s in self.sizes.values())
         require(sound, party, ClusterSizes, "sizes", f"expected clusters of its {rows:,} rows")
+        numbers = self.alone.keys() <= expected and bool(np.isfinite([*self.alone.values()]).all())
+        require(numbers, party, ClusterSizes, "alone", "expected numbers of its divisions")
 
 
 def combination_counts(

@@ -17,9 +17,9 @@ Roles: clients hold tables, a coordinator holds none.
     learn    nothing crosses: every client clusters its rows and learns a circuit of what it models
              from every cluster; or, where a latent tree joins columns, from the cells of each
              column (cells.py).
-    count    client → coordinator: rows of every cluster, and with refine whether what it has
-             learned may leave it. With a key and unless weights="sizes" it is counted in how many
-             rows which clusters meet: by the clusters of rows in the order of tokens
+    count    client → coordinator: rows of every cluster, what one circuit gains over theirs, with
+             refine whether what it has learned may leave it. With a key and unless weights="sizes"
+             in how many rows clusters meet: by those of rows in the order of tokens
              (federation/sums/counting.py), or with secret sums on shares of them.
              For the tree: the cells of rows in the order of tokens, of every column.
     graph    coordinator → client: which of its leaves are used. The graph stays.
@@ -75,7 +75,7 @@ from fedcircuits.federation.placement import QuestionBudget, View, leaves_at
 from fedcircuits.federation.sums.counting import compact
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.least_counts import rare_mixed
-from fedcircuits.methods.fedpc.alone import learn_alone
+from fedcircuits.methods.fedpc.alone import gains_alone, learn_alone, with_apart
 from fedcircuits.methods.fedpc.assembly import children_of, joined
 from fedcircuits.methods.fedpc.cells import RowCells, cells_of, learn_cells
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
@@ -165,11 +165,14 @@ def client(
     about = plan.clusters, classes, plan.target, seed, stamp, party.least_count
     clustering = RowClustering(table, *about)
     labels = yield from clustering.labels(work.tasks, order, given)
-    learned = yield from learn_leaves(party, table, work, labels, learner, seed, stamp)
+    about_leaves = party, table, work, labels, learner, seed, stamp
+    learned = yield from learn_leaves(*about_leaves, soft=plan.weights != "sizes")
+    gains = yield from gains_alone(*about_leaves)
     cut = {t.column: cells_of(table, t, party.least_count) for t in work.cells}
     learned |= yield from learn_cells(party, table, work.cells, cut)
     sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
-    yield from send(COORDINATOR, ClusterSizes(sizes, bool(plan.refine) and party.allow_collect))
+    collect = bool(plan.refine) and party.allow_collect
+    yield from send(COORDINATOR, ClusterSizes(sizes, collect, gains))
     if order is not None and cut:
         own = learn_alone(party, table, work.cells, learner, seed, stamp)
         learned |= yield from _tell_cells(cut, order, own)
@@ -295,7 +298,7 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
         cells = cells if tree else {}
         divisions, notes = ([], ()) if tree else divisions_of(split, members, where, plan)
         for party in members:
-            work = work_of(party, divisions, split, plan, cells.get(party, ()))
+            work = work_of(party, divisions, split, plan, cells.get(party, ()), where)
             yield from send(party, work)
         exchanging = {i: d for i, d in enumerate(divisions) if d.exchanges(split, plan)}
         if exchanging:
@@ -303,7 +306,7 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
     sizes = yield from gather(members, ClusterSizes)
     for party, message in sizes.items():
         message.check(party, divisions, hellos[party].rows)
-    rng = np.random.default_rng([plan.seed, 0])
+    rng, chosen = np.random.default_rng([plan.seed, 0]), tuple[str, ...]()
     if where is not None and tree:
         sent = yield from collect_cells(cells, split.schema, members, where)
         part, notes = by_forest(sent, cells, where, split.schema, plan.target, rng)
@@ -314,13 +317,15 @@ def coordinator(plan: FedPCPlan, sharers: Sequence[SharedLearner] = ()) -> Flow[
             children_of(d, {p: sizes[p].sizes[i] for p in d.parties}, counts.get(i), plan, rng)
             for i, d in enumerate(divisions)
         ]
+        gains = {p: message.alone for p, message in sizes.items()}
+        parts, chosen = with_apart(divisions, parts, gains, plan)
     joint = joined(parts, split.schema)
     shared = None if where is None else where[(where >= 0).all(axis=1)]  # rows that all hold
     way, more = _way_of_em(split, plan, shared, sizes)
     for party in members:
         used = (leaf.name for leaf in leaves_at(joint.circuit, joint.placement, party))
         yield from send(party, UsedLeaves(tuple(used), way is not None))
-    refined, choice = Refined(joint), ""
+    refined, choice = Refined(joint), "; ".join(chosen)
     if way is not None:
         rows = sum(hello.rows for hello in hellos.values())
         refined = yield from refinement.coordinator(way, joint, members, plan.em, rows, shared)
