@@ -73,7 +73,7 @@ def test_sizes_without_content_blame_their_sender() -> None:
         ({"sizes": {0: [rows]}, "collect": "yes"}, "collect", "Expected `bool`, got `str`"),
         ({"sizes": {0: [rows]}, "alone": {1: 0.0}}, "alone", "numbers of its divisions"),
         ({"sizes": {0: [rows]}, "alone": {0: 1e9}}, "alone", "<= 1000"),
-        ({"sizes": {0: [rows]}, "alone": None}, "alone", "Expected `object`, got `null`"),
+        ({"sizes": {0: [rows]}, "alone": None}, "alone", "Expected `object`, got `None`"),
     ):
         wrong = {"collect": False, "alone": {}} | wrong
         engine = Watched({("south", "count/sizes"): lambda _, wrong=wrong: wrong})

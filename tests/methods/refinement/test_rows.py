@@ -209,7 +209,7 @@ def test_exact_messages(rounds: int) -> None:
 def test_refine_0_says_nothing_of_permissions() -> None:
     _, engine = fitted(parts(), refine=0)
     told: list[Any] = [read(m.data) for _, m in engine.messages if m.tag == "count/sizes"]
-    assert told == [{"sizes": {i: [50]}, "collect": False} for i in range(3)]
+    assert told == [{"sizes": {i: [50]}, "collect": False, "alone": {}} for i in range(3)]
 
 
 def test_what_the_coordinator_learns() -> None:

@@ -37,6 +37,7 @@ from fedcircuits.methods.fedpc.leaves import (
     LeafLearner,
     LearnedLeaf,
     fitted_leaf,
+    learn_leaves,
     learned_leaf,
     softened,
 )
@@ -91,7 +92,7 @@ def learn_alone(
     return {alone_name(party.name): learned}, gain
 
 
-def gains_alone(
+def learn_judged(
     party: Party,
     table: Table,
     work: ClientWork,
@@ -99,8 +100,11 @@ def gains_alone(
     learner: LeafLearner,
     seed: tuple[int, int],
     stamp: str,
-) -> Flow[dict[int, float]]:
-    """By division: what its circuits of all rows gain over those of clusters. Nothing crosses."""
+    soft: bool,
+) -> Flow[tuple[dict[str, LearnedLeaf], dict[int, float]]]:
+    """Every leaf of a client, and by division what its circuits of all rows gain over those of
+    clusters. Nothing crosses."""
+    learned = yield from learn_leaves(party, table, work, labels, learner, seed, stamp, soft)
     gains: dict[int, float] = {}
     wanted = {group.number for group in work.groups if not group.pooled}
     for group in work.groups:
@@ -110,7 +114,7 @@ def gains_alone(
             mark = digest(stamp, f"clusters {group.variables}", label)
             gain = yield from compute("judging clusters", judge, key=mark)
             gains[group.division] = gains.get(group.division, 0.0) + gain
-    return gains
+    return learned, gains
 
 
 def fewest_clusters(work: ClientWork, labels: Mapping[int, Labels], group: LeafGroup) -> Labels:
@@ -209,9 +213,10 @@ def _share(
         return float(gain >= 0)
     columns = [sum(len(s.variables) for s in division.spaces if p in s.holders)
                for p in division.parties]  # fmt: skip
-    least = least_apart(columns, gain) if max(shown) > 0 else MOST_APART
-    rows = circuits[0].rows.sum(keepdims=True)
-    return share_apart(np.full(1, max(shown)), np.full(1, gain - TOLERATED), rows, least)
+    joins, rows = max(shown) > 0, circuits[0].rows.sum(keepdims=True)
+    least = least_apart(columns, gain) if joins else MOST_APART
+    gain -= TOLERATED if joins else 0.0
+    return share_apart(np.full(1, max(shown)), np.full(1, gain), rows, least)
 
 
 def least_apart(columns: Sequence[int], gain: float) -> float:

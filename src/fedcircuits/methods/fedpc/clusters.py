@@ -126,7 +126,7 @@ class RowClustering:
             labels[task.division] = yield from compute(
                 f"clustering its rows, circuit {number}",
                 partial(self._final, number, task, theirs),
-                key=digest(self.stamp, str(list(task.columns)), source),
+                key=digest(self.stamp, f"{list(task.columns)} {task.most}", source),
             )
         return labels
 

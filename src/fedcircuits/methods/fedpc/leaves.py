@@ -55,13 +55,14 @@ def learn_leaves(
 ) -> Flow[dict[str, LearnedLeaf]]:
     """Every leaf of this client, from the rows of its cluster; ``soft``: whether EM follows."""
     learned: dict[str, LearnedLeaf] = {}
+    marks: dict[str, str] = {}  # of what leaves were learned from
     several = {task.division for task in work.tasks if soft and not task.alone}
     leaves = list(_leaves(party.name, work, labels, len(table)))
     for name, rows, columns in leaves:
         yield from tell("learn", len(learned), len(leaves))
         drawn = int(np.random.default_rng([*seed, len(learned)]).integers(2**31))
         step = f"learning {name.rpartition('/')[0]}"
-        mark = digest(stamp, f"{drawn} {columns}", rows)
+        mark = marks[name] = digest(stamp, f"{drawn} {columns}", rows)
         about = (learner, table.select(columns), rows, drawn, party.least_count)
         learned[name] = yield from compute(step, partial(learned_leaf, *about), key=mark)
     yield from tell("learn", len(leaves), len(leaves))
@@ -70,7 +71,7 @@ def learn_leaves(
         if not group.pooled and group.division in several and label.max() > 0:
             names = [leaf_name(party.name, k, group.number) for k in range(int(label.max()) + 1)]
             rounds = partial(softened, [learned[n] for n in names], table, label)
-            mark = digest(stamp, f"soft {group.variables}", label)
+            mark = digest("soft", *(marks[n] for n in names))
             own = yield from compute(f"EM over clusters of {names[0]}", rounds, key=mark)
             learned |= dict(zip(names, own, strict=True))
     return learned

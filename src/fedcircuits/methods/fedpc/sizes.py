@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -28,6 +28,12 @@ class ClusterSizes(Message, frozen=True):
     sizes: dict[int, tuple[Count, ...]]
     collect: bool  # with refine: whether what it has learned may leave it
     alone: dict[int, Nats]  # a row held back gains by one circuit over those of clusters
+
+    @classmethod
+    def of(cls, labels: Mapping[int, Labels], collect: bool, alone: dict[int, float]) -> Self:
+        """Of the cluster of every row, by division."""
+        sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
+        return cls(sizes, collect, alone)
 
     def check(self, party: str, divisions: Sequence[Division], rows: int) -> None:
         """MessageError unless it has clusters of all of the party's rows, by its divisions."""

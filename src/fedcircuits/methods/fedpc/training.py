@@ -75,12 +75,12 @@ from fedcircuits.federation.placement import QuestionBudget, View, leaves_at
 from fedcircuits.federation.sums.counting import compact
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.learning.least_counts import rare_mixed
-from fedcircuits.methods.fedpc.alone import gains_alone, learn_alone, with_apart
+from fedcircuits.methods.fedpc.alone import learn_alone, learn_judged, with_apart
 from fedcircuits.methods.fedpc.assembly import children_of, joined
 from fedcircuits.methods.fedpc.cells import RowCells, cells_of, learn_cells
 from fedcircuits.methods.fedpc.clusters import RowClustering, exchange_clusters
 from fedcircuits.methods.fedpc.latent import by_forest, cell_tasks, collect_cells
-from fedcircuits.methods.fedpc.leaves import LeafLearner, LearnedLeaf, fitted_leaf, learn_leaves
+from fedcircuits.methods.fedpc.leaves import LeafLearner, LearnedLeaf, fitted_leaf
 from fedcircuits.methods.fedpc.planning import (
     INDEPENDENT,
     MADE_UP,
@@ -147,8 +147,7 @@ def client(
     run = (METHOD, FedPCAssignment, plan.target if plan.share_target else None, plan.members)
     assignment, table = yield from introduce(party, *run)
     _check_work(assignment)
-    _check_scale(table)
-    _check_given(given, len(table))
+    _check_rows(table, given)
     every, table = table if sharers else None, rare_mixed(table, party.least_count)
     members, work, order = plan.members, assignment.work, None
     if assignment.tokens:
@@ -165,14 +164,12 @@ def client(
     about = plan.clusters, classes, plan.target, seed, stamp, party.least_count
     clustering = RowClustering(table, *about)
     labels = yield from clustering.labels(work.tasks, order, given)
-    about_leaves = party, table, work, labels, learner, seed, stamp
-    learned = yield from learn_leaves(*about_leaves, soft=plan.weights != "sizes")
-    gains = yield from gains_alone(*about_leaves)
+    how = learner, seed, stamp, plan.weights != "sizes"
+    learned, gains = yield from learn_judged(party, table, work, labels, *how)
     cut = {t.column: cells_of(table, t, party.least_count) for t in work.cells}
     learned |= yield from learn_cells(party, table, work.cells, cut)
-    sizes = {d: tuple(np.bincount(label).tolist()) for d, label in labels.items()}
     collect = bool(plan.refine) and party.allow_collect
-    yield from send(COORDINATOR, ClusterSizes(sizes, collect, gains))
+    yield from send(COORDINATOR, ClusterSizes.of(labels, collect, gains))
     if order is not None and cut:
         own = learn_alone(party, table, work.cells, learner, seed, stamp)
         learned |= yield from _tell_cells(cut, order, own)
@@ -239,17 +236,14 @@ def _check_work(assignment: FedPCAssignment) -> None:
     require(fits, COORDINATOR, FedPCAssignment, "work", problem)
 
 
-def _check_given(labels: Labels | None, rows: int) -> None:
-    """SiteError unless there is a cluster for each of its rows, where clusters are given."""
-    if labels is not None and len(labels) != rows:
+def _check_rows(table: Table, labels: Labels | None) -> None:
+    """SiteError unless there is a cluster for each of its rows, where clusters are given;
+    FederationError at the owner of numbers whose squares others would refuse."""
+    if labels is not None and len(labels) != len(table):
         raise SiteError(
-            f"clusters must have a label for each of {rows:,} rows, got {len(labels):,}: fit the "
-            "mixture on the same federation"
+            f"clusters must have a label for each of {len(table):,} rows, got {len(labels):,}: fit "
+            "the mixture on the same federation"
         )
-
-
-def _check_scale(table: Table) -> None:
-    """FederationError at the owner of numbers whose squares others would refuse."""
     most = np.sqrt(LARGEST)
     for name, column in zip(table.names, table.values.T, strict=True):
         if (np.abs(column) > most).any():
