@@ -4,7 +4,9 @@ States and epochs are those of ``CASES``, chosen by cost; all else is the defaul
 chosen on training images of MNIST held back. Test images are read once. The curve gives the bits of
 the images held back after every epoch against the CPU seconds so far, with one thread: all epochs
 take the same time, so that it is their share of the whole fit. Colours are learned as YCoCg-R,
-which is one to one, so that bits count per channel of red, green and blue.
+which is one to one, so that bits count per channel of red, green and blue. Where images are few,
+their mirror images are learned from too; none is held back then, and the number of epochs is that
+which was best on 500 images held back with theirs.
 """
 
 import time
@@ -30,6 +32,7 @@ class Case:
     data: str
     settings: dict[str, int | float]
     drawn: bool = False
+    mirrored: bool = False
 
 
 CASES = (
@@ -49,7 +52,10 @@ def run(cases: tuple[Case, ...] = CASES, picture: Path = PICTURE) -> list[Json]:
         except DatasetError as error:
             print(f"  densities: {case.data} left out: {error}")
             continue
-        train, test = (_table(found[part]) for part in ("x_train", "x_test"))
+        images = found["x_train"]
+        if case.mirrored:
+            images = np.concatenate([images, images[:, :, ::-1]])
+        train, test = _table(images), _table(found["x_test"])
         begin = time.process_time()
         model = fc.HiddenChowLiuTree(random_state=0).set_params(**case.settings).fit(train)
         seconds = time.process_time() - begin
@@ -79,6 +85,7 @@ def _table(images: np.ndarray) -> fc.Table:
 
 def _row(case: Case, model: fc.Model, bits: float, seconds: float) -> dict[str, Cell]:
     shown = ", ".join(f"{name} {value:g}" for name, value in case.settings.items())
+    shown += ", mirrored" if case.mirrored else ""
     return {
         "images": case.data, "bits per dimension": float(bits), "cpu s": seconds,
         "parameters": model.parameters_.count(), "settings": shown,
