@@ -1,5 +1,7 @@
 """Pseudo-rows of leaves: those that look as the column, and as the unit's own ranges of levels."""
 
+from itertools import pairwise
+
 import networkx as nx
 import numpy as np
 import torch
@@ -34,11 +36,13 @@ def a_run(words=False):
 
 def test_a_common_level_is_a_range_of_its_own_and_ranges_follow_the_order():
     pseudo: Pseudo = a_run()[0].state.pseudo
-    own = pseudo.range_of[:LEVELS]
-    assert (own == own[0]).sum() == 1
-    assert (np.diff(own) >= 0).all()
+    own, behind = pseudo.range_of[:LEVELS], pseudo.next_one[:LEVELS]
+    assert (own == own[0]).sum() == 1 and behind[0] == 0
+    assert (np.diff(own + behind) >= 0).all()  # they go over into each other
     assert 8 <= len(set(own)) <= 20
-    assert len(set(pseudo.range_of)) == pseudo.ranges - 1  # every variable has its own
+    assert ((behind >= 0) & (behind <= 1)).all() and 0.1 < behind[1:].mean() < 0.9
+    firsts = [pseudo.range_of[LEVELS * v : LEVELS * (v + 1)] for v in range(3)]
+    assert all(a.max() + 1 < b.min() for a, b in pairwise(firsts))  # every variable has its own
 
 
 def test_words_have_no_ranges():

@@ -46,9 +46,9 @@ def values_of(a, b, rows, codes, variables, leaves, children, sums, values, logs
     """u of nodes a to b: their leaves at the values of the rows, times the sums of their children.
 
     ``own`` and ``children`` are (pointers, indices). Leaves are tables, with
-    probabilities (scale · table + flat + back · picture of its range) · inverse.
+    probabilities (scale · table + flat + back · picture of its two ranges) · inverse.
     """
-    table, scale, flat, back, range_of, pictures, inverse = leaves
+    table, scale, flat, back, range_of, next_one, pictures, inverse = leaves
     for n in range(a, b):
         for r in range(rows[0], rows[1]):
             u = values[n, r]
@@ -60,9 +60,12 @@ def values_of(a, b, rows, codes, variables, leaves, children, sums, values, logs
                 if at >= 0:
                     line, over, more, picked = table[at], inverse[v], flat[at], back[at]
                     if picked > ZERO:
-                        seen = pictures[range_of[at]]
+                        before, behind = pictures[range_of[at]], pictures[range_of[at] + 1]
+                        second = picked * next_one[at]
+                        first = picked - second
                         for k in range(u.shape[0]):
-                            u[k] *= (scale * line[k] + more + picked * seen[k]) * over[k]
+                            ranges = first * before[k] + second * behind[k]
+                            u[k] *= (scale * line[k] + more + ranges) * over[k]
                     else:
                         for k in range(u.shape[0]):
                             u[k] *= (scale * line[k] + more) * over[k]
@@ -82,6 +85,21 @@ def values_of(a, b, rows, codes, variables, leaves, children, sums, values, logs
                 most = _divided(u)
                 total += log(most) if most > ZERO else LOST
             logs[r] += total
+
+
+@compiled
+def draw(table, inverse, first, sizes, back, range_of, next_one, pictures):  # type: ignore[no-untyped-def]
+    """Add the shares of levels to their two ranges; inverse (variables, K) is of the counts."""
+    for v in range(len(first)):
+        over = inverse[v]
+        for at in range(first[v], first[v] + sizes[v]):
+            if back[at] > ZERO:
+                line, share = table[at], next_one[at]
+                before, behind = pictures[range_of[at]], pictures[range_of[at] + 1]
+                for k in range(line.shape[0]):
+                    part = line[k] * over[k]
+                    before[k] += (ONE - share) * part
+                    behind[k] += share * part
 
 
 @compiled

@@ -56,8 +56,8 @@ class TreeState:
         """As the kernels read them."""
         pseudo, scale = self.pseudo, np.float32(self.scale)
         return (
-            self.table, scale, pseudo.flat, pseudo.back, pseudo.range_of, self.pictures,
-            self.inverse(),
+            self.table, scale, pseudo.flat, pseudo.back, pseudo.range_of, pseudo.next_one,
+            self.pictures, self.inverse(),
         )  # fmt: skip
 
     def inverse(self) -> Floats:

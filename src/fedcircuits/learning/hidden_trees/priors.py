@@ -3,7 +3,8 @@
 A state that has met a few hundred rows cannot tell how common each of 256 grey levels is. It can
 tell how common each of some twenty ranges of them is; inside a range, levels are as common as in
 all columns together. Most pseudo-rows of a unit look like that, the others as the column does.
-Ranges hold equally many values of all columns, and a level that is common has a range of its own.
+Ranges hold equally many values of all columns and go over into each other, and a level that is
+common has a range of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array, TabledFamily, family
+from fedcircuits.learning.hidden_trees import kernels
 from fedcircuits.learning.hidden_trees.shape import TreeShape
 from fedcircuits.leaves import Categorical
 from fedcircuits.tables.schema import Variable
@@ -33,37 +35,46 @@ class Pseudo:
     """Pseudo-rows of the levels of all variables, end to end."""
 
     flat: Floats  # (levels,) that are the same for every unit
-    back: Floats  # (levels,) times the share of the unit's range
+    back: Floats  # (levels,) times what the unit's ranges say
     range_of: npt.NDArray[np.int32]  # (levels,) row of the table of ranges
-    ranges: int
+    next_one: Floats  # (levels,) share of the range behind it
+    whole: Floats  # (ranges, 1) of a range in all columns together
     total: Floats  # (variables, 1)
 
     @classmethod
     def of(cls, circuit: Circuit, shape: TreeShape, rules: Rules) -> Pseudo:
         flat, ordered = _flat(circuit, shape, rules)
-        back, range_of = np.zeros_like(flat), np.zeros(len(flat), np.int32)
-        ranges = 1  # of nobody
+        back, next_one = np.zeros_like(flat), np.zeros_like(flat)
+        range_of = np.zeros(len(flat), np.int32)
+        whole: list[npt.NDArray[np.generic]] = [np.ones(1)]  # of nobody
         total = np.add.reduceat(flat, shape.first)
         for levels, members in _by_levels(shape, ordered).items():
             spans = {v: slice(shape.first[v], shape.first[v] + levels) for v in members}
-            bins = _ranges(np.stack([flat[s] for s in spans.values()]).sum(0))
-            pooled = np.stack([flat[s] / total[v] for v, s in spans.items()]).sum(0)
-            within = pooled / np.bincount(bins, pooled)[bins]
+            pooled = np.stack([flat[s] / total[v] for v, s in spans.items()]).mean(0)
+            bins, behind = _hats(pooled)
+            size = np.bincount(bins, pooled * (1 - behind), int(bins.max()) + 2)
+            size += np.bincount(bins + 1, pooled * behind, len(size))
             for v, span in spans.items():
-                back[span] = BACK * total[v] * within
-                range_of[span] = ranges + bins
-                ranges += int(bins.max()) + 1
+                back[span] = BACK * total[v] * pooled
+                range_of[span] = sum(map(len, whole)) + bins
+                next_one[span] = behind
+                whole.append(size)
         total[sorted(ordered)] *= 1 + BACK
-        return cls(flat, back, range_of, ranges, total[:, None])
+        sizes = np.concatenate([*whole, np.ones(1)])[:, None]
+        return cls(
+            flat, back, range_of, next_one, np.maximum(sizes, 1e-30).astype(np.float32),
+            total[:, None],
+        )  # fmt: skip
 
     def pictures(self, table: Floats, scale: float, counts: Floats, shape: TreeShape) -> Floats:
-        """The share of every range in each unit (ranges, K), from counts of levels."""
-        pictures = np.zeros((self.ranges, table.shape[1]), np.float32)
-        edges = np.flatnonzero(np.diff(self.range_of, prepend=-1))
-        pictures[self.range_of[edges]] = np.float32(scale) * np.add.reduceat(table, edges)
-        owner = np.zeros(self.ranges, np.int64)
-        owner[self.range_of] = np.repeat(np.arange(len(shape.sizes)), shape.sizes)
-        return np.asarray(pictures / np.maximum(counts[owner], 1e-30), np.float32)
+        """The share of every range in each unit (ranges, K), by that in all columns together."""
+        pictures = np.zeros((len(self.whole), table.shape[1]), np.float32)
+        inverse = np.asarray(np.float32(scale) / np.maximum(counts, 1e-30), np.float32)
+        kernels.draw(
+            table, inverse, shape.first, shape.sizes, self.back, self.range_of, self.next_one,
+            pictures,
+        )  # fmt: skip
+        return np.asarray(pictures / self.whole, np.float32)
 
 
 def _flat(circuit: Circuit, shape: TreeShape, rules: Rules) -> tuple[Floats, set[int]]:
@@ -95,8 +106,27 @@ def _by_levels(shape: TreeShape, ordered: set[int]) -> dict[int, list[int]]:
     return groups
 
 
-def _ranges(counts: Floats) -> npt.NDArray[np.int64]:
-    """The range of every level, in order: a level with more than its share has its own."""
+def _hats(pooled: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
+    """The range before every level, and the share of the one behind: a level halfway between the
+    middles of two ranges belongs to both. A range of one common level has no other in it."""
+    bins, alone = _ranges(pooled)
+    level = np.arange(len(pooled))
+    mass = np.bincount(bins, pooled)
+    middle = np.bincount(bins, pooled * level) / np.maximum(mass, 1e-300)
+    last = len(mass) - 1
+    after = level >= middle[bins]
+    first = np.where(after, bins, bins - 1)
+    second = first + 1
+    joined = (first >= 0) & (second <= last)
+    joined &= ~(alone[np.maximum(first, 0)] | alone[np.minimum(second, last)])
+    first = np.where(joined, first, bins)
+    width = middle[np.minimum(first + 1, last)] - middle[first]
+    behind = np.where(joined, (level - middle[first]) / np.maximum(width, 1e-300), 0.0)
+    return first, np.asarray(behind, np.float32)
+
+
+def _ranges(counts: Floats) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The range of every level, in order, and which ranges are a level with more than its share."""
     heavy = counts > counts.sum() / RANGES
     rest = np.where(heavy, 0.0, counts)
     middle = np.cumsum(rest) - rest / 2
@@ -104,4 +134,5 @@ def _ranges(counts: Floats) -> npt.NDArray[np.int64]:
     new = np.diff(part, prepend=part[0]) != 0
     new |= heavy | np.append(False, heavy[:-1])
     new[0] = False
-    return np.cumsum(new)
+    bins = np.cumsum(new)
+    return bins, np.bincount(bins, heavy) > 0

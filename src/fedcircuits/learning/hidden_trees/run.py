@@ -104,7 +104,9 @@ def _levels(shape: TreeShape, state: TreeState, inverse: Floats, variable: int) 
     """Probabilities (levels, units) of a variable."""
     span = slice(shape.first[variable], shape.first[variable] + shape.sizes[variable])
     pseudo = state.pseudo
-    drawn = pseudo.back[span, None] * state.pictures[pseudo.range_of[span]]
+    at, second = pseudo.range_of[span], pseudo.next_one[span, None]
+    ranges = (1 - second) * state.pictures[at] + second * state.pictures[at + 1]
+    drawn = pseudo.back[span, None] * ranges
     counts = np.float32(state.scale) * state.table[span] + pseudo.flat[span, None] + drawn
     return np.asarray(counts * inverse[variable])
 
