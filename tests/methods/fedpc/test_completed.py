@@ -31,3 +31,21 @@ def test_all_rows_count_and_dependence_stays(parties: int, ids: bool) -> None:
     assert found == pytest.approx(known[:, 1].mean(), abs=2.5)
     young = model.expect(["pressure"], given="age < 45").loc["pressure", "mean"]
     assert young < found - 5
+
+
+@pytest.mark.parametrize("ids", [False, True])
+def test_nobody_holds_all_columns(ids: bool) -> None:
+    """Each lacks what the other has: dependence that a party's rows show is no longer lost."""
+    rng = np.random.default_rng(0)
+    crp, weight = rng.gamma(2.0, 8.0, 600), rng.normal(80, 12, 600)
+    sick = rng.random(600) < 1 / (1 + np.exp(-0.3 * (crp - 16)))
+    rows = {"crp": crp, "weight": weight, "sick": np.where(sick, "yes", "no")}
+    rows |= {"patient": np.arange(600)} if ids else {}
+    a = {n: v[:300] for n, v in rows.items() if n != "weight"}
+    b = {n: v[300:] for n, v in rows.items() if n != "crp"}
+    with pytest.warns(UserWarning, match="lacks '(crp|weight)'"):
+        model = fc.FedPC(random_state=0).fit(
+            fc.Federation({"a": a, "b": b}, row_id="patient" if ids else None)
+        )
+    low, high = (model.probability("sick = yes", given=g) for g in ("crp < 8", "crp > 25"))
+    assert high > low + 0.3

@@ -126,7 +126,7 @@ class VariableSplit:
     horizontal: bool
     tokens: bool  # whether rows are matched by tokens
     notes: tuple[str, ...]  # what the user should know
-    completed: bool = False  # whether a party may be completed by those who hold all variables
+    completed: bool = False  # whether a party may be completed by those who hold what it lacks
 
     def of_rows(self, where: Labels) -> bool:
         """Whether parties hold different rows, of matched ones, and some lack a column."""

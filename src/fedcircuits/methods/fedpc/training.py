@@ -345,8 +345,8 @@ def _split(hellos: Mapping[str, Hello], plan: FedPCPlan) -> VariableSplit:
     if plan.weights == "sizes" and not horizontal:
         notes = (MADE_UP,)
     usual = plan.shared == "divided" and plan.weights == "cooccurrence" and not horizontal
-    every = frozenset.intersection(*(frozenset(s.holders) for s in spaces))
-    return VariableSplit(schema, spaces, horizontal, tokens, notes, usual and bool(every))
+    common = any(len(s.holders) > 1 for s in spaces)
+    return VariableSplit(schema, spaces, horizontal, tokens, notes, usual and common)
 
 
 def _first_divisions(
