@@ -29,7 +29,7 @@ from fedcircuits.tables.table import Table
 
 ROUNDS = 2  # of EM over the clusters of a party
 NORMAL = "gaussian", "multivariate_gaussian"
-MOST_ROWS = 20_000  # that EM looks at
+MOST_ROWS = 6_000  # of a party whose clusters are softened: those of more have rows enough
 LearnedLeaf = tuple[Circuit, Parameters]
 
 
@@ -80,10 +80,10 @@ def learn_leaves(
 def softened(learned: Sequence[LearnedLeaf], table: Table, labels: Labels) -> list[LearnedLeaf]:
     """Circuits of clusters after EM over their mixture, on the rows of the table."""
     circuits = [inline(*one)[0] for one in learned]
-    if not any(leaf.family in NORMAL for circuit in circuits for leaf in circuit.leaves()):
+    normal = any(leaf.family in NORMAL for circuit in circuits for leaf in circuit.leaves())
+    if not normal or len(labels) > MOST_ROWS:
         return list(learned)
-    rows = np.flatnonzero(labels >= 0)[:: max(1, len(labels) // MOST_ROWS)]
-    part = table.select(learned[0][0].schema.names).rows(rows)
+    part = table.select(learned[0][0].schema.names).rows(np.flatnonzero(labels >= 0))
     moments, weight = Moments.of(part), np.bincount(labels) / len(labels)
     leaves = [EMLeaf(one, part, moments, part, MStep(), NORMAL) for one in learned]
     for _ in range(ROUNDS):

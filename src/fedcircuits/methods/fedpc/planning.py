@@ -235,9 +235,10 @@ class Division:
         return usual and self.turn == 0 and len(self.parties) > 1
 
     def most_clusters(self, where: Labels | None, members: Sequence[str]) -> int:
-        """Of a party. The second circuit has half as many as usual, and no more combinations
-        than there are rows that all hold: few clusters show best whether columns depend at all."""
-        if len(self.parties) < 2 or where is None or self.turn != 1:
+        """Of a party. The second circuit of few rows has half as many as usual, and no more
+        combinations than there are rows that all hold: few clusters show best whether columns
+        depend at all."""
+        if len(self.parties) < 2 or where is None or self.turn != 1 or len(where) > SMALL:
             return MOST_CLUSTERS
         at = [members.index(p) for p in self.parties]
         rows = max(int((where[:, at] >= 0).all(axis=1).sum()), 1)
