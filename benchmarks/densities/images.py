@@ -38,7 +38,9 @@ class Case:
 CASES = (
     Case("mnist", {"units": 32, "epochs": 3, "validation": 0.02}),
     Case("mnist", {"units": 64, "epochs": 4, "validation": 0.02}, drawn=True),
-    Case("cifar10_subset", {"units": 32, "epochs": 8, "validation": 0.05, "channels": 3}),
+    Case(
+        "cifar10_subset", {"units": 256, "epochs": 6, "validation": 0, "channels": 3}, mirrored=True
+    ),
 )
 
 
