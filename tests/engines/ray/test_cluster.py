@@ -1,4 +1,4 @@
-"""An existing cluster of several machines: where parties run, and a machine that dies.
+"""An existing cluster of several machines: where parties run.
 
 Every machine is a raylet of its own, with its own object store and resources, as on a real cluster;
 all of them are on this computer.
@@ -6,12 +6,9 @@ all of them are on this computer.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -19,7 +16,6 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.engines.ray import Needs, RayEngine, cluster
-from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import trials
 from tests.engines.live import watched_live
@@ -92,39 +88,3 @@ def test_parties_run_on_their_machines_as_in_memory(machines: Machines, tmp_path
         for me, other in (SITES, SITES[::-1])
     }
     assert all(np.array_equal(r[0], large) for r in engine(swaps).results.values())
-
-
-def test_a_machine_that_dies(machines: Machines) -> None:
-    """Its party is named; when another machine has its resource, training goes on to the result
-    of an undisturbed run."""
-    engine = machines.engine()
-    parties = fc.split(mixed_table(2_000), list(SITES), seed=1)
-    learner = fc.EinsumNetwork(units=16, epochs=60)
-    model = fc.FedPC(learner, clusters=3, random_state=0)
-    engine({p: Program(trials.keep, {"table": np.ones(1)}) for p in SITES})
-    number = process_of("south")
-    begin = cpu(number)
-
-    def die() -> None:
-        while cpu(number) < begin + 0.3:
-            time.sleep(0.02)
-        machines.cluster.remove_node(machines.nodes["south"], allow_graceful=False)
-
-    killer = Thread(target=die)
-    killer.start()
-    with pytest.raises(PartyLostError, match="south died while ") as lost:
-        model.fit(parties, engine=engine)
-    killer.join()
-    assert lost.value.party == "south"
-    machines.nodes["south"] = machines.add("south")
-    model.fit(parties, engine=engine, resume=True)
-    assert parent(process_of("south")) == machines.raylet("south")
-    undisturbed = fc.FedPC(learner, clusters=3, random_state=0).fit(parties)
-    rows = mixed_table()
-    assert np.array_equal(model.score_samples(rows), undisturbed.score_samples(rows))
-
-
-def cpu(number: int) -> float:
-    """Seconds that a process has computed."""
-    fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
