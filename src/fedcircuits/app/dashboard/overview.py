@@ -27,7 +27,8 @@ AUDITED = 200  # lines of an audit, the latest
 
 def describe(path: Path, model: Model) -> Plain:
     """A model's own page."""
-    training = None if isinstance(model, FederatedEstimator) else record.read(path)
+    federated = isinstance(model, FederatedEstimator) and hasattr(model, "ledger_")  # else: a table
+    training = None if federated else record.read(path)
     circuit, parties = model.circuit_, parties_of(model.circuit_, _placement(model, path))
     about: Plain = {
         "file": path.name,
@@ -40,7 +41,7 @@ def describe(path: Path, model: Model) -> Plain:
         "crossed": None,
         "where": None,
     }
-    if isinstance(model, FederatedEstimator):
+    if isinstance(model, FederatedEstimator) and federated:
         about["revealed"] = _rows(crossing.revealed(model.ledger_).rows)
         about["crossed"] = _rows(crossing.by_phase(model.ledger_).rows)
         about["where"] = None if model.where_ is None else asdict(model.where_)
