@@ -101,6 +101,23 @@ def test_heavy_values_have_bins_of_their_own(seed: int, share: float, value: flo
     assert found.share.sum() == pytest.approx(1)
 
 
+@given(st.integers(0, 1000), st.floats(0.25, 0.9), st.sampled_from([-1.0, 1.0]))
+def test_a_heavy_end_has_a_narrow_bin_with_a_least_count(
+    seed: int, share: float, sign: float
+) -> None:
+    """Zeros below incomes, say: the edges of a smallest or largest value that many rows have go by
+    no single row, and densities there are as high as without a least count."""
+    rng = np.random.default_rng(seed)
+    x = sign * np.where(np.arange(400) < share * 400, 0.0, 1000 * rng.exponential(size=400))
+    fine, coarse = grid(x), Grid.of(x, np.ones(len(x)), False, least=5)
+    widths = [g.edges[at + 1] - g.edges[at] for g in (fine, coarse)
+              for at in [np.searchsorted(g.edges, 0.0, side="right") - 1]]  # fmt: skip
+    assert 0.4 < widths[1] / widths[0] <= 1.1
+    assert coarse.share.max() == pytest.approx((x == 0).mean(), abs=0.02)
+    assert (np.diff(coarse.edges) > 0).all()
+    assert coarse.edges[0] < x.min() and x.max() < coarse.edges[-1]
+
+
 def test_smooth_columns_are_not_lumpy() -> None:
     rng = np.random.default_rng(0)
     assert not grid(rng.normal(size=500)).lumpy and not grid(rng.random(500)).lumpy

@@ -87,7 +87,8 @@ def _edges(x: Array, weight: Array, count: bool, bins: int, least: int = 1) -> A
 def _coarse_edges(values: Array, held: Array, count: bool, bins: int, least: int) -> Array:
     """Edges that do not go by single rows: cuts with about ``least`` rows or more between them, at
     the mean of as many values; ends on a grid of eight to sixteen steps. A heavy value is no
-    single row's, and has a bin as otherwise."""
+    single row's: it has a narrow bin of its own, at the ends of the column too, whose width is a
+    power of two."""
     total = float(held.sum())
     few = max(1, min(bins, int(total // least)))
     bin_of = np.floor((np.cumsum(held) - held / 2) / max(total, 1e-300) * few)
@@ -106,23 +107,36 @@ def _coarse_edges(values: Array, held: Array, count: bool, bins: int, least: int
         inner = inner[(inner > low) & (inner < high)]
         return np.array([*tail, low, *inner, high, 2 * high + 9.5])
     low, high = (np.floor(values[0] / step) - 1) * step, (np.ceil(values[-1] / step) + 1) * step
-    if len(middle):
-        middle = _around_heavy(values, held, middle)
-    else:
-        middle = np.array([low / 2 + high / 2])
+    if not len(middle):
+        return np.array([low, low / 2 + high / 2, high])
+    heavy = values[held > HEAVY * total]
+    if not len(heavy):
+        return np.array([low, *middle[(middle > low) & (middle < high)], high])
+    close = 2.0 ** np.floor(np.log2(_close(values, held)))
+    low = values[0] - close if values[0] in heavy else low
+    high = values[-1] + close if values[-1] in heavy else high
+    middle = _around(heavy, close, middle)
     return np.array([low, *middle[(middle > low) & (middle < high)], high])
 
 
 def _around_heavy(values: Array, held: Array, middle: Array) -> Array:
-    """Cuts close around values that are heavy on their own: as close as values lie anywhere, but
-    not closer than a thousandth of the column's deviation."""
+    """Cuts close around values that are heavy on their own."""
     heavy = values[held > HEAVY * held.sum()]
     if not len(heavy):
         return middle
+    cuts = _around(heavy, _close(values, held), middle)
+    return cuts[(cuts > values[0]) & (cuts < values[-1])]
+
+
+def _around(heavy: Array, close: float, middle: Array) -> Array:
+    """Cuts on both sides of heavy values, in place of others so close to them."""
+    far = np.abs(middle[:, None] - heavy).min(axis=1) > close
+    return np.asarray(np.unique(np.concatenate([middle[far], heavy - close, heavy + close])))
+
+
+def _close(values: Array, held: Array) -> float:
+    """How close to a heavy value a cut lies: half the least distance of two values, but no less
+    than half a thousandth of the column's deviation."""
     mean = float(np.average(values, weights=held))
     deviation = float(np.sqrt(np.average(np.square(values - mean), weights=held)))
-    reach = max(float(np.diff(values).min()), 1e-3 * deviation) / 2
-    close = np.concatenate([heavy - reach, heavy + reach])
-    inside = (close > values[0]) & (close < values[-1])
-    far = np.abs(middle[:, None] - heavy).min(axis=1) > reach
-    return np.unique(np.concatenate([middle[far], close[inside]]))
+    return max(float(np.diff(values).min()), 1e-3 * deviation) / 2
