@@ -125,13 +125,13 @@ def _around_heavy(values: Array, held: Array, middle: Array) -> Array:
     if not len(heavy):
         return middle
     cuts = _around(heavy, _close(values, held), middle)
-    return cuts[(cuts > values[0]) & (cuts < values[-1])]
+    return np.asarray(cuts[(cuts > values[0]) & (cuts < values[-1])])
 
 
 def _around(heavy: Array, close: float, middle: Array) -> Array:
     """Cuts on both sides of heavy values, in place of others so close to them."""
     far = np.abs(middle[:, None] - heavy).min(axis=1) > close
-    return np.asarray(np.unique(np.concatenate([middle[far], heavy - close, heavy + close])))
+    return np.unique(np.concatenate([middle[far], heavy - close, heavy + close]))
 
 
 def _close(values: Array, held: Array) -> float:
