@@ -99,7 +99,9 @@ def test_a_site_that_is_killed_while_it_is_asked_answers(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("method", ["plain", "secret em"])
-def test_a_caller_that_is_stopped_in_any_phase_goes_on(tmp_path: Path, method: str) -> None:
+def test_a_caller_that_is_stopped_in_any_phase_goes_on(
+    tmp_path: Path, method: str, request: pytest.FixtureRequest
+) -> None:
     """By whoever holds its terminal; the sites live on."""
     phases, at = list[str](), list[str]()
 
@@ -111,6 +113,9 @@ def test_a_caller_that_is_stopped_in_any_phase_goes_on(tmp_path: Path, method: s
                 os.kill(os.getpid(), signal.SIGINT)
 
     assert threading.current_thread() is threading.main_thread()
+    # Shells start background jobs with SIGINT ignored, and Python then leaves it ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     federation = started(tmp_path, watch=watch).federation()
     expected = fc.FedPC(**METHODS[method]).fit(federation).score_samples(TABLE)
     for phase in one_of_each(phases):
