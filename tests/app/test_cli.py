@@ -300,8 +300,8 @@ finally:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        ("--help", 0, "One model from tables that stay apart"),
-        ("train --help", 0, "Learn one model from several tables"),
+        ("--help", 0, "Learn one model from tables"),
+        ("train --help", 0, "Train one model from several tables"),
         ("--version", 0, f"fedcircuits {fc.__version__}\n"),
         ("qurey model.fc", 2, "No such command 'qurey'"),
         ("train north.csv", 2, "Missing option '--output'"),

@@ -28,7 +28,7 @@ from fedcircuits.app.options import AsJson, KitFolder, ModelFile, Place, Seed, T
 
 app = typer.Typer(
     name="fedcircuits",
-    help="One model from tables that stay apart, and answers from it.",
+    help="Learn one model from tables that cannot be pooled, and query it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
@@ -87,11 +87,11 @@ def train(
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
-    """Learn one model from several tables, or from the sites of a consortium.
+    """Train one model from several tables, or at the sites of a consortium.
 
-    The columns tell how the data are split. Files are assumed to be yours: the parts of the model
-    are learned separately and collected into one file. At sites they stay where they are, and the
-    file has the coordinator's part.
+    How the data are split is inferred from the columns. With files, which are assumed to be yours,
+    the parts of the model are learned separately and collected into one file. At sites the parts
+    stay where they are, and the file holds the coordinator's part.
 
     `fedcircuits train north.csv south.csv --row-id patient --target risk -o model.fc`
 
@@ -126,20 +126,23 @@ def train(
 @app.command()
 def split(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv, parquet or npz file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the files.")],
-    parties: Annotated[str, typer.Option(help="How many, or names: north,south,west.")] = "3",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output folder.")],
+    parties: Annotated[
+        str, typer.Option(help="Number of parties, or their names: north,south,west.")
+    ] = "3",
     by: Annotated[
         options.Parts,
-        typer.Option(**options.among(options.Parts), help="What parties get a part of."),
+        typer.Option(**options.among(options.Parts), help="What to divide among the parties."),
     ] = "columns",
     skew: Annotated[
         str | None, typer.Option(help="Skew of rows: label, cluster, or dirichlet:0.5.")
     ] = None,
     overlap: Annotated[
-        float, typer.Option(help="Share of rows, or columns, that several parties hold.")
+        float, typer.Option(help="Fraction of rows, or columns, that several parties hold.")
     ] = 0.0,
     target: Annotated[
-        str | None, typer.Option(help="Target of the skew; by columns, the last party holds it.")
+        str | None,
+        typer.Option(help="Target column of the skew; with --by columns, the last party holds it."),
     ] = None,
     row_id: Annotated[str | None, typer.Option(help="The column that identifies rows.")] = None,
     schema: options.SchemaFile = None,
@@ -151,10 +154,10 @@ def split(
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
-    """Split one table into files of several parties, to try things out.
+    """Split one table into files for several parties, for experiments.
 
-    The first column of every file has the ids of its rows; it is called row_id unless --row-id
-    names another. No existing file is overwritten.
+    The first column of every file contains the row ids. It is called row_id unless --row-id names
+    another column. Existing files are not overwritten.
 
     `fedcircuits split patients.csv --row-id patient --parties north,south -o parts`
     """
@@ -200,16 +203,16 @@ app.command()(owners.provision)
 def query(
     model: ModelFile,
     questions: Annotated[
-        list[str], typer.Argument(metavar="QUESTION", help="One or several, each in quotes.")
+        list[str], typer.Argument(metavar="QUESTION", help="One or more queries, each in quotes.")
     ],
     json: AsJson = False,
     consortium: options.Consortium = None,
 ) -> None:
-    """Ask a model a question such as "P(risk = 'high' | age > 60)".
+    """Answer queries such as "P(risk = 'high' | age > 60)".
 
     P of a condition is its probability. P of a category, as in "P(risk | age > 60)", gives the
     probabilities of all its values. E of a column, as in "E(age | risk = 'high')", is its mean ±
-    standard deviation. A model at sites is asked there.
+    standard deviation. A model at sites is queried there.
 
     `fedcircuits query model.fc "P(risk = 'high' | age > 60)"`
     """
@@ -234,7 +237,8 @@ def sample(
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of rows.")] = 10,
     given: Annotated[str | None, typer.Option(help='Evidence, such as "age > 60".')] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A csv file; an older one is replaced.")
+        Path | None,
+        typer.Option("--output", "-o", help="The csv file to write; replaces an existing one."),
     ] = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
@@ -262,7 +266,7 @@ def sample(
 
 @app.command()
 def inspect(model: ModelFile, json: AsJson = False) -> None:
-    """Show what a model is made of, where its parts are and how it was learned.
+    """Show the parts of a model, where they are and how it was trained.
 
     `fedcircuits inspect model.fc`
     """
@@ -290,7 +294,7 @@ app.command()(dashboard)
 
 @app.command()
 def status(place: Place, timeout: Timeout = 10.0, json: AsJson = False) -> None:
-    """Show which sites of a consortium are there; exit code 1 if one is away.
+    """Show which sites of a consortium are online; exit code 1 if one is not.
 
     `fedcircuits status kits/coordinator`
     """
@@ -303,7 +307,7 @@ def status(place: Place, timeout: Timeout = 10.0, json: AsJson = False) -> None:
 
 @app.command()
 def models(place: Place, timeout: Timeout = 10.0, json: AsJson = False) -> None:
-    """List models by the sites that keep them, and trainings that were broken off.
+    """List models by the sites that store them, and interrupted training runs.
 
     `fedcircuits models kits/coordinator`
     """
@@ -316,11 +320,11 @@ def models(place: Place, timeout: Timeout = 10.0, json: AsJson = False) -> None:
 @app.command()
 def forget(
     place: Place,
-    model: Annotated[str, typer.Argument(metavar="NAME", help="Of a model, or a training.")],
+    model: Annotated[str, typer.Argument(metavar="NAME", help="Name of a model or training run.")],
     timeout: Timeout = 10.0,
     json: AsJson = False,
 ) -> None:
-    """Have the sites that agree delete a model; exit code 1 if one has not.
+    """Delete a model at the sites that agree; exit code 1 if one does not.
 
     `fedcircuits forget kits/coordinator risk`
     """
@@ -334,11 +338,13 @@ def forget(
 @app.command()
 def audit(
     kit: KitFolder,
-    run: Annotated[str | None, typer.Option(help="Of one run or model alone.")] = None,
-    last: Annotated[int | None, typer.Option(min=1, help="So many of the last lines.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only this run or model.")] = None,
+    last: Annotated[
+        int | None, typer.Option(min=1, help="Only this many of the last lines.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show what was asked of a site, what it refused, and what it sent with what that reveals.
+    """Show what a site was asked, what it refused, what it sent, and what that reveals.
 
     `fedcircuits audit kits/north --last 20`
     """
@@ -356,12 +362,10 @@ def demo(
     seed: Seed = 7,
     divisions: Annotated[
         int,
-        typer.Option(
-            min=1, help="How often rows are divided into those to learn from and test rows."
-        ),
+        typer.Option(min=1, help="How many random splits into training and test rows to use."),
     ] = 3,
 ) -> None:
-    """Three hospitals learn one model of breast cancer data; writes a report.
+    """Train one model of breast cancer data with three hospitals, and write a report.
 
     `fedcircuits demo --output demo`
     """

@@ -22,12 +22,15 @@ MOST_SHOWN = 12
 def compare(
     model: ModelFile,
     other: Annotated[
-        str, typer.Argument(metavar="OTHER", help="Another model (.fc), or a file of rows.")
+        str, typer.Argument(metavar="OTHER", help="Another model (.fc), or a file with rows.")
     ],
     data: Annotated[
-        Path | None, typer.Option("--data", help="Of two models: rows to find likely.")
+        Path | None,
+        typer.Option("--data", help="With two models: rows whose likelihoods to compare."),
     ] = None,
-    draws: Annotated[int, typer.Option(min=2, help="Rows drawn from models.")] = 5000,
+    draws: Annotated[
+        int, typer.Option(min=2, help="Number of rows to sample from each model.")
+    ] = 5000,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,
@@ -37,10 +40,10 @@ def compare(
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
-    """Show how a model differs from another one, or from data.
+    """Show how a model differs from another model or from data.
 
-    Columns are compared by total variation (0 the same, 1 nothing in common) and pairs of columns
-    by how much one tells of the other. What is not above `chance` is no difference.
+    Columns are compared by total variation (0: the same, 1: nothing in common), and pairs of
+    columns by how strongly they depend on each other. Values not above `chance` are no difference.
 
     `fedcircuits compare model.fc older.fc --data test.csv`
 

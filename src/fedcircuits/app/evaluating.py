@@ -38,11 +38,11 @@ def evaluate(
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
-    """Measure a model on rows that it has not seen, beside plain baselines.
+    """Score a model on test rows, next to simple baselines.
 
-    Likelihood is the mean log-likelihood per row. Classes are measured by accuracy, macro F1, AUC,
-    log loss and calibration error; numbers by r², RMSE and calibration error. With training rows
-    there are baselines, each party alone, and all rows in one place.
+    Likelihood is the mean log-likelihood per row. Classes are scored by accuracy, macro F1, AUC,
+    log loss and calibration error; numbers by r², RMSE and calibration error. With training rows,
+    the table also shows baselines, each party alone, and all rows in one place.
 
     `fedcircuits evaluate model.fc test.csv --train north.csv --train south.csv`
     """

@@ -23,19 +23,20 @@ WHICH = "imputation"  # the column that numbers several imputations
 
 def impute(
     model: ModelFile,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with gaps.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with missing values.")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="A csv file; an older one is replaced.")
+        Path,
+        typer.Option("--output", "-o", help="The csv file to write; replaces an existing one."),
     ],
     by: Annotated[
         options.Fillings,
         typer.Option(
             **options.among(options.Fillings),
-            help="Jointly most probable, mean or mode of each gap, or drawn.",
+            help="mpe: jointly most probable; mean or mode of each value; sample: random.",
         ),
     ] = "mpe",
     number: Annotated[
-        int, typer.Option("--number", "-n", min=1, help="Of imputations, with --by sample.")
+        int, typer.Option("--number", "-n", min=1, help="Number of imputations, with --by sample.")
     ] = 1,
     json: AsJson = False,
     schema: options.SchemaFile = None,
@@ -46,10 +47,10 @@ def impute(
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
-    """Fill the gaps of a table by what a model knows of the rest of each row.
+    """Fill in the missing values of a table, given the other values of each row.
 
-    What the table has stays as it is, also columns that the model does not know. Several
-    imputations are written below each other and numbered by a column `imputation`.
+    All existing values stay as they are, including columns that the model does not know. Several
+    imputations are written one below the other and numbered in a column `imputation`.
 
     `fedcircuits impute model.fc gaps.csv --by sample -n 5 -o filled.csv`
     """

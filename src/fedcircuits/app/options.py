@@ -1,4 +1,4 @@
-"""Arguments and options of commands: how they are called, and what --help says of them."""
+"""Arguments and options of commands: their names and help texts."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ def among(choices: Any) -> Any:
     return {"parser": one_of, "metavar": f"[{'|'.join(known)}]"}
 
 
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL.fc", help="A model, as train writes it.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result.", min=0)]
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL.fc", help="A model file written by train.")
+]
+Seed = Annotated[int, typer.Option(help="Random seed; the same seed gives the same result.", min=0)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 # ---------------------------------------------------------------------- train
 
@@ -42,63 +44,64 @@ Tables = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE",
-        help="Tables (csv, parquet, npz), one per party, named by the file or NAME=FILE; or the "
-        "consortium.toml, or the folder, of a coordinator's kit.",
+        help="Tables (csv, parquet, npz), one per party; the party is named after the file, or by "
+        "NAME=FILE. For sites: the coordinator's kit, or its consortium.toml.",
     ),
 ]
 ModelOutput = Annotated[
-    Path, typer.Option("--output", "-o", help="File of the model; an older one is replaced.")
+    Path, typer.Option("--output", "-o", help="The model file to write; replaces an existing one.")
 ]
 MethodName = Annotated[
-    Method | None, typer.Option(**among(Method), help="How to learn; by default fedpc.")
+    Method | None, typer.Option(**among(Method), help="The method; default fedpc.")
 ]
-RowId = Annotated[str | None, typer.Option(help="The column that says which rows belong together.")]
+RowId = Annotated[str | None, typer.Option(help="The column that identifies matching rows.")]
 Target = Annotated[str | None, typer.Option(help="The column to predict.")]
 LearnerName = Annotated[
     Learner | None,
-    typer.Option(**among(Learner), help="fedpc: how a party learns; by default learn-spn."),
+    typer.Option(**among(Learner), help="fedpc: the learner of each party; default learn-spn."),
 ]
 Clusters = Annotated[
     int | None,
-    typer.Option(min=1, help="fedpc, kmeans: clusters of rows; mixture: components."),
+    typer.Option(min=1, help="Number of clusters (fedpc, kmeans) or components (mixture)."),
 ]
 WeightRule = Annotated[
     Weights | None,
     typer.Option(
         **among(Weights),
-        help="fedpc: how combinations of clusters are weighted; cooccurrence.",
+        help="fedpc: weights of cluster combinations; default cooccurrence.",
     ),
 ]
 ShareTarget = Annotated[
-    bool, typer.Option("--share-target", help="Tell all parties the target of shared rows.")
+    bool, typer.Option("--share-target", help="Send the target of shared rows to all parties.")
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="NAME=VALUE", help="Any other argument of the method, as in Python."
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other argument of the method, written as in Python; may be repeated.",
     ),
 ]
-LeastCount = Annotated[
-    int, typer.Option(min=1, help="Categories that fewer rows of a party have are pooled.")
-]
+LeastCount = Annotated[int, typer.Option(min=1, help="Pool categories with fewer rows at a party.")]
 EngineName = Annotated[
     Engines,
     typer.Option(
         **among(Engines),
-        help="One process, one per party, or one per party in a cluster of Ray.",
+        help="Run in one process, in one per party, or on a Ray cluster.",
     ),
 ]
 ModelName = Annotated[
-    str | None, typer.Option("--name", help="Sites: of the model; by default it is drawn.")
+    str | None, typer.Option("--name", help="Sites: name of the model; random by default.")
 ]
 Resumed = Annotated[
-    str | None, typer.Option("--resume", metavar="NAME", help="Sites: go on with this training.")
+    str | None,
+    typer.Option("--resume", metavar="NAME", help="Sites: resume this interrupted training run."),
 ]
 
 EventFile = Annotated[
     Path | None,
     typer.Option(
-        "--watch", metavar="RUN.jsonl", help="Write what happens, for fedcircuits dashboard."
+        "--watch", metavar="RUN.jsonl", help="Write events to this file, for fedcircuits dashboard."
     ),
 ]
 
@@ -113,12 +116,12 @@ RowFiles = Annotated[
 ]
 TestFiles = Annotated[
     list[str] | None,
-    typer.Option("--test", metavar="FILE", help="Rows that it has not seen; may be repeated."),
+    typer.Option("--test", metavar="FILE", help="Test rows; may be repeated."),
 ]
 TrainFiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--train", metavar="FILE", help="Training rows, for baselines; one per party, repeated."
+        "--train", metavar="FILE", help="Training rows of a party, for baselines; may be repeated."
     ),
 ]
 
@@ -126,34 +129,39 @@ TrainFiles = Annotated[
 
 SchemaFile = Annotated[
     Path | None,
-    typer.Option("--schema", help="What the columns mean: a schema.toml, as train writes it."),
+    typer.Option("--schema", help="What the columns mean: a schema.toml written by train."),
 ]
 ColumnKinds = Annotated[
     list[str] | None,
     typer.Option(
         "--kind",
         metavar="COLUMN=KIND",
-        help="Read a column as real, count, category, boolean or date (date+weekday+month: with "
-        "these beside it); may be repeated.",
+        help="Treat a column as real, count, category, boolean, date or date+weekday+month; may be "
+        "repeated.",
     ),
 ]
 DroppedColumns = Annotated[
     list[str] | None,
-    typer.Option("--drop", metavar="COLUMN", help="Leave a column out; may be repeated."),
+    typer.Option("--drop", metavar="COLUMN", help="Drop a column; may be repeated."),
 ]
 Delimiter = Annotated[
-    str | None, typer.Option(help="Of csv files, one character or tab; found out by default.")
+    str | None,
+    typer.Option(help="Delimiter of csv files, one character or tab; detected by default."),
 ]
 DecimalSign = Annotated[
     DecimalSigns | None,
-    typer.Option("--decimal", **among(DecimalSigns), help="Of csv files; by column by default."),
+    typer.Option(
+        "--decimal",
+        **among(DecimalSigns),
+        help="Decimal sign of csv files; detected per column by default.",
+    ),
 ]
 IdForm = Annotated[
     IdForms | None,
     typer.Option(
         "--ids",
         **among(IdForms),
-        help="loose: for row ids 0017 is 17, and AB-3 is ab3.",
+        help="How to compare row ids; loose: 0017 equals 17, and AB-3 equals ab3.",
     ),
 ]
 DateOrder = Annotated[
@@ -161,15 +169,16 @@ DateOrder = Annotated[
     typer.Option(
         "--dates",
         **among(DateOrders),
-        help="The order of day, month and year; by column by default.",
+        help="Order of day, month and year; detected per column by default.",
     ),
 ]
 
 # ---------------------------------------------------------------------- sites
 
-KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A kit, as provision makes it.")]
+KitFolder = Annotated[Path, typer.Argument(metavar="KIT", help="A kit created by provision.")]
 DataFile = Annotated[
-    Path | None, typer.Option("--data", help="A csv or parquet file in place of site.toml's.")
+    Path | None,
+    typer.Option("--data", help="Use this csv or parquet file instead of the one in site.toml."),
 ]
 Place = Annotated[
     Path,
@@ -177,6 +186,8 @@ Place = Annotated[
 ]
 Consortium = Annotated[
     Path | None,
-    typer.Option(help="The coordinator's kit, for a model at sites; by default the one it had."),
+    typer.Option(
+        help="Models at sites: the coordinator's kit; default: the one used for training."
+    ),
 ]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for a site.")]

@@ -11,15 +11,15 @@ import typer
 from fedcircuits.app.ending import clear
 from fedcircuits.app.options import AsJson, DataFile, KitFolder
 
-consortium_app = typer.Typer(help="Who takes part in a federation between owners.")
-site_app = typer.Typer(help="One owner's end of a federation between owners.")
+consortium_app = typer.Typer(help="Set up a federation between owners.")
+site_app = typer.Typer(help="Run one owner's site in a federation between owners.")
 
 
 @consortium_app.command("init")
 def consortium_init(
     path: Annotated[Path, typer.Argument(metavar="FILE")] = Path("consortium.toml"),
 ) -> None:
-    """Write a consortium.toml with comments, to be filled in."""
+    """Write a commented consortium.toml for you to fill in."""
     with clear():
         from fedcircuits.app import sites
 
@@ -28,25 +28,28 @@ def consortium_init(
 
 def provision(
     consortium: Annotated[Path, typer.Argument(metavar="CONSORTIUM.toml")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of kits.")] = Path("kits"),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder for the kits.")
+    ] = Path("kits"),
     renew: Annotated[
-        list[str] | None, typer.Option(help="A member that gets new keys; its old ones end.")
+        list[str] | None,
+        typer.Option(help="Give a member new keys and revoke its old ones; may be repeated."),
     ] = None,
     revoke: Annotated[
         list[str] | None,
-        typer.Option(help="A site that is taken off the consortium, with its certificate."),
+        typer.Option(help="Remove a site and revoke its certificate; may be repeated."),
     ] = None,
     request: Annotated[
         list[Path] | None,
-        typer.Option(help="What a member that made its own keys asks for (site request)."),
+        typer.Option(help="The request of a member that created its own keys (site request)."),
     ] = None,
 ) -> None:
-    """Make keys, certificates and a kit for every member of a consortium.
+    """Create keys, certificates and a kit for every member of a consortium.
 
-    Members whose requests are given have made their keys themselves, and keep them.
+    Members whose requests you pass have created their own keys, and keep them.
 
-    Kits that are there stay. A site that is revoked, or taken off the file, is refused from then
-    on: hand the new consortium.toml to the others, and start the server again.
+    Existing kits are not changed. A site that is revoked, or removed from the file, is refused from
+    then on: send the new consortium.toml to the others, and restart the server.
 
     `fedcircuits provision consortium.toml -o kits`
 
@@ -69,12 +72,12 @@ def provision(
 
 @site_app.command("request")
 def site_request(
-    name: Annotated[str, typer.Argument(help="This member's name in the consortium.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for its kit.")],
+    name: Annotated[str, typer.Argument(help="The member's name in the consortium.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output folder for its kit.")],
 ) -> None:
-    """Make a member's private keys on its own machine, and a request for the lead's signature.
+    """Create a member's private keys on its own machine, and a request for the lead to sign.
 
-    The lead runs  fedcircuits provision consortium.toml --request request.toml
+    The lead then runs  fedcircuits provision consortium.toml --request request.toml
     """
     with clear():
         from fedcircuits.app import sites
@@ -84,7 +87,7 @@ def site_request(
 
 @site_app.command("check")
 def site_check(kit: KitFolder, data: DataFile = None) -> None:
-    """Show what a site would tell the others of its rows, and what it allows."""
+    """Show what a site would reveal about its rows, and what it allows."""
     with clear():
         from fedcircuits.app import sites
 
@@ -95,9 +98,9 @@ def site_check(kit: KitFolder, data: DataFile = None) -> None:
 def site_start(
     kit: KitFolder,
     data: DataFile = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Ask nothing before it serves.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Serve a site's rows to its consortium, until it is stopped."""
+    """Run a site next to its data until it is stopped."""
     with clear():
         from fedcircuits.app import sites
 
@@ -109,7 +112,7 @@ def site_start(
 
 @site_app.command("status")
 def site_status(kit: KitFolder, json: AsJson = False) -> None:
-    """Show whether a site runs on this machine, what it keeps, and what it was asked today."""
+    """Show whether a site runs on this machine, what it stores, and what it was asked today."""
     with clear():
         from fedcircuits.app import sites
 
@@ -119,12 +122,12 @@ def site_status(kit: KitFolder, json: AsJson = False) -> None:
 @site_app.command("answers")
 def site_answers(
     kit: KitFolder,
-    model: Annotated[str, typer.Argument(help="The name under which the site keeps them.")],
+    model: Annotated[str, typer.Argument(help="The name under which the site stores the answers.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The csv file to write.")],
 ) -> None:
-    """Write what a private model has answered about a site's own rows.
+    """Write a private model's answers about a site's own rows to a file.
 
-    Nobody else has these answers: they were put together at the site, by a question like
+    Nobody else has these answers: they were reconstructed at the site by a query such as
 
       model.score_party(federation["clinic"])
     """

@@ -17,7 +17,8 @@ def report(
     test: TestFiles = None,
     train: TrainFiles = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="An .html file; by default MODEL.html.")
+        Path | None,
+        typer.Option("--output", "-o", help="The .html file to write; default MODEL.html."),
     ] = None,
     target: Target = None,
     row_id: options.RowId = None,
@@ -30,11 +31,11 @@ def report(
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
-    """Write one HTML page about a model: from whom it learned, how good it is, what crossed.
+    """Write one HTML page about a model: its parties, its quality, and what was sent.
 
-    With test rows it has likelihood, predictions and calibration beside baselines, and columns and
-    dependencies beside those of the rows. With training rows of the parties it also has baselines
-    that learn from them, and each party alone. The page is one file and loads nothing.
+    With test rows, the page compares likelihood, predictions and calibration with baselines, and
+    columns and dependencies with those of the rows. With training rows of the parties it also shows
+    baselines trained on them, and each party alone. The page is one file and loads nothing else.
 
     `fedcircuits report model.fc --test test.csv --train north.csv --train south.csv --row-id id`
     """

@@ -20,7 +20,8 @@ MOST_SHOWN = 8
 def synthesise(
     model: ModelFile,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="A csv file; an older one is replaced.")
+        Path,
+        typer.Option("--output", "-o", help="The csv file to write; replaces an existing one."),
     ],
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of rows.")] = 1000,
     train: TrainFiles = None,
@@ -36,12 +37,12 @@ def synthesise(
     consortium: options.Consortium = None,
     seed: Seed = 0,
 ) -> None:
-    """Write a table of synthetic rows, and report how faithful they are and how near to real ones.
+    """Write synthetic rows, and report their fidelity and how close they are to real rows.
 
-    With training rows the report compares columns and pairs of columns, and tells how near
-    synthetic rows come to real ones. With test rows it also tells what can be learned from
-    synthetic rows, and whether they are nearer to training rows than new rows are. Nearness finds
-    copies; it is no guarantee of privacy.
+    With training rows, the report compares columns and pairs of columns, and shows how close
+    synthetic rows come to real ones. With test rows it also shows what can be learned from
+    synthetic rows, and whether they are closer to training rows than new rows are. This detects
+    copies; it does not guarantee privacy.
 
     `fedcircuits synthesise model.fc -n 1000 --train train.csv --test test.csv -o synthetic.csv`
     """

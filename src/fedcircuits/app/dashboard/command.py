@@ -25,16 +25,18 @@ def dashboard(
         list[Path],
         typer.Argument(
             metavar="MODEL.fc|RUN.jsonl|KIT…",
-            help="A model, the events of a training (train --watch), a kit or consortium.toml.",
+            help="A model, the events of a training run (train --watch), a kit or consortium.toml.",
         ),
     ],
     host: Annotated[
-        str, typer.Option(help="Address to serve at; others than this machine need the token.")
+        str, typer.Option(help="Address to listen on; other machines need the token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8350,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")
+    ] = 8350,
     consortium: Consortium = None,
 ) -> None:
-    """Show a model, a training or a site in the browser: ask, watch, look inside.
+    """Query a model, watch a training run or inspect a site in the browser.
 
     `fedcircuits dashboard model.fc`
 
