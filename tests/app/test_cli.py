@@ -221,6 +221,9 @@ WRONG = {
     "train north.csv --row-id id --learner chow-liu -o m.fc": "north failed while learning",
     "train junk.fc -o m.fc": "expected a file ending in .csv",
     "train north.csv --row-id id -o nowhere/m.fc": "there is no folder nowhere",
+    "train north.csv --row-id id -o /proc/m.fc": "/proc",
+    "train north.csv --row-id id -o m.fc --watch nowhere/run.jsonl": "there is no folder nowhere",
+    "train north.csv --row-id id --method trees -o m.fc": "--target COLUMN",
     "train north.csv --row-id id -o other": "ending in .fc",
     "train north.csv --row-id id -o north.csv": "ending in .fc",
     "query nope.fc risk=high": "cannot read nope.fc",
@@ -242,7 +245,8 @@ WRONG = {
     "inspect junk.fc": "junk.fc is not a fedcircuits model",
     "inspect .": "it is a folder",
     "sample model.fc --given x>1": "unknown variable 'x'",
-    "sample model.fc -o nowhere/drawn.csv": "nowhere",
+    "sample model.fc -o nowhere/drawn.csv": "there is no folder nowhere",
+    "sample model.fc -o model.fc": "ending in .csv",
     "split nope.csv -o new": "nope.csv: there is no such file",
     "split all.csv --row-id id --parties 9 -o new": "3 columns cannot be split over 9 parties",
     "split all.csv --row-id id --parties 0 -o new": "parties must be a number from 1",
@@ -264,6 +268,12 @@ def test_a_mistake_is_one_clear_line(run: Run, home: Path, words: str) -> None:
     assert WRONG[words] in found.stderr
     assert "unexpected" not in found.stderr and "resume" not in found.stderr
     assert sorted(p.name for p in home.iterdir()) == before
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "/proc"])
+def test_a_place_that_cannot_be_written_to_is_found_before_training(run: Run, folder: str) -> None:
+    found = run("train", "north.csv", "--row-id", "id", "-o", f"{folder}/m.fc")
+    assert found.exit_code == 1 and not found.stdout and f"cannot write {folder}" in found.stderr
 
 
 @pytest.mark.parametrize(

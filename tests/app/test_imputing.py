@@ -52,11 +52,12 @@ def test_several_imputations(desk: Desk, tmp_path: Path) -> None:
 
 WRONG = {
     "impute model.fc gaps.csv -o filled.xlsx": "ending in .csv",
-    "impute model.fc gaps.csv -n 3 -o f.csv": "give by='sample'",
+    "impute model.fc gaps.csv -n 3 -o f.csv": "give --by sample",
     "impute trees.fc gaps.csv -o f.csv": "trees.fc holds FedTrees, which predicts one column",
     "impute model.fc strange.csv -o f.csv": "X has none of the model's columns",
     "impute model.fc nope.csv -o f.csv": "nope.csv: there is no such file",
-    "impute model.fc gaps.csv -o nowhere/f.csv": "nowhere",
+    "impute model.fc gaps.csv -o nowhere/f.csv": "there is no folder nowhere; make it first",
+    "impute model.fc gaps.csv -o gaps.csv": "gaps.csv is also read: give the output another name",
 }
 
 

@@ -35,8 +35,9 @@ def test_without_training_rows_there_is_no_report(desk: Desk, tmp_path: Path) ->
 
 WRONG = {
     "synthesise model.fc -o s.parquet": "ending in .csv",
+    "synthesise model.fc --train all.csv -o all.csv": "all.csv is also read",
     "synthesise trees.fc -o s.csv": "synthesise needs a model of all columns",
-    "synthesise model.fc --test test.csv -o s.csv": "give real=, too",
+    "synthesise model.fc --test test.csv -o s.csv": "give --train, too",
     "synthesise model.fc --train nope.csv -o s.csv": "nope.csv: there is no such file",
     "synthesise model.fc --train all.csv --test test.csv --target rsk -o s.csv": "'risk'",
 }

@@ -332,7 +332,7 @@ def test_a_loaded_model_answers_bit_for_bit(
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="no such file"):
         fc.load(tmp_path / "m.fc")
-    with pytest.raises(FileError, match="does not exist"):
+    with pytest.raises(FileError, match="there is no folder"):
         certain().save(tmp_path / "nowhere" / "m.fc")
 
 

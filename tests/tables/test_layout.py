@@ -95,7 +95,7 @@ def test_suffixes_and_packings(tmp_path: Path, name: str, data: bytes) -> None:
 def test_names_are_given_and_made_different(tmp_path: Path) -> None:
     table, told = read(tmp_path, text(lines=['"Fall\n Nr";Wert;Wert;;"Geburt, Tag"', *ROWS]))
     assert table.names == ("Wert", "Wert (2)", "column 4", "Geburt, Tag")
-    assert "without a name are 'column 4'" in told and "come again are 'Wert (2)'" in told
+    assert "without a name became 'column 4'" in told and "names became 'Wert (2)'" in told
     assert "'Fall Nr': an identifier" in told
 
 

@@ -238,7 +238,11 @@ def sample(
     given: Annotated[str | None, typer.Option(help='Evidence, such as "age > 60".')] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The csv file to write; replaces an existing one."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="The csv file to write (.json with --json); replaces an existing one.",
+        ),
     ] = None,
     consortium: options.Consortium = None,
     seed: Seed = 0,
@@ -252,6 +256,8 @@ def sample(
         from fedcircuits.app import report
         from fedcircuits.app.opening import opened
 
+        if output is not None:
+            report.check_output(output, "a table", ".json" if json else ".csv")
         with opened(model, consortium) as loaded:
             drawn = loaded.sample(number, given, random_state=seed)
         if json:

@@ -18,6 +18,7 @@ import msgspec
 from fedcircuits.app import report, screen
 from fedcircuits.app.crossing import listed
 from fedcircuits.app.report import TextTable
+from fedcircuits.app.wording import in_options
 from fedcircuits.errors import TableError
 from fedcircuits.federation.federation import Federation
 from fedcircuits.tables.declared import (
@@ -114,7 +115,7 @@ def show(tables: Mapping[str, Table]) -> None:
     for party, table in tables.items():
         for r in table.readings:
             if r.how:
-                found.setdefault((r.column, r.became, r.how), []).append(party)
+                found.setdefault((r.column, r.became, in_options(r.how)), []).append(party)
     lines = [[listed(parties), *words] for words, parties in found.items()]
     if lines:
         screen.say("What was made of columns:")

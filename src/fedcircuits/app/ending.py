@@ -31,8 +31,10 @@ def clear() -> Iterator[None]:
         raise
     except KeyboardInterrupt:
         fail("stopped", 130)
-    except (FedcircuitsError, OSError) as error:
+    except FedcircuitsError as error:
         fail(str(error), 1)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except (typer.Exit, typer.Abort):
         raise
     except Exception as error:
@@ -48,8 +50,9 @@ def _note(message: Warning | str, *_: object) -> None:
 
 def fail(message: str, code: int) -> None:
     from fedcircuits.app.screen import one_line, plain
+    from fedcircuits.app.wording import in_options
 
     if DEBUG.get():
         traceback.print_exc()
-    print(f"fedcircuits: {plain(one_line(message))}", file=sys.stderr)
+    print(f"fedcircuits: {plain(in_options(one_line(message)))}", file=sys.stderr)
     raise typer.Exit(code)

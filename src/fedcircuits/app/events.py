@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
+from fedcircuits.app.report import check_output
 from fedcircuits.engines.watching import Callback, Progress
 from fedcircuits.errors import FileError
 
@@ -62,13 +63,9 @@ def written(path: Path | None) -> Iterator[Callback | None]:
     if path is None:
         yield None
         return
-    if path.suffix != ENDING:
-        raise FileError(f"{path}: expected the name of a file of events, ending in {ENDING}")
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            yield EventWriter(file)
-    except IsADirectoryError:
-        raise FileError(f"{path}: expected the name of a file, got a folder") from None
+    check_output(path, "a file of events", ENDING)
+    with path.open("w", encoding="utf-8") as file:
+        yield EventWriter(file)
 
 
 def read_from(path: Path, offset: int) -> tuple[list[dict[str, object]], int]:

@@ -61,12 +61,11 @@ def impute(
         from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model, distribution
         from fedcircuits.app.rows import RowReader
-        from fedcircuits.errors import FileError
+        from fedcircuits.app.training import parties_of
         from fedcircuits.reports.imputation import impute as imputed
         from fedcircuits.tables.csv_files import TextFrame
 
-        if output.suffix != ".csv":
-            raise FileError(f"{output}: expected the name of a table, ending in .csv")
+        report.check_output(output, "a table", ".csv", *parties_of([str(file)]).values())
         words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
         reader = RowReader(model, words)
         with any_model(model, consortium) as loaded:

@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 
 from fedcircuits.app import record, report
 from fedcircuits.circuits.graph import files
-from fedcircuits.errors import FederationError, FileError
+from fedcircuits.errors import FederationError
 from fedcircuits.estimators.einsum import EinsumNetwork
 from fedcircuits.estimators.feature_fusion import FeatureFusion
 from fedcircuits.estimators.federated import FederatedEstimator
@@ -148,13 +148,7 @@ def _setting(text: str) -> tuple[str, object]:
 def check_output(path: Path, method: str = "fedpc", sites: bool = False) -> None:
     """FileError, before anything is learned, if the model cannot be written there."""
     ending = ".csv" if method == "kmeans" and not sites else ".fc"
-    if path.suffix != ending:
-        what = "a model" if ending == ".fc" else "a table of clusters"
-        raise FileError(f"{path}: expected the name of {what}, ending in {ending}")
-    if path.is_dir():
-        raise FileError(f"{path}: expected the name of a model, got a folder")
-    if not path.parent.is_dir():
-        raise FileError(f"{path}: there is no folder {path.parent}; make it first")
+    report.check_output(path, "a model" if ending == ".fc" else "a table of clusters", ending)
 
 
 def save(

@@ -15,7 +15,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcircuits.circuits.graph.files import replace_file
+from fedcircuits.circuits.graph.files import check_writable, replace_file
+from fedcircuits.errors import FileError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,6 +100,16 @@ def png_of(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
+
+
+def check_output(path: Path, what: str, ending: str, *sources: Path) -> None:
+    """FileError, before long work, if the result cannot be written there: another ending than
+    expected, no such folder, no right to write, or one of the files that are read."""
+    if path.suffix != ending:
+        raise FileError(f"{path}: expected the name of {what}, ending in {ending}")
+    if any(source.exists() and path.exists() and source.samefile(path) for source in sources):
+        raise FileError(f"{path} is also read: give the output another name")
+    check_writable(path)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -47,11 +47,10 @@ def report(
         from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model
         from fedcircuits.app.rows import RowReader
-        from fedcircuits.errors import FileError, QueryError
+        from fedcircuits.errors import QueryError
 
         place = output or model.with_suffix(".html")
-        if place.suffix != ".html":
-            raise FileError(f"{place}: expected the name of a page, ending in .html")
+        html.check_output(place, "a page", ".html")
         if train and not test:
             raise QueryError(
                 "--train is for baselines, which are measured on test rows: give --test"

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcircuits.app.report import TextTable
+from fedcircuits.app.wording import in_options
 
 
 def plain(text: str) -> str:
@@ -68,4 +69,4 @@ def tell(step: str) -> None:
 
 
 def warn(text: str) -> None:
-    print(f"note: {' '.join(plain(text).split())}", file=sys.stderr, flush=True)
+    print(f"note: {in_options(' '.join(plain(text).split()))}", file=sys.stderr, flush=True)

@@ -53,11 +53,11 @@ def synthesise(
         from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model, distribution
         from fedcircuits.app.rows import RowReader
-        from fedcircuits.errors import FileError
+        from fedcircuits.app.training import parties_of
         from fedcircuits.reports.synthesis import synthesise as made
 
-        if output.suffix != ".csv":
-            raise FileError(f"{output}: expected the name of a table, ending in .csv")
+        read = (*parties_of(train or ()).values(), *parties_of(test or ()).values())
+        report.check_output(output, "a table", ".csv", *read)
         words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
         rows = RowReader(model, words, row_id)
         with any_model(model, consortium) as loaded:

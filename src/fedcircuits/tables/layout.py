@@ -216,8 +216,8 @@ def headings(file: Path, cells: Sequence[str]) -> tuple[list[str], tuple[str, ..
             name = again[-1]
         names[name] = None
     notes = [
-        f"columns without a name are {_listed(unnamed)}" if unnamed else "",
-        f"names that come again are {_listed(again)}" if again else "",
+        f"columns without a name became {_listed(unnamed)}" if unnamed else "",
+        f"repeated column names became {_listed(again)}" if again else "",
     ]
     return list(names), tuple(filter(None, notes))
 

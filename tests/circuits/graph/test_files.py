@@ -149,9 +149,9 @@ def test_metadata_that_is_no_json_is_refused(tmp_path: Path, value: object) -> N
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("missing/m.fc", "folder .*missing does not exist"),
+        ("missing/m.fc", "there is no folder .*missing"),
         ("there", "a folder or device of that name"),
-        ("file/m.fc", "folder .*file does not exist"),
+        ("file/m.fc", "there is no folder .*file"),
         ("n" * 300, "cannot write"),
         ("nul\0.fc", "cannot write"),
     ],

@@ -21,7 +21,8 @@ import os
 import secrets
 import stat
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -67,15 +68,7 @@ def write_members(
     if training is not None:
         about["training"] = dict(training)
     data = {ABOUT: _json(about, "metadata"), **members}
-    try:
-        replace_file(Path(os.path.realpath(path)), lambda file: _write_zip(file, data))
-    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
-        if isinstance(error, FileError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(
-            f"cannot write {Path(path)}: {reason}; a file that was there is unchanged"
-        ) from error
+    replace_file(Path(path), lambda file: _write_zip(file, data))
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, object]]:
@@ -222,22 +215,43 @@ def _json(data: object, what: str) -> bytes:
 
 def replace_file(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file, whole or not at all: an older one stays until the new one is complete."""
-    if not path.parent.is_dir():
-        raise FileError(f"cannot write {path}: the folder {path.parent} does not exist")
-    if path.exists() and not path.is_file():
-        raise FileError(f"cannot write {path}: there is a folder or device of that name")
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    with _new_file(path) as (file, place):
+        if place.exists():
+            os.chmod(file.name, stat.S_IMODE(place.stat().st_mode))
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+        os.replace(file.name, place)
+
+
+def check_writable(path: Path) -> None:
+    """FileError if ``replace_file`` could not write there; to be asked before long work."""
+    with _new_file(path):
+        pass
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
+    """A file beside the one of that name, and where a link of that name leads to; it is removed in
+    the end unless it was moved there."""
+    temporary = None
     try:
+        place = Path(os.path.realpath(path))
+        if not place.parent.is_dir():
+            raise FileError(f"cannot write {path}: there is no folder {path.parent}; make it first")
+        if place.exists() and not place.is_file():
+            raise FileError(f"cannot write {path}: there is a folder or device of that name")
+        temporary = place.with_name(f".{place.name[:100]}.{secrets.token_hex(8)}")
         with open(temporary, "xb") as file:
-            if path.exists():
-                os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+            yield file, place
+    except (OSError, ValueError) as error:  # a name with a NUL is a ValueError
+        if isinstance(error, FileError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(f"cannot write {path}: {reason}; an existing file is unchanged") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
 
 
 def _write_zip(file: IO[bytes], members: Mapping[str, bytes]) -> None:
