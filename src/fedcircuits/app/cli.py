@@ -127,9 +127,7 @@ def train(
 def split(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="A csv, parquet or npz file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Output folder.")],
-    parties: Annotated[
-        str, typer.Option(help="Number of parties, or their names: north,south,west.")
-    ] = "3",
+    parties: Annotated[str, typer.Option(help="How many, or names: north,south,west.")] = "3",
     by: Annotated[
         options.Parts,
         typer.Option(**options.among(options.Parts), help="What to divide among the parties."),
@@ -138,11 +136,10 @@ def split(
         str | None, typer.Option(help="Skew of rows: label, cluster, or dirichlet:0.5.")
     ] = None,
     overlap: Annotated[
-        float, typer.Option(help="Fraction of rows, or columns, that several parties hold.")
+        float, typer.Option(help="Fraction of rows or columns held by several parties.")
     ] = 0.0,
     target: Annotated[
-        str | None,
-        typer.Option(help="Target column of the skew; with --by columns, the last party holds it."),
+        str | None, typer.Option(help="Target of the skew; by columns, the last party holds it.")
     ] = None,
     row_id: Annotated[str | None, typer.Option(help="The column that identifies rows.")] = None,
     schema: options.SchemaFile = None,

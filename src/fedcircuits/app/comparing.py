@@ -25,12 +25,9 @@ def compare(
         str, typer.Argument(metavar="OTHER", help="Another model (.fc), or a file with rows.")
     ],
     data: Annotated[
-        Path | None,
-        typer.Option("--data", help="With two models: rows whose likelihoods to compare."),
+        Path | None, typer.Option("--data", help="With two models: rows to score.")
     ] = None,
-    draws: Annotated[
-        int, typer.Option(min=2, help="Number of rows to sample from each model.")
-    ] = 5000,
+    draws: Annotated[int, typer.Option(min=2, help="Rows to sample per model.")] = 5000,
     json: AsJson = False,
     schema: options.SchemaFile = None,
     delimiter: options.Delimiter = None,

@@ -25,8 +25,7 @@ def impute(
     model: ModelFile,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Rows with missing values.")],
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The csv file to write; replaces an existing one."),
+        Path, typer.Option("--output", "-o", help="Output csv file; replaced if it exists.")
     ],
     by: Annotated[
         options.Fillings,
@@ -36,7 +35,7 @@ def impute(
         ),
     ] = "mpe",
     number: Annotated[
-        int, typer.Option("--number", "-n", min=1, help="Number of imputations, with --by sample.")
+        int, typer.Option("--number", "-n", min=1, help="Imputations, with --by sample.")
     ] = 1,
     json: AsJson = False,
     schema: options.SchemaFile = None,
