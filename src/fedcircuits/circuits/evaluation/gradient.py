@@ -27,6 +27,7 @@ from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafValues, Linea
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.pairs import FamilyPart
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed, Values
+from fedcircuits.circuits.evaluation.scratch import empty
 from fedcircuits.circuits.evaluation.statistics import Frame, Inputs
 from fedcircuits.circuits.evaluation.step import Frames
 from fedcircuits.circuits.graph.family import Array, Arrays, Domain
@@ -229,16 +230,15 @@ class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx, model, inputs, x, *tensors):  # type: ignore[no-untyped-def]
         ctx.model, ctx.packed = model, _repacked(model, tensors)
-        values = inputs.x.new_empty(
-            model.program.layout.rows, len(inputs.x), dtype=model.program.dtype
-        )
+        like = inputs.x.new_empty(0, dtype=model.program.dtype)
+        values = empty((model.program.layout.rows, len(inputs.x)), like)
         ctx.state, log_values = model.program.ascend(inputs, ctx.packed, values)
         return log_values
 
     @staticmethod
     def backward(ctx, weight):  # type: ignore[no-untyped-def]
         program = ctx.model.program
-        gradient = torch.zeros_like(ctx.state.values)
+        gradient = empty(tuple(ctx.state.values.shape), ctx.state.values)
         derivatives = program.descend(ctx.state, ctx.packed, weight, gradient)
         out = []
         for step, derivative in zip(program.steps, derivatives, strict=True):

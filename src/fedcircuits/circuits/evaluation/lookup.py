@@ -16,9 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcircuits.circuits.evaluation import scaled_kernel as kernel
+from fedcircuits.circuits.evaluation.devices import CPU
 from fedcircuits.circuits.evaluation.layout import Key, Layout, Slot, chunks
 from fedcircuits.circuits.evaluation.leaves import LeafCounts, LeafStep
 from fedcircuits.circuits.evaluation.pairs import FamilyPart, LeafPairs
+from fedcircuits.circuits.evaluation.scratch import empty, zeros
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState, Frames, Regions, Rules
 from fedcircuits.circuits.graph.circuit import Circuit
@@ -137,7 +140,7 @@ class LookupStep(LeafStep[LookupValues]):
 
     def downward(self, p: LookupValues, state: BatchState, gradient: Tensor) -> LeafCounts:
         flow = self.rows_in(gradient)
-        sums = flow.new_zeros(len(self.names) * self.levels, self.units)
+        sums = zeros((len(self.names) * self.levels, self.units), flow)
         count = flow.new_empty(len(self.names), self.units)
         single = len(self.pairs.slot) == self.folds
         for a, b in chunks(len(self.names), self.units * flow.shape[2]):
@@ -156,20 +159,28 @@ class LookupStep(LeafStep[LookupValues]):
         rule = rules.get(self.rule.name, self.rule)
         assert isinstance(rule, TabledFamily)
         pseudo = np.stack([rule.pseudo_counts(name, self.levels) for name in self.names])
-        added = torch.as_tensor(pseudo).to(counts.sums)[:, :, None]
-        table = torch.empty_like(counts.sums)
-        for a, b in chunks(len(table), self.levels * self.units):
-            table[a:b] = _frequencies(counts.sums[a:b] + added[a:b], p, a, b)
+        added = torch.as_tensor(pseudo).to(counts.sums)
+        table = empty(tuple(counts.sums.shape), counts.sums)
+        if table.device == CPU:
+            arrays = (t.numpy() for t in (counts.sums, added, p.linear, table))
+            _check_counts(float(kernel.frequencies(*arrays)), p)
+        else:
+            for a, b in chunks(len(table), self.levels * self.units):
+                table[a:b] = _frequencies(counts.sums[a:b] + added[a:b, :, None], p, a, b)
         return LookupValues(table, False, p.rule, p.leaves)
 
 
-def _frequencies(counts: Tensor, p: LookupValues, a: int, b: int) -> Tensor:
-    """Of some pairs (pairs, levels, units); what it was where nothing was counted."""
-    if float(counts.min()) < 0:
+def _check_counts(least: float, p: LookupValues) -> None:
+    if least < 0:
         raise ParameterError(
             f"parameters of {p.leaves[0][0]!r}: probability must not be negative; are the counts "
             "it comes from?"
         )
+
+
+def _frequencies(counts: Tensor, p: LookupValues, a: int, b: int) -> Tensor:
+    """Of some pairs (pairs, levels, units); what it was where nothing was counted."""
+    _check_counts(float(counts.min()), p)
     total = counts.sum(1, keepdim=True)
     if not bool((total > 0).all()):
         old = torch.exp(p.table[a:b]) if p.logarithmic else p.table[a:b]

@@ -201,17 +201,17 @@ class CircuitProgram:
     def descend(
         self, state: BatchState | ScaledState, packed: Packed, weight: Tensor, gradient: Tensor
     ) -> list[Derivative]:
-        """And down again, as ``downward`` does; ``gradient`` is zeros (rows, batch)."""
+        """And down again, as ``downward`` does; ``gradient`` is room (rows, batch)."""
         if self.scaled is not None and isinstance(state, ScaledState):
             return self.scaled.downward(state, packed, weight, gradient)
         assert isinstance(state, BatchState)
-        return self._downward(state, packed, weight, gradient)[1]
+        return self._downward(state, packed, weight, gradient.zero_())[1]
 
     def _expected(self, inputs: Inputs, packed: Packed, weight: Tensor) -> Counts:
         shape = (self.layout.rows, len(inputs.x))
         with self.scratch.room() as matrix:
             state, logs = self.ascend(inputs, packed, matrix("values", shape, self.dtype))
-            gradient = matrix("gradient", shape, self.dtype).zero_()
+            gradient = matrix("gradient", shape, self.dtype)
             derivatives = self.descend(state, packed, weight, gradient)
             total = _weighted(logs, weight)
         triples = zip(self.steps, derivatives, packed.values, strict=True)

@@ -10,7 +10,7 @@ is found, and those rows of data are evaluated in log space.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from fedcircuits.circuits.evaluation.devices import CPU
 from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.lookup import LookupStep, LookupValues
 from fedcircuits.circuits.evaluation.products import OuterStep, ProductStep
+from fedcircuits.circuits.evaluation.scaled_reads import Ints, Reads, plan
+from fedcircuits.circuits.evaluation.scratch import zeros
 from fedcircuits.circuits.evaluation.statistics import Inputs
 from fedcircuits.circuits.evaluation.step import BatchState
 from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
@@ -31,20 +33,11 @@ from fedcircuits.circuits.evaluation.sums import OuterSumStep, SumStep
 if TYPE_CHECKING:
     from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 
-Ints = npt.NDArray[np.int64]
 LOG_2 = math.log(2.0)
 SOME, MANY = 4, 48  # units between which these loops beat batched products
 LOWEST = -(1 << 24)  # power of two of a leaf: what is less is lost
 # bits behind the exponent, its bias, and the least one of a node
 FORMS = {torch.float32: (np.int32, 23, 127, -100), torch.float64: (np.int64, 52, 1023, -900)}
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """What the slots of an inner step read."""
-
-    rows: Ints  # products: (folds, arity) first rows, −1 for none; sums: (folds, inputs) rows
-    slots: Ints  # the same shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +49,7 @@ class ScaledState:
     powers: npt.NDArray[np.int32]  # (slots, batch)
     lost: npt.NDArray[np.uint8]  # (batch,) rows of data that are to be evaluated in log space
     room: tuple[npt.NDArray[Any], npt.NDArray[Any]]  # (batch,) as numbers and as their bits
+    places: dict[int, Ints] = field(default_factory=dict)  # lines that steps look up, by their rows
 
 
 class ScaledProgram:
@@ -65,7 +59,7 @@ class ScaledProgram:
         self.integer, self.form = integer, tuple(integer(n) for n in form)
         number = program.layout.number
         self.numbers = [np.array([number[s.name] for s in g]) for _, g in program.layout.groups]
-        self.reads = [_reads(step) for step in program.steps]
+        self.plan = plan(program.steps, program.root, program.layout.rows)
         self.root = number[program.circuit.root.name]
 
     def upward(self, inputs: Inputs, packed: Packed, values: Tensor) -> ScaledState:
@@ -84,6 +78,7 @@ class ScaledProgram:
             elif isinstance(step, SumStep) and reads is not None:
                 kernel.mix(*into, step.start, numbers, reads.rows, reads.slots, p.numpy(), *how)
             elif (places := _places(step, p, inputs)) is not None:
+                state.places[step.start] = places
                 kernel.look_up(into[0], step.start, _table(p), places)
             else:
                 state.powers[numbers] = _leaves(step, p, state)
@@ -91,7 +86,8 @@ class ScaledProgram:
         return state
 
     def _steps(self, packed: Packed) -> list[tuple[Any, Any, Reads | None, Ints]]:
-        return list(zip(self.program.steps, packed.values, self.reads, self.numbers, strict=True))
+        steps = self.program.steps
+        return list(zip(steps, packed.values, self.plan.steps, self.numbers, strict=True))
 
     def log_values(self, state: ScaledState) -> Tensor:
         """(batch,) of the root; of lost rows anything."""
@@ -102,22 +98,28 @@ class ScaledProgram:
     def downward(
         self, state: ScaledState, packed: Packed, weight: Tensor, gradient: Tensor
     ) -> list[Derivative]:
-        """For every step the derivatives of the weighted log-likelihood; no row may be lost."""
+        """For every step the derivatives of the weighted log-likelihood; no row may be lost.
+
+        ``gradient`` may hold anything; in the end it holds the flows of leaves and sums.
+        """
         gradient[self.program.root] = weight
+        gradient[self.plan.unread] = 0.0
         values, flow = state.values.numpy(), gradient.numpy()
         derivatives: list[Derivative] = []
         for step, p, reads, numbers in reversed(self._steps(packed)):
             derivative: Derivative = None
             if isinstance(step, ProductStep) and reads is not None:
-                kernel.unmultiply(flow, step.start, step.units, reads.rows)
+                if not reads.passed:
+                    kernel.unmultiply(flow, step.start, step.units, reads.targets, reads.fresh)
             elif isinstance(step, SumStep) and reads is not None:
-                derivative = torch.zeros_like(p)
+                derivative = torch.empty_like(p)
                 kernel.unmix(
-                    values, state.powers, step.start, numbers, (reads.rows, reads.slots),
+                    values, state.powers, step.start, numbers,
+                    (reads.rows, reads.slots, reads.targets, reads.fresh),
                     (p.numpy(), p.transpose(1, 2).contiguous().numpy()), flow, derivative.numpy(),
                     state.room, self.form,
                 )  # fmt: skip
-            elif (places := _places(step, p, state.inputs)) is not None:
+            elif (places := state.places.get(step.start)) is not None:
                 derivative = _counted(step, flow, places, gradient.dtype)
             else:
                 derivative = step.downward(p, BatchState(state.inputs, state.values), gradient)
@@ -135,18 +137,6 @@ def suits(program: CircuitProgram) -> bool:
     """Whether they do, and there are so many units that they pay."""
     inner = [s.units for s in program.steps if isinstance(s, SumStep | ProductStep)]
     return can_scale(program) and SOME <= max(inner, default=0) <= MANY
-
-
-def _reads(step: object) -> Reads | None:
-    if isinstance(step, ProductStep):
-        rows = step.rows.index.view(step.arity, step.folds, step.units)[:, :, 0].t()
-        slots = step.children
-        rows = torch.where(slots > 0, rows, -1)
-    elif isinstance(step, SumStep):
-        rows, slots = step.rows.index.view(step.folds, step.inputs), step.children
-    else:
-        return None
-    return Reads(rows.contiguous().numpy(), slots.contiguous().numpy())
 
 
 def _leaves(step: Any, p: Any, state: ScaledState) -> Any:
@@ -178,8 +168,8 @@ def _table(p: LookupValues) -> npt.NDArray[Any]:
 def _counted(
     step: LookupStep, flow: npt.NDArray[Any], places: Ints, dtype: torch.dtype
 ) -> LeafCounts:
-    sums = torch.zeros(step.folds * step.levels, step.units, dtype=dtype)
-    kernel.add_up(flow, step.start, places, sums.numpy())
-    rows = flow[step.start : step.start + step.folds * step.units]
-    count = torch.from_numpy(rows.sum(1)).view(step.folds, step.units)
+    like = torch.empty(0, dtype=dtype)
+    sums = zeros((step.folds * step.levels, step.units), like)
+    count = zeros((step.folds, step.units), like)
+    kernel.add_up(flow, step.start, places, sums.numpy(), count.numpy())
     return LeafCounts(sums.view(step.folds, step.levels, step.units), count)

@@ -57,15 +57,48 @@ def look_up(values, start, table, places):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_up(gradient, start, places, table):  # type: ignore[no-untyped-def]
-    """The other way: what comes down to units is added to the lines of a table."""
+def add_up(gradient, start, places, table, count):  # type: ignore[no-untyped-def]
+    """The other way: what comes down to units is added to the lines of a table, and to the counts
+    of leaves (leaves, units)."""
     units = table.shape[1]
     for n in range(places.shape[0]):
-        first = start + n * units
+        first, total = start + n * units, count[n]
         for r in range(places.shape[1]):
             line = table[places[n, r]]
             for u in range(units):
-                line[u] += gradient[first + u, r]
+                flow = gradient[first + u, r]
+                line[u] += flow
+                total[u] += flow
+
+
+@compiled
+def frequencies(counts, added, old, out):  # type: ignore[no-untyped-def]
+    """Tables (leaves, levels, units) of frequencies from counts, with ``added`` (leaves, levels)
+    for every unit; the old ones where nothing was counted. The least count is returned."""
+    total = np.empty(counts.shape[2], counts.dtype)
+    least = counts[0, 0, 0]
+    for n in range(counts.shape[0]):
+        total[:] = 0
+        for i in range(counts.shape[1]):
+            more = added[n, i]
+            for u in range(len(total)):
+                now = counts[n, i, u] + more
+                least = min(least, now)
+                total[u] += now
+        void = False
+        for u in range(len(total)):
+            void |= not total[u] > 0
+            total[u] = 1 / total[u] if total[u] > 0 else 0
+        for i in range(counts.shape[1]):
+            more = added[n, i]
+            for u in range(len(total)):
+                out[n, i, u] = (counts[n, i, u] + more) * total[u]
+        if void:
+            for i in range(counts.shape[1]):
+                for u in range(len(total)):
+                    if total[u] == 0:
+                        out[n, i, u] = old[n, i, u]
+    return least
 
 
 @compiled
@@ -110,51 +143,61 @@ def _scaled(values, powers, rows, slots, top, scaled, room, form):  # type: igno
 
 @compiled
 def _combine(weight, matrix, out):  # type: ignore[no-untyped-def]
-    """out (m, batch) = weight (m, n) · matrix (n, batch), by blocks of 2 × 4 that share what they
+    """out (m, batch) = weight (m, n) · matrix (n, batch), by blocks of 4 × 4 that share what they
     read."""
     outputs, inputs = weight.shape
-    whole = inputs // 4 * 4
+    rows, columns = outputs // 4 * 4, inputs // 4 * 4
     out[:] = 0
-    for u in range(0, outputs - 1, 2):
-        first, second, w, v = out[u], out[u + 1], weight[u], weight[u + 1]
-        for i in range(0, whole, 4):
-            a, b, c, d = w[i], w[i + 1], w[i + 2], w[i + 3]
-            e, f, g, h = v[i], v[i + 1], v[i + 2], v[i + 3]
+    for u in range(0, rows, 4):
+        first, second, third, fourth = out[u], out[u + 1], out[u + 2], out[u + 3]
+        w0, w1, w2, w3 = weight[u], weight[u + 1], weight[u + 2], weight[u + 3]
+        for i in range(0, columns, 4):
+            a0, a1, a2, a3 = w0[i], w0[i + 1], w0[i + 2], w0[i + 3]
+            b0, b1, b2, b3 = w1[i], w1[i + 1], w1[i + 2], w1[i + 3]
+            c0, c1, c2, c3 = w2[i], w2[i + 1], w2[i + 2], w2[i + 3]
+            d0, d1, d2, d3 = w3[i], w3[i + 1], w3[i + 2], w3[i + 3]
             p, q, s, t = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
             for r in range(out.shape[1]):
-                first[r] += a * p[r] + b * q[r] + c * s[r] + d * t[r]
-                second[r] += e * p[r] + f * q[r] + g * s[r] + h * t[r]
+                first[r] += a0 * p[r] + a1 * q[r] + a2 * s[r] + a3 * t[r]
+                second[r] += b0 * p[r] + b1 * q[r] + b2 * s[r] + b3 * t[r]
+                third[r] += c0 * p[r] + c1 * q[r] + c2 * s[r] + c3 * t[r]
+                fourth[r] += d0 * p[r] + d1 * q[r] + d2 * s[r] + d3 * t[r]
     for u in range(outputs):
-        paired = u < outputs // 2 * 2
-        for i in range(whole if paired else 0, inputs):
+        for i in range(columns if u < rows else 0, inputs):
             a, p, line = weight[u, i], matrix[i], out[u]
             for r in range(out.shape[1]):
                 line[r] += a * p[r]
 
 
 @compiled
-def _add_products(left, right, out):  # type: ignore[no-untyped-def]
-    """out (m, n) += left (m, batch) · right (n, batch)ᵀ."""
-    whole = len(right) // 4 * 4
-    for u in range(len(left)):
-        p, zero = left[u], left[0, 0] * 0
-        for i in range(0, whole, 4):
+def _products(left, right, out):  # type: ignore[no-untyped-def]
+    """out (m, n) = left (m, batch) · right (n, batch)ᵀ, by blocks of 2 × 4 likewise."""
+    zero = left[0, 0] * 0
+    rows, columns = len(left) // 2 * 2, len(right) // 4 * 4
+    for m in range(0, rows, 2):
+        p, o = left[m], left[m + 1]
+        for i in range(0, columns, 4):
             q, s, t, v = right[i], right[i + 1], right[i + 2], right[i + 3]
-            a, b, c, d = zero, zero, zero, zero
+            a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
             for r in range(len(p)):
                 a += p[r] * q[r]
                 b += p[r] * s[r]
                 c += p[r] * t[r]
                 d += p[r] * v[r]
-            out[u, i] += a
-            out[u, i + 1] += b
-            out[u, i + 2] += c
-            out[u, i + 3] += d
-        for i in range(whole, len(right)):
+                e += o[r] * q[r]
+                f += o[r] * s[r]
+                g += o[r] * t[r]
+                h += o[r] * v[r]
+            first, second = out[m], out[m + 1]
+            first[i], first[i + 1], first[i + 2], first[i + 3] = a, b, c, d
+            second[i], second[i + 1], second[i + 2], second[i + 3] = e, f, g, h
+    for m in range(len(left)):
+        p = left[m]
+        for i in range(columns if m < rows else 0, len(right)):
             a, q = zero, right[i]
             for r in range(len(p)):
                 a += p[r] * q[r]
-            out[u, i] += a
+            out[m, i] = a
 
 
 @compiled
@@ -173,9 +216,10 @@ def mix(values, powers, lost, start, numbers, rows, slots, weight, room, form): 
 def unmix(values, powers, start, numbers, reads, weights, gradient, shares, room, form):  # type: ignore[no-untyped-def]
     """Downwards: the derivatives by the weights, and to every child its part of the gradient.
 
-    ``weights`` are (folds, units, inputs) and (folds, inputs, units).
+    ``weights`` are (folds, units, inputs) and (folds, inputs, units); ``shares`` are written, and
+    shares of children go to rows ``targets`` (folds, inputs, targets), where the first is written.
     """
-    rows, slots = reads
+    rows, slots, targets, fresh = reads
     weight, turned = weights
     batch, units, inputs = values.shape[1], weight.shape[1], weight.shape[2]
     scaled = np.empty((inputs, batch), values.dtype)
@@ -191,22 +235,33 @@ def unmix(values, powers, start, numbers, reads, weights, gradient, shares, room
             out, flow, p = values[first + u], gradient[first + u], pull[u]
             for r in range(batch):
                 p[r] = flow[r] * number[r] / out[r] if out[r] > 0 else 0
-        _add_products(pull, scaled, shares[f])
+        _products(pull, scaled, shares[f])
         _combine(turned[f], pull, back)
         for i in range(inputs):
-            down, part, child = gradient[rows[f, i]], back[i], scaled[i]
-            for r in range(batch):
-                down[r] += part[r] * child[r]
+            part, child = back[i], scaled[i]
+            for t in range(targets.shape[2]):
+                if targets[f, i, t] >= 0:
+                    down = gradient[targets[f, i, t]]
+                    if fresh[f, i, t]:
+                        for r in range(batch):
+                            down[r] = part[r] * child[r]
+                    else:
+                        for r in range(batch):
+                            down[r] += part[r] * child[r]
 
 
 @compiled
-def unmultiply(gradient, start, units, rows):  # type: ignore[no-untyped-def]
-    for f in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            child = rows[f, j]
+def unmultiply(gradient, start, units, targets, fresh):  # type: ignore[no-untyped-def]
+    """Downwards: every child is given the gradient of the product."""
+    for f in range(targets.shape[0]):
+        for j in range(targets.shape[1]):
+            child = targets[f, j, 0]
             if child < 0:
                 continue
             for u in range(units):
                 flow, down = gradient[start + f * units + u], gradient[child + u]
-                for r in range(gradient.shape[1]):
-                    down[r] += flow[r]
+                if fresh[f, j, 0]:
+                    down[:] = flow
+                else:
+                    for r in range(gradient.shape[1]):
+                        down[r] += flow[r]

@@ -81,7 +81,11 @@ class _AnySum(Step[Tensor, Tensor]):
 
     def maximise(self, counts: Tensor, p: Tensor, frames: Frames, rules: Rules) -> Tensor:
         total = counts.sum(2, keepdim=True)
-        return sound(torch.where(total > 0, counts / total, p).to(p.dtype), self.names)
+        counted = total > 0
+        weight = counts / total
+        if not bool(counted.all()):
+            weight = torch.where(counted, weight, p)
+        return sound(weight.to(p.dtype), self.names)
 
 
 def sound(weight: Tensor, names: tuple[str, ...]) -> Tensor:
@@ -89,7 +93,8 @@ def sound(weight: Tensor, names: tuple[str, ...]) -> Tensor:
 
     Compiled loops read the first input of every unit: there must be one whose weight is positive.
     """
-    mixes = (weight >= 0).all(2) & (weight.amax(2) > 0) & torch.isfinite(weight).all(2)
+    least, most = torch.aminmax(weight, dim=2)  # NaN where one is
+    mixes = (least >= 0) & (most > 0) & torch.isfinite(most)
     if not bool(mixes.all()):
         fold, unit = (int(i) for i in torch.nonzero(~mixes)[0])
         raise ParameterError(
