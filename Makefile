@@ -8,6 +8,7 @@ BIN := .venv/bin
 READY := .venv/ready
 PYTHONS := python3.11 python3.12 python3.13 python3
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE  # tests start many programs, which would compile the library again
 
 help:
 	@sed -n 's/^# //p' Makefile

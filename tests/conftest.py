@@ -1,11 +1,8 @@
-"""How all tests run: repeatable properties, one thread a worker, pictures without a screen.
-
-Workers of pytest-xdist get a folder each for compiled kernels: numba writes the index of a cache
-and its entries one after the other, so two processes that compile at once can mix them up.
-"""
+"""How all tests run: repeatable properties, one thread per worker, pictures without a screen."""
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -17,14 +14,28 @@ ROOT = Path(__file__).parents[1]
 def pytest_configure() -> None:
     """Before any test module loads the libraries that read these."""
     os.environ.setdefault("MPLBACKEND", "Agg")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a script
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(100_000, 20, 20)
-    if worker := os.environ.get("PYTEST_XDIST_WORKER"):
-        os.environ["NUMBA_CACHE_DIR"] = str(ROOT / ".pytest_cache" / "numba" / worker)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = ROOT / ".pytest_cache" / "numba"
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ["NUMBA_CACHE_DIR"] = str(folder)
         os.environ["OMP_NUM_THREADS"] = "1"
         import torch
 
+        from tests.compiled import take_turns
+
         torch.set_num_threads(1)
+        take_turns(folder)
         import fedcircuits.engines.process.preload  # noqa: F401  # no test waits for a compiler
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: tests of programs and of sites wait much of their time."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (cores or 1) + 1
 
 
 def pytest_collection_finish() -> None:

@@ -241,7 +241,7 @@ def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_p
                 if not killed and progress.party == "south" and progress.kind == "step":
                     killed.append(_process_of("south"))
                     os.kill(killed[0], signal.SIGKILL)
-                    assert seen.wait(60), "the page has shown no party"
+                    assert seen.wait(WAIT), "the page has shown no party"
 
             with pytest.warns(UserWarning, match="going on without south"):
                 model.fit(parties, engine="process", callback=callback)

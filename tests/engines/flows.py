@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,21 @@ def hear_all(sender: str, tags: list[str]) -> Flow[list[str]]:
 
 def sleep(seconds: float) -> Flow[None]:
     yield from compute("sleeping", partial(time.sleep, seconds))
+
+
+def sleep_until(mark: Path) -> Flow[None]:
+    yield from compute("sleeping", partial(_wait_for, mark))
+
+
+def _wait_for(mark: Path) -> None:
+    while not mark.exists():
+        time.sleep(0.02)
+
+
+def hear_and_mark(sender: str, tag: str, mark: Path) -> Flow[list[str]]:
+    found = yield from hear_all(sender, [tag])
+    yield from compute("marking", mark.touch)
+    return found
 
 
 def interrupt(parent: int) -> Flow[None]:

@@ -64,10 +64,11 @@ def test_a_process_that_dies(by: int, code: int) -> None:
     assert outcome.kept == {("a", "sorting rows"): 7}
 
 
-def test_a_sender_that_keeps_silent() -> None:
+def test_a_sender_that_keeps_silent(tmp_path: Path) -> None:
+    mark = tmp_path / "given up"
     programs: dict[str, Program[Any]] = {
-        "a": Program(flows.sleep, {"seconds": 1.5}),
-        "b": Program(flows.hear_all, {"sender": "a", "tags": ["x/y"]}),
+        "a": Program(flows.sleep_until, {"mark": mark}),
+        "b": Program(flows.hear_and_mark, {"sender": "a", "tag": "x/y", "mark": mark}),
     }
     outcome = process.run(programs, timeout=0.25)
     text = "a|b waits for 'x/y' from a: it is alive and has sent nothing for 0.25 s"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import fedcircuits as fc
 from fedcircuits.engines import memory, process
@@ -101,7 +102,7 @@ def test_sealing_changes_sizes_only() -> None:
     """24 bytes and the names of two fields more for every message, and one hello each way; the same
     model."""
     plain, hidden = (
-        fc.FedPC(random_state=0).fit(MODELS["FedPC"][1], engine=engine)
+        clone(MODELS["FedPC"][0]).fit(MODELS["FedPC"][1], engine=engine)
         for engine in (memory.run, SealedEngine(memory.run))
     )
     np.testing.assert_array_equal(plain.score_samples(BOOLEANS), hidden.score_samples(BOOLEANS))

@@ -30,7 +30,7 @@ def ticking(step: float) -> Callable[[], float]:
 
 def test_the_best_on_held_back_rows_is_returned() -> None:
     train, test = two_clusters(), two_clusters(seed=1)
-    model = fc.best_density(train, budget=40.0, random_state=0, clock=ticking(1.0))
+    model = fc.best_density(train, budget=20.0, random_state=0, clock=ticking(1.0))
     tried = [t for t in model.tried_ if t.score is not None]
     assert len(tried) > 2 and tried[0].name == "mixture of products 1"
     plain = fc.MixtureOfProducts(1, random_state=0).fit(train)
@@ -49,7 +49,7 @@ def test_binary_tables_and_saving(tmp_path: object) -> None:
     rng = np.random.default_rng(0)
     hidden = rng.random((300, 1)) < 0.5
     x = (rng.random((300, 5)) < np.where(hidden, 0.8, 0.2)).astype(int)
-    model = fc.best_density(x, 60.0, target="x0", random_state=0, clock=ticking(1.0))
+    model = fc.best_density(x, 25.0, target="x0", random_state=0, clock=ticking(1.0))
     assert set(np.unique(model.predict(x))) <= {0, 1}
     names = {t.name for t in model.tried_}
     assert "Chow–Liu tree" in names and "hidden Chow–Liu tree 8" in names

@@ -99,8 +99,9 @@ def _fails() -> None:
 # ---------------------------------------------------------------------- thresholds
 
 
-@pytest.mark.parametrize("grow", ["bagged", "together"])
-@pytest.mark.parametrize("kind", SPLITS)
+@pytest.mark.parametrize(
+    ("kind", "grow"), [*((kind, "bagged") for kind in SPLITS), ("hybrid", "together")]
+)
 def test_a_rare_class_is_found_with_a_threshold(kind: str, grow: Any) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(3000, 4))

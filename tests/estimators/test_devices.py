@@ -89,8 +89,10 @@ def test_questions_are_answered_as_on_the_processor(
     assert len(device.operations) > 10
 
 
-@pytest.mark.parametrize("structure", ["mixture", "poon_domingos", "joint"])
-@pytest.mark.parametrize("by", ["em", "gradient"])
+@pytest.mark.parametrize(
+    ("structure", "by"),
+    [("mixture", "em"), ("poon_domingos", "gradient"), ("joint", "em"), ("joint", "gradient")],
+)
 def test_learning_gives_the_same_parameters(
     structure: str, by: str, device: PretendedDevice
 ) -> None:

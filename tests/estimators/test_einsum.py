@@ -30,7 +30,7 @@ def digits() -> tuple[Array, Array]:
     """Train and test rows on the grid k/255."""
     found = np.round(load_digits().data / LEVELS * 255) / 255
     order = np.random.default_rng(0).permutation(len(found))
-    return found[order[:1400]], found[order[1400:]]
+    return found[order[:800]], found[order[1400:]]
 
 
 def network(**settings: object) -> fc.EinsumNetwork:

@@ -61,11 +61,6 @@ def test_owners_at_once_are_as_one_by_one(fitted: FeatureFusion) -> None:
     assert [e.bytes for e in there.ledger_] == [e.bytes for e in fitted.ledger_]
 
 
-def test_in_processes(fitted: FeatureFusion) -> None:
-    there = clone(fitted).fit(TRAIN, target="event", engine="process")
-    assert np.allclose(there.predict_proba(TEST), fitted.predict_proba(TEST), atol=1e-3)
-
-
 def test_answers_are_in_the_order_of_rows(fitted: FeatureFusion) -> None:
     whole = fitted.predict_proba(TEST)
     order = np.random.default_rng(1).permutation(40)

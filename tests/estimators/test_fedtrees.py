@@ -34,11 +34,10 @@ def test_federated_equals_collected(kind: str, target: str) -> None:
     assert local.classes() == model.classes() if target == "diagnosis" else True
 
 
-@pytest.mark.parametrize("kind", SPLITS)
-def test_engines_agree_bit_for_bit(kind: str) -> None:
-    here = fitted(kind)
-    parties = federation(kind)
-    there = clone(here).fit(parties, engine=processes)
+def test_engines_agree_bit_for_bit() -> None:
+    """Every split in processes: tests/methods/test_laws.py."""
+    here = fitted("hybrid")
+    there = clone(here).fit(federation("hybrid"), engine=processes)
     assert there.circuit_ == here.circuit_ and there.placement_ == here.placement_
     assert np.array_equal(there.predict_proba(gaps()), here.predict_proba(gaps()))
     count = here.ledger_.summary()["bytes"].groupby("phase").sum().to_dict()

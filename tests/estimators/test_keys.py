@@ -91,10 +91,11 @@ FLAGS = fc.Table.of(np.random.default_rng(0).random((60, 4)) < 0.5)
 NUMBERS = fc.Table.of(np.random.default_rng(0).normal(size=(60, 6)))
 COLUMNS, NUMBER_COLUMNS = fc.split(TABLE, 3, by="columns"), fc.split(NUMBERS, 3, by="columns")
 ROWS, SHARED = fc.split(FLAGS, 3), {"target": "risk", "share_target": True}
+SMALL: dict[str, Any] = {"learner": QUICK, "clusters": 2, "ensemble": 1}
 CASES: dict[str, tuple[Any, Federation, str]] = {
-    "FedPC": (fc.FedPC(QUICK, **SHARED), COLUMNS, "tokens"),
-    "FedPC, private": (fc.FedPC(QUICK, **SHARED, rows="private"), COLUMNS, "private"),
-    "FedPC, Secret": (fc.FedPC(QUICK, summation=Secret()), COLUMNS, "tokens"),
+    "FedPC": (fc.FedPC(**SMALL, **SHARED), COLUMNS, "tokens"),
+    "FedPC, private": (fc.FedPC(**SMALL, **SHARED, rows="private"), COLUMNS, "private"),
+    "FedPC, Secret": (fc.FedPC(**SMALL, summation=Secret()), COLUMNS, "tokens"),
     "FedTrees": (fc.FedTrees(**SHARED, trees=2, threshold="macro-f1"), COLUMNS, "tokens"),
     "FedTrees, private": (fc.FedTrees(**SHARED, trees=2, rows="private"), COLUMNS, "private"),
     "mixture": (fc.VerticalGaussianMixture(2, max_iter=2), NUMBER_COLUMNS, "tokens"),

@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
-from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, PartyLostError, QueryError
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.federation.federation import Party
@@ -273,16 +272,6 @@ def test_manners() -> None:
     done = fitted(combine="concatenate")
     again = pickle.loads(pickle.dumps(done))
     np.testing.assert_allclose(again.score_samples(ROWS), done.score_samples(ROWS), atol=2 * CLOSE)
-
-
-def test_in_processes() -> None:
-    """The same model, learned by parties in processes of their own."""
-    settings = {"units": 3, "combine": "concatenate", "max_iter": 5, "random_state": 1}
-    federation = fc.split(TABLE, 3, seed=2)
-    there = PrivateForest(2, **settings).fit(federation, engine="process")
-    here = PrivateForest(2, **settings).fit(federation)
-    there._engine = memory.run
-    np.testing.assert_allclose(there.score_samples(ROWS), here.score_samples(ROWS), atol=2 * CLOSE)
 
 
 @pytest.mark.parametrize("tag", ["agree/structure", "average/counts"])

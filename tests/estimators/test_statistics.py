@@ -77,7 +77,7 @@ def test_gaps_at_random_change_nothing_in_expectation(learner: fc.Model) -> None
 
 
 def test_parameters_of_a_mixture_survive_gaps() -> None:
-    whole = sample(20_000)
+    whole = sample(8_000)
     model = fc.MixtureOfProducts(2, random_state=0, tol=1e-8)
     found = []
     for table in (whole, with_gaps(whole)):

@@ -38,8 +38,7 @@ def test_a_lost_party_stops_the_run_and_it_is_resumed() -> None:
     assert first == "em/terms/0/5"  # nothing before was done again
 
 
-@pytest.mark.parametrize("engine", ["memory", "process"])
-@pytest.mark.parametrize("summation", [Hub(), Tree("path")])
+@pytest.mark.parametrize(("summation", "engine"), [(Hub(), "memory"), (Tree("path"), "process")])
 def test_clusters_are_resumed(summation: Any, engine: str) -> None:
     """In the second start, with what came of the first."""
     parties, how = federation(X, BLOCKS), {"n_init": 2, "random_state": 4, "summation": summation}

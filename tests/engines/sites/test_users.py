@@ -56,7 +56,7 @@ class Users:
         """A copy of the compiled kernels of these tests, if they have a place of their own."""
         place, own = os.environ.get("NUMBA_CACHE_DIR", ""), self.folder / "kernels" / member
         if place and Path(place).is_dir() and not own.exists():
-            shutil.copytree(place, own)
+            shutil.copytree(place, own, ignore=shutil.ignore_patterns("*.tmp.*"))
             for path in (own, *own.rglob("*")):
                 os.chown(path, USERS[member], USERS[member])
         return str(own) if own.exists() else ""

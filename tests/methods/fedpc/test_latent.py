@@ -71,7 +71,7 @@ def test_it_is_about_the_same_for_any_number_of_parties() -> None:
 
 
 def test_messages_are_linear_in_the_parties() -> None:
-    train, _ = usual()
+    train = mixed(60, 12)
     counts = {p: len(learned(train, p).ledger_) for p in (4, 8, 12)}
     assert counts[8] - counts[4] == counts[12] - counts[8] == 4 * 8
 
@@ -85,8 +85,7 @@ def test_rows_that_some_parties_lack_count(parties: int, overlap: float) -> None
 
 
 def test_only_the_coordinator_reads_cells() -> None:
-    train, _ = usual()
-    ledger = learned(train, 4).ledger_
+    ledger = learned(mixed(60, 8), 4).ledger_
     assert {e.receiver for e in ledger if e.tag == "count/cells"} == {COORDINATOR}
     told = {e.tag for e in ledger if e.sender == COORDINATOR}
     assert told == {"agree/plan", "rows/plan", "graph/leaves"}
@@ -109,7 +108,8 @@ def test_the_default_is_a_tree_of_few_cells() -> None:
     model = fc.FedPC(target="kind", random_state=0).fit(parties)
     assert "count/cells" in {e.tag for e in model.ledger_}
     assert model.score(test) > apart_of_usual() + 3
-    clusters = fc.FedPC(target="kind", clusters=4, random_state=0).fit(parties)
+    few = fc.split(mixed(60, 6), 3, by="columns", target="kind")
+    clusters = fc.FedPC(target="kind", clusters=4, random_state=0).fit(few)
     assert "count/cells" not in {e.tag for e in clusters.ledger_}
 
 

@@ -1,4 +1,4 @@
-"""Malformed messages of training and of questions: whoever sent one is blamed."""
+"""Malformed messages: whoever sent one is blamed; for those of training see also test_runs.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import check_messages
-from tests.federation.cases import QUICK, federation, gaps, mixed_table, three_columns
+from tests.federation.cases import QUICK, federation, gaps, mixed_table
 from tests.methods.watched import Watched
 
 ROWS = fc.Table(mixed_table().schema, gaps()).rows([0, 1, 2, 3])
@@ -33,37 +33,10 @@ class Noted:
 # ---------------------------------------------------------------------- training
 
 
-def small(name: str) -> fc.Federation:
-    """The first rows of a federation: many runs are made of it."""
-    parties = three_columns() if name == "three" else federation(name)
-    tables = {p.name: p.table.rows(slice(0, 60)) for p in parties}
-    return fc.Federation(tables, allow_collect=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("rows", {}),
-        ("columns", {"weights": "sizes"}),
-        ("columns", {"target": "risk", "share_target": True}),
-        ("uneven", {"share_clusters": True}),
-        ("both", {"shared_leaves": "pooled"}),
-        ("three", {"summation": fc.Secret()}),
-        ("rows", {"refine": 1}),
-        ("columns", {"refine": 1}),
-        ("three", {"refine": 1, "summation": fc.Secret()}),
-    ],
-)
-def test_messages_of_training(name: str, settings: dict[str, Any]) -> None:
-    engine = Noted()
-    usual: dict[str, Any] = {"clusters": 2, "ensemble": 1, "random_state": 0}
-    fc.FedPC(QUICK, **usual | settings).fit(small(name), engine=engine)
-    assert check_messages(lambda: dict(engine.programs), most=300) > 60
-
-
 def test_sizes_without_content_blame_their_sender() -> None:
     """A client that says nothing of its clusters, or of clusters of fewer rows."""
-    parties = small("columns")
+    tables = {p.name: p.table.rows(slice(0, 60)) for p in federation("columns")}
+    parties = fc.Federation(tables, allow_collect=True)
     rows = len(parties["south"].table)
     for wrong, field, problem in (
         ({"sizes": {}}, "sizes", "asked for clusters of divisions"),

@@ -17,7 +17,7 @@ from fedcircuits.federation.replay import replay
 from fedcircuits.federation.tokens import Labels, patterns
 from fedcircuits.methods.fedpc.assembly import information_left_out
 from fedcircuits.methods.fedpc.planning import by_rows_held, numbered
-from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
+from tests.federation.cases import QUICK, federation, gaps, mixed_table
 from tests.methods.fedpc.counted import by_hand
 from tests.methods.fedpc.runs import labels_of, trained
 from tests.methods.watched import Watched
@@ -74,8 +74,10 @@ def met(labels: dict[str, dict[str, int]], parties: Sequence[str]) -> Labels:
     return np.array([[labels[p].get(i, -1) for p in parties] for i in ids])
 
 
-@pytest.mark.parametrize("name", ["columns", "both", "uneven"])
-@pytest.mark.parametrize("target", [None, "risk"])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("columns", None), ("both", "risk"), ("uneven", None), ("uneven", "risk")],
+)
 def test_root_weights_count_combinations(name: str, target: str | None) -> None:
     parties = federation(name)
     model, engine = trained(parties, target=target, shared_leaves="cluster")
@@ -88,8 +90,15 @@ def test_root_weights_count_combinations(name: str, target: str | None) -> None:
         assert np.exp(log) == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["columns", "both", "uneven"])
-@pytest.mark.parametrize("settings", [{}, {"target": "risk"}, {"share_clusters": True}])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("columns", {}),
+        ("both", {"share_clusters": True}),
+        ("uneven", {"target": "risk"}),
+        ("uneven", {"share_clusters": True}),
+    ],
+)
 def test_divisions_are_mixed_by_their_rows(name: str, settings: dict[str, Any]) -> None:
     """Every circuit is a column split of its own; those of one division weigh e to four times what
     their clusters say of each other. Beside them are the parties apart."""
@@ -151,19 +160,12 @@ def test_dependence_between_parties_is_captured() -> None:
 # ---------------------------------------------------------------------- replays
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        *((name, {}) for name in FEDERATIONS),
-        ("columns", {"weights": "sizes"}),
-        ("uneven", {"target": "risk", "share_target": True, "refine": 2}),
-        ("both", {"weights": "em", "shared_leaves": "pooled"}),
-    ],
-)
-def test_every_role_sends_the_same_bytes_again(name: str, settings: dict[str, Any]) -> None:
-    model, engine = trained(federation(name), **settings)
+def test_every_role_sends_the_same_bytes_again() -> None:
+    """Every split and setting: the law of replays, tests/methods/test_laws.py."""
+    parties = federation("uneven")
+    model, engine = trained(parties, target="risk", share_target=True, refine=2)
     (programs,), (records,) = engine.programs, engine.records
-    assert set(programs) == {COORDINATOR, *federation(name).names}
+    assert set(programs) == {COORDINATOR, *parties.names}
     with as_one_of(len(programs)):
         for role, program in programs.items():
             sent = replay(program, records[role].inbox)

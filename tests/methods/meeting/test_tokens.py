@@ -78,9 +78,10 @@ TABLE = mixed_table(120, seed=2)
 NUMBERS = fc.Table.of(np.random.default_rng(0).normal(size=(80, 6)))
 COLUMNS, NUMBER_COLUMNS = fc.split(TABLE, 3, by="columns"), fc.split(NUMBERS, 3, by="columns")
 SHARED: dict[str, Any] = {"target": "risk", "share_target": True}
+SMALL: dict[str, Any] = {"learner": QUICK, "clusters": 2, "ensemble": 1}
 MODELS: dict[str, tuple[type, dict[str, Any], fc.Federation]] = {
-    "FedPC": (fc.FedPC, {"learner": QUICK, **SHARED}, COLUMNS),
-    "FedPC, EM": (fc.FedPC, {"learner": QUICK, "weights": "em"}, COLUMNS),
+    "FedPC": (fc.FedPC, {**SMALL, **SHARED}, COLUMNS),
+    "FedPC, EM": (fc.FedPC, {**SMALL, "weights": "em"}, COLUMNS),
     "FedTrees": (fc.FedTrees, {"trees": 3, "threshold": "macro-f1", **SHARED}, COLUMNS),
     "mixture": (fc.VerticalGaussianMixture, {"n_components": 3, "max_iter": 5}, NUMBER_COLUMNS),
     "k-means": (fc.VerticalKMeans, {"n_clusters": 3}, NUMBER_COLUMNS),
@@ -114,12 +115,12 @@ def test_models_are_those_of_tokens(name: str) -> None:
 
 def test_a_run_that_failed_goes_on_with_the_same_tokens() -> None:
     engine = Broken("party 2", "graph/leaves")
-    model = fc.FedPC(QUICK, rows="private", random_state=0)
+    model = fc.FedPC(**SMALL, rows="private", random_state=0)
     with pytest.raises(fc.FedcircuitsError):
         model.fit(COLUMNS, engine=engine)
     model.fit(COLUMNS, engine=engine, resume=True)
     assert any("sealing its row ids" in step for _, step in engine.kept[1])
-    expected = fc.FedPC(QUICK, random_state=0).fit(COLUMNS).score_samples(TABLE)
+    expected = fc.FedPC(**SMALL, random_state=0).fit(COLUMNS).score_samples(TABLE)
     np.testing.assert_allclose(model.score_samples(TABLE), expected, atol=1e-9)
 
 

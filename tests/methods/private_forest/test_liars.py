@@ -60,7 +60,7 @@ def question(forest: Forest, count: int, asker: str = ASKER) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("count", "liar"), [(3, "party0"), (3, "party2"), (4, "party1"), (5, "party0"), (3, ASKER)]
+    ("count", "liar"), [(3, "party2"), (4, "party1"), (5, "party0"), (3, ASKER)]
 )
 def test_every_message_of_a_question(count: int, liar: str, kind: str) -> None:
     tried = set()
@@ -81,7 +81,7 @@ def test_every_message_of_a_deeper_question(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("count", "liar"), [(3, "party0"), (3, "party1"), (4, "party0")])
+@pytest.mark.parametrize(("count", "liar"), [(3, "party1"), (4, "party0")])
 def test_every_message_that_makes_masks(count: int, liar: str, kind: str) -> None:
     """No masks are there afterwards, at one party at least: no question can be asked."""
     tried = set()

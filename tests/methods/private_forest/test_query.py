@@ -62,8 +62,10 @@ TAGS = ("query/points", *BEGUN, *CHECK, "query/exponents", "query/product", *LAS
 # ---------------------------------------------------------------------- exactness
 
 
-@pytest.mark.parametrize("count", range(3, 13))
-@pytest.mark.parametrize("name", ["flat", "side by side"])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [*(("flat", count) for count in (3, 4, 5, 8, 12)), ("side by side", 3), ("side by side", 6)],
+)
 def test_log_likelihoods(name: str, count: int) -> None:
     """Booleans and categories, some left out, asked by an outsider."""
     forest = Forest(circuits()[name], marginals=True)
@@ -86,7 +88,7 @@ def test_any_mixture(seed: int, count: int, alpha: float) -> None:
     assert np.abs(found - exact(forest, learned, x)).max() < CLOSE
 
 
-@pytest.mark.parametrize("name", ["nltcs", "plants", "baudio", "bnetflix", "tretail"])
+@pytest.mark.parametrize("name", ["nltcs", "tretail"])
 def test_data_sets(name: str, data: Path) -> None:
     """Components around training rows, asked about test rows: far below what a float64 holds as a
     probability of single components."""
@@ -299,11 +301,10 @@ def test_components_cannot_be_read_in_the_answer() -> None:
 
 
 @pytest.mark.parametrize("tag", TAGS)
-@pytest.mark.parametrize("count", [3, 4])
-def test_a_party_killed_in_every_round(tag: str, count: int) -> None:
+def test_a_party_killed_in_every_round(tag: str) -> None:
     """Before its first message of the round, or between two of them: no answer, and all who still
     needed it blame it."""
-    x, learned = points(booleans(4), 2), parameters(FOREST)
+    x, learned, count = points(booleans(4), 2), parameters(FOREST), 4
     senders = [e.sender for e in run(ready(FOREST, learned, count, x)).ledger if e.tag == tag]
     for victim in dict.fromkeys(senders):
         for after in (0, 1) if senders.count(victim) > 1 else (0,):

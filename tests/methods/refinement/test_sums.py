@@ -42,9 +42,14 @@ def trained(name: str, secret: bool, **how: Any) -> tuple[fc.FedPC, Watched]:
     return model.fit(parties, engine=engine), engine
 
 
-@pytest.mark.parametrize("name", ["three", "both", "uneven"])
 @pytest.mark.parametrize(
-    "how", [{"weights": "em"}, {"refine": 2, "validation": 0.0}, {"refine": 4, "validation": 0.2}]
+    ("name", "how"),
+    [
+        ("three", {"weights": "em"}),
+        ("uneven", {"refine": 2, "validation": 0.0}),
+        ("both", {"refine": 4, "validation": 0.2}),
+        ("uneven", {"refine": 4, "validation": 0.2}),
+    ],
 )
 def test_it_is_the_em_of_a_coordinator(name: str, how: dict[str, Any]) -> None:
     plain, secret = (trained(name, s, **how)[0] for s in (False, True))

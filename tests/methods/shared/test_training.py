@@ -57,9 +57,16 @@ def parts(table: fc.Table, parties: int) -> list[fc.Table]:
     return [table.rows(np.arange(i, len(table), parties)) for i in range(parties)]
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize(("way", "parties"), [("hub", 1), ("hub", 20), ("tree", 3), ("secret", 3),
-                                               ("masked", 14)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "way", "parties"),
+    [
+        *((name, "secret", 3) for name in LEARNERS),
+        ("MixtureOfProducts", "hub", 1),
+        ("MixtureOfProducts", "hub", 20),
+        ("MixtureOfProducts", "tree", 3),
+        ("MixtureOfProducts", "masked", 14),
+    ],
+)
 def test_it_is_em_on_all_rows_in_one_place(name: str, way: str, parties: int) -> None:
     table = mixed(missing=0.05)
     model = LEARNERS[name](summation=SUMMATIONS[way])

@@ -1,4 +1,7 @@
-"""What programs, plans, keys and states are printed as holds no key, no table and no share."""
+"""Every run of every method: the ledger says what crossed, who sends a malformed message is blamed,
+and what programs, plans, keys and states are printed as holds no key, no table and no share.
+
+The runs are made once for all of these, so the tests stand in one file."""
 
 from __future__ import annotations
 
@@ -17,9 +20,44 @@ from fedcircuits.federation.flow import Compute, Program, Send
 from fedcircuits.methods.meeting.tokens import HiddenRows, TokenKey
 from fedcircuits.privacy.channels.identity import Identity
 from fedcircuits.tables.table import Table
+from fedcircuits.testing import check_ledger, check_messages
+from tests.methods.inventory import INVENTORY, declared
 from tests.methods.runs import CASES, programs_of
 
 KEY = bytes(range(100, 132))
+SPARE = {"FedPC, clusters": ["clusters/others"]}  # its reader cannot know how many others tell
+ANSWERS = ("FedPC, questions", "FedPC, answers of the root")  # methods/fedpc has tests of these
+
+
+# ---------------------------------------------------------------------- what crosses
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CASES)
+def test_the_ledger_says_what_crossed(name: str) -> None:
+    """What each role received, from the bytes, is what the ledger says it learned."""
+    for programs in programs_of(name):
+        assert check_ledger(programs, spare=SPARE.get(name, ())) or len(programs) == 1
+
+
+def test_fields_that_may_cross_have_been_reviewed() -> None:
+    """A message that is new, or has a new field, is looked at before it may cross."""
+    known, found = INVENTORY.read_text(encoding="utf-8").splitlines(), declared()
+    new, gone = sorted({*found} - {*known}), sorted({*known} - {*found})
+    assert not new + gone, (
+        f"new: {new}, gone: {gone}; once you have reviewed what they reveal: "
+        "python -m tests.methods.inventory"
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n.startswith("FedPC") and n not in ANSWERS])
+def test_who_sends_a_malformed_message_is_blamed(name: str) -> None:
+    """In training a federated circuit; the other methods have tests of their own."""
+    [programs] = programs_of(name)
+    assert check_messages(lambda: dict(programs), most=300) > 60
+
+
+# ---------------------------------------------------------------------- what is printed
 
 
 def parts(value: Any, seen: set[int]) -> Iterator[Any]:
