@@ -42,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "junk.fc").write_text("no model")
     (folder / "empty.csv").write_text("")
     found = subprocess.run(
-        [*COMMAND, *TRAIN], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=170
+        [*COMMAND, *TRAIN], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=600
     )
     assert found.returncode == 0, found.stderr
     (folder / "printed.txt").write_text(found.stdout, encoding="utf-8")
@@ -320,7 +320,7 @@ finally:
 def test_words_about_the_command_load_no_library(words: str, code: int, told: str) -> None:
     found = subprocess.run(
         [sys.executable, "-c", LISTS_HEAVY, *words.split()],
-        env=ENVIRONMENT, capture_output=True, text=True, encoding="utf-8", timeout=60,
+        env=ENVIRONMENT, capture_output=True, text=True, encoding="utf-8", timeout=300,
     )  # fmt: skip
     assert found.returncode == code and told in found.stdout + found.stderr
     assert found.stderr.endswith("loaded []\n")
@@ -349,7 +349,7 @@ def test_a_process_of_its_own_fails_with_one_line(home: Path) -> None:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (found.returncode, found.stdout) == (1, "")
     assert found.stderr == "fedcircuits: P(age >: expected a value of 'age', found the end\n"
@@ -367,6 +367,6 @@ def test_stopped_by_the_user(home: Path, tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline().startswith("horizontal split")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (130, "fedcircuits: stopped\n")
     assert [path.name for path in tmp_path.iterdir()] == ["large.parquet"]

@@ -43,7 +43,7 @@ def address(federated: fc.FedPC) -> Iterator[str]:
 def answer(
     address: str, path: str, said: object = None, **headers: str
 ) -> tuple[int, dict[str, Any] | str]:
-    line = HTTPConnection(urlsplit(address).netloc, timeout=60)
+    line = HTTPConnection(urlsplit(address).netloc, timeout=300)
     body = None if said is None else said if isinstance(said, str) else json.dumps(said)
     line.request("GET" if body is None else "POST", path, body, headers)
     found = line.getresponse()
@@ -241,7 +241,7 @@ def test_others_than_this_machine_need_the_token_and_ctrl_c_ends_it(tmp_path: Pa
     cookie = f"fedcircuits_token={url.query.removeprefix('token=')}"
     assert answer(here, "/api/start", Cookie=cookie)[0] == 200
     process.send_signal(2)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (130, "fedcircuits: stopped\n")
 
 

@@ -88,7 +88,7 @@ def test_a_browser_shows_the_report(ran: tuple[Path, str, str], tmp_path: Path) 
         f"--screenshot={shot}",
         (ran[0] / "report.html").as_uri(),
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
     shutil.rmtree(tmp_path / "profile", ignore_errors=True)
     pixels = imread(shot)[..., :3]
     assert pixels.shape[:2] == (1400, 900)

@@ -59,7 +59,7 @@ class _Page:
     """Reads on from where it was, as the page does."""
 
     def __init__(self, address: str) -> None:
-        self.line = HTTPConnection(urlsplit(address).netloc, timeout=60)
+        self.line = HTTPConnection(urlsplit(address).netloc, timeout=300)
         self.place, self.shown = 0, list[dict[str, Any]]()
 
     def close(self) -> None:

@@ -157,6 +157,6 @@ def test_ctrl_c_under_processes_is_one_line(tmp_path: Path, after: float) -> Non
         assert process.poll() is None
     time.sleep(after)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (130, "fedcircuits: stopped\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["north.parquet", "south.parquet"]

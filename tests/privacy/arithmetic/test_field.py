@@ -192,7 +192,7 @@ def test_nothing_is_compiled_by_importing() -> None:
         "kernels = [f for m in (e, p, r) for f in vars(m).values() if hasattr(f, 'signatures')]\n"
         "assert len(kernels) > 10 and not any(f.signatures for f in kernels)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
 @pytest.mark.parametrize("bits", [61, 127])
