@@ -8,6 +8,7 @@ holds a lock of the folder as well.
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 from threading import RLock
 
@@ -18,7 +19,8 @@ class Turns(event.Listener):  # type: ignore[misc]
     """A thread may take its turn several times; the others wait until it has ended all of them."""
 
     def __init__(self, path: Path) -> None:
-        self.threads, self.depth, self.file = RLock(), 0, path.open("w")
+        self.threads, self.depth = RLock(), 0
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT)
 
     def on_start(self, event: object) -> None:
         self.threads.acquire()
