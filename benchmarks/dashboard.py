@@ -90,9 +90,9 @@ def measured(path: Path) -> dict[str, float]:
 def page(found: dict[str, float]) -> dict[str, Any]:
     machine: dict[str, Any] = machine_facts()
     about = (
-        "A model of the breast cancer data, 31 columns, three parties by columns. One thread of "
-        f"{machine['processor']}, {machine['cores']} cores, load {os.getloadavg()[0]:.1f} while it "
-        "ran: milliseconds are longer by what other programs took, those of CPU hardly."
+        "A model of the breast cancer data, 31 columns split among three parties. One thread of "
+        f"{machine['processor']}, {machine['cores']} cores, load {os.getloadavg()[0]:.1f} during "
+        "the run: other programs add to wall milliseconds, but hardly to CPU milliseconds."
     )
     rows = [[name, f"{value:.3g}"] for name, value in found.items()]
     table = {"columns": ["what", ""], "rows": rows}

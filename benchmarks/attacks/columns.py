@@ -1,10 +1,9 @@
-"""A column of another party, read from what a party hears about its own rows.
+"""A column of another party, inferred from what a party receives about its own rows.
 
-The clinic knows the laboratory's column for half of its patients, from elsewhere. It takes
-everything that it received with a number or a label for each of its rows, grows trees that tell
-the classes of the known half by that, and says the class of the other half. Figures are the share
-it gets right, above that of who always says the commonest class and up to 1: 0 is nothing learned,
-1 is the whole column.
+The clinic knows the laboratory's column for half of its patients, from elsewhere. It takes every
+message that contains a number or a label for each of its rows, trains trees on the known half to
+predict the classes from these, and predicts the other half. Figures are the accuracy, rescaled so
+that always predicting the most frequent class gives 0 and the whole column gives 1.
 """
 
 from functools import partial

@@ -1,7 +1,7 @@
-"""Edges of trees that parties grow together: how many are a value of another party's row?
+"""Thresholds of trees that parties grow together: how many are a value of another party's row?
 
-A number of the model that stands in exactly one place of the federation, at a row of another party,
-tells that party's value to all who hold the trees.
+If a number in the model occurs exactly once in the federation, in a row of another party, it
+reveals that party's value to everyone who holds the trees.
 """
 
 from functools import partial

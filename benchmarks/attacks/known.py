@@ -1,10 +1,10 @@
-"""Naming of rows by what is known: who knows one party's columns of people finds their rows?
+"""Identifying rows by known columns: can someone who knows one party's columns find the rows?
 
-Five parties hold three columns each of the same 600 people. The coordinator knows the columns of
-the first from elsewhere, with names, and so what that party tells of each person: it cuts the
-columns, or forms the clusters, as the party does. It names the rows of which no other row was told
-the same. "bits" is what it then reads of the other parties' columns in a row, on average: the
-entropy of what these tell of it, at most the logarithm of the number of rows for each of them.
+Five parties hold three columns each about the same 600 people. The coordinator knows the columns of
+the first party from elsewhere, with names, and therefore what that party sends about each person:
+it computes the same cells or clusters as the party does. It identifies the rows for which this is
+unique. "bits" is what it then learns about the other parties' columns in a row, on average: the
+entropy of what they send about it, at most the logarithm of the number of rows for each of them.
 """
 
 from functools import cache, partial

@@ -1,10 +1,10 @@
 """One party that lies on shares: is the answer refused, or silently wrong?
 
-The second of N parties changes one message after the other: a bit of one number, at every fourth
-byte in turn; all bytes at random; numbers in reverse order; the message of an earlier run again. A
-run is refused if it ends with an error; silently wrong if its answer is more than ``WRONG`` nats
-from the honest one. That a party may give other numbers as its own, as everybody can, is not
-counted here.
+The second of N parties changes one message after the other: it flips a bit of one number, at every
+fourth byte in turn; replaces all bytes at random; reverses the order of the numbers; or replays the
+message of an earlier run. A run is refused if it ends with an error, and silently wrong if its
+answer differs by more than ``WRONG`` nats from the honest one. False inputs of a party's own, which
+every party can supply, are not counted here.
 """
 
 from collections.abc import Callable, Mapping

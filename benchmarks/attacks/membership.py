@@ -1,10 +1,11 @@
-"""Membership: can whoever asks tell rows that were learned from, from others of the same kind?
+"""Membership: can whoever queries a model distinguish training rows from other rows of this kind?
 
-The attacker asks for the log-likelihood of a row, or for the probability of its true class. Figures
-are areas under the ROC curve over as many rows learned from as fresh ones: 0.5 is nothing, 1 is
-every row. Likelihoods are attacked in two ways, of which the better counts: as they are, and above
-those of a reference model that the attacker has learned from different rows. "pooled" is the same
-kind of model learned from all rows in one place: what is left of it is not the federation's doing.
+The attacker queries the log-likelihood of a row, or the probability of its true class. Figures are
+areas under the ROC curve over equally many training rows and fresh rows: 0.5 means that nothing is
+revealed, 1 that every row is recognised. Likelihoods are attacked in two ways, and the better
+result counts: as they are, and relative to a reference model that the attacker has trained on
+different rows. "pooled" is the same kind of model trained on pooled rows: this part of the leak is
+not caused by the federation.
 """
 
 from collections.abc import Callable

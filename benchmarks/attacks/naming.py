@@ -1,9 +1,10 @@
-"""Naming of rows: who can say which patients stand behind what it received about rows?
+"""Identifying rows: who can tell which patients the received messages are about?
 
-An attacker holds whatever its program was given, has received and has sent. It takes every string
-of bytes among that, what the library derives from it, and hashes of small seeds for a key, computes
-the token of every possible id under it, and looks for these among the tokens that it got. Counted
-are rows that it does not hold itself.
+An attacker holds everything that its program was given, received and sent. As candidate keys it
+uses every string of bytes among these, everything that the library derives from them, and hashes of
+small seeds. Under each key it computes the token of every possible id, and searches for it among
+the tokens that it received. The table counts identified rows that the attacker does not hold
+itself.
 """
 
 import hashlib

@@ -15,18 +15,18 @@ python -m benchmarks.attacks --before ../before
 python -m benchmarks.attacks.utility
 python -m benchmarks.attacks.page                       # the page of what was measured"""
 INTRODUCTION = """\
-Each attack is run for real, on what a role of a run holds and receives, on small tables: membership
-and columns with two seeds, edges with three, others with one. "Before" is commit c28143b; – stands
-where a checkout lacks the setting.
-What these figures mean for each method is on the page of the [threat model](../threat-model.md)."""
+Each attack is actually run, on what a role holds and receives during a run, on small tables:
+membership and columns with two seeds, thresholds of trees with three, others with one. "Before"
+is commit c28143b; – means that this version lacks the setting. The [threat
+model](../threat-model.md) explains what these figures mean for each method."""
 
 HEADINGS = {
-    "read_back": "Read-back from answers",
-    "membership": "Membership",
-    "naming": "Naming of rows",
-    "known": "Naming of rows by what is known of people",
-    "columns": "A column of another party",
-    "edges": "Edges of trees",
+    "read_back": "Reading counts from answers",
+    "membership": "Membership inference",
+    "naming": "Identifying rows by their tokens",
+    "known": "Identifying rows by what is known about people",
+    "columns": "Inferring a column of another party",
+    "edges": "Thresholds of trees",
     "liar": "A party that lies on shares",
 }
 

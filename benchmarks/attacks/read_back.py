@@ -1,20 +1,21 @@
-"""Read-back: what the asker works out of a party's rows from answers, though nothing was collected.
+"""Read-back: what an attacker computes about a party's rows from answers, without collecting.
 
-The asker asks for the probability of every diagnosis, multiplies by the number of rows that a leaf
-or the model stands for, takes off the smoothing that the library is known to add, and rounds. Of
-several ways in which a leaf may have been smoothed it believes the one that gives whole numbers.
-Counted are the counts that come out right, of all and of those from 1 to 4, which are about few
-patients; "guess" knows the overall shares and nothing else. Diagnoses that the model has pooled are
-taken to be equally many.
+The attacker queries the probability of every diagnosis, multiplies it by the number of rows that a
+leaf or the model represents, removes the smoothing that the library is known to add, and rounds. If
+a leaf may have been smoothed in several ways, it assumes the one that gives whole numbers. The
+table shows the fraction of counts that it gets right, of all counts and of those from 1 to 4, which
+concern few patients; "guess" knows only the overall frequencies. Diagnoses that the model has
+pooled are assumed to be equally frequent.
 
-    clusters    A clinic and a laboratory with the same patients. The coordinator reads how many
+    clusters    A clinic and a laboratory with the same patients. The coordinator computes how many
                 rows of each of the laboratory's clusters have which diagnosis.
-    together    The same, but the coordinator and all other parties put together the graph, their
-                leaves and answers about 300 rows of evidence, and solve for the laboratory's
-                leaves: answers of the root are linear in them.
-    hospitals   Three hospitals with different patients. The coordinator reads how many of each
-                one's patients have which diagnosis.
-    all rows    The same hospitals; whoever asks reads the same of all patients together.
+    together    The same, but the coordinator and all other parties combine the graph, their leaves
+                and answers about 300 rows of evidence, and solve for the laboratory's leaves:
+                answers of the root are linear in them.
+    hospitals   Three hospitals with different patients. The coordinator computes how many patients
+                of each hospital have which diagnosis.
+    all rows    The same hospitals; whoever queries the model computes the same for all patients
+                together.
 """
 
 from functools import partial

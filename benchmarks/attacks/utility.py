@@ -1,10 +1,10 @@
-"""What each protection costs: likelihood, macro-F1 and CPU seconds, beside the model without it.
+"""What each protection costs: likelihood, macro-F1 and CPU seconds, next to the model without it.
 
-Three parties; means over two seeds, which shuffle rows and cut the table. Adult has 1,000 rows to
-learn from and 1,000 to test, breast cancer 398 and 171, nltcs 1,500 (or all 16,181) and 1,000.
-Likelihoods are per test row, macro-F1 is of the class; seconds are of one core: learning, and
-answering the likelihoods of the test rows. "nothing" has every protection off; lines below it add
-one to it, but "the default". δ is 1e-5.
+Three parties; means over two seeds, which shuffle and split the table. Adult has 1,000 training
+rows and 1,000 test rows, breast cancer 398 and 171, nltcs 1,500 (or all 16,181) and 1,000.
+Likelihoods are per test row, and macro-F1 is that of the class. Seconds are those of one core, for
+training and for the likelihoods of the test rows. "nothing" has every protection turned off; each
+line below it turns one on, except "the default". δ is 1e-5.
 """
 
 import argparse

@@ -25,19 +25,19 @@ FIGURES = ("nats", "F1", "ECE", "one place", "its F1", "independent", "of rows h
            "paper", "paper F1", "own columns", "alone", "messages per party", "kB per party",
            "CPU s")  # fmt: skip
 MEANING = (
-    "FedPC(target=…) at defaults on small tables (adult and credit: 1,000 rows drawn by the seed), "
-    "70 % of the rows to learn from: mean log-likelihood of test rows (nats), macro-F1 and "
-    "expected calibration error (ECE). Beside it LearnSPN in one place, every column by itself "
-    "(independent) and the paper's learner and rule. Own columns: the joint model on the columns "
-    "that a party holds; alone: what the party learns by itself, the mean of at most five parties. "
-    "One place and independence have all training rows, also where parties hold fewer; of rows "
-    "held: independence from the rows of whoever holds most of a column. The machine was busy with "
-    "other work. Settings were chosen in view of test rows of another seed of such tables: these "
-    "are figures of development."
+    "FedPC(target=…) with defaults on small tables (adult and credit: 1,000 rows sampled by seed), "
+    "70 % of the rows for training: mean log-likelihood of test rows (nats), macro-F1 and expected "
+    "calibration error (ECE). For comparison: centralised LearnSPN (one place), all columns "
+    "independent, and the paper's learner and rule. Own columns: the joint model on the columns "
+    "that a party holds. Alone: a party's own model, mean of at most five parties. One place and "
+    "independence use all training rows, even if parties hold fewer. Of rows held: independence "
+    "learned from the party with most rows of each column. The machine was busy with other work. "
+    "Settings were chosen in view of test rows of another seed of such tables: these are "
+    "development figures."
 )
 WRONG = (
-    "Ten parties, one of which has wrong rows, and runs in which none has. Right: that party is "
-    "named and no other, or nobody; the share of the seeds."
+    "Ten parties, one of which has wrong rows, and runs without a wrong party. Right: the fraction "
+    "of seeds in which exactly that party is named, or nobody."
 )
 
 

@@ -30,11 +30,11 @@ from fedcircuits.errors import DatasetError
 
 PAPERS: Sequence[Paper] = (circuits.PAPER, forests.PAPER, mixtures.PAPER, fusion.PAPER)
 INTRODUCTION = (
-    "Every table and figure of the four papers that the data at hand allow, run again by this "
-    "library. `make paper` runs them small (one seed, few rows: it shows that they run, not how "
-    "good they are), `make paper FULL=1` at full size, and goes on where it was broken off; each "
-    "says below which it was. Figures come from the JSON file beside this page. The other pages of "
-    "results have longer tables on the same subjects."
+    "This page reproduces every table and figure of the four papers for which data are available. "
+    "`make paper` runs them at small scale (one seed, few rows: this shows that they run, not how "
+    "good they are). `make paper FULL=1` runs them in full, and resumes if it was interrupted. "
+    "Each section states its size. The figures come from the JSON file next to this page. The "
+    "other results pages have longer tables on the same subjects."
 )
 
 
@@ -60,10 +60,10 @@ def page(found: dict[str, dict[str, Any]], machine: dict[str, Any]) -> dict[str,
         blocks.append({"heading": paper.title})
         for item in paper.items:
             blocks += _item(item, found.get(item.key))
-        blocks.append({"heading": "Not run again, and why", "level": 3})
+        blocks.append({"heading": "Not reproduced, and why", "level": 3})
         rows = [[missing.name, missing.why] for missing in paper.missing]
         blocks.append({"columns": ["what", "why"], "rows": rows})
-    return {"title": "The papers, run again", "blocks": blocks, "found": found}
+    return {"title": "Reproducing the papers", "blocks": blocks, "found": found}
 
 
 def _item(item: Item, found: dict[str, Any] | None) -> list[dict[str, Any]]:

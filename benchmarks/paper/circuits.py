@@ -242,17 +242,18 @@ def _megabytes(value: object) -> str:
 
 ABOUT = {
     "1": "Mean log-likelihood of test rows, and CPU time of the slowest party and the coordinator "
-    "over that of one place. The paper standardises columns and codes them in its own way, so that "
-    "its likelihoods and ours have different units: compare splits within a column of the table.",
-    "2": "CelebA and ImageNet are not here: MNIST and a part of CIFAR-10 stand in. In the "
-    "paper, bits per dimension fall as parties with images of their own are added, and so does the "
-    "time of the slowest party (Figure 3). Here all parties share the same images.",
-    "3": "One pass against EM over the whole circuit of two parties with different columns.",
-    "7": "Macro-F1 on test rows; ours, peers here and baselines at the threshold that is best on "
-    "training rows. The paper's figures are those of FC[PC] and FC[DT]. Peers that need "
-    "environments of their own run with FULL=1.",
-    "5": "What crossed while training models of equal size, counted by one ledger. The paper draws "
-    "costs that it computes; FedAvg and SplitNN are run here.",
+    "relative to centralised training. The paper standardises and encodes columns in its own way, "
+    "so its likelihoods and ours have different units: compare splits within a column of the "
+    "table.",
+    "2": "CelebA and ImageNet are not available here; MNIST and a part of CIFAR-10 replace them. "
+    "In the paper, bits per dimension fall as parties with their own images are added, and so does "
+    "the time of the slowest party (Figure 3). Here all parties share the same images.",
+    "3": "One pass compared with EM over the whole circuit, two parties with different columns.",
+    "7": "Macro-F1 on test rows; ours, our runs of peers, and baselines use the threshold that is "
+    "best on training rows. The paper's figures are those of FC[PC] and FC[DT]. Peers that need "
+    "their own environments run with FULL=1.",
+    "5": "Bytes sent while training models of equal size, counted by one ledger. The paper plots "
+    "computed costs; here FedAvg and SplitNN are actually run.",
 }
 PAPER = Paper(
     "fedpc",
@@ -266,9 +267,9 @@ PAPER = Paper(
     ],
     [
         Missing("Table 2 and Figure 3 on CelebA, ImageNet32 and ImageNet64",
-                "the images are not here, and circuits of up to 6.2 billion parameters need GPUs"),
+                "the images are not available; circuits of up to 6.2 billion parameters need GPUs"),
         Missing("Figures 1 and 2", "drawings of the method"),
         Missing("Tables 4 to 6", "settings and sizes of models, nothing measured"),
-        Missing("Table 7 with 3 and 10 parties", "left out: the paper finds hardly a difference"),
+        Missing("Table 7 with 3 and 10 parties", "left out: the paper finds hardly any difference"),
     ],
 )  # fmt: skip

@@ -171,9 +171,9 @@ def figure_7(full: bool) -> list[Line]:
 
 
 LATENCY = (
-    "nltcs, 10 ms for every message on the longest way, added to the CPU time of the parties on it "
-    "(local learning left out: it takes the same time without secrets); the most that a party "
-    "sends. The paper's figures are from its own machines; it has a manager, here there is none."
+    "nltcs; 10 ms for every message on the critical path, added to the CPU time of the parties on "
+    "it (without local learning, which takes the same time without secrets); the maximum that a "
+    "party sends. The paper's figures are from its own machines; it has a manager, ours has none."
 )
 PAPER = Paper(
     "forest",
@@ -187,17 +187,17 @@ PAPER = Paper(
              "bnetflix in the paper, and here with FULL=1; nltcs otherwise.", figures_3_and_4),
         Item("forest-table-8", "Table 8 and Figure 5: training by parties", LATENCY, table_8),
         Item("forest-table-7", "Table 7 and Figure 6: training by weights", LATENCY, table_7),
-        Item("forest-table-1", "Table 1: questions", LATENCY, table_1),
+        Item("forest-table-1", "Table 1: queries", LATENCY, table_1),
         Item("forest-figure-7", "Figure 7: weights of structures",
-             "nltcs, three parties, 24 weights; the paper draws its figures and prints none.",
+             "nltcs, three parties, 24 weights; the paper shows plots without numbers.",
              figure_7),
     ],
     [
-        Missing("Table 2", "counts operations of the paper's own code; ours does them for whole "
-                "arrays at once, so that its counts have no counterpart"),
+        Missing("Table 2", "counts operations of the paper's own code; ours processes whole "
+                "arrays at once, so its counts have no counterpart"),
         Missing("Table 3", "sizes of the data sets, nothing measured"),
-        Missing("CrypTen and CryptoSPN in Tables 1 and 8", "the paper's figures stand there; "
-                "CrypTen beside us on the same operations is on the page of private forests"),
+        Missing("CrypTen and CryptoSPN in Tables 1 and 8", "the tables quote the paper's figures; "
+                "the page of private forests compares CrypTen with ours on the same operations"),
         Missing("Figures 1 and 2", "drawings of the method"),
     ],
 )  # fmt: skip

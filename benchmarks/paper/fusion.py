@@ -104,9 +104,9 @@ def figure_3(full: bool) -> list[Line]:
 
 
 ABOUT = (
-    "F1 / AUC of test rows. METR-LA itself is not here: rows drawn from a model of it stand in, "
-    f"which are easier, of all 207 owners with FULL=1 and of {FEW} otherwise. Compare the order of "
-    "rows, not their size. Rules that need no fusion stand with the plain baselines."
+    "F1 / AUC of test rows. METR-LA itself is not available; rows generated from a model of it, "
+    f"which are easier, replace it, with all 207 owners with FULL=1 and {FEW} otherwise. Compare "
+    "the order of the lines, not their size. Rules without a fusion are among the plain baselines."
 )
 PAPER = Paper(
     "fusion",
@@ -115,11 +115,12 @@ PAPER = Paper(
         Item("fusion-table-2", "Table 2: alignment", ABOUT, table_2),
         Item("fusion-table-3", "Table 3: graphs", ABOUT, table_3),
         Item("fusion-figure-3", "Figure 3: owners that disagree",
-             "Entropy of owners' predictions of a row, same rows and encoders.", figure_3),
+             "Entropy of the owners' predictions for a row; same rows and encoders.", figure_3),
     ],
     [
-        Missing("METR-LA and PEMS-BAY", "the paper's rows are in an archive that could not be had; "
-                "where git clones it, python -m benchmarks.fusion.tables --set metr-la reads it"),
+        Missing("METR-LA and PEMS-BAY", "the paper's rows are in an archive that was not "
+                "available; if git can clone it, run python -m benchmarks.fusion.tables --set "
+                "metr-la"),
         Missing("PMU-B and PMU-C", "proprietary measurements of the power grid"),
         Missing("Table 1", "sizes of the data sets, nothing measured"),
         Missing("Figures 1 and 2", "drawings of the method"),

@@ -81,18 +81,18 @@ PAPER = Paper(
     "Mixtures over columns of parties (Valdeira, Soares and Xavier, 2022)",
     [
         Item("mixture-table-1", "Table 1: clusters of pulsar candidates",
-             "Accuracy in per cent, from least to largest over starts and graphs. "
-             "Sums go along trees, so they are exact.", table_1),
+             "Accuracy in per cent, from minimum to maximum over starts and graphs. "
+             "Sums use trees, so they are exact.", table_1),
         Item("mixture-figure-5", "Figure 5: log-likelihood of 100 parties",
-             "Per row, after the first update and after the last of 12; the paper draws its curves "
-             "and prints no figures.", figure_5),
+             "Per row, after the first update and after the last of 12; the paper shows curves "
+             "without numbers.", figure_5),
         Item("mixture-figure-6", "Figure 6: five features on a ring",
              "Log-likelihood per row of 630 rows, five draws. The paper's queues are not public: "
-             "the first five features of HTRU2, standardised, stand in.", figure_6),
+             "the first five features of HTRU2, standardised, replace them.", figure_6),
     ],
     [
         Missing("Figure 6 on the queues of a public service", "the rows are not public"),
         Missing("Figures 1 to 4 and 7", "drawings of the method and of graphs; fc.Topology.of "
-                "makes such graphs"),
+                "creates such graphs"),
     ],
 )  # fmt: skip
