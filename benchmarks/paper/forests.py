@@ -14,7 +14,7 @@ from benchmarks.paper.pieces import kept
 from benchmarks.private import forests, times
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.methods.private_forest.structures import ForestShape, Weighting
-from fedcircuits.privacy.compiling import compile_kernels
+from fedcircuits.privacy.operations.powers import compile_kernels
 
 SETS = ("nltcs", "plants", "baudio", "bnetflix", "tretail")
 UNITS = {24: 8, 40: 13, 60: 20, 100: 33}  # weights of the paper: units of each of three structures

@@ -23,7 +23,7 @@ import numpy as np
 from fedcircuits.engines import memory, process
 from fedcircuits.engines.outcome import Kept, Outcome
 from fedcircuits.federation.flow import Compute, Flow, Program, Recv, Send
-from fedcircuits.privacy.compiling import compile_kernels
+from fedcircuits.privacy.operations.powers import compile_kernels
 
 LATENCY = 0.010  # seconds
 

@@ -34,7 +34,7 @@ from fedcircuits.federation.messages import Message
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.compiling import compile_kernels
+from fedcircuits.privacy.operations.powers import compile_kernels
 from fedcircuits.privacy.operations.products import Cut, Masks, masks_made, reduced, truncated
 from fedcircuits.privacy.sharing.group import Group
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key

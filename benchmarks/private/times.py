@@ -20,7 +20,7 @@ from benchmarks.private.clock import Computed, Slept
 from benchmarks.private.forests import parties_of, tables
 from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.estimators.private_forest import PrivateForest
-from fedcircuits.privacy.compiling import compile_kernels
+from fedcircuits.privacy.operations.powers import compile_kernels
 
 PARTIES = (3, 5, 10, 12)
 WEIGHTS = {24: 8, 100: 33}  # units of each of three structures, as in the paper

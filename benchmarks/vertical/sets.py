@@ -17,7 +17,7 @@ import numpy.typing as npt
 import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.sums.graphs import named
+from fedcircuits.federation.sums.topology import named
 
 DENSE, SPARSE = 1550, 485  # links
 PARTIES = 100

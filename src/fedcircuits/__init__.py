@@ -52,9 +52,8 @@ if TYPE_CHECKING:
     from fedcircuits.learning.encoders.fixed import RocketEncoder, SummaryEncoder
     from fedcircuits.learning.encoders.foreign import Frozen
     from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf
-    from fedcircuits.privacy.differential.noise import DifferentialPrivacy
-    from fedcircuits.privacy.masked_sum import Masked
-    from fedcircuits.privacy.secure_sum import Secret
+    from fedcircuits.privacy.differential import DifferentialPrivacy
+    from fedcircuits.privacy.hidden_sums import Masked, Secret
     from fedcircuits.reports.comparison import compare
     from fedcircuits.reports.evaluation import evaluate
     from fedcircuits.reports.imputation import impute
@@ -180,9 +179,8 @@ _NAMES = {
     "reports.imputation": "impute",
     "reports.synthesis": "synthesise",
     "tables.table": "Table",
-    "privacy.differential.noise": "DifferentialPrivacy",
-    "privacy.masked_sum": "Masked",
-    "privacy.secure_sum": "Secret",
+    "privacy.differential": "DifferentialPrivacy",
+    "privacy.hidden_sums": "Masked Secret",
 }
 _HOMES = {name: f"fedcircuits.{home}" for home, names in _NAMES.items() for name in names.split()}
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from fedcircuits.engines import memory, process
-from fedcircuits.engines.choice import engine_of
+from fedcircuits.engines.choice import SealedEngine, engine_of
 from fedcircuits.engines.outcome import failure
-from fedcircuits.engines.sealed import SealedEngine
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
 from fedcircuits.federation.flow import Program
 from fedcircuits.testing import check_engine

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedcircuits.errors import FederationError
+from fedcircuits.federation.doubts import nearly_met
 from fedcircuits.federation.federation import Federation
-from fedcircuits.federation.id_forms import nearly_met
 from fedcircuits.tables.declared import DeclaredReading, DeclaredTable
 
 LOOSE = DeclaredTable(DeclaredReading(ids="loose"))

@@ -10,9 +10,8 @@ import pytest
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.errors import PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Flow, Program, compute
+from fedcircuits.federation.flow import Envelope, Flow, Program, Record, compute, recording, replay
 from fedcircuits.federation.messages import decode_message, encode_message
-from fedcircuits.federation.replay import Envelope, Record, recording, replay
 from fedcircuits.federation.sums.collectives import Addend
 from fedcircuits.testing import trials
 from fedcircuits.testing.trials import say

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedcircuits.learning.em import EMSchedule
-from fedcircuits.learning.steps import SETTLING, FallingStep
+from fedcircuits.learning.em import SETTLING, EMSchedule, FallingStep
 
 
 @pytest.mark.parametrize("done", [0, 3, 17])

@@ -11,9 +11,18 @@ import numpy as np
 from fedcircuits.engines import memory
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
-from fedcircuits.federation.flow import Effect, Flow, Program, Recv, Send, through
+from fedcircuits.federation.flow import (
+    Effect,
+    Envelope,
+    Flow,
+    Program,
+    Record,
+    Recv,
+    Send,
+    recording,
+    through,
+)
 from fedcircuits.federation.messages import encode_fields, fields_of
-from fedcircuits.federation.replay import Envelope, Record, recording
 
 KEY = bytes(range(32))  # of row tokens
 

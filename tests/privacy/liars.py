@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedcircuits.federation.flow import Effect, Flow, Program, Send, through
+from fedcircuits.federation.flow import Effect, Envelope, Flow, Program, Send, through
 from fedcircuits.federation.messages import encode_fields
-from fedcircuits.federation.replay import Envelope
 from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from tests.methods.watched import read

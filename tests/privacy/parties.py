@@ -8,8 +8,7 @@ from typing import Any
 
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Envelope, recording
+from fedcircuits.federation.flow import Envelope, Program, recording
 
 
 def names(count: int) -> tuple[str, ...]:

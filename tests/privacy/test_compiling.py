@@ -6,14 +6,17 @@ import numpy as np
 
 from fedcircuits.privacy.arithmetic import prime_kernels, ring_kernels
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
-from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.operations import exponents
-from fedcircuits.privacy.operations.exponents import inverse_powers, weighted_powers
+from fedcircuits.privacy.operations import powers
+from fedcircuits.privacy.operations.powers import (
+    compile_kernels,
+    inverse_powers,
+    weighted_powers,
+)
 
 
 def compiled() -> dict[str, int]:
     """How often each loop has been compiled; what is only called by others stands aside."""
-    modules = {"prime": prime_kernels, "ring": ring_kernels, "exponents": exponents}
+    modules = {"prime": prime_kernels, "ring": ring_kernels, "powers": powers}
     return {
         f"{name}.{kernel}": len(value.signatures)
         for name, module in modules.items()

@@ -13,8 +13,7 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
-from fedcircuits.privacy.masked_sum import MASK_KEY, MASKED, Masked
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import MASK_KEY, MASKED, Masked, Secret
 from fedcircuits.testing import check_protocol, check_summation
 from tests.privacy.parties import answers, by_round, key, messages, names, programs, together
 

@@ -15,6 +15,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.sums.counting import Contingency
 from fedcircuits.federation.tokens import Labels, patterns
+from fedcircuits.privacy.hidden_sums import Secret
 from fedcircuits.privacy.operations.checks import ALIKE, CHECKED, COMMITTED, TOSSED
 from fedcircuits.privacy.secret_counts import (
     COUNTS,
@@ -24,7 +25,6 @@ from fedcircuits.privacy.secret_counts import (
     SecretCounts,
     inner,
 )
-from fedcircuits.privacy.secure_sum import Secret
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.testing import check_messages, check_protocol

@@ -13,12 +13,11 @@ from hypothesis.extra import numpy as hnp
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, ParameterError, PartyLostError
-from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.federation.flow import Flow, Program, replay
 from fedcircuits.federation.messages import encode_message
-from fedcircuits.federation.replay import replay
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import Secret
 from fedcircuits.privacy.sharing.group import SHARE, Shares
 from fedcircuits.testing import check_protocol, check_summation
 from tests.privacy.liars import KINDS, lies

@@ -15,7 +15,7 @@ from fedcircuits.engines.sites.files import SITE, Kit
 from fedcircuits.engines.sites.remote import Remote
 from fedcircuits.engines.sites.serving import connect
 from fedcircuits.errors import FederationError, FileError, PartyLostError
-from fedcircuits.federation import connected
+from fedcircuits.federation import described
 from fedcircuits.federation.federation import Federation
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _connected(place: Path) -> Iterator[Remote]:
 def status(place: Path, timeout: float, as_json: bool) -> list[str]:
     """Show which sites are there; those that are away."""
     with _connected(place) as remote:
-        frame = connected.status(remote, remote.sites, timeout)
+        frame = described.status(remote, remote.sites, timeout)
     if as_json:
         screen.say(frame.reset_index().to_json(orient="records", force_ascii=False, indent=2))
     else:
@@ -110,7 +110,7 @@ def status(place: Path, timeout: float, as_json: bool) -> list[str]:
 def models(place: Path, timeout: float, as_json: bool) -> None:
     """Show models by who keeps a part of them, and trainings that were broken off."""
     with _connected(place) as remote:
-        kept = connected.models(remote, remote.sites, timeout)
+        kept = described.models(remote, remote.sites, timeout)
         broken = remote.kept_here.trainings()
     if as_json:
         screen.say(json.dumps({"models": kept, "broken off": broken}, ensure_ascii=False, indent=2))
@@ -126,13 +126,13 @@ def models(place: Path, timeout: float, as_json: bool) -> None:
 def forget(place: Path, model: str, timeout: float, as_json: bool = False) -> list[str]:
     """Have all sites delete a model; those that have not."""
     with _connected(place) as remote:
-        answers = connected.forget(remote, remote.sites, model, timeout)
+        answers = described.forget(remote, remote.sites, model, timeout)
     if as_json:
         screen.data(answers)
     else:
         rows = [list(a) for a in answers.items()]
         screen.show(TextTable(("site", f"model {model}"), rows, texts=2))
-    return [site for site, answer in answers.items() if answer not in connected.GONE]
+    return [site for site, answer in answers.items() if answer not in described.GONE]
 
 
 # ---------------------------------------------------------------------- audit

@@ -33,8 +33,7 @@ from fedcircuits.estimators.vertical_kmeans import VerticalKMeans
 from fedcircuits.estimators.vertical_mixture import VerticalGaussianMixture
 from fedcircuits.federation.federation import Federation
 from fedcircuits.federation.sums.summations import Hub
-from fedcircuits.privacy.masked_sum import Masked
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import Masked, Secret
 from fedcircuits.tables.declared import DeclaredReading
 
 LEARNERS = {

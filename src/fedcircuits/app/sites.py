@@ -20,10 +20,9 @@ from fedcircuits.compiling import keep_compiled
 from fedcircuits.engines.sites.credentials import ends_soon, valid_until
 from fedcircuits.engines.sites.files import SITE, ConsortiumFile, Kit, read_toml
 from fedcircuits.engines.sites.joining import REQUEST, JoinRequest, make_request, read_request
-from fedcircuits.engines.sites.policy import Policy
+from fedcircuits.engines.sites.policy import ROLES, Policy
 from fedcircuits.engines.sites.provision import provision as make_kits
 from fedcircuits.engines.sites.provision import revoke as revoke_sites
-from fedcircuits.engines.sites.roles import ROLES
 from fedcircuits.engines.sites.serving import ServedSite, lead_nvflare, party_of, process_of
 from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError

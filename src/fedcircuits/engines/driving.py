@@ -1,8 +1,8 @@
-"""One party of one run, where messages come over a network: its mailbox, and the loop of its flow.
+"""One party of one run with messages over a network: its mailbox, and the loop of its flow.
 
-Networks let messages overtake each other, and a party that was started again sends again what it
-had sent. Every message of one party to another therefore has a number, from 0 in every run. A
-mailbox hands messages out in that order, once each.
+Networks may reorder messages, and a restarted party sends again what it had sent. Every message of
+one party to another is therefore numbered, from 0 in every run. A mailbox delivers messages in that
+order, once each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fedcircuits.errors import PartyLostError
 from fedcircuits.federation.flow import Compute, Effect, Program, Recv, Send, Tell, driven
 
 Data: TypeAlias = bytes | memoryview
-SLOW = 0.5  # seconds of waiting after which the caller is told
+SLOW = 0.5  # seconds of waiting before the caller is notified
 
 
 class NumberedMail:
@@ -33,7 +33,7 @@ class NumberedMail:
         self._changed = Condition()
 
     def put(self, sender: str, number: int, tag: str, data: Data) -> bool:
-        """Whether it is new; it is handed out when all before it are here."""
+        """Whether it is new; it is delivered once all before it have arrived."""
         with self._changed:
             early = self._early[sender]
             if number < self._next[sender] or number in early:
@@ -55,7 +55,7 @@ class NumberedMail:
         return self._next[sender]
 
     def end(self, sender: str, count: int, reason: str) -> None:
-        """After so many messages of it none will follow."""
+        """After this many messages of the sender none will follow."""
         with self._changed:
             self._ends.setdefault(sender, (count, reason))
             self._changed.notify_all()
@@ -67,7 +67,7 @@ class NumberedMail:
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
-        """Mail can no longer be kept here: whoever waits for some hears why."""
+        """Mail can no longer be kept here: everybody who waits gets this error."""
         with self._changed:
             self._broken = error
             self._changed.notify_all()
@@ -75,7 +75,7 @@ class NumberedMail:
     def take(
         self, me: str, wanted: Recv, timeout: float, slow: Callable[[str], None] | None = None
     ) -> Data:
-        """The next one, or PartyLostError. ``slow`` is told of a wait that is not over at once."""
+        """The next one, or PartyLostError. ``slow`` is called if the wait takes long."""
         box = self._mail[wanted.sender, wanted.tag]
 
         def over() -> object:
@@ -96,13 +96,13 @@ class NumberedMail:
         raise PartyLostError(wanted.sender, waits(me, wanted, reason))
 
     def _ended(self, sender: str) -> str:
-        """Why nothing will come of it any more, "" if something may."""
+        """Why nothing more will come from it, "" if something may."""
         count, reason = self._ends.get(sender, (0, ""))
         return reason if reason and self._next[sender] >= count else self._over
 
 
 class Outgoing(Protocol):
-    """Where a party's messages go, and who hears what it does."""
+    """Where a party's messages and progress go."""
 
     def send(self, effect: Send, number: int) -> None: ...
 

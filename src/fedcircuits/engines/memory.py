@@ -1,12 +1,12 @@
-"""All parties in one thread, stepped in a fixed order: the reference that other engines equal.
+"""All parties in one thread, stepped in a fixed order: the reference for other engines.
 
 Messages are encoded as on a real wire, so that bytes are exact and no party can change what
-another one holds. A party whose flow raises is lost: whoever waits for it gets PartyLostError at
-that point, and goes on if its protocol knows how.
+another one holds. A party whose flow raises is lost: parties that wait for it get PartyLostError at
+that point, and continue if their protocol allows it.
 
-Parties that come to equal work with a ``batch`` function (``Compute``) wait there until nobody else
-can move. Their work is then done at once, on all threads, since everybody else waits. Where that
-fails, each does its own, so that whoever is at fault is blamed.
+Parties that reach equal work with a ``batch`` function (``Compute``) wait there until nobody else
+can proceed. Their work is then done together, on all threads, since everybody else waits. If that
+fails, each does its own, so that the right party is blamed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Member:
         self.at = "its first step"
 
     def step(self) -> bool:
-        """As far as it gets; whether it got anywhere."""
+        """Run as far as possible; returns whether there was any progress."""
         if self.waiting is None:
             self._advance(None)
             return True
@@ -95,7 +95,7 @@ class _Member:
         self._advance(None, PartyLostError(party, waits(self.name, self.waiting, reason)))
 
     def compute(self) -> None:
-        """Go on with what the batch has found out, or do its work alone."""
+        """Continue with the result of the batch, or do the work alone."""
         effect, self.waiting = self.waiting, None
         self._advance(None, effect=effect)
 
@@ -148,7 +148,7 @@ class _Member:
 
 
 def _compute_at_once(parties: Mapping[str, _Member], threads: int) -> bool:
-    """Do the work that parties wait at, of one batch function at once; whether there is any."""
+    """Do the work that parties wait for, one batch function at a time; whether there is any."""
     groups: dict[Batch, list[tuple[_Member, Compute[object]]]] = {}
     for party in parties.values():
         if isinstance(effect := party.waiting, Compute) and effect.batch is not None:
@@ -159,7 +159,7 @@ def _compute_at_once(parties: Mapping[str, _Member], threads: int) -> bool:
         try:
             with with_threads(threads):
                 results = batch([effect.work for _, effect in group])
-        except Exception:  # of one of them: each does its own, and fails if it has to
+        except Exception:  # each does its own then, and fails if it must
             results = []
         for (party, effect), result in zip(group, results, strict=False):
             party.post.outcome.kept[party.name, effect.name] = result
@@ -169,7 +169,7 @@ def _compute_at_once(parties: Mapping[str, _Member], threads: int) -> bool:
 
 
 def _break_the_wait(parties: Mapping[str, _Member]) -> None:
-    """Nobody can go on: the first one hears that what it waits for will never come."""
+    """Deadlock: the first party is told that its message will never come."""
     stuck = [(p, p.waiting) for p in parties.values() if isinstance(p.waiting, Recv)]
     waits = "; ".join(f"{p.name} for {w.tag!r} from {w.sender}" for p, w in stuck)
     first, waiting = stuck[0]

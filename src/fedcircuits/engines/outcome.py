@@ -1,4 +1,4 @@
-"""What a run leaves: results, who was lost and why, what crossed, and work that need not be redone.
+"""The outcome of a run: results, lost parties, what crossed, and work that need not be repeated.
 
 An engine runs programs, one per party, and answers the effects of their flows. It never raises for
 a party: the caller decides whether the results that are there are enough.
@@ -30,7 +30,7 @@ Kept = Mapping[tuple[str, str], object]  # results of computations, by party and
 
 @dataclass(slots=True)
 class Outcome(Generic[T]):
-    """Engines write down here what happens, and so tell it to whoever watches the run."""
+    """Engines record here what happens, which also notifies the watch of the run."""
 
     results: dict[str, T] = field(default_factory=dict)
     lost: dict[str, PartyLostError] = field(default_factory=dict)  # in the order they were lost
@@ -49,7 +49,7 @@ class Outcome(Generic[T]):
             self.watch.sent(entry)
 
     def step(self, party: str, step: str) -> None:
-        """A party computes; or, in the same words, it waits or sends."""
+        """A party computes, or waits or sends, as described by ``step``."""
         if self.watch is not None:
             waits = WAITING.fullmatch(step)
             if waits is not None:
@@ -74,7 +74,7 @@ class Outcome(Generic[T]):
 
 class Engine(Protocol):
     """Runs programs. One whose messages pass somebody that they are not for, on their way from
-    party to party, has an attribute ``relays`` that is True: they are sealed (sealed.py)."""
+    party to party, has an attribute ``relays`` that is True: they are sealed (choice.py)."""
 
     def __call__(
         self, programs: Mapping[str, Program[T]], kept: Kept | None = None
@@ -82,7 +82,7 @@ class Engine(Protocol):
 
 
 def failure(party: str, at: str, error: BaseException) -> PartyLostError:
-    """Who failed at which step. Its text is for the owner of the party, ``told`` for the others.
+    """Who failed at which step. Its text is for the owner of the party, ``safe_text`` for others.
 
     A party that was lost because another one was, or because of another one's message, blames
     that one. The party's log has the whole error.
@@ -107,12 +107,12 @@ def waiting_for(effect: Recv) -> str:
 
 
 def waits(me: str, effect: Recv, reason: str) -> str:
-    """What a flow hears when a message will not come."""
+    """The error text of a flow whose message will not come."""
     return f"{me} waits for {effect.tag!r} from {effect.sender}: {reason}"
 
 
 def check_other_party(me: str, effect: Send | Recv, members: frozenset[str]) -> None:
-    """ProtocolError if the other end of a message is no other party of the run."""
+    """ProtocolError unless the other end of a message is another party of the run."""
     sends = isinstance(effect, Send)
     other = effect.receiver if isinstance(effect, Send) else effect.sender
     if other in members and other != me:
@@ -143,7 +143,7 @@ def _libraries() -> ThreadpoolController:
 
 
 def as_one_of(parties: int) -> AbstractContextManager[None]:
-    """Computes as one of so many parties."""
+    """Compute as one of this many parties."""
     return with_threads(threads_each(parties))
 
 

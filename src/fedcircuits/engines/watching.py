@@ -1,12 +1,12 @@
-"""What a run does while it goes on, for whoever watches: a bar, a page, a user's function, a log.
+"""The progress of a run, for a progress bar, a page, a user's function or a log.
 
-Engines tell their ``Outcome`` what happens, in the caller's process; the outcome tells the watch
-under which it was made. A watch keeps count and hands every event on as a ``Progress``, one at a
-time, whatever thread it came from.
+Engines record what happens in their ``Outcome``, in the caller's process; the outcome notifies the
+watch under which it was created. A watch counts events and passes each on as a ``Progress``, one at
+a time, whatever thread it came from.
 
-Time left is known in loops that say how many rounds they have (``Tell``): the time that the rounds
-so far took, for each of those that may follow. Parties that have not begun theirs yet are taken to
-have as many as the others. Loops may end early, so it is a time at most.
+The remaining time is known in loops with a known number of rounds (``Tell``): the mean time per
+round so far times the remaining rounds. Parties that have not started theirs are assumed to have as
+many as the others. Loops may end early, so it is an upper bound.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Progress:
         phase       the first word of the tags of messages
         text        the step; the message's tag; why a party is lost
         round       of the phase, and of how many at most (rounds, 0 if that is not known)
-        likelihood  mean log-likelihood per row, as last heard
+        likelihood  mean log-likelihood per row, as last reported
         messages, bytes, seconds   since training began
         left        seconds that this phase may still take, None if that is not known
 
@@ -178,7 +178,7 @@ class Watch:
     def end(self) -> None:
         self._hand_on("end")
 
-    # ------------------------------------------------------------------ what watchers hear
+    # ------------------------------------------------------------------ notifications
 
     def _hand_on(self, kind: Kind, party: str = "", other: str = "", text: str = "") -> None:
         with self._lock:
@@ -215,13 +215,13 @@ _WATCH: ContextVar[Watch | None] = ContextVar("watch", default=None)
 
 
 def current_watch() -> Watch | None:
-    """Of the training that goes on here, if somebody watches it."""
+    """The watch of the current training, if there is one."""
     return _WATCH.get()
 
 
 @contextmanager
 def watched(callbacks: Sequence[Callback]) -> Iterator[Watch | None]:
-    """Runs within it are watched, if there is somebody to hear of them."""
+    """Watch the runs within, if there is somebody to notify."""
     watch = Watch(callbacks) if callbacks or LOG.isEnabledFor(logging.INFO) else None
     token = _WATCH.set(watch)
     try:

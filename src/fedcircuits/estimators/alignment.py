@@ -6,13 +6,12 @@ from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FederationError
 from fedcircuits.estimators.federated import TrainingState, run_programs
-from fedcircuits.federation.alignment import restricted
 from fedcircuits.federation.federation import COORDINATOR, Federation, row_ids
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.methods.meeting import alignment
-from fedcircuits.methods.meeting.alignment import AlignmentPlan
+from fedcircuits.methods.meeting.alignment import AlignmentPlan, restricted
 from fedcircuits.methods.meeting.intersection import openmined
 
 

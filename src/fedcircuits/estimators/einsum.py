@@ -46,7 +46,7 @@ from fedcircuits.learning.starts import (
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.leaves import Gaussian, GaussianMass
 from fedcircuits.methods.shared.training import HUB
-from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
+from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 LEAST = 1e-4  # variance of a leaf, where the user gives no bound

@@ -50,8 +50,7 @@ from fedcircuits.methods.fusion.heads import (
 from fedcircuits.methods.fusion.query import OwnerView
 from fedcircuits.methods.fusion.training import FusionPlan, TrainedFusion
 from fedcircuits.methods.meeting.task import TargetTask
-from fedcircuits.privacy.differential.accounting import accountant_library
-from fedcircuits.privacy.differential.noise import spent_on_representations
+from fedcircuits.privacy.differential import accountant_library, spent_on_representations
 
 Graph: TypeAlias = Literal["learned", "expected", "complete", "knn"] | npt.ArrayLike | None
 GRAPHS = ("learned", "expected", "complete", "knn")

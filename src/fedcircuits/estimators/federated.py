@@ -36,7 +36,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting import collecting
 from fedcircuits.methods.meeting.intersection import openmined
-from fedcircuits.privacy.differential.noise import DifferentialPrivacy
+from fedcircuits.privacy.differential import DifferentialPrivacy
 from fedcircuits.privacy.sharing.randomness import fresh_key
 
 R = TypeVar("R")  # what a role returns at the end of training

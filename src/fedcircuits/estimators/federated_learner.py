@@ -18,7 +18,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.methods.shared import noisy
 from fedcircuits.methods.shared import training as shared
 from fedcircuits.methods.shared.training import LearnedTogether, SharedPlan
-from fedcircuits.privacy.differential.noise import no_privacy
+from fedcircuits.privacy.differential import no_privacy
 
 R = TypeVar("R")
 TWO = "of two parties each works out the other's counts: it takes its own off the sum"

@@ -41,8 +41,8 @@ from fedcircuits.methods.fedpc import training
 from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.methods.fedpc.planning import HUB, Dependence, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import TrainedCircuit
-from fedcircuits.privacy.differential.noise import no_privacy
-from fedcircuits.privacy.masked_sum import Masked
+from fedcircuits.privacy.differential import no_privacy
+from fedcircuits.privacy.hidden_sums import Masked
 from fedcircuits.privacy.sharing.shares import threshold
 
 Result = View | Held | TrainedCircuit

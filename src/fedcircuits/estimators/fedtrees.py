@@ -45,7 +45,7 @@ from fedcircuits.methods.trees.decision_tree import DecisionTreeLeaf, Predictor
 from fedcircuits.methods.trees.ensemble import TreeEnsemble, fused, party_vector
 from fedcircuits.methods.trees.growing import Grow, Join, TreesPlan, Weights
 from fedcircuits.methods.trees.training import TrainedTrees
-from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
+from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table

@@ -32,7 +32,7 @@ from fedcircuits.methods.private_forest import query
 from fedcircuits.methods.private_forest.masks import MaskStore, prepare
 from fedcircuits.methods.private_forest.model import Forest, ForestView
 from fedcircuits.methods.private_forest.query import PrivateDistribution
-from fedcircuits.privacy.compiling import compile_kernels
+from fedcircuits.privacy.operations.powers import compile_kernels
 
 T = TypeVar("T")
 Views: TypeAlias = Mapping[str, ForestView | Held]

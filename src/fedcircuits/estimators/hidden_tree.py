@@ -37,7 +37,7 @@ from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_fro
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.leaves import Categorical
 from fedcircuits.methods.shared.training import HUB
-from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
+from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 TREE_ROWS = 10_000  # that the tree is learned from

@@ -17,7 +17,7 @@ from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_from
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.methods.shared.training import HUB
-from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
+from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
 from fedcircuits.circuits.graph.family import Arrays
-from fedcircuits.circuits.graph.leaf_regions import by_kind
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.graph.structures import by_kind
 from fedcircuits.estimators.federated import SUMMATION
 from fedcircuits.estimators.federated_learner import NO_PRIVACY, SharedByEM
 from fedcircuits.estimators.learner import in_memory

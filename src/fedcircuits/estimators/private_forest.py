@@ -40,9 +40,9 @@ from fedcircuits.methods.private_forest.training import (
     client,
     coordinator,
 )
-from fedcircuits.privacy.compiling import compile_kernels
-from fedcircuits.privacy.differential.noise import no_privacy
-from fedcircuits.privacy.secure_sum import secret_sums
+from fedcircuits.privacy.differential import no_privacy
+from fedcircuits.privacy.hidden_sums import secret_sums
+from fedcircuits.privacy.operations.powers import compile_kernels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

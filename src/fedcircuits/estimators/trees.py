@@ -26,7 +26,7 @@ from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.methods.chow_liu import training as summed_counts
 from fedcircuits.methods.chow_liu.training import LearnedTree
 from fedcircuits.methods.meeting.hello import same_variables
-from fedcircuits.privacy.differential.noise import PRIVACY, DifferentialPrivacy
+from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
 HUB = Hub()

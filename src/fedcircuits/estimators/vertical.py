@@ -37,7 +37,8 @@ from fedcircuits.methods.meeting.rows import SampleWeights, check_matchable
 from fedcircuits.methods.vertical import answers, kmeans
 from fedcircuits.methods.vertical.answers import AnswersPlan, Learned
 from fedcircuits.methods.vertical.em import EMPlan, EMProgress
-from fedcircuits.methods.vertical.kmeans import KMeansPlan, KMeansResult, MeansProgress
+from fedcircuits.methods.vertical.kmeans import KMeansResult
+from fedcircuits.methods.vertical.points import KMeansPlan, MeansProgress
 from fedcircuits.methods.vertical.rows import check_holders
 from fedcircuits.methods.vertical.training import EMResult
 from fedcircuits.tables.schema import Schema

@@ -26,10 +26,14 @@ from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.collecting import LearnedPart
 from fedcircuits.methods.meeting.rows import SampleWeights
 from fedcircuits.methods.vertical import kmeans
-from fedcircuits.methods.vertical.kmeans import KMeansPlan, KMeansResult, MeansProgress
-from fedcircuits.methods.vertical.points import PartyCentres, feature_names
-from fedcircuits.methods.vertical.reports import TrainedMeans
-from fedcircuits.privacy.differential.noise import no_privacy
+from fedcircuits.methods.vertical.kmeans import KMeansResult, TrainedMeans
+from fedcircuits.methods.vertical.points import (
+    KMeansPlan,
+    MeansProgress,
+    PartyCentres,
+    feature_names,
+)
+from fedcircuits.privacy.differential import no_privacy
 
 Clusters = KMeansResult | TrainedMeans
 

@@ -37,10 +37,9 @@ from fedcircuits.methods.vertical import training
 from fedcircuits.methods.vertical.answers import posterior
 from fedcircuits.methods.vertical.block import check_leaves
 from fedcircuits.methods.vertical.em import EMPlan, EMProgress, Init, logarithms
-from fedcircuits.methods.vertical.reports import TrainedMixture
 from fedcircuits.methods.vertical.rows import holders
-from fedcircuits.methods.vertical.training import EMResult
-from fedcircuits.privacy.differential.noise import no_privacy
+from fedcircuits.methods.vertical.training import EMResult, TrainedMixture
+from fedcircuits.privacy.differential import no_privacy
 
 Mixture = EMResult | TrainedMixture
 

@@ -1,4 +1,7 @@
-"""What lies somewhere else: a table that its site describes, and where a model's parts are kept."""
+"""Parties on other machines: the description of a table that stays at its site, where the parts of
+a model are kept, and what a caller can ask sites besides running a protocol: whether they are
+reachable, which models they keep, and to delete a model.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 
-from fedcircuits.errors import FederationError
+from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.recipes import Held
 from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.notebook import shown
@@ -25,8 +30,7 @@ class DescribedTable(Table):
 
     ``series``: of every series its steps and channels; there it is an array without rows.
 
-    ``chosen``: names of runs in which its site found out which of its rows to take, one after the
-    other.
+    ``chosen``: names of the runs in which its site determined which of its rows to use, in order.
     """
 
     __slots__ = ("chosen", "rows_there")
@@ -93,3 +97,75 @@ def chosen_rows(table: Table, where: object, count: int) -> Table:
         about = (table.schema, count, table.row_ids is not None, shapes)
         return DescribedTable(*about, chosen=(*table.chosen, where.model))
     return table.rows(where)  # type: ignore[arg-type]
+
+
+FORGOTTEN, NOTHING = GONE = ("forgotten", "keeps no such model")  # when asked to forget
+
+
+class KeptHere(Protocol):
+    """What the caller itself keeps."""
+
+    def forget(self, model: str) -> bool: ...
+
+
+class Connection(Protocol):
+    """An engine whose parties are sites."""
+
+    @property
+    def where(self) -> Whereabouts | None: ...
+
+    @property
+    def kept_here(self) -> KeptHere: ...
+
+    def describe_there(
+        self, sites: Sequence[str], timeout: float
+    ) -> Mapping[str, Mapping[str, Any] | PartyLostError]: ...
+
+    def forget_there(
+        self, sites: Sequence[str], model: str, timeout: float
+    ) -> Mapping[str, tuple[bool, str]]: ...
+
+    def close(self) -> None: ...
+
+
+def connection_of(engine: object) -> Connection:
+    """FederationError unless parties are sites."""
+    if getattr(engine, "where", None) is None:
+        raise FederationError(
+            "this federation lives in this process: Federation.connect(…) is one of sites"
+        )
+    return engine  # type: ignore[return-value]
+
+
+def status(connection: Connection, sites: Sequence[str], timeout: float) -> pd.DataFrame:
+    """One line per site; nothing else is known about a site that is away."""
+    lines = {}
+    for site, facts in connection.describe_there(sites, timeout).items():
+        if isinstance(facts, PartyLostError):
+            lines[site] = [False, None, None, None]
+            continue
+        lines[site] = [True, facts.get("rows"), facts.get("models", []), facts.get("version")]
+    columns = ["there", "rows", "models", "version"]
+    frame = pd.DataFrame.from_dict(lines, orient="index", columns=columns)
+    return frame.astype({"rows": "Int64"}).rename_axis("site")
+
+
+def models(connection: Connection, sites: Sequence[str], timeout: float) -> dict[str, list[str]]:
+    """By model the sites that keep a part of it; PartyLostError for a site that is away."""
+    kept: dict[str, list[str]] = {}
+    for site, facts in connection.describe_there(sites, timeout).items():
+        if isinstance(facts, PartyLostError):
+            raise facts
+        for model in facts.get("models", []):
+            kept.setdefault(str(model), []).append(site)
+    return dict(sorted(kept.items()))
+
+
+def forget(
+    connection: Connection, sites: Sequence[str], model: str, timeout: float
+) -> dict[str, str]:
+    """The outcome by site. The caller keeps its own part if no site agrees."""
+    answers = connection.forget_there(sites, model, timeout)
+    if any(gone or not why for gone, why in answers.values()):
+        connection.kept_here.forget(model)
+    return {site: FORGOTTEN if gone else why or NOTHING for site, (gone, why) in answers.items()}

@@ -1,17 +1,26 @@
-"""What whoever holds the tables of all parties should look at before they are learned from: things
-that parties may have written differently and meant alike.
+"""Things that parties may have written differently although they mean the same.
 
-Row ids, names of columns and categories that differ in their spelling, categories of which two
-parties have none in common, and a unit that one of them writes and another does not.
+Whoever holds the tables of all parties is warned before training about row ids, column names and
+categories that differ only in spelling, about categories of which two parties have none in common,
+and about a unit that one party writes and another leaves out. Between sites nobody can compare
+this, and nothing is revealed to find out.
+
+Row ids are compared as texts, so "0017" and 17, or "AB-3" and "ab-3 ", do not match. ``loosened``
+is the form that all these spellings share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
+import numpy as np
+
+from fedcircuits.errors import TableError
 from fedcircuits.federation.described import DescribedTable
-from fedcircuits.federation.id_forms import nearly_met, same_names
+from fedcircuits.tables.declared import DeclaredReading
 from fedcircuits.tables.inference import spelling_key
 from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
@@ -20,7 +29,7 @@ FEW = range(2, 13)  # categories: of fewer and more, others may well be at anoth
 
 
 def doubts(tables: Mapping[str, Table], matched: bool) -> Iterator[str]:
-    """In words; ``matched``: whether rows of different parties are joined by their ids."""
+    """Warnings as texts; ``matched``: whether rows of different parties are joined by their ids."""
     held = {n: t.row_ids for n, t in tables.items() if not isinstance(t, DescribedTable)}
     ids = {n: [*map(str, own.tolist())] for n, own in held.items() if own is not None}
     for words in nearly_met(ids) if matched else ():
@@ -40,7 +49,7 @@ def doubts(tables: Mapping[str, Table], matched: bool) -> Iterator[str]:
 
 
 def _different_words(column: Mapping[str, Variable]) -> Iterator[str]:
-    """Once per column: of two parties whose categories have no word in common."""
+    """Once per column: two parties whose categories have no word in common."""
     few = {p: v for p, v in column.items() if v.kind == "category" and v.size in FEW}
     sets = {p: {spelling_key(str(c)) for c in v.categories} for p, v in few.items()}
     for (first, a), (second, b) in combinations(sets.items(), 2):
@@ -58,7 +67,7 @@ def _different_words(column: Mapping[str, Variable]) -> Iterator[str]:
 
 
 def _absent_unit(column: Mapping[str, Variable]) -> Iterator[str]:
-    """Once per column: of numbers whose unit one party writes, and another does not."""
+    """Once per column: numbers whose unit one party writes and another does not."""
     numbers = {p: v for p, v in column.items() if v.kind in ("real", "count") and not v.dated}
     known = next(((p, v) for p, v in numbers.items() if v.unit), None)
     plain = next((p for p, v in numbers.items() if not v.unit), None)
@@ -70,3 +79,91 @@ def _absent_unit(column: Mapping[str, Variable]) -> Iterator[str]:
             f"{variable.name!r} is in {variable.unit!r} at {party} and has no unit at {plain}: "
             "both are taken to be in it; convert one of them if they differ"
         )
+
+
+FORMS: Mapping[str, Callable[[str], str]] = {
+    "spaces": lambda text: "".join(text.split()),
+    "case": str.casefold,
+    "Unicode forms": lambda text: unicodedata.normalize("NFKC", text),
+    "zeros": lambda text: text.lstrip("0") or "0",
+    "decimals": lambda text: text.removesuffix(".0"),
+    "signs": lambda text: "".join(c for c in text if c.isalnum()),
+}
+
+
+def loosened(text: str, forms: Iterable[str] = tuple(FORMS)) -> str:
+    """The id without what these forms leave out.
+
+    >>> loosened(" 0017 "), loosened("AB-3"), loosened("17.0")
+    ('17', 'ab3', '17')
+    """
+    for form in FORMS:
+        if form in forms:
+            text = FORMS[form](text)
+    return text
+
+
+def with_ids(table: Table, reading: DeclaredReading) -> Table:
+    """The table with its ids in the form that all spellings share, if that is declared."""
+    if reading.ids == "plain" or table.row_ids is None:
+        return table
+    loose = [loosened(str(i)) for i in table.row_ids.tolist()]
+    if len(set(loose)) < len(loose):
+        raise TableError("ids='loose': two rows would have one id; write their ids out")
+    return replace(table, row_ids=np.array(loose))
+
+
+def nearly_met(ids: Mapping[str, list[str]]) -> list[str]:
+    """A warning for every two parties of whose ids more would match in other spellings.
+
+    >>> nearly_met({"bank": ["001", "002"], "telco": ["1", "2", "3"]})
+    ['bank and telco: 0 of 2 ids meet; 2 more would after stripping zeros']
+    """
+    return [
+        words
+        for (first, own_ids), (second, others) in combinations(ids.items(), 2)
+        if (words := _compared(first, own_ids, second, others))
+    ]
+
+
+def same_names(held: Mapping[str, Sequence[str]]) -> list[tuple[str, str, str, str]]:
+    """Party, column, party, column: where two have names that differ in their spelling alone.
+
+    >>> same_names({"north": ["Age", "sex"], "south": ["age ", "sex"]})
+    [('north', 'Age', 'south', 'age ')]
+    """
+    known: dict[str, tuple[str, str]] = {}
+    pairs: dict[str, tuple[str, str, str, str]] = {}
+    for party, names in held.items():
+        for name in names:
+            key = loosened(name.replace("_", " "), ("spaces", "case", "Unicode forms"))
+            first, other = known.setdefault(key, (party, name))
+            if name != other and first != party and other not in names and name not in held[first]:
+                pairs.setdefault(key, (first, other, party, name))
+    return list(pairs.values())
+
+
+def _compared(first: str, own_ids: list[str], second: str, others: list[str]) -> str:
+    few = min(len(own_ids), len(others))
+    meet = len(set(own_ids) & set(others))
+    best = _meeting(own_ids, others, FORMS)
+    if best <= meet or meet == few:
+        return ""
+    needed = list(FORMS)
+    for form in reversed(needed):  # as few as will do
+        fewer = [other for other in needed if other != form]
+        if _meeting(own_ids, others, fewer) == best:
+            needed = fewer
+    return (
+        f"{first} and {second}: {meet:,} of {few:,} ids meet; {best - meet:,} more would after "
+        f"stripping {' and '.join(needed)}"
+    )
+
+
+def _meeting(own_ids: list[str], others: list[str], forms: Iterable[str]) -> int:
+    """How many rows match, provided that all ids of a party remain different."""
+    chosen = tuple(forms)
+    mine, theirs = ([loosened(text, chosen) for text in ids] for ids in (own_ids, others))
+    if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
+        return 0
+    return len(set(mine) & set(theirs))

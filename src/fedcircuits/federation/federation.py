@@ -23,12 +23,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from fedcircuits.errors import FederationError, TableError
-from fedcircuits.federation import connected
+from fedcircuits.federation import described
 from fedcircuits.federation.agreement import agree
-from fedcircuits.federation.connected import connection_of
-from fedcircuits.federation.described import DescribedTable
-from fedcircuits.federation.doubts import doubts
-from fedcircuits.federation.id_forms import with_ids
+from fedcircuits.federation.described import DescribedTable, connection_of
+from fedcircuits.federation.doubts import doubts, with_ids
 from fedcircuits.tables.declared import DeclaredTable, read_table
 from fedcircuits.tables.notebook import shown
 from fedcircuits.tables.rare import pool_rare
@@ -45,11 +43,10 @@ SplitKind = Literal["horizontal", "vertical", "hybrid"]
 class Party:
     """One owner of data.
 
-    ``allow_collect`` lets what it has learned leave it. ``least_count``: what is counted of its
-    rows and leaves it counts at least so many of them. ``inferred``: whether nobody has declared
-    the schema of its table, so that categories of fewer rows are pooled in training.
-    ``most_questions``: rows of questions about one circuit that it answers at most; None for any
-    number.
+    ``allow_collect``: what it has learned may leave it. ``least_count``: every count of its rows
+    that leaves it covers at least this many. ``inferred``: its schema was inferred rather than
+    declared, so categories of fewer rows are pooled in training. ``most_questions``: the most query
+    rows that it answers about one circuit; None for any number.
 
     >>> Party("north", Table.of({"age": [31, 47, 52]})).allow_collect
     False
@@ -74,17 +71,24 @@ class Subspace:
 class Federation:
     """``Federation({"north": "north.csv", "south": frame}, row_id="patient")``.
 
-    Tables are whatever ``Table.of`` takes, or paths of csv and parquet files. ``row_id`` names the
-    column that says which rows of different parties are about the same thing; where parties hold
-    different columns it is what joins them. ``allow_collect`` (all, or names of parties) lets
-    learned circuits leave their parties. ``least_count`` is the least number of a party's rows that
-    anything counted of them may stand for when it leaves the party: a number for all, or by party.
-    Names of categories are told, too: in training, those that fewer rows of a party have are one,
-    "other". ``notes`` say of which columns. A ``Table`` has a schema that the user has declared:
-    its categories stay.
-    ``declared`` says how files are read and what their columns mean (schema.toml).
-    ``most_questions``, likewise, is how many rows of questions a party answers about one circuit
-    whose leaves stay with it (``FedPC``); by default any number.
+    Parameters
+    ----------
+    parties : mapping of str to table
+        Tables are anything that ``Table.of`` takes, or paths of csv and parquet files.
+    row_id : str, optional
+        The column that identifies rows; it joins parties that hold different columns.
+    allow_collect : bool or collection of str, default=False
+        Whether learned circuits may leave their parties: all, or the named ones.
+    least_count : int or mapping of str to int, default=5
+        The smallest number of a party's rows that any count leaving the party may cover, for all or
+        by party. Names of categories leave a party, too: in training, categories of fewer rows are
+        pooled into "other", and ``notes`` names these columns. The schema of a ``Table`` counts as
+        declared by the user: its categories stay.
+    most_questions : int or mapping of str to int, optional
+        The most query rows that a party answers about one circuit whose leaves stay with it
+        (``FedPC``); by default any number.
+    declared : DeclaredTable, optional
+        How files are read and what their columns mean (schema.toml).
 
     >>> bank = {"id": [3, 1, 2], "loan": [10.5, 3.0, 8.5]}
     >>> telco = {"id": [1, 2, 3], "calls": [12, 40, 7]}
@@ -144,12 +148,12 @@ class Federation:
         Parameters
         ----------
         kit : str or path
-            The coordinator's kit, a folder that ``fedcircuits provision`` has made, or its
+            The coordinator's kit, a folder made by ``fedcircuits provision``, or its
             consortium.toml.
         sites : collection of str, optional
             Those that take part; by default all of the consortium.
         timeout : float, default=10.0
-            Seconds to wait for every site to say what it holds.
+            Seconds to wait for every site to describe its table.
         """
         serving = import_module("fedcircuits.engines.sites.serving")  # rooms above this one
         engine, parties = serving.connect(Path(kit), sites), {}
@@ -179,16 +183,16 @@ class Federation:
 
     def status(self, timeout: float = 10.0) -> pd.DataFrame:
         """By site: whether it is there, its rows, the models it keeps, its version."""
-        return connected.status(connection_of(self.engine), self.names, timeout)
+        return described.status(connection_of(self.engine), self.names, timeout)
 
     def models(self, timeout: float = 10.0) -> dict[str, list[str]]:
         """By model the sites that keep a part of it."""
-        return connected.models(connection_of(self.engine), self.names, timeout)
+        return described.models(connection_of(self.engine), self.names, timeout)
 
     def forget(self, model: str, timeout: float = 10.0) -> dict[str, str]:
-        """Have all sites delete a model, or a training that was broken off; by site what came of
-        it: "forgotten", or why not. A site's policy may forbid it."""
-        return connected.forget(connection_of(self.engine), self.names, model, timeout)
+        """Have all sites delete a model, or an interrupted training. Returns the outcome by site:
+        "forgotten", or the reason why not. A site's policy may forbid it."""
+        return described.forget(connection_of(self.engine), self.names, model, timeout)
 
     def close(self) -> None:
         """End the connection to sites; what they keep stays."""
@@ -251,8 +255,8 @@ class Federation:
         return other
 
     def without_empty(self) -> Federation:
-        """The same without columns of which a party has no value and another has: nothing of them
-        can be learned there."""
+        """The same without columns that are empty at one party and not at another: nothing can be
+        learned about them there."""
         full = {party.name: _with_values(party.table) for party in self}
         somewhere = set().union(*full.values())
         tables = {party.name: party.table for party in self}
@@ -265,7 +269,7 @@ class Federation:
         return self.with_tables(tables) if changed else self
 
     def pooled(self) -> Federation:
-        """The same with categories of few rows pooled, where nobody has declared them."""
+        """The same with categories of few rows pooled, unless they were declared."""
         pooled = {p.name: pool_rare(p.table, p.least_count) for p in self if p.inferred}
         if not any(columns for _, columns in pooled.values()):
             return self
@@ -273,7 +277,7 @@ class Federation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of how it is learned from."""
+        """What the user should know about how the data are used."""
         pooled = [(p, pool_rare(p.table, p.least_count)[1]) for p in self if p.inferred]
         return tuple(
             f"{party.name}: categories of {', '.join(map(repr, columns))} that fewer than "
@@ -344,7 +348,7 @@ def _name(name: object) -> str:
 def _tables(
     parties: Mapping[str, object], row_id: str | None, declared: DeclaredTable
 ) -> dict[str, Table]:
-    """FederationError of all parties at once."""
+    """The tables, or one FederationError for all parties."""
     tables, problems = {}, []
     for name, data in parties.items():
         try:

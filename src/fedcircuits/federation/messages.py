@@ -53,7 +53,7 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     needs: ClassVar[str] = ""  # what an owner must allow before it leaves a site, if anything
 
     def __repr__(self) -> str:
-        """Without what is in its fields, which is for its reader alone."""
+        """Without the values of its fields, which only its reader may see."""
         return f"<{type(self).__name__}({', '.join(self.__struct_fields__)})>"
 
 
@@ -64,7 +64,7 @@ M = TypeVar("M", bound=Message)
 
 
 class _ArrayType(type):
-    """The class of array types, which say what a field may hold."""
+    """The metaclass of array types, which define what a field may hold."""
 
     what: str
     kinds: str
@@ -75,7 +75,7 @@ class _ArrayType(type):
         return isinstance(value, np.ndarray)
 
     def problem(cls, value: object) -> str:
-        """What is wrong with a value that arrived, or nothing."""
+        """What is wrong with a received value, or ""."""
         dimensions = "" if cls.dimensions is None else f" with {cls.dimensions} dimensions"
         wanted = f"expected an array of {cls.what}{dimensions}"
         if not isinstance(value, np.ndarray):
@@ -110,7 +110,7 @@ if TYPE_CHECKING:
     Booleans: TypeAlias = npt.NDArray[np.bool_]
     Octets: TypeAlias = npt.NDArray[np.uint8]
     Texts: TypeAlias = npt.NDArray[np.str_]
-else:  # NaN and infinity may stand in Reals, not in Finite ones; floats may be of 32 or 64 bits
+else:  # Reals may hold NaN and infinity, Finite may not; floats have 32 or 64 bits
     Reals = _array_type("Reals", "real numbers", "f")
     RealVector = _array_type("RealVector", "real numbers", "f", 1)
     RealMatrix = _array_type("RealMatrix", "real numbers", "f", 2)
@@ -170,7 +170,7 @@ def fields_of(data: bytes | memoryview) -> dict[str, object]:
 
 
 def encode_fields(fields: Mapping[str, object]) -> bytes:
-    """A record of any fields, which nobody has checked: for tests of whoever reads it."""
+    """A record of unchecked fields, for tests of readers."""
     return msgspec.msgpack.encode(dict(fields), enc_hook=_extended)
 
 
@@ -244,7 +244,7 @@ def require_shape(
     message: type[Message] | str,
     field: str,
 ) -> None:
-    """MessageError unless the array has this shape; None stands for any length."""
+    """MessageError unless the array has this shape; None means any length."""
     fits = array.ndim == len(shape) and all(
         n in (None, m) for n, m in zip(shape, array.shape, strict=True)
     )

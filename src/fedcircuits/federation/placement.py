@@ -1,5 +1,5 @@
-"""Where the nodes of a circuit live, and what is held of it after training: a party has its own
-leaves and nothing of others, the coordinator the graph above them."""
+"""The placement of a circuit's nodes on parties, and what each side holds after training: a party
+its own leaves, the coordinator the graph above them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedcircuits.circuits.questions.distribution import Distribution
 
 Placement = Mapping[str, str]  # ψ: the party of every node
-Answers: TypeAlias = Literal["leaves", "root"]  # what the coordinator is told of a likelihood
+Answers: TypeAlias = Literal["leaves", "root"]  # what the coordinator receives of a likelihood
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,11 +31,11 @@ class Joint:
 
 @dataclass(slots=True)
 class QuestionBudget:
-    """How many rows of questions a party answers about a model; no limit without ``most``.
+    """How many query rows a party answers about a model; no limit without ``most``.
 
-    ``least``: of its rows that must be behind an answer. They are ``table``, which the owner of the
-    view gives when it is asked, and never sends or keeps with it. So is ``spend``, by which a site
-    counts rows before they are answered, of all questions that are asked at once.
+    ``least``: the number of its rows that an answer must be based on. These rows are ``table``,
+    which the owner of the view supplies when it is queried and never sends or stores with it. The
+    same holds for ``spend``, with which a site counts rows before it answers concurrent queries.
     """
 
     most: int | None = None
@@ -45,9 +45,10 @@ class QuestionBudget:
     spend: Callable[[int, int], int] | None = field(default=None, init=False, repr=False)
 
     def after(self, rows: int, me: str) -> int | None:
-        """What is answered with these rows too, where it matters; QueryError if it is too much.
+        """The rows answered including these, if they are limited; QueryError if they exceed the
+        limit.
 
-        A role does not change its arguments: whoever keeps the view takes the new number.
+        A role does not change its arguments: the owner of the view stores the new number.
         """
         if self.most is None:
             return None
@@ -67,7 +68,7 @@ class View:
     whole: ClassVar[bool] = True  # leaves are asked with the budget that its owner gives
 
     me: str
-    schema: Schema  # of its own columns, as agreed
+    schema: Schema  # of its columns, as agreed
     leaves: tuple[Leaf, ...]
     parameters: Parameters
     allow_collect: bool = False

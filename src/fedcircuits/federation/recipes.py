@@ -1,18 +1,17 @@
 """Recipes: programs and results as bytes, without code, for parties that others own.
 
 A recipe names a role of a method and gives its arguments: plain values, arrays, and instances of
-this library's classes by their fields. Nothing else is packed, and opening a recipe makes nothing
-else: whoever opens it accepts classes of this library and functions of its methods only, and calls
-none of them but the classes. What only a site has is left open, and filled in there:
+this library's classes by their fields. Nothing else is packed, and opening a recipe creates nothing
+else: only classes of this library and functions of its methods are accepted, and only the classes
+are called. What only a site has is left open and filled in there:
 
-    Here("party")          its party, with the table, or with rows of it that it has chosen before
-    Here("collect")        whether its owner lets what it has learned leave it
-    Held(model, party)     what it has learned and keeps under the model's name, or a part of it
+    Here("party")          its party, with the table or with rows selected in earlier runs
+    Here("collect")        whether its owner allows what it has learned to leave it
+    Held(model, party)     what it has learned and stored under the model's name, or a part of it
     Own("secret")          bytes that it draws itself, the same when the run is resumed
-    Once(held, 0, 8)       rows of what it keeps that no other run ever gets, such as masks
+    Once(held, 0, 8)       stored rows that no other run ever gets, such as masks
 
-Arrays keep the order in which their numbers lie in memory, because sums depend on it to the last
-bit.
+Arrays keep their memory order, because sums depend on it to the last bit.
 """
 
 from __future__ import annotations
@@ -42,8 +41,9 @@ DEEPEST = 200  # parts within parts
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What a site has from the beginning: its ``party``, or whether it lets others ``collect``.
-    ``rows``: names of runs in which it found out which rows of its table to take, and of these."""
+    """What a site has from the beginning: its ``party``, or whether it allows others to
+    ``collect``. ``rows``: names of the runs that selected rows of its table, applied one after the
+    other."""
 
     what: str
     rows: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Bytes that a site draws by itself."""
+    """Bytes that a site draws itself."""
 
     what: str
 
@@ -74,12 +74,12 @@ class UsedOnce(Protocol):
         ...
 
     def hand_out(self, start: int, stop: int) -> object:
-        """These rows, which are gone then; ProtocolError if some were taken before."""
+        """These rows, which are used up then; ProtocolError if some were used before."""
         ...
 
 
 def with_span(spans: Sequence[tuple[int, int]], start: int, stop: int) -> list[tuple[int, int]]:
-    """Rows that were handed out, in order, and these too; adjacent ones are one span."""
+    """The spans of used rows, in order, with this one added; adjacent spans are merged."""
     places: list[tuple[int, int]] = []
     for begin, end in sorted([*spans, (start, stop)]):
         if places and places[-1][1] == begin:
@@ -98,7 +98,7 @@ class Once:
 
 
 def own_key(what: str) -> bytes:
-    """An open place for bytes, typed as what it is when a flow begins."""
+    """An open place for bytes, typed as what replaces it before the flow starts."""
     return Own(what)  # type: ignore[return-value]
 
 
@@ -134,7 +134,7 @@ def filled(value: T, fill: Fill) -> T:
 
 
 def _same(after: object, before: object) -> bool:
-    """Whether nothing in it was filled in; lists and such are made anew in any case."""
+    """Whether nothing in it was filled in; containers are rebuilt in any case."""
     if isinstance(after, Mapping) and isinstance(before, Mapping):
         return all(_same(after[name], value) for name, value in before.items())
     if isinstance(after, list | tuple) and isinstance(before, list | tuple):
@@ -146,7 +146,7 @@ def _same(after: object, before: object) -> bool:
 
 
 def pack(value: object) -> bytes:
-    """Bytes that ``unpack`` makes the same value of; ProtocolError if it holds foreign things."""
+    """Bytes that ``unpack`` turns into the same value; ProtocolError for foreign objects."""
     return encode_plain(_tree(value, "it", 0))
 
 
@@ -185,8 +185,8 @@ SEQUENCES = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 def _way(kind: type) -> Literal["new", "made", "state"]:
-    """How instances are packed, and the only way in which they are made again."""
-    if "__reduce__" in vars(kind):  # its own word on what it is made of
+    """How instances are packed, and the only way in which they are rebuilt."""
+    if "__reduce__" in vars(kind):  # the class says how it is rebuilt
         return "new"
     by_fields = dataclasses.is_dataclass(kind) or issubclass(kind, msgspec.Struct)
     return "made" if by_fields else "state"
@@ -224,13 +224,13 @@ def _name(value: Any, path: str) -> str:
 
 
 def unpack(data: bytes | memoryview, fill: Fill | None = None, rooms: tuple[str, ...] = ()) -> Any:
-    """The value; ``fill`` gives what is left open. ProtocolError for bytes that are no recipe.
+    """The value; ``fill`` supplies open places. ProtocolError for bytes that are not a recipe.
 
     ``rooms``: of the library, whose classes and functions may be named beside the usual ones.
     """
     try:
         return _Opening(fill, rooms).value(decode_plain(data))
-    except (ProtocolError, SiteError):  # what the site itself says of an open place
+    except (ProtocolError, SiteError):  # raised by the site for an open place
         raise
     except (
         LookupError,
@@ -252,7 +252,7 @@ class _Opening:
         if isinstance(tree, list):
             return [self.value(v) for v in tree]
         if isinstance(tree, np.ndarray):
-            return tree.copy()  # what was read lies in the bytes, where nobody can write
+            return tree.copy()  # decoded arrays are read-only views of the bytes
         if not isinstance(tree, dict):
             return tree
         match tree:
@@ -282,7 +282,7 @@ class _Opening:
         return SEQUENCES[kind](self.value(tree[kind]))
 
     def _made(self, kind: Any, fields: Mapping[str, Any]) -> Any:
-        """An open place is filled in as a whole: nothing that it names is filled in before."""
+        """An open place is filled in as a whole; nothing inside it is filled in before."""
         if self.fill is None or not issubclass(kind, Open):
             return kind(**{k: self.value(v) for k, v in fields.items()})
         named = _Opening(None, self.rooms)

@@ -1,17 +1,18 @@
-"""One table cut into a federation, for trying out: by rows, by columns, or both.
+"""One table split into a federation, for experiments: by rows, by columns, or both.
 
     by="rows"      every party gets different rows, all columns
     by="columns"   every party gets different columns of all rows
     by="both"      parties get different columns of a share of the rows, and share some columns
 
-Skew of rows: none; "label", every party prefers other classes of the target; "cluster", every party
-gets clusters of similar rows; dirichlet(β), shares of every class are drawn, smaller β more uneven.
+Skew of rows: none; "label", every party prefers different classes of the target; "cluster", every
+party gets clusters of similar rows; dirichlet(β), shares of every class are drawn from a Dirichlet
+distribution, more uneven for smaller β.
 ``overlap`` is a share: of rows that a second party holds as well (by rows), of columns that all
 parties hold (by columns and by both; with both at least one). Every row keeps its id.
 
-A parquet file is split by its row groups, and not loaded: each party has some of them, which are
-read where the party runs (tables/stored.py). So a table larger than the memory of one machine is
-learned by parts.
+A parquet file is split by its row groups without loading it: each party gets some of them, which
+are read where the party runs (tables/stored.py), so a table may be larger than the memory of one
+machine.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def _check_groups(names: list[str], by: str, skew: Skew, overlap: float) -> None
 
 
 def _by_groups(rows: ParquetRows, names: list[str], rng: np.random.Generator) -> dict[str, Table]:
-    """Row groups in random order, each to the party that has the fewest rows."""
+    """Row groups in random order, each to the party with the fewest rows so far."""
     about = rows.file.metadata
     sizes = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)])
     if len(sizes) < len(names):
@@ -208,7 +209,7 @@ def _drawn(codes: Rows, beta: Floats | npt.NDArray[np.float64], rng: np.random.G
 
 
 def _preferred(codes: Rows, parties: int, rng: np.random.Generator) -> Rows:
-    """Parties of about equal size; two thirds of each party's rows are of its own classes."""
+    """Parties of about equal size; two thirds of each party's rows are of its preferred classes."""
     order = rng.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     owner = np.empty(len(codes), dtype=np.int64)
@@ -219,7 +220,7 @@ def _preferred(codes: Rows, parties: int, rng: np.random.Generator) -> Rows:
 
 
 def _by_clusters(table: Table, parties: int, rng: np.random.Generator) -> Rows:
-    """Clusters go, the largest first, to the party that has the fewest rows."""
+    """Clusters go, the largest first, to the party with the fewest rows so far."""
     label = split_rows(Features.of(table.values, table.schema), 2 * parties, rng)
     sizes = np.bincount(label)
     owner, load = np.zeros(len(sizes), np.int64), np.zeros(parties)

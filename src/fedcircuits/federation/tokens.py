@@ -1,10 +1,10 @@
-"""Row ids as tokens: keyed hashes, which say nothing to anybody without the key.
+"""Row ids as tokens: keyed hashes, which reveal nothing without the key.
 
 Parties share a key that the coordinator does not have. They send it the tokens of their rows in
-rising order, and it matches rows without knowing which these are (methods/meeting/tokens.py).
+rising order, and it matches rows without being able to identify them (methods/meeting/tokens.py).
 
-A party has one secret at most, from the operating system and never from a seed; what it needs for
-several purposes is derived from it, so that whoever is told one of them learns none of the others.
+A party has at most one secret, from the operating system and never from a seed. Keys for different
+purposes are derived from it, so that knowing one of them reveals none of the others.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from fedcircuits.tables.table import Table
 
 Batch = tuple[Array, Array | None]  # rows (batch, variables), their weights
 PIECE = 65_536  # rows of a file that are in memory at once
-FIRST = 2 * MOST_LEVELS + 100  # rows of a piece by which identifiers are told from categories
+FIRST = 2 * MOST_LEVELS + 100  # rows of a piece, enough to distinguish identifiers from categories
 
 
 class Source(Protocol):
@@ -174,7 +174,7 @@ class ParquetRows:
         categories: Mapping[str, Sequence[Scalar]],
         row_id: str | None,
     ) -> Schema:
-        """By the rows that tell: what they say of the columns is what all rows say."""
+        """From these rows, which determine the columns as all rows would."""
         known = {*kinds, *categories}
         parts = (p for g in range(self.file.num_row_groups) for p in self._parts(g))
         telling = pa.concat_tables([part.take(_telling(part, known)) for part in parts])

@@ -1,15 +1,20 @@
-"""Expectation–maximisation for any circuit: expected statistics up and down, then their maximum.
+"""Expectation–maximisation for any circuit: expected statistics, then their maximum.
 
 E-step  one upward and one downward pass give every node's expected statistics, additive over rows.
-M-step  weights are normalised counts, leaves maximise what they expect to have seen.
+M-step  weights are normalised counts; leaves maximise their expected log-likelihood.
 
-Over all rows at once the likelihood never falls, up to the leaves' priors and floors. Over batches
-(stepwise EM, Cappé and Moulines 2009) statistics are a running average that forgets with a step
-falling from ``step`` to ``last_step``: many updates from one pass over the rows. Rows come from a
-source batch by batch, so a table need not fit into memory.
+Over all rows at once the likelihood never decreases, up to the leaves' priors and floors. Over
+batches (stepwise EM, Cappé and Moulines 2009) statistics are a running average that forgets with a
+step size falling from ``step`` to ``last_step``: many updates from one pass over the rows. Rows
+come from a source batch by batch, so a table need not fit into memory.
 
-Leaves that allow it are maximised on standardised data, and bounds of their rules count in that
-scale. It is every variable's own, or one ``scale`` for all where they share it, as pixels do.
+The step falls linearly over all planned updates. A long step keeps the parameters moving, so the
+score on held-back rows soon stops improving although a shorter step would still improve it. When
+that happens, learning does not end: the step falls to its last value within ``SETTLING`` epochs,
+and learning ends then.
+
+Leaves that allow it are maximised on standardised data, and the bounds of their rules are in that
+scale: one scale per variable, or one ``scale`` for all where they share it, as pixels do.
 """
 
 from __future__ import annotations
@@ -36,8 +41,57 @@ from fedcircuits.errors import StructureError, TableError
 from fedcircuits.learning.batches import Batch, InMemory, Source
 from fedcircuits.learning.hidden_trees.run import TreeRun
 from fedcircuits.learning.hidden_trees.shape import TreeShape
-from fedcircuits.learning.steps import FallingStep
 from fedcircuits.learning.stopping import EarlyStopping
+
+SETTLING = 4  # epochs
+SETTLED = 2.0  # times the last step: nothing is left to fall
+
+
+@dataclass
+class FallingStep:
+    """The step of every update.
+
+    >>> step = FallingStep(0.3, 0.1, epochs=10, updates_per_epoch=1.0)
+    >>> [round(step.next(), 2) for _ in range(3)], step.settle()
+    ([0.3, 0.28, 0.26], True)
+    >>> [round(step.next(), 2) for _ in range(5)], step.settle()
+    ([0.24, 0.2, 0.17, 0.14, 0.1], False)
+    """
+
+    first: float
+    last: float
+    epochs: int
+    updates_per_epoch: float
+
+    def __post_init__(self) -> None:
+        self.planned = self.epochs * max(1.0, self.updates_per_epoch)
+        self.done = 0
+        self.settling = False
+
+    def next(self) -> float:
+        """The step of the next update, which is counted as done."""
+        found = self._now()
+        self.done += 1
+        return found
+
+    def settle(self) -> bool:
+        """Whether the step is to fall within a few epochs from here; it does so once."""
+        now = self._now()
+        if self.settling or now <= SETTLED * self.last:
+            return False
+        left = SETTLING * max(1.0, self.updates_per_epoch)
+        self.first, self.planned, self.done = now, min(left, self.planned - self.done), 0
+        self.settling = True
+        return True
+
+    @property
+    def over(self) -> bool:
+        """Whether a step that was to settle has done so."""
+        return self.settling and self.done >= self.planned
+
+    def _now(self) -> float:
+        return self.first + min(1.0, self.done / self.planned) * (self.last - self.first)
+
 
 Report = Callable[[int, float], None]  # after every epoch: its number, mean log-likelihood
 PIECE = 65_536  # rows of one E-step where no batch size is given
@@ -62,7 +116,7 @@ class EMSchedule:
         return EarlyStopping(self.patience, self.tolerance)
 
     def falling(self, rows: int) -> FallingStep:
-        """The steps of so many rows."""
+        """The steps for this many rows."""
         return FallingStep(self.step, self.last_step, self.epochs, rows / (self.batch_size or rows))
 
     def stopped(self, scores: Sequence[float], step: FallingStep) -> bool:
@@ -186,7 +240,7 @@ def _more_rows(
 
 
 def mean_log_likelihood(program: CircuitProgram, packed: Packed, rows: InMemory) -> float:
-    """Of a row, by the weights of the rows."""
+    """The mean log-likelihood per row, weighted."""
     log_values = program.log_values(torch.from_numpy(rows.values), packed)
     return rows.mean(log_values.double().cpu().numpy())
 

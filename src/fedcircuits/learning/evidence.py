@@ -110,8 +110,8 @@ def dependent(p: Array, level: float, target: int | None = None) -> Flags:
     """Pairs that are no chance: of those found, chance makes at most a share of ``level``, and
     where no pair depends, it finds any with that probability (Benjamini and Hochberg 1995).
 
-    Columns go with a target already where they are more likely to help than not: at ``LENIENT``
-    times the level, each by itself."""
+    Columns stay with a target if they are more likely to help than not: at ``LENIENT`` times the
+    level, each on its own."""
     i, j = np.triu_indices(len(p), 1)
     ordered = np.sort(p[i, j])
     right = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / max(len(ordered), 1))
@@ -130,7 +130,8 @@ def dependent(p: Array, level: float, target: int | None = None) -> Flags:
 
 def _orthonormal(moments: Array) -> Array:
     """(numbers, polynomials, DEGREE): coefficients of polynomials that are centred, of variance 1
-    and uncorrelated on the rows; 0 where the values are too few to tell them from the lower."""
+    and uncorrelated on the rows; 0 where there are too few values to separate them from lower
+    ones."""
     basis: list[Array] = []
     rows = np.maximum(moments[:, 0, 0], 1e-300)
     bases = np.zeros((len(moments), DEGREE + 1, DEGREE))

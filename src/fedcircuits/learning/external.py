@@ -95,7 +95,7 @@ def _seed(learner: object, random_state: int) -> None:
 
 
 def _can(learner: object, tag: str) -> bool:
-    """What scikit-learn's tags say of the input: ``categorical``, ``allow_nan``."""
+    """Properties of the input by scikit-learn's tags: ``categorical``, ``allow_nan``."""
     tags = getattr(learner, "__sklearn_tags__", None)
     return bool(tags is not None and getattr(tags().input_tags, tag, False))
 
@@ -215,7 +215,7 @@ def _numbers(values: object) -> Array:
 
 
 def to_circuit(learner: object, schema: Schema) -> tuple[Circuit, Parameters] | None:
-    """The circuit that a fitted object is, or None where it is none that we know.
+    """The circuit equal to a fitted object, or None if its kind is unknown.
 
     >>> x = np.random.default_rng(0).normal(size=(50, 2))
     >>> circuit, parameters = to_circuit(GaussianMixture(2).fit(x), Schema.real(2))

@@ -95,7 +95,7 @@ class BinaryPairs:
         return chances
 
     def own_score(self) -> float:
-        """Log-likelihood that as many new rows are likely to have, columns one by one."""
+        """Expected log-likelihood of equally many new rows, column by column."""
         entropies = xlogy(self.ones, self.ones) + xlogy(
             self.total - self.ones, self.total - self.ones
         )
@@ -134,7 +134,8 @@ class PairTables:
 
 
 def _price(rows: Array | float, columns: int) -> Array:
-    """Of a parameter: ½ log n, and log d as the pair is the best of so many (extended BIC)."""
+    """The cost of a parameter: ½ log n, plus log d since the pair is the best of d (extended
+    BIC)."""
     return np.asarray(0.5 * np.log(np.maximum(rows, 1.0)) + np.log(columns))
 
 

@@ -5,11 +5,11 @@ are bounded in these deviations, or by those it begins with where these are smal
 has to raise them. The holder's rows stand behind every M-step with the weight of ``behind`` rows: a
 leaf may be narrow or lack a category, but not be a spike or call a category impossible.
 
-Steps are damped. EM forgets: between two steps nothing remains of a unit but what the rows say that
-reach it, be it a thousandth of one row. Of few rows far out, narrow Gaussians soon take one each; a
-broad one that has covered them all is then hardly reached, and plain EM would make it anew from
-next to nothing: new rows far out would be next to impossible. So a unit of a leaf or sum that m
-rows reach goes only a part of the way to its maximum,
+Steps are damped. EM has no memory: after a step, a unit depends only on the rows that reach it,
+even if that is a thousandth of one row. A few outlying rows are soon covered by narrow Gaussians,
+one each; a broad Gaussian that had covered them all is then hardly reached, and plain EM would
+estimate it from almost nothing, so that new outlying rows would be almost impossible. A unit of a
+leaf or sum that m rows reach therefore moves only part of the way to its maximum,
 
     now + m / (m + n) · (maximum − now), in all its parameters,
 

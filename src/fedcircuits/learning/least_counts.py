@@ -1,15 +1,15 @@
-"""Counts that stand for few rows are not shown.
+"""Counts of few rows are not shown.
 
-What is learned from rows is asked again and again, and counts of rows can be worked out from the
-answers. So of counts over categories or bins those below the least count are pooled:
+A model can be queried repeatedly, and counts of rows can be inferred from the answers. Among counts
+over categories or bins, those below the least count are therefore pooled:
 
-    their rows together reach it      they are spread by given shares, such as the whole table's
-    they do not, and others do        they count as none, and the others are scaled to all rows
-    none reaches it                   all rows are spread by the shares
+    their rows together reach it      they are distributed by given shares, such as the table's
+    they do not, and others do        they count as 0, and the others are scaled to all rows
+    none reaches it                   all rows are distributed by the shares
 
-Answers are then the same whichever of the pooled categories a row has; where at most one category
-is left, also whether any row has one of the others. Where two or more are left, their exact shares
-may still say how many rows have none of them, to somebody who knows the number of rows.
+Answers then do not depend on which of the pooled categories a row has; where at most one category
+is left, neither on whether any row has one of the others. Where two or more are left, their exact
+shares may still show, to somebody who knows the number of rows, how many rows have none of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def without_few(values: Array, least: int) -> Array:
 
 
 def rare_mixed(table: Table, least: int) -> Table:
-    """Rows with one of a column's rare categories have these in turn: what is learned depends on
+    """Rows with a rare category get the rare categories cyclically: what is learned depends on
     whether a row has one of them, and not on which."""
     values = table.values.copy()
     for column, variable in zip(values.T, table.schema, strict=True):

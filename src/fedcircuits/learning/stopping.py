@@ -1,9 +1,9 @@
-"""When learning stops: by rows that it does not learn from.
+"""Early stopping, by rows that are not used for learning.
 
 A share of the rows is held back and scored before the first round and after every round. Learning
-ends when ``patience`` rounds have brought nothing better, or less than ``tolerance``, and keeps the
-parameters that were best on these rows, those it began with among them. Of fewer than ``FEW`` rows
-none are held back.
+ends when ``patience`` rounds have improved the score by nothing, or by less than ``tolerance``, and
+keeps the parameters with the best score, which may be those at the start. With fewer than ``FEW``
+rows none are held back.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EarlyStopping:
 
 
 def held_share(rows: int, share: float) -> float:
-    """The share that is held back of so many rows."""
+    """The share of this many rows that is held back."""
     return share if rows >= FEW and round(share * rows) >= 1 else 0.0
 
 

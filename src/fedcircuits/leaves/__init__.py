@@ -1,7 +1,7 @@
 """Leaf families: input distributions, one family to a file, registered under their names.
 
-Importing this package makes all of them known to circuits. ``fedcircuits.testing.check_leaf`` tells
-whether a family of your own keeps the contract (``circuits.family``).
+Importing this package makes all of them known to circuits. ``fedcircuits.testing.check_leaf``
+checks whether a new family keeps the contract (``circuits.graph.family``).
 """
 
 from fedcircuits.circuits.graph.family import register

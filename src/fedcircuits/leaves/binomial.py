@@ -2,9 +2,9 @@
 
     log f(x) = log n! − log x! − log (n − x)! + x log q + (n − x) log (1 − q)
 
-q is ``probability``, read as lying in [1e-12, 1 − 1e-12]; a number outside 0 … n, or none that is
-whole, is IMPOSSIBLE. The binomial coefficient depends on n, so this is no linear form: n is a
-parameter of every leaf, given and not learned.
+q is ``probability``, read as lying in [1e-12, 1 − 1e-12]; a number outside 0 … n, or one that
+is not whole, is IMPOSSIBLE. The binomial coefficient depends on n, so this is not a linear form: n
+is a parameter of every leaf, given and not learned.
 
     P(X ≥ k) = I_q(k, n − k + 1)        the regularised incomplete beta function
 

@@ -1,8 +1,8 @@
 """Categorical leaf: f(x) = probability[x] for the codes or counts x = 0 … C − 1.
 
 As a linear form, natural = log probability on the one-hot statistics, constant 0. A probability of
-exactly 0 is allowed and makes its value IMPOSSIBLE. x must be a code of the variable: a number that
-is none is not recognised by the linear form. The fit is that of smoothed frequencies
+exactly 0 is allowed and makes its value IMPOSSIBLE. x must be a code of the variable: the linear
+form does not recognise other numbers. The fit is that of smoothed frequencies
 (``finite``): ``smoothing`` pseudo-counts for every value, 0 for plain frequencies. A count has as
 many values as its variable declares (``Variable.most``).
 """

@@ -122,7 +122,7 @@ class MultivariateGaussian(JointFamily):
             if not pattern.seen and not inner:
                 continue
             place = torch.as_tensor(others[pattern.rows], device=x.device)
-            points = x[place if pattern.seen else place[:1]]  # all are alike
+            points = x[place if pattern.seen else place[:1]]  # all are equal
             if inner:
                 given = condition(points, pattern, p)
                 value = given.log_density + _log_mass(given, inner)

@@ -21,9 +21,9 @@ one party and the coordinator together would learn the other's labels. What the 
 some of the parties' combinations follows from the counts that it sees in the end. A party learns
 which of its rows the others hold, and nothing of their labels but what ``occur`` says.
 
-One member that changes, swaps, repeats or makes up shares in any message ends the count, before
-anything is opened: products are checked, counts have shares to spare. So does one whose lists are
-not zeros with a one in each. What it says of its own rows nobody can check.
+A single member that changes, swaps, repeats or invents shares in any message ends the count before
+anything is opened: products are checked, and counts have redundant shares. So does one whose lists
+are not zeros with a single one in each. Nobody can check what a member claims about its own rows.
 
 Shares are in the field of 2^31 − 1, which holds all counts: 4 bytes per number.
 """
@@ -49,9 +49,8 @@ from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.checks import Claim, Made, checks_made, dot
 from fedcircuits.privacy.operations.products import reduced
-from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.group import Group, opened_to, shared
 from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
-from fedcircuits.privacy.sharing.sharing import opened_to, shared
 
 RING = Ring(31)
 LONGEST = 1 << 20  # rows at a time, for which sums of products are exact (``inner``)
@@ -318,7 +317,7 @@ class _Tally:
         return _Met((*a.places, *b.places), both, below=(a, b), at=(i, j))
 
     def _occurring(self, tag: str, a: _Met, b: _Met) -> Flow[Labels]:
-        """The coordinator sees how often, the others hear which."""
+        """The coordinator sees the counts, the others learn which combinations occur."""
         table = yield from self._table(tag, (a, b))
         rows, tag = self.task.rows, f"{tag}/occur"
         if self.group.me != COORDINATOR:
@@ -362,7 +361,7 @@ def _sums(shares: Sequence[Elements]) -> Elements:
 def inner(a: Words, b: Words) -> Words:
     """Σ_r a[i, r] b[j, r] in the field: (i, j), of numbers below 2^31 − 1 and at most 2^20 rows.
 
-    Halves of 16 bits are multiplied as matrices of float64, which is exact for so many rows: with
+    Halves of 16 bits are multiplied as float64 matrices, which is exact for this many rows: with
     x = 2^16 h + l, and 2^32 = 2 in the field, a sum of products is 2 hh + 2^16 (hl + lh) + ll.
     """
     p, (ah, al), (bh, bl) = np.uint64(RING.modulus), _halves(a), _halves(b)

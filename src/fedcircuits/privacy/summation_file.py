@@ -13,8 +13,7 @@ from fedcircuits.errors import FedcircuitsError, FileError
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.sums.summations import Chebyshev, Hub, Metropolis, Tree
 from fedcircuits.federation.sums.topology import Links, Topology
-from fedcircuits.privacy.masked_sum import Masked
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import Masked, Secret
 
 Known = Hub | Tree | Chebyshev | Metropolis | Secret | Masked
 KINDS: dict[str, type[Known]] = {

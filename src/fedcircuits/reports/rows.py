@@ -9,7 +9,7 @@ import numpy as np
 
 from fedcircuits.errors import TableError
 from fedcircuits.estimators.questions import refuse_misspelt
-from fedcircuits.federation.id_forms import nearly_met, with_ids
+from fedcircuits.federation.doubts import nearly_met, with_ids
 from fedcircuits.tables.declared import DeclaredReading
 from fedcircuits.tables.frames import columns_of
 from fedcircuits.tables.schema import Schema

@@ -16,9 +16,8 @@ import numpy.typing as npt
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Engine, Outcome
-from fedcircuits.federation.flow import Program
+from fedcircuits.federation.flow import Program, recording, replay
 from fedcircuits.federation.messages import encode_message
-from fedcircuits.federation.replay import recording, replay
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.testing import trials
 

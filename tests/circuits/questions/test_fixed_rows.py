@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import fedcircuits as fc
-from fedcircuits.circuits.questions.distribution import Distribution
-from fedcircuits.circuits.questions.fixed_rows import FixedRows
+from fedcircuits.circuits.questions.distribution import Distribution, FixedRows
 from tests.federation.cases import mixed_table
 
 

@@ -14,8 +14,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.circuits.graph import files
-from fedcircuits.engines.sites.policy import Policy, PolicyError
-from fedcircuits.engines.sites.roles import ROLES, name_of
+from fedcircuits.engines.sites.policy import ROLES, Policy, PolicyError, name_of
 from fedcircuits.errors import FederationError, FileError, PartyLostError
 from fedcircuits.estimators.at_sites import recall
 from fedcircuits.federation.flow import Send

@@ -15,8 +15,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.engines.sites.admission import CALLER
-from fedcircuits.engines.sites.policy import Policy, PolicyError
-from fedcircuits.engines.sites.roles import METHODS, ROLES
+from fedcircuits.engines.sites.policy import METHODS, ROLES, Policy, PolicyError
 from fedcircuits.engines.sites.store import Store
 from fedcircuits.errors import (
     FederationError,
@@ -39,7 +38,7 @@ from fedcircuits.methods.trees import training as trees
 from fedcircuits.methods.trees.ensemble import respond as votes
 from fedcircuits.methods.trees.growing import TreesPlan
 from fedcircuits.methods.vertical.rows import columns_at
-from fedcircuits.privacy.differential.noise import Noise
+from fedcircuits.privacy.differential import Noise
 from fedcircuits.privacy.sharing.randomness import Stream
 from tests.engines.sites.hostile import Hostile
 from tests.engines.sites.local import LocalSites

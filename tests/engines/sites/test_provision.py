@@ -12,11 +12,10 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 from fedcircuits.app.cli import app
-from fedcircuits.engines.sites.credentials import certificate_of, valid_until
+from fedcircuits.engines.sites.credentials import REVOKED, certificate_of, valid_until
 from fedcircuits.engines.sites.files import ConsortiumFile, Kit, SiteFile, read_toml
 from fedcircuits.engines.sites.nats import Access, NatsLink
 from fedcircuits.engines.sites.provision import provision
-from fedcircuits.engines.sites.revocation import REVOKED
 from fedcircuits.engines.sites.serving import party_of
 from fedcircuits.errors import FederationError
 from tests.engines.sites.relays import free_port, needs_server, served

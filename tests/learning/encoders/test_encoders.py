@@ -15,8 +15,7 @@ from fedcircuits.errors import ParameterError, TableError
 from fedcircuits.learning.encoders.choosing import EncoderJob, encoder_of, fit_all
 from fedcircuits.learning.encoders.encoders import SequenceEncoder, TabularEncoder
 from fedcircuits.learning.encoders.foreign import Encoder, ForeignEncoder, Frozen
-from fedcircuits.learning.encoders.lstm import lstm
-from fedcircuits.learning.encoders.networks import Perceptron, Recurrent, flattened, views
+from fedcircuits.learning.encoders.networks import Perceptron, Recurrent, flattened, lstm, views
 
 ROWS, STEPS = 60, 5
 

@@ -10,8 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 import fedcircuits as fc
 from fedcircuits.errors import ParameterError, TableError
-from fedcircuits.learning.encoders.convolutions import Convolutions
-from fedcircuits.learning.encoders.fixed import SUMMARIES, summaries
+from fedcircuits.learning.encoders.fixed import SUMMARIES, Convolutions, summaries
 
 RNG = np.random.default_rng(0)
 ROWS = 60

@@ -13,11 +13,10 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import replay
+from fedcircuits.federation.flow import Program, replay
 from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.methods.chow_liu import training
-from fedcircuits.privacy.differential.noise import Noise
+from fedcircuits.privacy.differential import Noise
 from fedcircuits.testing import check_protocol
 from tests.drawn import drawn
 from tests.estimators.tables import related

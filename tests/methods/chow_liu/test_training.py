@@ -16,7 +16,7 @@ from fedcircuits.learning.independence import OneHot, pair_tables
 from fedcircuits.methods.chow_liu import training as summed_counts
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import Secret
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.tables.table import Table
 from fedcircuits.testing import check_messages, check_protocol

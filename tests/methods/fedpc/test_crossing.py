@@ -10,7 +10,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.replay import Envelope
+from fedcircuits.federation.flow import Envelope
 from tests.federation.cases import QUICK, federation
 from tests.methods.fedpc.runs import labels_of, trained
 from tests.methods.watched import Watched, read

@@ -13,8 +13,8 @@ import fedcircuits as fc
 from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import FederationError, QueryError
 from fedcircuits.federation.federation import COORDINATOR
+from fedcircuits.federation.flow import replay
 from fedcircuits.federation.ledger import Entry
-from fedcircuits.federation.replay import replay
 from tests.federation.cases import FEDERATIONS, QUICK, federation, gaps, mixed_table
 from tests.methods.watched import Watched, read
 

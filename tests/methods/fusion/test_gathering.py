@@ -18,7 +18,7 @@ from fedcircuits.federation.recipes import filled
 from fedcircuits.methods.fusion import gathering
 from fedcircuits.methods.fusion.fitting import OwnerRows
 from fedcircuits.methods.fusion.gathering import Representations
-from fedcircuits.privacy.differential.accounting import epsilon_of
+from fedcircuits.privacy.differential import epsilon_of
 
 
 def packed(values: Any, traffic: Any) -> Representations:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from fedcircuits.errors import FederationError
 from fedcircuits.estimators.alignment import aligned
-from fedcircuits.federation.alignment import common, id_texts
 from fedcircuits.federation.federation import Federation
+from fedcircuits.methods.meeting.alignment import id_texts
+from fedcircuits.methods.meeting.intersection import common
 from fedcircuits.tables.table import Table
 
 IDS = st.lists(st.integers(0, 30), min_size=1, max_size=20, unique=True)

@@ -14,13 +14,19 @@ from hypothesis import strategies as st
 
 from fedcircuits.engines import memory
 from fedcircuits.errors import ExtraMissingError
-from fedcircuits.federation.alignment import common, id_texts, positions
 from fedcircuits.federation.federation import Federation
-from fedcircuits.federation.flow import Flow, Program, send
+from fedcircuits.federation.flow import Flow, Program, Record, recording, replay, send
 from fedcircuits.federation.messages import Message
-from fedcircuits.federation.replay import Record, recording, replay
 from fedcircuits.methods.meeting import intersection
-from fedcircuits.methods.meeting.intersection import SealedIds, SealedTwice, SharedIds, shared_rows
+from fedcircuits.methods.meeting.alignment import id_texts
+from fedcircuits.methods.meeting.intersection import (
+    SealedIds,
+    SealedTwice,
+    SharedIds,
+    common,
+    positions,
+    shared_rows,
+)
 from fedcircuits.testing import check_messages
 from tests.methods.watched import read
 

@@ -31,7 +31,7 @@ from fedcircuits.methods.private_forest.training import (
     coordinator,
     member,
 )
-from fedcircuits.privacy.secure_sum import secret_sums
+from fedcircuits.privacy.hidden_sums import secret_sums
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 from tests.methods.private_forest.asking import mixed

@@ -15,8 +15,8 @@ from fedcircuits.federation.messages import encode_message
 from fedcircuits.methods.private_forest.masks import MaskBatch
 from fedcircuits.methods.private_forest.model import Forest
 from fedcircuits.privacy.operations.checks import ALIKE, CHECKED, COMMITTED, TOSSED
+from fedcircuits.privacy.sharing.dealing import DIGEST, PAIR_KEY
 from fedcircuits.privacy.sharing.group import SHARE, Shares
-from fedcircuits.privacy.sharing.pairs import DIGEST, PAIR_KEY
 from fedcircuits.privacy.sharing.shares import reconstruct
 from fedcircuits.testing import check_protocol
 from tests.methods.private_forest.asking import (

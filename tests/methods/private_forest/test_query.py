@@ -24,9 +24,8 @@ from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.operations.checks import ALIKE, CHECKED, COMMITTED, TOSSED
 from fedcircuits.privacy.operations.powers import Logarithm, logs_of
 from fedcircuits.privacy.operations.products import MASKED
-from fedcircuits.privacy.sharing.group import SHARE, Group, Shares
+from fedcircuits.privacy.sharing.group import SHARE, Group, Shares, summed
 from fedcircuits.privacy.sharing.shares import reconstruct
-from fedcircuits.privacy.sharing.sharing import summed
 from fedcircuits.testing import check_protocol
 from tests.methods.private_forest.asking import (
     ASKER,

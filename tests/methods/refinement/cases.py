@@ -23,7 +23,7 @@ from fedcircuits.learning.leaf_em import MStep
 from fedcircuits.leaves import Gaussian
 from fedcircuits.methods.refinement import training
 from fedcircuits.methods.refinement.roles import EMSettings, EMSite
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import Secret
 from tests.federation.cases import QUICK, mixed_table, three_columns
 from tests.methods.watched import Watched
 from tests.privacy.parties import key

@@ -18,14 +18,14 @@ from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import as_one_of
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.replay import replay
+from fedcircuits.federation.flow import replay
 from fedcircuits.federation.sums.summations import Chebyshev, Tree
 from fedcircuits.learning.leaf_em import SAMPLE, damped
 from fedcircuits.learning.stopping import EarlyStopping
 from fedcircuits.leaves import Gaussian
 from fedcircuits.methods.refinement import training
 from fedcircuits.methods.refinement.roles import STEP, EMSettings
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import Secret
 from fedcircuits.testing import check_protocol
 from tests.federation.cases import QUICK, gaps, mixed_table
 from tests.methods.refinement.cases import (

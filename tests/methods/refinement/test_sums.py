@@ -17,7 +17,7 @@ from fedcircuits.methods.refinement import sums
 from fedcircuits.methods.refinement.network import HeldRows
 from fedcircuits.methods.refinement.roles import JUDGED, EMSettings
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import Secret
 from fedcircuits.privacy.sharing.group import SHARE
 from fedcircuits.testing import check_protocol
 from tests.federation.cases import QUICK, federation, gaps, mixed_table

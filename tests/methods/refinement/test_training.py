@@ -12,7 +12,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.methods.refinement.roles import STOPPING
-from fedcircuits.privacy.secure_sum import Secret
+from fedcircuits.privacy.hidden_sums import Secret
 from tests.federation.cases import QUICK, federation, gaps, mixed_table
 
 ROWS = fc.Table(mixed_table().schema, gaps())

@@ -16,12 +16,11 @@ from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.graph.parameters import Parameters, random_weights
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import replay
+from fedcircuits.federation.flow import Program, replay
 from fedcircuits.methods.shared import noisy, training
 from fedcircuits.methods.shared.noisy import Release
 from fedcircuits.methods.shared.training import SharedPlan
-from fedcircuits.privacy.differential.accounting import epsilon_of
+from fedcircuits.privacy.differential import epsilon_of
 from fedcircuits.testing import check_protocol
 from tests.drawn import drawn
 from tests.methods.shared.learners import mixed

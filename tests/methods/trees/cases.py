@@ -9,8 +9,7 @@ import numpy as np
 import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Envelope, Record, recording
+from fedcircuits.federation.flow import Envelope, Program, Record, recording
 from fedcircuits.methods.trees import training
 from fedcircuits.methods.trees.growing import TreesPlan
 from tests.methods.watched import read

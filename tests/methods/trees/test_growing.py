@@ -9,7 +9,7 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.engines import memory
-from fedcircuits.federation.replay import Envelope, replay
+from fedcircuits.federation.flow import Envelope, replay
 from fedcircuits.methods.trees import edges, growing
 from fedcircuits.methods.trees.growing import TreesPlan
 from fedcircuits.testing import check_protocol

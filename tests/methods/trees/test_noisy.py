@@ -13,8 +13,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import replay
+from fedcircuits.federation.flow import Program, replay
 from fedcircuits.methods.trees import edges, noisy
 from fedcircuits.methods.trees.decision_tree import Integers
 from fedcircuits.methods.trees.gradient_trees import Cells, GrowingTree, gradients, outputs_of

@@ -11,8 +11,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.engines import memory
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Envelope, replay
+from fedcircuits.federation.flow import Envelope, Program, replay
 from fedcircuits.federation.tokens import derived, tokens
 from fedcircuits.methods.meeting.tokens import TokenKey
 from fedcircuits.methods.trees import ensemble

@@ -187,7 +187,7 @@ def test_only_primes_are_exponents() -> None:
 
 def test_nothing_is_compiled_by_importing() -> None:
     code = (
-        "import fedcircuits.privacy.operations.exponents as e\n"
+        "import fedcircuits.privacy.operations.powers as e\n"
         "from fedcircuits.privacy.arithmetic import prime_kernels as p, ring_kernels as r\n"
         "kernels = [f for m in (e, p, r) for f in vars(m).values() if hasattr(f, 'signatures')]\n"
         "assert len(kernels) > 10 and not any(f.signatures for f in kernels)"

@@ -10,12 +10,10 @@ import pytest
 
 from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError, MessageError, ProtocolError
-from fedcircuits.federation.flow import Flow, Program
+from fedcircuits.federation.flow import Envelope, Flow, Program, replay
 from fedcircuits.federation.messages import decode_message, encode_message
-from fedcircuits.federation.replay import Envelope, replay
-from fedcircuits.privacy.channels.identity import Identity, is_signed
-from fedcircuits.privacy.channels.sealing import sealed
-from fedcircuits.privacy.channels.sessions import Handshake, RunKey, Sealed, Session, _signed
+from fedcircuits.privacy.channels import Handshake, RunKey, Sealed, Session, _signed, sealed
+from fedcircuits.privacy.identity import Identity, is_signed
 from fedcircuits.testing import check_protocol, trials
 from fedcircuits.testing.trials import hear, say
 from tests.methods.watched import read, saying

@@ -11,7 +11,7 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import norm
 
 from fedcircuits.errors import ExtraMissingError
-from fedcircuits.privacy.differential.accounting import epsilon_of, multiplier_for
+from fedcircuits.privacy.differential import epsilon_of, multiplier_for
 
 DELTA = 1e-5
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedcircuits.privacy.differential.discrete_gaussian import (
+from fedcircuits.privacy.differential import (
     UniformDraws,
     discrete_laplace,
     draws_of,

@@ -12,8 +12,7 @@ from fedcircuits.engines import memory
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.sums.collectives import Summation
-from fedcircuits.privacy.differential.accounting import multiplier_for
-from fedcircuits.privacy.differential.noise import STEP, Noise
+from fedcircuits.privacy.differential import STEP, Noise, multiplier_for
 from tests.drawn import drawn
 
 NAMES = ("north", "east", "south", "west", "centre")

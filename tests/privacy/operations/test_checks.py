@@ -11,8 +11,7 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.privacy.arithmetic.field import FIELD, SEARCHED, Ring, least_factor, next_ring
 from fedcircuits.privacy.operations.checks import Claim, checks_made
 from fedcircuits.privacy.operations.products import reduced
-from fedcircuits.privacy.sharing.group import Group
-from fedcircuits.privacy.sharing.sharing import opened, shared
+from fedcircuits.privacy.sharing.group import Group, opened, shared
 from tests.privacy.parties import answers, messages, names, programs, together
 
 RINGS = [FIELD, Ring(31), next_ring(140), Ring(29)]  # 2^29 − 1 = 233·1103·2089

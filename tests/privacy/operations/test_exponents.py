@@ -9,7 +9,7 @@ import pytest
 
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.limbs import from_integers
-from fedcircuits.privacy.operations.exponents import (
+from fedcircuits.privacy.operations.powers import (
     FRACTION,
     MANTISSA,
     inverse_powers,

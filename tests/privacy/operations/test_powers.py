@@ -12,8 +12,8 @@ from fedcircuits.errors import ParameterError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
-from fedcircuits.privacy.operations.exponents import FRACTION
 from fedcircuits.privacy.operations.powers import (
+    FRACTION,
     Logarithm,
     Power,
     contributed,
@@ -26,8 +26,7 @@ from fedcircuits.privacy.operations.powers import (
     powers_of,
 )
 from fedcircuits.privacy.operations.products import MASKED
-from fedcircuits.privacy.sharing.group import SHARE, Group
-from fedcircuits.privacy.sharing.sharing import opened, summed
+from fedcircuits.privacy.sharing.group import SHARE, Group, opened, summed
 from fedcircuits.testing import check_protocol
 from tests.privacy.parties import answers, names, programs, together
 

@@ -27,9 +27,8 @@ from fedcircuits.privacy.operations.products import (
     reduced,
     truncated,
 )
-from fedcircuits.privacy.sharing.group import Group, Shares
+from fedcircuits.privacy.sharing.group import Group, Shares, opened, summed
 from fedcircuits.privacy.sharing.shares import reconstruct
-from fedcircuits.privacy.sharing.sharing import opened, summed
 from fedcircuits.testing import check_protocol
 from tests.methods.watched import read
 from tests.privacy.parties import answers, by_round, messages, names, numbers, programs, together

@@ -10,8 +10,8 @@ import pytest
 
 from fedcircuits.federation.flow import Flow
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
+from fedcircuits.privacy.sharing.dealing import dealt_by_pairs, pair_places
 from fedcircuits.privacy.sharing.group import Group, Lot
-from fedcircuits.privacy.sharing.pairs import dealt_by_pairs, pair_places
 from fedcircuits.privacy.sharing.shares import reconstruct
 from tests.privacy.parties import answers, names
 

@@ -13,8 +13,8 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.messages import encode_message
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.sharing.dealing import Dealer, seeded
 from fedcircuits.privacy.sharing.group import Group, Lot, Shares
-from fedcircuits.privacy.sharing.seeded import Dealer, seeded
 from fedcircuits.privacy.sharing.shares import PIECE, pieces, reconstruct, threshold
 from fedcircuits.testing import check_protocol
 from tests.privacy.parties import answers, names, numbers, programs, together

@@ -12,8 +12,15 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.messages import encode_message
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
-from fedcircuits.privacy.sharing.group import SHARE, Group, Shares
-from fedcircuits.privacy.sharing.sharing import opened, opened_to, shared, summed
+from fedcircuits.privacy.sharing.group import (
+    SHARE,
+    Group,
+    Shares,
+    opened,
+    opened_to,
+    shared,
+    summed,
+)
 from fedcircuits.testing import check_protocol
 from tests.methods.watched import read, saying
 from tests.privacy.parties import (

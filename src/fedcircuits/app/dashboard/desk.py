@@ -22,8 +22,8 @@ import numpy as np
 
 from fedcircuits.app.crossing import by_route
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.questions.distribution import FixedRows, Index
 from fedcircuits.circuits.questions.events import parse_event
-from fedcircuits.circuits.questions.fixed_rows import FixedRows, Index
 from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunction
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators.model import Model

@@ -30,7 +30,7 @@ from fedcircuits.tables.schema import Schema
 # Product  elementwise: unit k joins unit k of every child. outer: two children, unit (i, j) joins
 #          unit i of the first with unit j of the second, j running fastest.
 # Sum      unit k mixes all units of all children, laid end to end, by row k of its weight matrix.
-# Fuse     combines what its children say by a named operation that is no density: an average of
+# Fuse     combines its children by a named operation that is not a density: an average of
 #          predictors, a network on representations. Only Leaf and Fuse may stand below it.
 
 
@@ -78,8 +78,8 @@ class Fuse:
 
 Node = Leaf | Product | Sum | Fuse
 
-CIRCUIT = "circuit"  # the family of a leaf whose distribution is a circuit of its own
-PREDICTOR = "predictor"  # the family of a leaf that predicts and is no density: below fuse nodes
+CIRCUIT = "circuit"  # the family of a leaf whose distribution is itself a circuit
+PREDICTOR = "predictor"  # the family of a leaf that predicts and is not a density: below fuse nodes
 
 
 @dataclass(frozen=True, repr=False)

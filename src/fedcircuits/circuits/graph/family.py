@@ -35,7 +35,7 @@ Domain = Literal["real", "positive", "unit", "simplex", "covariance", "fixed"]
 Region = tuple[tuple[float, float], ...]
 EVERYWHERE: Region = ((-np.inf, np.inf),)
 IMPOSSIBLE = -1e30
-LARGEST_WHOLE = 2.0**51  # above it halves cannot be told apart
+LARGEST_WHOLE = 2.0**51  # above it halves cannot be represented
 LARGEST_VALUE = 1e150  # whose square is still finite
 
 
@@ -166,8 +166,8 @@ class JointFamily(ABC):
     def log_density_at(
         self, known: Mapping[int, float], p: Arrays, regions: Mapping[int, Region]
     ) -> Array | None:
-        """(units,) of one row in numpy, by column what is known exactly and the regions of others;
-        None where that cannot be had."""
+        """(units,) of one row in numpy, given exact values by column and the regions of others;
+        None if that is not available."""
         return None
 
     @abstractmethod

@@ -37,7 +37,7 @@ from fedcircuits.errors import FedcircuitsError, FileError
 FORMAT = 1
 ABOUT, GRAPH, VALUES = "fedcircuits.json", "circuit.json", "parameters.safetensors"
 PART = "model.msgpack"
-LARGEST_RATIO = 200  # of the size of all members to the size of the file; more is no graph of ours
+LARGEST_RATIO = 200  # of the size of all members to the size of the file; more is suspicious
 PREDICTORS = ("FeatureFusion", "FedTrees")  # estimators whose files hold predictors
 Metadata = Mapping[str, object]
 Place = tuple[str, ...]  # the leaves that lead to a circuit: () is the whole one
@@ -129,7 +129,7 @@ def note_training(path: Path, training: Mapping[str, object]) -> None:
 
 
 def training_of(path: Path) -> dict[str, object]:
-    """What ``note_training`` has added, not checked; nothing if there is none."""
+    """What ``note_training`` has added, unchecked; empty if there is nothing."""
     training = _object(path, ABOUT, _members(path)[ABOUT]).get("training", {})
     return training if isinstance(training, dict) else {}
 

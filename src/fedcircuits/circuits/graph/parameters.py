@@ -2,8 +2,8 @@
 
 A sum has ``weight`` (units, inputs), each row a distribution over all units of its children, laid
 end to end. A leaf of a one-dimensional family has each parameter as (units, variables, …), of a
-joint family as (units, …). A leaf of family "circuit" has a circuit and parameters of its own; it
-may be unknown to whoever holds the graph. A party holds the parameters of its own nodes only.
+joint family as (units, …). A leaf of family "circuit" has its own circuit and parameters; it
+may be unknown to the holder of the graph. A party holds the parameters of its own nodes only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records in files: what a file says of a model beside its graph, checked when it is read.
+"""Records in files: the description of a model besides its graph, checked when it is read.
 
 A part of a model is declared once, as a frozen struct or slotted dataclass with typed fields:
 

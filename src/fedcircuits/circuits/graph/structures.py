@@ -199,7 +199,7 @@ def class_conditional(circuit: Circuit, label: Variable) -> Circuit:
 
 
 def indicator_codes(circuit: Circuit) -> dict[str, Arrays]:
-    """The values of all indicator leaves: unit k stands for code k."""
+    """The values of all indicator leaves: unit k represents code k."""
     return {
         leaf.name: {"code": np.arange(float(leaf.units))[:, None]}
         for leaf in circuit.leaves()

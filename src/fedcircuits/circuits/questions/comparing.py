@@ -9,7 +9,7 @@ Then for every unit n of p and m of q over the same variables,
     sum in p      both are means of those of its inputs
     sum in q      S = Σ S_i,  T = Σ log θ_i · S_i + T_i       over the inputs i with weight
     products      S = Π S_i,  T = Σ T_i · Π of the other S    over parts of the same variables
-    leaves        expected_logs.py
+    leaves        entropies.py
 
 which asks that both circuits take variables apart in compatible ways (Vergari et al., 2021). H(p)
 needs p deterministic as well (entropies.py). Whatever is not so is refused, with the reason.
@@ -26,8 +26,7 @@ from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays, Family, family
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.graph.properties import is_deterministic
-from fedcircuits.circuits.questions.entropies import entropy_bounds
-from fedcircuits.circuits.questions.expected_logs import Expected, expected_log
+from fedcircuits.circuits.questions.entropies import Expected, entropy_bounds, expected_log
 from fedcircuits.errors import QueryError
 
 Learned = tuple[Circuit, Parameters]
@@ -36,7 +35,7 @@ Part = tuple[
     str, str, Units
 ]  # node; the variable of a leaf's slice or ""; unit of it for each unit
 Factors = tuple[Part, ...]  # an elementwise product
-MISSING = 1e-9  # mass of p outside of q that is no rounding
+MISSING = 1e-9  # mass of p outside of q beyond rounding
 
 
 def cross_entropy(p: Learned, q: Learned) -> float:

@@ -42,7 +42,7 @@ class Condition:
     variable: Variable
     operator: Order | Literal["in"]
     numbers: tuple[float, ...]  # of the circuit; one for an order
-    position: int = 0  # where it stands in the text
+    position: int = 0  # in the text
 
     @property
     def exact(self) -> bool:

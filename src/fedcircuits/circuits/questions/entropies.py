@@ -1,27 +1,133 @@
 """The entropy of a circuit: exact where it is deterministic, within bounds elsewhere.
 
 A circuit draws a row X by choosing an input Z at every sum it reaches, then values of the leaves.
-With the probability r that a unit is reached, from the root down,
+With r, the probability that a unit is reached from the root,
 
     H(X | Z) = Σ over leaf units of r · their entropy
     H(Z)     = Σ over sum units of r · H(weights)
     H(X | Z) ≤ H(X) ≤ H(X | Z) + H(Z)
 
-A row of a deterministic circuit tells Z, so that the upper bound is the entropy. Of real columns it
-is the differential entropy, which may be negative.
+In a deterministic circuit a row determines Z, so the upper bound is the entropy. For real columns
+it is the differential entropy, which may be negative.
+
+``expected_log`` is E_p[log q] of two leaves over one variable, where it has a closed form. For
+units i of p and k of q, S(i, k) is the mass of p where q is positive, and T(i, k) = E_p[log q] over
+that part. For finite variables and counts it is a sum over their values (for unbounded counts up to
+a tail of 1e-13 of p). For real ones, q must have a log-density whose expectation is known under p:
+
+    q gaussian      from the mean and variance of any p
+    q exponential   from the mean of p above zero
+    q gamma         the same, and E[log x], which is known for p = gamma or exponential
+    q histogram     from the masses of its bins under any p
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from scipy.special import betaln, digamma, entr
+from scipy.special import betaln, digamma, entr, gammaln
 
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Product, Sum
 from fedcircuits.circuits.graph.family import Array, Arrays, Family, family
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.graph.properties import is_deterministic
-from fedcircuits.circuits.questions.expected_logs import expected_log
-from fedcircuits.tables.schema import Schema
+from fedcircuits.errors import QueryError
+from fedcircuits.tables.schema import Schema, Variable
+
+Expected = tuple[Array, Array]  # S and T, (units of p, units of q)
+TAIL = 1e-13
+MOST_COUNTS = 100_000
+
+
+def expected_log(
+    p: Family, arrays: Arrays, q: Family, other: Arrays, variable: Variable
+) -> Expected:
+    """Arrays (units, …) of both leaves."""
+    if variable.discrete:
+        return _by_values(p, arrays, q, other, variable)
+    if q.name in REAL:
+        return REAL[q.name](p, arrays, other)
+    raise QueryError(
+        f"the mean of the log density of {q.name!r} leaves (of {variable.name!r}) has no closed "
+        f"form: cross entropies need one of {', '.join(REAL)} for real columns"
+    )
+
+
+def _by_values(
+    p: Family, arrays_of_p: Arrays, q: Family, other: Arrays, variable: Variable
+) -> Expected:
+    levels = variable.levels or _reach(p, arrays_of_p, variable)
+    codes = np.arange(levels)
+    mine, theirs = (
+        np.stack([rule.mass(arrays, c - 0.5, c + 0.5) for c in codes], axis=-1)
+        for rule, arrays in ((p, arrays_of_p), (q, other))
+    )
+    logs = np.log(np.where(theirs > 0, theirs, 1.0))
+    return mine @ (theirs > 0).T.astype(np.float64), mine @ logs.T
+
+
+def _reach(p: Family, arrays: Arrays, variable: Variable) -> int:
+    """How many counts hold all but the last trace of every unit."""
+    levels = 16
+    while float(np.max(p.mass(arrays, levels - 0.5, np.inf))) > TAIL:
+        levels *= 2
+        if levels > MOST_COUNTS:
+            raise QueryError(f"{variable.name!r} has too many values to go through one by one")
+    return levels
+
+
+def _above(p: Family, arrays: Arrays, lower: float) -> Array:
+    """(3, units): mass, E[x], E[x²] of p above a bound."""
+    moments = p.moments(arrays, lower, np.inf)
+    if not np.isfinite(moments).all():
+        raise QueryError(f"{p.name!r} leaves of few degrees have no variance to compare by")
+    return moments
+
+
+def _gaussian(p: Family, arrays: Arrays, other: Arrays) -> Expected:
+    _, first, second = (m[:, None] for m in _above(p, arrays, -np.inf))
+    mean, variance = other["mean"], other["variance"]
+    spread = second - 2 * mean * first + np.square(mean)
+    logs = -0.5 * (spread / variance + np.log(2 * np.pi * variance))
+    return np.ones(logs.shape), logs
+
+
+def _exponential(p: Family, arrays: Arrays, other: Arrays) -> Expected:
+    mass, first, _ = (m[:, None] for m in _above(p, arrays, 0.0))
+    rate = other["rate"]
+    return mass * np.ones_like(rate), mass * np.log(rate) - rate * first
+
+
+def _gamma(p: Family, arrays: Arrays, other: Arrays) -> Expected:
+    if p.name not in ("gamma", "exponential"):
+        raise QueryError(
+            f"a gamma leaf needs E[log x], which {p.name!r} leaves do not know: both circuits must "
+            "have gamma or exponential leaves there"
+        )
+    shape, rate = arrays.get("shape", np.ones_like(arrays["rate"])), arrays["rate"]
+    log, mean = (digamma(shape) - np.log(rate))[:, None], (shape / rate)[:, None]
+    k, r = other["shape"], other["rate"]
+    logs = (k - 1) * log - r * mean + k * np.log(r) - gammaln(k)
+    return np.ones(logs.shape), logs
+
+
+def _histogram(p: Family, arrays: Arrays, other: Arrays) -> Expected:
+    units = len(next(iter(arrays.values())))
+    mass, logs = np.zeros((units, len(other["edges"]))), np.zeros((units, len(other["edges"])))
+    for k, (edges, held) in enumerate(zip(other["edges"], other["probability"], strict=True)):
+        for low, high, inside in zip(edges, edges[1:], held, strict=False):
+            if inside > 0:
+                share = p.mass(arrays, low, high)
+                mass[:, k] += share
+                logs[:, k] += share * np.log(inside / (high - low))
+    return mass, logs
+
+
+Rule = Callable[[Family, Arrays, Arrays], Expected]
+REAL: dict[str, Rule] = {
+    "gaussian": _gaussian, "exponential": _exponential, "gamma": _gamma, "histogram": _histogram,
+}  # fmt: skip
 
 
 def entropy_bounds(circuit: Circuit, parameters: Parameters) -> tuple[float, float]:

@@ -9,10 +9,10 @@ a mapping of names to
     {a, b} or [a, b]     one of these
     None or NaN          not known
 
-An exact value of a real variable has probability zero. It can be known but not asked for, and
-known only for certain: as a condition of its own, not under ``or`` or ``not``. What is known of a
-fixed variable besides is checked against its value and dropped. A variable that can have one value
-only is fixed, however that was said. Evidence that nothing can satisfy is an error; an event that
+An exact value of a real variable has probability zero. It can be known but not asked for, and known
+only for certain: as a separate condition, not under ``or`` or ``not``. Further conditions on a
+fixed variable are checked against its value and dropped. A variable that can have only one value is
+fixed, however that was expressed. Evidence that nothing can satisfy is an error; an event that
 nothing can satisfy, such as ``n = 2.5`` of a count, has no boxes.
 """
 

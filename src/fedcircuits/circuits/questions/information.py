@@ -1,4 +1,4 @@
-"""How much columns tell of each other, and how much each piece of evidence adds to an answer.
+"""Mutual information of columns, and how much each piece of evidence adds to an answer.
 
 Mutual information is exact for columns of finitely many values. Real columns and counts without a
 range are cut into ``bins`` intervals of equal probability, and it is that of the bins: never more

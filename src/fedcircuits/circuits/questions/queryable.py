@@ -1,7 +1,7 @@
 """Questions to a distribution, wherever its circuit lives: numbers in, numbers out, all exact.
 
-Rows x are (rows, variables) in the numbers of the circuit; NaN says "sum this variable out". A
-number that is no code of a category or boolean is an error; a count of −1 or 2.5 has probability
+Rows x are (rows, variables) in the numbers of the circuit; NaN means "sum this variable out". A
+number that is not a code of a category or boolean is an error; a count of −1 or 2.5 has probability
 zero. An event is a union of disjoint boxes (regions.py); "given" an event restricts the
 variables that a row leaves open, and rejects the row if a value it has lies outside.
 
@@ -86,7 +86,7 @@ class Queryable(ABC):
         return self._log_joint(x, event)
 
     def log_evidence(self, x: Array, event: Event = EVERYTHING) -> Array:
-        """The same of what is known: QueryError where it is impossible."""
+        """The same for evidence: QueryError if it is impossible."""
         return possible(self.log_probability(x, event))
 
     def _log_joint(self, x: Array, event: Event) -> Array:
@@ -251,7 +251,8 @@ def _part(share: Array, value: Array) -> Array:
 
 
 def askable(circuit: Circuit, parameters: Parameters) -> tuple[Circuit, Parameters]:
-    """The same without circuits as leaves; QueryError if it is no distribution of single rows."""
+    """The same without circuits as leaves; QueryError unless it is a distribution of single
+    rows."""
     circuit, parameters = inline(circuit, parameters)
     if not circuit.is_density:
         raise QueryError(

@@ -7,7 +7,7 @@ no float and miss none, which matters for leaves with atoms and for values at an
 the difference is one rounding. Every interval holds a value, and so does every gap.
 
 A box restricts some variables to a region each and leaves the others free. An event is a tuple of
-pairwise disjoint boxes: its probability is the sum of theirs. The whole domain never stands in a
+pairwise disjoint boxes: its probability is the sum of theirs. The whole domain never appears in a
 box, so ({},) is the event that always holds and () the one that never does.
 
     A and B    = all a ∩ b
@@ -85,7 +85,7 @@ def intersect(a: Region, b: Region) -> Region:
 
 
 def union(*regions: Region, discrete: bool = False) -> Region:
-    """Joins what has no value between; an end that two intervals share is none if discrete."""
+    """Join intervals without a value between them; discrete ones may share no end."""
     pieces: list[tuple[float, float]] = []
     for lower, upper in sorted(interval for region in regions for interval in region):
         if pieces and (lower < pieces[-1][1] or (discrete and lower == pieces[-1][1])):

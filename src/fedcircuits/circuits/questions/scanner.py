@@ -1,6 +1,6 @@
 """A place in a text that moves on: words, names, values and operators, as the schema knows them.
 
-A bare name is the longest name of the schema that stands at this place (``hours-per-week``,
+A bare name is the longest name of the schema at this position (``hours-per-week``,
 ``mean radius``), in any case if no other of that length fits; a bare value is the longest category
 of its variable. Backticks always quote a name, single or double quotes a value; a quote inside its
 own kind is written twice. A name that is itself a number or a keyword needs its backticks.
@@ -90,7 +90,7 @@ class Scanner:
         return self.position
 
     def accept(self, *marks: str) -> str | None:
-        """Moves behind the first of the marks that stands here."""
+        """Move behind the first of these marks that matches here."""
         start = self.here()
         mark = next((m for m in marks if self.text.startswith(m, start)), None)
         self.position += len(mark or "")
@@ -138,7 +138,7 @@ class Scanner:
         return next(c for c in variable.categories if str(c) == category[0]), category[1]
 
     def value(self, variable: Variable | None = None) -> Scalar | None:
-        """A value, of the variable if that is known already; None if there is none here."""
+        """A value, of the variable if it is known; None if there is none here."""
         start = self.here()
         if self.text[start : start + 1] in ("'", '"'):
             return self._quoted(_STRING, self.text[start])
@@ -163,7 +163,7 @@ class Scanner:
         return match[0][:80] if match else ""
 
     def what_stands_here(self) -> str:
-        """What stands here, for messages."""
+        """The text at this position, for messages."""
         start = self.here()
         if start == len(self.text):
             return "the end"

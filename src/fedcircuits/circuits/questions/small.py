@@ -1,14 +1,14 @@
 """One question at a time to a small circuit, node by node in numpy: torch need not be imported.
 
 A single question on the command line takes milliseconds, importing what evaluates millions of rows
-takes seconds. Codes and counts that are seen are regions, too, so leaves tell the mass of a region,
-or the density of a real that is seen:
+takes seconds. Observed codes and counts are regions, too, so leaves return the mass of a region, or
+the density of an observed real:
 
     upward    log P(regions) of every unit; a node without a restricted variable has log 1
     downward  posterior of every unit, for means and variances
 
-What is more, as many rows, draws or densities of families that do not tell them in numpy, goes to
-``Distribution``.
+Everything else, such as many rows, samples or densities of families without a numpy version, goes
+to ``Distribution``.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class SmallDistribution(Queryable):
         return box if self._tells({n for n, w in box.items() if isinstance(w, float)}) else None
 
     def _tells(self, names: set[str]) -> bool:
-        """Whether all leaves over these reals tell densities in numpy."""
+        """Whether all leaves over these reals have densities in numpy."""
         over = (leaf for leaf in self.circuit.leaves() if not names.isdisjoint(leaf.scope))
         return all(_in_numpy(type(family(name))) for name in {leaf.family for leaf in over})
 
@@ -150,7 +150,7 @@ def _leaf(leaf: Leaf, arrays: Arrays, box: Box) -> Array:
 
 
 def _parted(leaf: Leaf, box: Box) -> tuple[dict[int, float], dict[int, Region]]:
-    """By the number of its variable: what is known exactly, and regions."""
+    """By the number of its variable: exact values, and regions."""
     known: dict[int, float] = {}
     inside: dict[int, Region] = {}
     for i, name in enumerate(leaf.scope):
@@ -163,7 +163,7 @@ def _parted(leaf: Leaf, box: Box) -> tuple[dict[int, float], dict[int, Region]]:
 
 
 def _in_numpy(rule: type[Family | JointFamily]) -> bool:
-    """Whether a family tells its density in numpy: not one that has changed it since."""
+    """Whether a family has its density in numpy; not if a subclass has overridden it."""
     for kind in rule.__mro__:
         if "log_density_at" in vars(kind):
             return kind not in (Family, JointFamily)
@@ -173,7 +173,7 @@ def _in_numpy(rule: type[Family | JointFamily]) -> bool:
 
 
 def _had(log: Array | None) -> Array:
-    assert log is not None  # leaves that do not tell it are none of this room's
+    assert log is not None  # other leaves are not evaluated here
     return log
 
 

@@ -1,10 +1,10 @@
 """Keeps the standing job going: ``python -m fedcircuits.engines.nvflare.keeper KIT MEMBER…``.
 
-NVFlare sends a job to the clients that are there when it starts, and ends it everywhere when one
-of its processes dies. So whoever leads looks again and again which members are there and which of
-them run the job. Where there is none it is submitted, as soon as all members are there or some have
-been missing for a while; where a member has been without it for a while it is aborted and submitted
-anew. Members' programs outlive that (link.py).
+NVFlare sends a job to the clients that are connected when it starts, and ends it everywhere when
+one of its processes dies. The leader therefore checks repeatedly which members are connected and
+which of them run the job. If there is no job, it is submitted as soon as all members are connected
+or some have been missing for a while. If a member has been without it for a while, it is aborted
+and submitted again. The programs of members survive that (link.py).
 
 KIT is the kit of an NVFlare administrator who does nothing else, as NVFlare has one session for
 each; MEMBER… are the names of its clients. The program ends with the one that has started it.
@@ -171,5 +171,5 @@ def keep(kit: Path, members: Collection[str]) -> NoReturn:
 if __name__ == "__main__":
     about = (Path(sys.argv[1]).resolve(), sys.argv[2:])
     Thread(target=keep, args=about, daemon=True).start()
-    sys.stdin.buffer.read()  # until whoever has started this program ends
+    sys.stdin.buffer.read()  # until the program that started this one ends
     os._exit(0)  # NVFlare leaves threads that would go on

@@ -6,9 +6,9 @@
     coordinator/lead/       NVFlare's kit of the administrator who submits the standing job
     admin/                  the same for people who want to look: nvflare system status
 
-What is narrowed stands in ``local/`` of every kit, in NVFlare's own files: jobs may name the two
-classes of job.py and no other, ship no code, and run no shell commands; logs are sent to nobody;
-the server keeps jobs in its kit.
+Restrictions are in ``local/`` of every kit, in NVFlare's own files: jobs may name only the two
+classes of job.py, ship no code and run no shell commands; logs are not sent; the server keeps jobs
+in its kit.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class NvflareProject:
 def make_nvflare_kits(
     project: NvflareProject, folder: Path, renew: Collection[str] = ()
 ) -> list[Path]:
-    """Kits for the server and all members that have none yet; what was made. Those to ``renew`` get
-    new keys. NVFlare refuses clients by their names, so former members are let in no more, but the
-    old certificate of a renewed one is until it ends; the other members, who know each other by
-    their identities, hear nothing of it."""
+    """Make kits for the server and all members that have none yet; returns what was made. Members
+    to ``renew`` get new keys. NVFlare refuses clients by name: former members are refused, but the
+    old certificate of a renewed member is accepted until it expires. Other members, who identify
+    each other by their identities, accept nothing from it."""
     places = {SERVER: folder / SERVER, project.admin: folder / "admin"}
     places[project.leader] = folder / project.members[0] / LEAD
     places |= {member: folder / member / WORKSPACE for member in project.members}

@@ -1,10 +1,9 @@
 """Packets between members through NVFlare (the extra ``nvflare``): a member's end of the job.
 
 A member runs two programs: NVFlare's client with its standing job (job.py), which dials out to the
-server and is known to it by certificate, and the member's own, which holds the keys and the rows.
-They meet at a socket in NVFlare's workspace. What ends in NVFlare, a job or the server, ends there:
-the member's program goes on, couriers send again what was lost, and runs continue when the job is
-back.
+server and authenticates by certificate, and the member's own, which holds the keys and the rows.
+They connect through a socket in NVFlare's workspace. If a job or the server ends, the member's
+program continues: couriers resend what was lost, and runs continue when the job is back.
 """
 
 from __future__ import annotations

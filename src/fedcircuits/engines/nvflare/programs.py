@@ -1,7 +1,7 @@
 """Programs of NVFlare that a member's program starts, and starts again when they end.
 
-NVFlare's client is started by the script of its own kit, unless it runs already: then it is left
-alone, also at the end. What it says is in ``start.log`` and ``log.txt`` of the kit.
+NVFlare's client is started by the script of its kit, unless it runs already: then it is left alone,
+also at the end. Its output is in ``start.log`` and ``log.txt`` of the kit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_extra() -> None:
 
 
 class NvflareProgram:
-    """One that is started here, and again when it ends by itself."""
+    """A program that is started here, and restarted when it ends."""
 
     def __init__(self, folder: Path, log: str) -> None:
         self.folder, self.log = folder, folder / log
@@ -171,7 +171,7 @@ class JobKeeper(NvflareProgram):
 
 
 def _number(path: Path) -> int:
-    """Of a process, as a file says it; 0 if none does."""
+    """The id of a process according to a file; 0 if there is none."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

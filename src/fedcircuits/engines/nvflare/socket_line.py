@@ -20,7 +20,7 @@ HEAD = struct.Struct("<HI")
 
 
 class SocketLine:
-    """One end of a connection; whoever writes holds a lock of its own."""
+    """One end of a connection; writers must hold a lock."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -42,7 +42,7 @@ class SocketLine:
         return data
 
     def close(self) -> None:
-        with suppress(OSError):  # whoever reads wakes up
+        with suppress(OSError):  # wakes up the reader
             self.connection.shutdown(socket.SHUT_RDWR)
         self._reader.close()
         self.connection.close()
@@ -79,7 +79,7 @@ def listening(folder: Path) -> socket.socket:
 
 
 class _Address:
-    """Of the socket in a folder; a path that is too long for one goes through an open folder."""
+    """The address of the socket in a folder; a path that is too long uses an open folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.open = folder, -1

@@ -1,11 +1,11 @@
 """One operating-system process a party, on one machine: all cores, and a party may crash alone.
 
-Messages go through the process that called ``run``: one connection a party instead of one for
-every pair, so that 64 parties need 64 file handles, the ledger is written where messages pass,
-and a party is told of a lost one after everything that this one had sent. A thread a party moves
-bytes without looking into them: on two slow cores 0.2 ms a small message and 0.1 s for 20 MB,
-little beside the computing between two messages. Three parties start in 0.2 s, the first time in
-4 s while the server below loads, or 20 s where kernels were never compiled.
+Messages go through the process that called ``run``: one connection per party instead of one per
+pair, so 64 parties need 64 file handles, the ledger is written where messages pass, and a party
+learns of a lost one after everything that it had sent. One thread per party moves bytes without
+reading them: on two slow cores 0.2 ms per small message and 0.1 s for 20 MB, little compared with
+the computation between two messages. Three parties start in 0.2 s, the first time in 4 s while the
+server below loads, or in 20 s if kernels have never been compiled.
 
 Processes are forked from a server that has imported the library and compiled its kernels
 (preload.py), never from the caller, which may have used threads. Where that does not exist they
@@ -90,8 +90,8 @@ def _context() -> ForkServerContext | SpawnContext:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Processes that are started here do not hear Ctrl-C, not even while they import the library:
-    whoever started them hears it, and ends them."""
+    """Processes started here ignore Ctrl-C, even while they import the library: the process that
+    started them handles it and ends them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

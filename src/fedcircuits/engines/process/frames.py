@@ -9,7 +9,7 @@
                      tell   phase, round, rounds, likelihood           how far a loop is
                      kept   name, form                                 body: the result of a step
                      result form                                       body: what its flow returned
-                     failed party, text, what others hear, places in the code
+                     failed party, text, text for others, places in the code
 
 Heads are JSON, so that the process in between routes messages without looking into them. Room is
 made for what has arrived, not for what the other end says it will send.
@@ -49,8 +49,8 @@ class Line:
                 self._connection.sendall(body)
 
     def hear(self) -> tuple[str, list[Field], memoryview]:
-        """The next frame; EOFError or OSError if the other end is gone, ProtocolError if what it
-        says is none."""
+        """The next frame; EOFError or OSError if the other end is gone, ProtocolError for anything
+        that is not a frame."""
         head, body = SIZES.unpack(self._exactly(SIZES.size))
         if head > HEAD or body > BODY:
             raise ProtocolError(

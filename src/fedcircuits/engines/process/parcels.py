@@ -4,12 +4,12 @@ Between parties only messages cross. This is the other way, between a party's pr
 that started it, the caller. Out go a program and kept work, pickled: a party trusts its caller.
 Buffers of arrays are copied once into a block of shared memory, and the party sees them there.
 
-Back come results and kept work, and a caller need not trust a party. They are recipes
-(federation/recipes.py), which hold no code and of which nothing but classes of this library is
-made. Only where the caller has itself handed in things of another package, a learner of
-scikit-learn say, may results hold more of that package, and are then pickled. What opens them makes
-classes of this library and of such packages, and arrays; it calls nothing else and imports nothing
-else. Further packages must be named: ``run(programs, trusted=("scipy",))``.
+Results and kept work come back, and a caller need not trust a party. They are recipes
+(federation/recipes.py), which contain no code and create only classes of this library. Only if the
+caller itself passed objects of another package, such as a scikit-learn estimator, may results
+contain objects of that package; they are pickled then. The reader creates classes of this library
+and of such packages, and arrays; it calls and imports nothing else. Further packages must be named:
+``run(programs, trusted=("scipy",))``.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Parcel:
         return self.block.name if self.block else ""
 
     def free(self) -> None:
-        """Takes the name away; whoever has mapped the block keeps it."""
+        """Remove the name; processes that have mapped the block keep it."""
         if self.block is not None:
             self.block.close()
             with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""One party in a process of its own: its flow in the main thread, its mail read by another.
+"""One party in its own process: its flow in the main thread, its mail read by another.
 
 Mail is read all the time, so two parties that send each other large arrays never block.
 The process ends when its flow does, and at once when the process that started it is gone.
@@ -27,12 +27,12 @@ from fedcircuits.federation.flow import Compute, Effect, Program, Recv, Send, Te
 
 def main(me: str, connection: socket) -> None:
     """Never returns, so that nothing is taken down that arrays in shared memory still need."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starter hears Ctrl-C and ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starter handles Ctrl-C and ends this process
     line = Line(connection)
     try:
         PartyProcess(me, line).run()
     except (EOFError, OSError):
-        os._exit(1)  # nobody is left to tell
+        os._exit(1)  # nobody is left to report to
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -2,13 +2,13 @@
 
 Every party has a worker, a process that Ray starts somewhere in the cluster (``Needs`` says where)
 and that lives from run to run, or several share one (``workers``). Messages go from worker to
-worker, large ones through Ray's object store; the caller hears steps, kept work and results.
+worker, large ones through Ray's object store; the caller receives steps, kept work and results.
 
 All machines of a cluster belong to one owner: Ray itself runs whatever code its members send. What
 this engine sends are recipes (federation/recipes.py) and bytes, in both directions, so a program
-may hold parts of this library alone; learners of other packages run in memory or in processes. A
-large argument, such as a table or what a party has learned, is placed at its worker once, under a
-mark made of its bytes; later runs find it there.
+may only contain parts of this library; learners of other packages run in memory or in processes. A
+large argument, such as a table or a learned model, is placed at its worker once, under a digest of
+its bytes; later runs find it there.
 
 A worker that dies is named with the step of its party, what others and it had computed is kept, and
 the next run starts another. Local, a round of messages through a hub takes about 5 ms.
@@ -50,14 +50,15 @@ class RayEngine:
     Parameters
     ----------
     address : str, optional
-        Of a cluster, as ``ray.init`` takes it: "auto", or "host:port" on a machine of the cluster.
-        By default ``RAY_ADDRESS``, or a cluster of this machine alone.
+        Address of a cluster, as for ``ray.init``: "auto", or "host:port" on a machine of the
+        cluster. By default ``RAY_ADDRESS``, or a cluster on this machine only.
     workers : int, optional
         Processes that the parties share; by default each has its own.
     needs : Needs, or mapping from party (or "worker 1", …) to Needs
-        What workers take of their machines.
+        Resources that workers use.
     threads : int, optional
-        Of a party; by default as many as in memory, so that results are equal to the last bit.
+        Threads per party; by default as many as in memory, so that results are equal to the last
+        bit.
     timeout : float, default=3600.0
         Seconds that a party waits for a message.
     patience : float, default=120.0
@@ -192,7 +193,7 @@ class _ClusterRun(Generic[T]):
     def _recipe(
         self, party: str, program: Program[T], threads: int, timeout: float
     ) -> tuple[bytes, dict[str, bytes]]:
-        """Of its program, and the large arguments beside it."""
+        """The bytes of its program, and its large arguments."""
         kept = {step: value for (who, step), value in self.outcome.kept.items() if who == party}
         try:
             data = {name: pack(value) for name, value in program.arguments.items()}
@@ -275,7 +276,7 @@ class _ClusterRun(Generic[T]):
         self.died.add(party)
 
     def _leave(self, party: str, sent: Mapping[str, int]) -> None:
-        """The others hear why nothing more will come, after so many messages."""
+        """Tell the others that nothing more will come after this many messages, and why."""
         lost = self.outcome.lost.get(party)
         reason = f"{party} has finished and sends nothing more"
         if lost is not None:
@@ -286,8 +287,8 @@ class _ClusterRun(Generic[T]):
     # ------------------------------------------------------------------ the end
 
     def end(self) -> None:
-        """Nothing goes on in workers, whatever has happened; dead ones and those that still
-        compute are not used again."""
+        """End everything in workers, whatever has happened; dead ones and those that still compute
+        are not used again."""
         over = {a for p, a in self.actors.items() if p in self.died or p in self.streams.values()}
         heard = [a.end.remote(self.name) for a in set(self.actors.values()) - over]
         for actor in over:
@@ -296,7 +297,7 @@ class _ClusterRun(Generic[T]):
             self._complete(heard)
 
     def _complete(self, heard: list[Any]) -> None:
-        """Of parties that died, what they had not reported: others tell what they had of them."""
+        """Messages that dead parties had not reported, as their receivers report them."""
         known = Counter(self.outcome.ledger)
         for entry in (Entry(*e) for ref in heard for e in self._entries(ref)):
             if entry.sender in self.died:

@@ -29,7 +29,7 @@ FRUGAL = {  # parties of a worker are threads: memory that one frees is there fo
 }
 LOCAL = {  # of a cluster that is started here; the first is read when Ray is imported
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux too: the loopback device alone
-    "RAY_worker_niceness": "0",  # 15 unless told: behind everything else on the machine
+    "RAY_worker_niceness": "0",  # 15 by default: behind everything else on the machine
 }
 
 
@@ -74,7 +74,7 @@ def library(local: bool = False) -> Any:
 
 
 def connect(address: str | None) -> Any:
-    """Ray, connected; a cluster of this machine is started where there is no other."""
+    """Ray, connected; a local cluster is started if there is no other."""
     address = address or os.environ.get("RAY_ADDRESS") or None
     ray = library(local=address is None)
     if ray.is_initialized():
@@ -97,7 +97,7 @@ def connect(address: str | None) -> Any:
 
 
 def session() -> str:
-    """Of this process with its cluster; workers belong to one."""
+    """The connection of this process to its cluster, which owns workers."""
     about = library().get_runtime_context()
     return f"{about.gcs_address} {about.get_job_id()}"
 
@@ -120,7 +120,7 @@ def workers(needed: Mapping[str, Needs], patience: float) -> dict[str, Any]:
         try:
             if new:
                 _await(ray, {n: w.ready.remote() for n, w in new.items()}, needed, patience)
-        except BaseException:  # also Ctrl-C: a worker that may not be ready is none
+        except BaseException:  # also Ctrl-C: a worker that may not be ready is not used
             for worker in new.values():
                 discard(worker)
             raise

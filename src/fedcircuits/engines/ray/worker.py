@@ -107,7 +107,7 @@ class ActorSeat:
 
 
 class _ReportedWork(dict[str, object]):
-    """Kept work of a party, told to the caller."""
+    """Kept work of a party, reported to the caller."""
 
     def __init__(self, seat: ActorSeat, kept: Mapping[str, object]) -> None:
         super().__init__(kept)
@@ -171,7 +171,7 @@ class Worker:
         return lacking
 
     def place(self, run: str, party: str, name: str, data: bytes) -> None:
-        """An argument; what cannot be opened is told when the party begins."""
+        """An argument; one that cannot be opened is reported when the party starts."""
         seat = self.seats[run, party]
         mark = seat.head["marks"][name]
         if mark not in self.placed:

@@ -1,8 +1,8 @@
-"""What a site makes of a recipe: its open places filled in, and the whole checked by its policy.
+"""How a site admits a recipe: open places are filled in, and its policy checks the whole.
 
 Nothing of a recipe is believed: the site puts in its own party, its own limits of questions, and
 what it has learned as its owner allows today; it runs roles that sites play and nothing else
-(roles.py); and it takes part only where every party lives at its own site.
+(``ROLES`` in policy.py); and it takes part only where every party lives at its own site.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedcircuits.federation.placement import View
 from fedcircuits.federation.recipes import Held, Here, Once, Open, Own, UsedOnce, pack, unpack
 
 Opened = tuple[Program[Any], MutableMapping[str, object]]
-CALLER = COORDINATOR  # the site of whoever asks
+CALLER = COORDINATOR  # the site of the caller
 
 
 class Admission:
@@ -43,7 +43,7 @@ class Admission:
 
     @cached_property
     def rows_mark(self) -> str:
-        """Of the site's table: another one has another."""
+        """A digest of the site's table."""
         if self.party is None:
             return ""
         table = self.party.table
@@ -75,8 +75,8 @@ class Admission:
     def opened(
         self, party: str, folder: RunFolder | None, body: bytes, known: bool = False
     ) -> Opened:
-        """The program and work that was kept; SiteError unless the site's policy allows it.
-        ``known``: of a run that goes on."""
+        """The program and kept work; SiteError unless the site's policy allows it. ``known``: bytes
+        drawn earlier in a resumed run."""
         places: list[object] = []
         used: list[Once] = []  # rows that no recipe gets twice
 
@@ -109,7 +109,7 @@ class Admission:
         return program, kept if kept or folder is None else folder.kept()
 
     def _check(self, program: Program[Any], places: Collection[object], known: bool) -> None:
-        """``own``: what was filled in here; ``known``: of a run that goes on."""
+        """``own``: bytes drawn here; ``known``: bytes drawn earlier in a resumed run."""
         taking = [value for value in (*places, self.party) if isinstance(value, Party)]
         rows = min((len(party.table) for party in taking), default=None)
         role = self.policy.check_program(program, places, rows)
@@ -118,7 +118,7 @@ class Admission:
             self.store.count_question(partial(self.policy.check_question, role, asker))
 
     def _with_rows(self, party: Party, runs: tuple[str, ...]) -> Party:
-        """With all its rows, or with those that runs of these names have found in turn."""
+        """With all its rows, or with those selected by runs of these names, one after the other."""
         for run in runs:
             where = self._model(run, party.name)
             if not isinstance(where, np.ndarray) or where.dtype != np.int64 or where.ndim != 1:

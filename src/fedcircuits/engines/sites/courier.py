@@ -1,21 +1,21 @@
 """Frames between sites over a link that loses, doubles, delays and reorders packets, and is read.
 
-A link carries packets to a site by name and says nothing of their sender that is believed here. A
-courier makes of it what runs need: frames (a head of plain values and a body) that arrive in order,
-once each, from the site whose identity signed for them, and that nobody on the way can read.
+A link carries packets to a site by name; what it says about their sender is not trusted. A courier
+turns it into what runs need: frames (a head of plain values and a body) that arrive in order, once
+each, from the site whose identity signed them, and that nobody on the way can read.
 
     greeting   epoch and key of the sender's process, the receiver's epoch as far as it is known,
                signed by the sender's identity
     part       number, up to ``PART`` bytes of a frame, sealed
     receipt    number of parts received so far, sealed
 
-An epoch is drawn when a process starts. A greeting that names one's own epoch is fresh, so two
-processes talk after three greetings, and whoever greets from a new epoch was started again: what
-waited for its old process is dropped, and ``restarted`` is called (station.py sends again what the
-new one lacks). Keys come from both epochs' X25519 keys, and
-go with the process. Parts without a receipt are sent again after ``patience`` seconds, then rarer.
+An epoch is drawn when a process starts. A greeting that names the receiver's epoch is fresh, so two
+processes talk after three greetings. A site that greets from a new epoch was restarted: what waited
+for its old process is dropped, and ``restarted`` is called (station.py sends again what the new one
+lacks). Keys are derived from both epochs' X25519 keys and discarded with the process. Parts without
+a receipt are sent again after ``patience`` seconds, then less often.
 
-Whoever carries packets learns who talks to whom, when, and how much.
+A relay learns who talks to whom, when, and how much.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.messages import decode_plain, encode_plain
-from fedcircuits.privacy.channels.identity import Identity, is_signed
+from fedcircuits.privacy.identity import Identity, is_signed
 
 Data: TypeAlias = bytes | memoryview
 Head: TypeAlias = list[object]
@@ -114,7 +114,7 @@ class Courier:
             threading.Thread(target=self._deliver, args=(peer,), daemon=True).start()
         threading.Thread(target=self._insist, daemon=True).start()
         with self._lock:
-            for peer in self._peers.values():  # whoever talked to an older process hears of this
+            for peer in self._peers.values():  # peers of an older process learn of this one
                 self._greet(peer, peer.epoch)
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class Courier:
     # ------------------------------------------------------------------ receiving
 
     def receive(self, site: str, packet: bytes) -> None:
-        """Of the link: what is no packet of that site is dropped."""
+        """Called by the link; anything that is not a packet of that site is dropped."""
         with self._lock:
             peer = self._peers.get(site)
             if peer is None or not packet:

@@ -1,13 +1,14 @@
-"""Files of a consortium, as people write them: consortium.toml, and a site's own site.toml.
+"""The files of a consortium that people write: consortium.toml, and each site's site.toml.
 
-What is wrong in one is told with the file, the line and the key.
+An error names the file, the line and the full name of the key.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -16,11 +17,10 @@ import msgspec
 
 from fedcircuits.engines.sites.credentials import check_private, check_there
 from fedcircuits.engines.sites.nats import Access
-from fedcircuits.engines.sites.pointing import line_of, place_of
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.privacy.identity import Identity
 from fedcircuits.tables.declared import DeclaredColumn, DeclaredReading
 from fedcircuits.tables.toml_files import shortened, toml_text, toml_values
 
@@ -119,7 +119,7 @@ def read_toml(path: Path, kind: type[F]) -> F:
 
 
 def _check_known(values: Mapping[str, object], made: object) -> None:
-    """A line of a dataclass that is misspelt is no line, and must not be passed over."""
+    """Misspelt keys are errors; they must not be ignored."""
     for name, value in values.items():
         part = getattr(made, name)
         if not dataclasses.is_dataclass(part) or not isinstance(value, Mapping):
@@ -135,8 +135,8 @@ def _check_known(values: Mapping[str, object], made: object) -> None:
 
 
 def coordinators_kit(path: Path) -> Kit:
-    """The kit of whoever trains and asks, from its folder, from the consortium.toml in it, or from
-    the one that kits were made of, if they lie beside it in ``kits``."""
+    """The coordinator's kit, from its folder, from the consortium.toml in it, or from the one that
+    kits were made from, if they are beside it in ``kits``."""
     folder = path
     if path.is_file():
         consortium, folder = read_toml(path, ConsortiumFile), path.parent
@@ -241,3 +241,87 @@ hidden_sums = false          # whether it adds up only where nobody sees its par
 # most_questions = 10000     # how many rows of questions it answers about one model
 # least_rows_behind = 10     # it answers only what at least so many of its rows are about
 """
+
+
+KeyPath = tuple[str, ...]
+TOKEN = re.compile(r"\[\.\.\.\]|\[\d+\]|[^.\[\]$]+")  # of a place such as $.columns[...].kind
+HEADER = re.compile(r"\s*\[+([^\[\]]+)\]+\s*(?:#.*)?$")
+KEY = re.compile(
+    r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*="
+)
+
+
+def place_of(
+    problem: str, values: Mapping[str, object], convert: Callable[[Mapping[str, object]], object]
+) -> KeyPath:
+    """The key that an error of msgspec is about. It does not name keys of tables with arbitrary
+    keys, so each of these is tried alone."""
+    at = re.search(r"at `(\$[^`]*)`", problem)
+    names: KeyPath = ()
+    for token in TOKEN.findall(at[1]) if at else ():
+        if token == "[...]":
+            inner = _within(values, names)
+            odd = (k for k in inner if _fails(convert, _only(values, (*names, k))))
+            token = next(odd, "")
+        if not token or token.startswith("["):
+            break
+        names = (*names, token)
+    named = re.search(r"field `([^`]*)`", problem) or re.match(r"(\w+): ", problem)
+    return (*names, named[1]) if named else names
+
+
+def line_of(text: str, place: KeyPath) -> int:
+    """The line of the key, or of the table it belongs to; 0 for none."""
+    line, depth = 0, 0
+    for number, names in _keys(text):
+        if depth < len(names) and place[: len(names)] == names:
+            line, depth = number, len(names)
+    return line
+
+
+def _keys(text: str) -> Iterator[tuple[int, KeyPath]]:
+    section: KeyPath = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := HEADER.match(line):
+            section = _names(header[1] + " = 0")
+            yield number, section
+        elif key := KEY.match(line):
+            yield number, section + _names(key[1] + " = 0")
+
+
+def _names(assignment: str) -> KeyPath:
+    try:
+        inner: object = tomllib.loads(assignment)
+    except tomllib.TOMLDecodeError:
+        return ()
+    names: KeyPath = ()
+    while isinstance(inner, dict):
+        ((name, inner),) = inner.items()
+        names = (*names, name)
+    return names
+
+
+def _within(values: Mapping[str, object], names: KeyPath) -> Mapping[str, object]:
+    for name in names:
+        inner = values.get(name)
+        values = inner if isinstance(inner, Mapping) else {}
+    return values
+
+
+def _only(values: Mapping[str, object], names: KeyPath) -> dict[str, object]:
+    """The same with one key alone in the innermost table."""
+    first, *rest = names
+    inner = values[first]
+    if not rest:
+        return {first: inner}
+    assert isinstance(inner, Mapping)
+    inner_only = _only(inner, tuple(rest))
+    return {**values, first: inner_only if len(rest) == 1 else {**inner, **inner_only}}
+
+
+def _fails(convert: Callable[[Mapping[str, object]], object], values: Mapping[str, object]) -> bool:
+    try:
+        convert(values)
+    except (msgspec.ValidationError, ValueError):
+        return True
+    return False

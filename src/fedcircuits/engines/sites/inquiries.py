@@ -1,4 +1,4 @@
-"""What a caller asks of sites beside runs: what they hold, and to forget a model."""
+"""What a caller asks sites besides runs: to describe what they hold, and to delete a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class SiteInquiries:
-    """``answers`` has a queue for every question that waits; who inherits this says how to send."""
+    """``answers`` has a queue for every pending question; subclasses define how to send."""
 
     def __init__(self, sites: Sequence[str]) -> None:
         self.sites = tuple(sites)
@@ -32,7 +32,7 @@ class SiteInquiries:
     def describe_all(
         self, timeout: float = 10.0, sites: Sequence[str] | None = None
     ) -> dict[str, dict[str, Any]]:
-        """What every site says it holds, all asked at once; PartyLostError for the first away."""
+        """Descriptions of all sites, asked concurrently; PartyLostError for the first one away."""
         asked, answers = self.sites if sites is None else sites, {}
         for site, facts in self.describe_there(asked, timeout).items():
             if isinstance(facts, PartyLostError):
@@ -60,7 +60,7 @@ class SiteInquiries:
 
     def describe(self, site: str, timeout: float = 10.0) -> dict[str, Any]:
         """What a site says it holds."""
-        facts = self._told(site, timeout, "describe")
+        facts = self._answer(site, timeout, "describe")
         try:
             return {**facts, "variables": unpack(facts["variables"])}
         except (KeyError, TypeError, ProtocolError):
@@ -69,18 +69,18 @@ class SiteInquiries:
     def forget_there(
         self, sites: Sequence[str], model: str, timeout: float
     ) -> dict[str, tuple[bool, str]]:
-        """By site whether it had something of that model and has deleted it; else why not."""
+        """By site, whether it had part of that model and has deleted it; else why not."""
 
         def asked(site: str) -> tuple[bool, str]:
             try:
-                facts = self._told(site, timeout, "forget", checked_name(model))
+                facts = self._answer(site, timeout, "forget", checked_name(model))
             except PartyLostError as error:
                 return False, str(error)
             return facts.get("forgotten") is True, str(facts.get("why", ""))
 
         return _at_once(asked, sites)
 
-    def _told(self, site: str, timeout: float, what: str, *about: object) -> dict[str, Any]:
+    def _answer(self, site: str, timeout: float, what: str, *about: object) -> dict[str, Any]:
         question = token_hex(8)
         answer = self.answers[question] = SimpleQueue()
         self._asked[question] = site, [what, question, *about]
@@ -98,7 +98,7 @@ class SiteInquiries:
         return facts
 
     def ask_again(self, site: str) -> None:
-        """What a site was asked that has been started again since, and lost it."""
+        """Repeat pending questions to a site that has been restarted."""
         for asked, head in list(self._asked.values()):
             if asked == site:
                 self.send(site, head)

@@ -1,13 +1,13 @@
-"""Keys that are made where they are used: a member asks for a certificate, the lead approves.
+"""Keys made where they are used: a member requests a certificate, the lead approves it.
 
     at the member   request: site.key, identity and site.toml in its own folder, and request.toml,
                     which holds public halves alone and goes to the lead
     at the lead     provision with the request: site.crt, ca.crt, consortium.toml go back
 
-Whoever leads the consortium never has a private key of such a member. A request proves that its
-sender has both private halves: it is a signing request of the certificate's key, and what it says
-is signed by the identity. It does not prove who sent it: both sides compare its fingerprint by
-another way, such as the telephone.
+The lead of the consortium never has a private key of such a member. A request proves that its
+sender has both private keys: it is a signing request for the certificate's key, and its content is
+signed by the identity. It does not prove who sent it: both sides compare its fingerprint over
+another channel, such as the telephone.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from fedcircuits.engines.sites.files import SITE, SITE_TEXT, PublicKey, SiteName
 from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.privacy.channels.identity import Identity, is_signed
+from fedcircuits.privacy.identity import Identity, is_signed
 
 REQUEST = "request.toml"
 
 
 class JoinRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a member tells the lead; nothing of it is secret."""
+    """What a member sends the lead; none of it is secret."""
 
     name: SiteName
     certificate: str  # a signing request, as PEM
     identity: PublicKey
-    proof: str  # the identity's signature of all that stands above it
+    proof: str  # the identity's signature of the fields above
 
     @property
     def fingerprint(self) -> str:
@@ -50,7 +50,7 @@ class JoinRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> ec.EllipticCurvePublicKey:
-        """Of the certificate that is asked for."""
+        """The public key of the requested certificate."""
         return _checked_key(self)
 
     @classmethod

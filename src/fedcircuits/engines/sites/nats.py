@@ -5,10 +5,10 @@ Every site dials out to the server and stays. A packet to a site goes under the 
 publish as itself and read what is for it, nothing else. It stores nothing and can read nothing:
 packets are sealed (courier.py). What is lost while a connection is broken, couriers send again.
 
-A member is one program. Whoever connects asks under its own name, ``fedcircuits.<me>.<me>``, if it
-is there already, and one that is says so: a copy of a kit that runs elsewhere is noticed.
+A member is one program. A program that connects asks under its own name, ``fedcircuits.<me>.<me>``,
+whether it is already running, and a running one answers: a copy of a kit elsewhere is noticed.
 
-    ?token    by whoever connects        !token    by a program that is there already
+    ?token    from a program that connects    !token    from a program that is already running
 """
 
 from __future__ import annotations
@@ -25,8 +25,13 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any
 
-from fedcircuits.engines.sites.credentials import check_dates, check_private, check_there
-from fedcircuits.engines.sites.revocation import REVOKED, refuse_revoked
+from fedcircuits.engines.sites.credentials import (
+    REVOKED,
+    check_dates,
+    check_private,
+    check_there,
+    refuse_revoked,
+)
 from fedcircuits.errors import ExtraMissingError, FederationError
 
 SUBJECT = "fedcircuits"
@@ -182,7 +187,7 @@ class NatsLink:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """A server that ends a TLS connection as it should is none."""
+    """A server that closes a TLS connection properly is not worth a log entry."""
     return "eof_received() has no effect" not in record.getMessage()
 
 

@@ -1,23 +1,98 @@
-"""What a site allows, whatever others ask: checked before a role begins and before mail leaves."""
+"""What a site allows, whatever others ask: checked before a role starts and before a message
+leaves.
+
+``ROLES`` lists the roles that sites play, what each of them is for, and what it reveals about the
+rows of a site. A recipe names a function of the methods. Functions that are not listed are parts of
+a role, and no site runs them alone, whatever its policy says.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from fedcircuits.engines.sites.roles import METHODS, ROLES, SiteRole, name_of
 from fedcircuits.errors import SiteError
 from fedcircuits.federation.federation import LEAST_COUNT, Party
 from fedcircuits.federation.flow import Program, Send
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.tables.table import Table
+
+METHODS = "fedcircuits.methods."
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRole:
+    """``needs`` is the line of a policy that must allow it, ``counts_rows`` whether an answer can
+    be refused that few rows are behind."""
+
+    kind: Literal["learn", "ask", "collect"]
+    tells: str
+    needs: str = ""
+    counts_rows: bool = False
+
+
+COLUMNS = "names, kinds and categories of columns, number of rows"
+ROLES = {
+    "fedpc.training:client": SiteRole(
+        "learn", f"{COLUMNS}; tokens of rows; rows of every cluster and of those that meet"
+    ),
+    "fedpc.query:respond": SiteRole(
+        "ask", "how likely each of its leaves finds the evidence", counts_rows=True
+    ),
+    "fedpc.root_answers:respond": SiteRole(
+        "ask", "its part of a likelihood, on shares", counts_rows=True
+    ),
+    "trees.training:client": SiteRole(
+        "learn", f"{COLUMNS}; tokens of rows; class counts; what its trees say of rows"
+    ),
+    "trees.ensemble:respond": SiteRole("ask", "votes of its trees on rows asked about"),
+    "chow_liu.training:member": SiteRole(
+        "learn", f"{COLUMNS}; counts of pairs of values, added up over all sites"
+    ),
+    "vertical.training:member": SiteRole(
+        "learn", f"{COLUMNS}; tokens of rows; terms of components, added up over all sites"
+    ),
+    "vertical.kmeans:member": SiteRole(
+        "learn", f"{COLUMNS}; tokens of rows; distances to centres, added up over all sites"
+    ),
+    "vertical.answers:member": SiteRole("ask", "terms of components for rows asked about"),
+    "vertical.answers:answerer": SiteRole("ask", "terms of components for rows asked about"),
+    "private_forest.training:client": SiteRole(
+        "learn", f"{COLUMNS} (of all together); shares of parameters, which nobody can read"
+    ),
+    "private_forest.masks:prepare": SiteRole("ask", "shares of random numbers"),
+    "private_forest.query:respond": SiteRole("ask", "shares of a likelihood that the asker opens"),
+    "private_forest.query:ask": SiteRole("ask", "shares of its rows, which nobody can read"),
+    "private_forest.parameters:opening": SiteRole(
+        "collect", "its shares of all parameters, which the coordinator then knows", "collect"
+    ),
+    "fusion.training:owner": SiteRole(
+        "learn", f"{COLUMNS}; tokens of rows; representations of rows, masked or added up if asked"
+    ),
+    "fusion.query:respond": SiteRole(
+        "ask", "representations of rows asked about and their order; the target's values if asked"
+    ),
+    "meeting.collecting:hand_over": SiteRole(
+        "collect", "everything that it has learned of a model", "collect"
+    ),
+    "meeting.alignment:member": SiteRole(
+        "learn", "tokens of rows; or number of rows and which it shares, by private intersection"
+    ),
+}
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """As policies and audits name it: ``fedpc.training:client``."""
+    home, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    return f"{home}:{name}".removeprefix(METHODS)
+
 
 EVERY = ("*",)
 ALLOWED = ("collect", "share_target", "share_clusters", "share_columns")
@@ -39,11 +114,11 @@ class Policy:
     Parameters
     ----------
     roles : tuple of str
-        Roles that it plays, as patterns of their names (roles.py), such as ``fedpc.*``.
+        Roles that it plays, as patterns of their names (``ROLES``), such as ``fedpc.*``.
     withheld : tuple of str
         Tags of messages that never leave it, as patterns.
     least_rows : int
-        It takes part only with at least so many rows.
+        It takes part only with at least this many rows.
     never : tuple of str
         Columns that are never used: its party has none of them.
     collect : bool
@@ -51,30 +126,31 @@ class Policy:
     forget : bool
         Whether it deletes a model when the coordinator asks for that.
     share_target, share_clusters : bool
-        Whether classes, and groups of rows, are told to other parties.
+        Whether classes, and groups of rows, may be sent to other parties.
     share_columns : bool
         Whether columns may move to another party that works for both (a hub).
     share_cells : bool
-        Whether the coordinator may be told the cell of every column of rows that it cannot name,
-        without a bound on what those of a row tell together (``dependence="tree"``).
+        Whether the coordinator may receive the cell of every column, for rows that it cannot
+        identify, without a bound on what the cells of a row reveal together
+        (``dependence="tree"``).
     private_rows : bool
         Whether rows are matched by private set intersection only.
     hidden_sums : bool
-        Whether it adds its numbers to sums only where nobody sees what it adds: on shares or under
-        masks, ``Secret()`` and ``Masked()``.
+        Whether it takes part only in sums that hide its numbers: on shares or under masks,
+        ``Secret()`` and ``Masked()``.
     least_count : int
         The least number of its rows behind anything counted.
     askers : tuple of str
-        Who may ask what it has learned, as patterns.
+        Who may query what it has learned, as patterns.
     questions_per_day : int, optional
         How many questions it answers a day, from midnight UTC.
     most_questions : int, optional
-        How many rows of questions it answers about one model.
+        How many query rows it answers about one model.
     least_rows_behind : int
-        It answers only what at least so many of its rows are about: rows that agree with the
-        evidence, where exact values of real numbers do not count.
+        It answers only if at least this many of its rows agree with the evidence; exact values of
+        real numbers are ignored in that comparison.
     results : bool
-        Whether results go to the caller: for trials of an engine alone.
+        Whether results go to the caller: only for tests of an engine.
     """
 
     roles: tuple[str, ...] = EVERY
@@ -110,7 +186,7 @@ class Policy:
 
     @property
     def rooms(self) -> tuple[str, ...]:
-        """Of the library that recipes may name beside those of every site."""
+        """Packages of the library that recipes may name in addition to the usual ones."""
         return ("testing",) if self.results else ()
 
     # ------------------------------------------------------------------ before a role begins
@@ -168,7 +244,7 @@ class Policy:
         return PolicyError(f"{line} = false", f"this site does not allow {line}")
 
     def check_question(self, role: SiteRole, asker: str, asked: int) -> None:
-        """PolicyError unless it may be asked by that one, after so many questions of today."""
+        """PolicyError unless this asker may query it, after this many questions today."""
         if not any(fnmatchcase(asker, pattern) for pattern in self.askers):
             raise PolicyError("askers", f"this site does not answer {asker}")
         if self.questions_per_day is not None and asked >= self.questions_per_day:

@@ -1,18 +1,19 @@
 """Keys and certificates of a consortium: one authority, one kit per site.
 
-    authority/      ca.crt, ca.key       stays with whoever leads the consortium
+    authority/      ca.crt, ca.key       stays with the lead of the consortium
     server/         server.crt, server.key, ca.crt, nats.conf      for the NATS server
     <site>/         site.crt, site.key, ca.crt, identity, consortium.toml, site.toml   for one site
-    coordinator/    the same for whoever trains and asks
-    revoked.crl     in all of them: certificates that were taken back (revocation.py)
+    coordinator/    the same for the coordinator, who trains and asks
+    revoked.crl     in all of them: revoked certificates (credentials.py)
 
-``identity`` signs for a site towards the others, end to end; its public half stands in everybody's
-consortium.toml. A kit holds private keys: it is handed over on a safe way, and only once. A member
-that made its keys itself (joining.py) has them alone: its kit here has request.toml in their place.
+``identity`` authenticates a site to the others, end to end; its public half is in everybody's
+consortium.toml. A kit holds private keys: it must be delivered over a secure channel, and only
+once. A member that made its keys itself (joining.py) is the only one to have them: its kit here has
+request.toml instead.
 
-The server knows a member by the name in its certificate, which has a part that is drawn with every
-certificate. So an older one is refused as soon as the server reads its new nats.conf, and a member
-that was taken off consortium.toml is refused by the server and by the other members.
+The server identifies a member by the name in its certificate, part of which is random for every
+certificate. An older certificate is therefore refused as soon as the server reads its new
+nats.conf. A member removed from consortium.toml is refused by the server and by the other members.
 """
 
 from __future__ import annotations
@@ -33,7 +34,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedcircuits.engines.nvflare.kits import NvflareProject, make_nvflare_kits
-from fedcircuits.engines.sites.credentials import certificate_of
+from fedcircuits.engines.sites.credentials import (
+    REVOKED,
+    certificate_of,
+    revoked_list,
+    revoked_serials,
+)
 from fedcircuits.engines.sites.files import (
     CONSORTIUM,
     OTHERS,
@@ -50,11 +56,10 @@ from fedcircuits.engines.sites.joining import (
     write_private,
 )
 from fedcircuits.engines.sites.nats import SUBJECT
-from fedcircuits.engines.sites.revocation import REVOKED, revoked_list, revoked_serials
 from fedcircuits.engines.sites.store import write
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.privacy.channels.identity import Identity
+from fedcircuits.privacy.identity import Identity
 from fedcircuits.tables.declared import DeclaredColumn
 
 SERVER = "server"
@@ -208,9 +213,9 @@ def provision(
     renew: Collection[str] = (),
     requests: Sequence[JoinRequest] = (),
 ) -> list[Path]:
-    """Kits for the server, the coordinator and every site that has none yet; members to ``renew``
-    get new keys, and the old ones are refused; members with ``requests`` keep theirs. Whoever was
-    revoked and is a member again gets new ones, too."""
+    """Make kits for the server, the coordinator and every site that has none yet. Members to
+    ``renew``, and members that had been revoked, get new keys, and the old ones are refused;
+    members with ``requests`` keep theirs."""
     _check_members(consortium, folder, renew, requests)
     renew = {*renew, *_returning(consortium.members, folder)}
     for request in requests:

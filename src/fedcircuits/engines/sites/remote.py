@@ -20,14 +20,13 @@ from typing import Any, TypeVar
 from fedcircuits.engines.driving import Data
 from fedcircuits.engines.outcome import Engine, Kept, Outcome, threads_each
 from fedcircuits.engines.sites.admission import CALLER
-from fedcircuits.engines.sites.caller import CallerStore
 from fedcircuits.engines.sites.inquiries import SiteInquiries
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.station import Head, LivingCarrier, Station
 from fedcircuits.engines.sites.store import RunFolder, Store
 from fedcircuits.errors import FederationError, PartyLostError
 from fedcircuits.federation.described import DescribedTable, Whereabouts, checked_name
-from fedcircuits.federation.federation import Party
+from fedcircuits.federation.federation import COORDINATOR, Party
 from fedcircuits.federation.flow import Program, Tell
 from fedcircuits.federation.ledger import Entry
 from fedcircuits.federation.recipes import Held, Here, Open, Own, filled, pack, unpack
@@ -60,7 +59,7 @@ class _Run:
             self.here.add(entry.receiver)
 
     def sent(self, entry: Entry) -> None:
-        """As its sender tells it at its end."""
+        """As its sender reports it."""
         self.outcome.ledger.add([entry])
         if self.outcome.watch is not None and entry.receiver not in self.here:
             self.outcome.watch.sent(entry)
@@ -125,7 +124,7 @@ class Remote(SiteInquiries):
             self._carrier.send(site, head, body)
 
     def hear(self, site: str, head: Head, body: Data) -> None:
-        """Of a courier: a frame of that site has come."""
+        """Called by a courier: a frame of that site has arrived."""
         match head:
             case [str(kind), *_] if kind in TO_STATION and (
                 site == CALLER or kind in ("mail", "have")
@@ -137,7 +136,7 @@ class Remote(SiteInquiries):
                 self._runs[run].frames.put((site, head, body))
 
     def restarted(self, site: str) -> None:
-        """Of a courier: that site has been started again; its parties go on from their inboxes."""
+        """Called by a courier: that site was restarted; its parties continue from their inboxes."""
         self.ask_again(site)
         for run in list(self._runs.values()):
             run.frames.put((site, ["restarted", run.name], b""))
@@ -230,8 +229,8 @@ class Remote(SiteInquiries):
                 self.send(site, ["go", run.name])
 
     def _look(self, run: _Run) -> None:
-        """Sites that say nothing are asked for a sign of life, and given up after a while. One that
-        reads its data or loads modules says nothing, and takes packets meanwhile."""
+        """Silent sites are asked for a sign of life, and given up after a while. One that reads its
+        data or loads modules is silent but still accepts packets."""
         now = time.monotonic()
         for site in {run.places[p] for p in run.open} - {CALLER}:
             said = run.heard.get(site, 0.0)
@@ -316,7 +315,7 @@ class Remote(SiteInquiries):
 
 
 def _left_open(program: Program[Any]) -> Program[Any]:
-    """Parties that were described stand for those that sites have."""
+    """Described parties are replaced by those at sites."""
     arguments = {
         name: _there(value) if isinstance(value, Party) else value
         for name, value in program.arguments.items()
@@ -325,7 +324,7 @@ def _left_open(program: Program[Any]) -> Program[Any]:
 
 
 def _drawn_here(folder: RunFolder | None, place: Open) -> object:
-    """Bytes that a role which runs here has drawn; other open places are none of its own."""
+    """Bytes drawn for a role that runs here; it has no other open places."""
     if not isinstance(place, Own):
         return place
     return token_bytes(32) if folder is None else folder.own_key(place.what)
@@ -337,7 +336,7 @@ def _there(party: Party) -> Here:
 
 
 class _Keeping(dict[str, object]):
-    """Kept work of a party that runs here, told to the outcome."""
+    """Kept work of a party that runs here, recorded in the outcome."""
 
     def __init__(
         self, kept: dict[tuple[str, str], object], party: str, steps: dict[str, object]
@@ -348,3 +347,40 @@ class _Keeping(dict[str, object]):
     def __setitem__(self, step: str, value: object) -> None:
         super().__setitem__(step, value)
         self.all[self.party, step] = value
+
+
+class CallerStore:
+    """What the caller keeps in its kit: interrupted trainings, and its parts of models.
+
+    Nothing is kept without a store.
+    """
+
+    def __init__(self, store: Store | None) -> None:
+        self.store = store
+
+    def remember(self, run: str, training: bytes) -> None:
+        """What is trained, until ``keep``: so that a new process can go on by the run's name."""
+        if self.store is not None:
+            self.store.remember(run, training)
+
+    def recall(self, run: str) -> bytes | None:
+        return None if self.store is None else self.store.recall(run)
+
+    def trainings(self) -> list[str]:
+        """Names of those that were broken off."""
+        return [] if self.store is None else self.store.trainings()
+
+    def keep(self, run: str, part: object) -> None:
+        """The coordinator's part of a model whose training has come to its end."""
+        if self.store is not None:
+            self.store.keep_model(run, COORDINATOR, part)
+            self.store.give_up(run)
+
+    def forget(self, model: str) -> bool:
+        """The caller's own part of a model, and of a training broken off."""
+        return self.store is not None and self.store.forget(model)
+
+    def kept(self, model: str) -> object:
+        if self.store is None:
+            raise FederationError(f"nothing is kept here of a model {model!r}")
+        return self.store.model(model, COORDINATOR)

@@ -21,8 +21,8 @@ from fedcircuits.engines.sites.station import Station
 from fedcircuits.engines.sites.store import Store, write
 from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.described import Whereabouts
+from fedcircuits.federation.doubts import with_ids
 from fedcircuits.federation.federation import COORDINATOR, Party
-from fedcircuits.federation.id_forms import with_ids
 from fedcircuits.tables.declared import DeclaredTable
 from fedcircuits.tables.rare import pool_rare
 from fedcircuits.tables.sources import mapped, read_rows
@@ -31,7 +31,7 @@ from fedcircuits.tables.table import Table
 LOG = logging.getLogger(__name__)
 CONNECTED: dict[Path, Remote] = {}  # connections of this process, by the coordinator's kit
 RUNNING = "running"  # a file of the store with the process that serves
-PATIENCE = {"sites": 30.0, "nvflare": 120.0}  # seconds: NVFlare starts a broken job anew by then
+PATIENCE = {"sites": 30.0, "nvflare": 120.0}  # seconds: NVFlare restarts a broken job by then
 
 
 def link_of(kit: Kit, receive: Receive) -> NatsLink | NvflareLink:
@@ -47,9 +47,9 @@ def keeper_of(kit: Kit) -> JobKeeper:
 
 
 def party_of(kit: Kit, site: SiteFile) -> Party:
-    """The site's party: its rows in the consortium's words, without columns it never uses, and
-    with categories of few rows pooled, since others hear the names of categories; not so where
-    the consortium has declared them."""
+    """The site's party: its rows in the consortium's schema, without columns it never uses, and
+    with categories of few rows pooled, since others see the names of categories, unless the
+    consortium has declared them."""
     try:
         table = _table(kit, site.data, site.policy)
         if not kit.consortium.columns:
@@ -119,7 +119,7 @@ def connect(
     timeout: float = 3600.0,
     patience: float | None = None,
 ) -> Remote:
-    """The engine of whoever trains and asks, from the coordinator's kit; ``sites``: some only."""
+    """The coordinator's engine, from its kit; ``sites``: only these."""
     kit = coordinators_kit(path)
     if unknown := set(sites or ()) - set(kit.consortium.sites):
         raise FederationError(

@@ -4,7 +4,7 @@ A courier brings frames in order from sites that it has made sure of (courier.py
 
     from the caller   begin run, party, attempt, places, threads, time-out, again  body: the recipe
                       go run                                    all sites are ready
-                      gone run, receiver, party, count, reason  after so many messages none follow
+                      gone run, receiver, party, count, reason  after count messages none follow
                       end run, well
                       alive run                                 a sign of life
                       describe question                         what it holds, in public words
@@ -17,10 +17,10 @@ A courier brings frames in order from sites that it has made sure of (courier.py
                       of a role that runs at the caller: heard …, sender, tag, bytes ·
                       tell …, phase, round, rounds, likelihood
 
-``places`` says at which site a party of the run lives; ``attempt`` tells what a party says in a run
-that goes on from what it said before the run was broken off. A party that is begun again goes on
-from its inbox and its kept work: it sends again what it had sent, which others know by its number,
-and asks them for what it lacks.
+``places`` maps the parties of the run to sites. ``attempt`` distinguishes what a party sends in a
+resumed run from what it sent before the interruption. A restarted party continues from its inbox
+and its kept work: it sends again what it had sent, which others recognise by its number, and asks
+them for what it lacks.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from typing import Any, Protocol
 from fedcircuits.engines.driving import Data, Driver, NumberedMail
 from fedcircuits.engines.outcome import failure, with_threads
 from fedcircuits.engines.sites.admission import CALLER, Admission
-from fedcircuits.engines.sites.policy import Policy, PolicyError
-from fedcircuits.engines.sites.roles import name_of
+from fedcircuits.engines.sites.policy import Policy, PolicyError, name_of
 from fedcircuits.engines.sites.store import Inbox, RunFolder, Store
 from fedcircuits.errors import FedcircuitsError, FederationError, SiteError
 from fedcircuits.federation.federation import Party
@@ -80,8 +79,8 @@ class PartySeat:
     started: bool = False
 
     def put(self, sender: str, number: int, tag: str, data: Data) -> None:
-        """It is written down before the flow has it: a run that goes on has read the same mail, and
-        uses no mask of its own for two different numbers."""
+        """It is stored before the flow gets it: a resumed run has read the same mail, and uses no
+        mask for two different numbers."""
         if not self.mail.lacks(sender, number):
             return
         if self.inbox is not None:
@@ -108,7 +107,7 @@ class PartySeat:
         self.say("at", [step])
 
     def tell(self, news: Tell) -> None:
-        """What a party of an owner tells of its loops stays where it is."""
+        """The progress of a party stays at its site."""
         if self.station.me == CALLER:
             self.say("tell", [news.phase, news.round, news.rounds, news.likelihood])
 
@@ -215,7 +214,7 @@ class Station:
         }
 
     def _forgotten(self, model: str) -> dict[str, object]:
-        """Whether what is kept of a model, or of a training broken off, was here and is gone."""
+        """Delete what is kept of a model or an interrupted training; whether there was anything."""
         try:
             if self.store is None:
                 raise SiteError("this site keeps nothing")
@@ -334,7 +333,7 @@ class Station:
         seat.say_last("result", body=self._shown(seat, result))
 
     def close(self) -> None:
-        """What goes on here ends; it is taken up again when the site is started again."""
+        """End everything here; it is resumed when the site is restarted."""
         with self._lock:
             self._closed = True  # a frame that is on its way opens no inbox any more
             for seat in self._seats.values():
@@ -363,11 +362,11 @@ def _checked_begin(about: Head) -> tuple[dict[str, str], int, float, bool]:
 
 
 def _log(error: Exception, text: str, *about: str) -> None:
-    """What is refused or lost on purpose is no news for a terminal."""
+    """Deliberate refusals and losses are not shown on a terminal."""
     level = logging.INFO if isinstance(error, FedcircuitsError) else logging.ERROR
     LOG.log(level, text, *about, exc_info=error)
 
 
 def _told(error: Exception) -> str:
-    """What others hear of it; the site's log has the rest."""
+    """The text for others; the site's log has the rest."""
     return error.safe_text if isinstance(error, FedcircuitsError) else type(error).__name__

@@ -51,7 +51,7 @@ class Store:
         with _named(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = Lock()
-        self._used: dict[tuple[str, str], UsedOnce] = {}  # of which rows are handed out
+        self._used: dict[tuple[str, str], UsedOnce] = {}  # whose rows are used once
         self._held: IO[bytes] | None = None
 
     def hold(self, who: str) -> None:
@@ -105,7 +105,7 @@ class Store:
         return path.read_bytes() if path.exists() else None
 
     def trainings(self) -> list[str]:
-        """Those that have not come to their end."""
+        """Runs that have not ended."""
         return sorted(path.parent.name for path in self.folder.glob("runs/*/training"))
 
     def give_up(self, run: str) -> None:
@@ -229,7 +229,7 @@ class RunFolder:
             write(self.path / "recipe", recipe)
 
     def check_rows(self, mark: str) -> None:
-        """A run goes on with the rows that it began with, or not at all."""
+        """A run continues with the rows that it started with, or not at all."""
         path = self.path / "rows"
         if not path.exists():
             write(path, mark.encode())
@@ -260,7 +260,7 @@ class RunFolder:
         return KeptOnDisk(self.path)
 
     def done(self) -> None:
-        """All of it goes at once: no run goes on from a part of it."""
+        """Everything is removed at once: no run continues from a part of it."""
         gone = self.path.with_name(f".{self.path.name}.{token_hex(4)}")
         with suppress(OSError):
             self.path.rename(gone)
@@ -270,7 +270,7 @@ class RunFolder:
 
 
 class Inbox:
-    """Mail on disk: what is there already, and what arrives."""
+    """Mail on disk: existing and arriving messages."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._lock = path, Lock()
@@ -363,7 +363,7 @@ def _spans(path: Path) -> list[tuple[int, int]]:
 
 @contextmanager
 def _named(folder: Path) -> Iterator[None]:
-    """What the owner hears of a store that cannot be used."""
+    """The error shown to the owner if the store cannot be used."""
     try:
         yield
     except OSError as error:
@@ -372,7 +372,7 @@ def _named(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """A disk that is full or closed is an error of this site, in words that others may hear."""
+    """A full or closed disk is an error of this site, with a text that others may see."""
     try:
         yield
     except OSError as error:

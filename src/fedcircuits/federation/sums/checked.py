@@ -1,9 +1,10 @@
-"""Sums over a group, refused where no rows can have them."""
+"""Sums over a group of parties, refused if no rows could have led to them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,12 +13,14 @@ from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.sums.collectives import Check, Collective, Summation, Then
 
+FINITE = float(np.finfo(np.float64).max)
+
 MOST_ROWS = 2.0**40
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedSums:
-    """One member's end of adding up."""
+    """One member's end of checked sums."""
 
     collective: Collective
     members: Sequence[str]
@@ -36,7 +39,8 @@ class CheckedSums:
         then: Then | None = None,
         check: Check | None = None,
     ) -> Flow[Array]:
-        """``problem`` says what is wrong with a sum, ``check`` with what another made of it."""
+        """``problem`` describes what is wrong with a sum, ``check`` with a result computed from
+        it."""
 
         def checked(total: Array) -> Array:
             self.refuse(tag, problem(total))
@@ -47,7 +51,7 @@ class CheckedSums:
         return (yield from self.collective.sum(tag, value, reveals, checked, check))
 
     def refuse(self, tag: str, problem: str) -> None:
-        """ProtocolError if there is a problem: whoever adds up cannot tell whose it is."""
+        """ProtocolError if there is a problem; the sum does not show who caused it."""
         if problem:
             raise ProtocolError(
                 f"the sum under {tag!r} does not fit, {problem}: one of "
@@ -72,3 +76,30 @@ def noisy_problem(total: Array, most: Array | float, deviation: float) -> str:
         return f"expected numbers of the shape {np.shape(most)}, got {total.shape}"
     sound = (np.abs(total) <= most + 20 * deviation).all()
     return "" if sound else f"expected numbers up to {np.max(most):.0f}, and noise"
+
+
+class Span(NamedTuple):
+    """The length of a run of numbers, and their range."""
+
+    size: int
+    least: float
+    most: float
+    whole: bool = False
+
+
+def expected(shape: tuple[int, ...], *spans: Span) -> Check:
+    """A check of received numbers: of this shape, in these consecutive spans."""
+
+    def problem(values: Array) -> str:
+        if values.shape != shape:
+            return f"expected numbers of the shape {shape}, got {values.shape}"
+        first, flat = 0, values.reshape(-1).astype(np.float64, copy=False)
+        for size, least, most, whole in spans:
+            x = flat[first : first + size]
+            fits = x.min(initial=most) >= least and x.max(initial=least) <= most  # not if NaN
+            if not fits or (whole and (x != np.floor(x)).any()):
+                return f"expected {'whole ' if whole else ''}numbers from {least:g} to {most:g}"
+            first += size
+        return ""
+
+    return problem

@@ -1,15 +1,20 @@
-"""Adding up arrays over parties. A protocol asks for a sum; the summation decides how it is made,
-and so who learns what.
+"""Sums of arrays over parties. A protocol asks for a sum; the summation decides how it is computed,
+and therefore who learns what.
 
-``Summation`` is the user's choice, a value that travels in programs: ``Hub()``, ``Tree("cycle")``,
-``Secret()``. Its ``at`` gives one member's end of it, a ``Collective``, which protocols use without
-knowing which one it is:
+A ``Summation`` is the user's choice, a value that is part of programs: ``Hub()``,
+``Tree("cycle")``, ``Secret()``. Its ``at`` returns one member's end of it, a ``Collective``, which
+protocols use without knowing which one it is:
 
     total = yield from collective.sum("em/terms/3", terms, "terms of rows", then=normalised)
     stop = yield from collective.agree("em/stop/3", decision)
 
-Its ``counts`` gives one end of counting in how many rows labels of different parties meet
+Its ``counts`` returns one end of counting in how many rows the labels of parties co-occur
 (counting.py).
+
+Three collectives are here. At a hub one member adds up. In a tree, sums of branches go up to the
+root and the result comes down. In gossip, neighbours exchange running averages (consensus.py); the
+average times the number of members is the sum. Arrays are modified in place: a message has been
+encoded by the time ``send`` returns.
 """
 
 from __future__ import annotations
@@ -26,8 +31,9 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, broadcast, receive, send
 from fedcircuits.federation.messages import AnyNumbers, Message, Reals, require, require_shape
+from fedcircuits.federation.sums.consensus import Step
 from fedcircuits.federation.sums.counting import Counting, PlainCounts
-from fedcircuits.federation.sums.topology import Topology
+from fedcircuits.federation.sums.topology import SpanningTree, Topology
 
 Traffic: TypeAlias = Literal["float64", "float32"]
 Floats: TypeAlias = npt.NDArray[np.floating]
@@ -37,13 +43,13 @@ LARGEST = 1e300  # of an addend: sums of many, and times weights, are still numb
 
 
 class Addend(Message, frozen=True):
-    """Numbers to add up, or what came of adding up; the tag is the protocol's."""
+    """Numbers to add up, or the result; the tag is the protocol's."""
 
     values: Reals
 
 
 class Decision(Message, frozen=True):
-    """What the leader has decided, for everybody; the tag is the protocol's."""
+    """The leader's decision, for everybody; the tag is the protocol's."""
 
     values: AnyNumbers
 
@@ -61,10 +67,10 @@ class Collective(Protocol):
     ) -> Flow[Array]:
         """Every member contributes an array of one shape and ends up with ``then(total)``.
 
-        ``then`` is the same at all members, and its result may have another shape. Whoever adds up
-        applies it once and sends the result; where nobody does, every member applies it itself.
-        ``check`` says what is wrong with a result that arrived: its sender is blamed. Without
-        ``then`` it holds for the sum of some members too, and what they add is checked likewise.
+        ``then`` is the same at all members, and its result may have another shape. The member that
+        adds up applies it once and sends the result; without such a member, every one applies it.
+        ``check`` describes what is wrong with a received result; its sender is blamed. Without
+        ``then``, it must also hold for sums of some members, and addends are checked by it, too.
         """
         ...
 
@@ -73,8 +79,8 @@ class Collective(Protocol):
     ) -> Flow[Array]:
         """Every member ends up with the leader's array, bit for bit: one agreed decision.
 
-        The others' values do not matter, and the leader's is never rounded. ``check`` says what is
-        wrong with a decision that arrived: its sender is blamed.
+        The others' values do not matter, and the leader's is never rounded. ``check`` describes
+        what is wrong with a received decision; its sender is blamed.
         """
         ...
 
@@ -87,15 +93,15 @@ class Summation(ABC):
 
     @abstractmethod
     def members(self, parties: Sequence[str]) -> tuple[str, ...]:
-        """Who runs a flow. A member that is no party contributes zeros."""
+        """Those who run a flow. A member that is not a party contributes zeros."""
 
     @abstractmethod
     def at(self, me: str, members: Sequence[str]) -> Collective:
         """One member's end."""
 
     def honest(self, parties: Sequence[str]) -> int:
-        """Of how many parties only the sum is seen by those who may put together what they see: of
-        one, unless arrays are hidden. Noise is shared between so many."""
+        """The number of parties of which a coalition sees only the sum: 1 unless arrays are hidden.
+        Noise is shared among that many."""
         return 1
 
     def topology(self, parties: Sequence[str]) -> Topology | None:
@@ -107,13 +113,13 @@ class Summation(ABC):
         return PlainCounts(me, tuple(parties))
 
     def require_counts(self, name: str) -> None:  # noqa: B027  (most can)
-        """An error if labels cannot be counted with what a user gave as the argument ``name``."""
+        """An error if labels cannot be counted with this value of the argument ``name``."""
 
     def prepare(self, name: str) -> None:  # noqa: B027  (most have nothing to check)
-        """Check what a user gave as the argument ``name``, before parties start."""
+        """Check this value of the argument ``name``, before parties start."""
 
     def for_party(self) -> Summation:
-        """What one party gets: with a key of its own for this run, if it deals shares."""
+        """One party's summation: with its own key for this run, if it deals shares."""
         return self
 
     def without_lost(self, parties: Sequence[str], remaining: Sequence[str]) -> Summation:
@@ -182,7 +188,7 @@ def addend(
     finite: bool = False,
     check: Check | None = None,
 ) -> Flow[Array]:
-    """The sender's numbers as float64; only minus infinity may be among them, as a logarithm."""
+    """The sender's numbers as float64, finite except for minus infinity as a logarithm."""
     values = (yield from receive(sender, Addend, tag)).values
     require_shape(values, shape, sender, tag, "values")
     numbers = settled(values)
@@ -197,7 +203,7 @@ def addend(
 def result_from(
     sender: str, shape: tuple[int, ...] | None, tag: str, check: Check | None
 ) -> Flow[Array]:
-    """What came of adding up, as it travelled; of the shape, if there is one."""
+    """The result as it was sent; of the shape, if there is one."""
     values = (yield from receive(sender, Addend, tag)).values
     if shape is not None:
         require_shape(values, shape, sender, tag, "values")
@@ -206,7 +212,7 @@ def result_from(
 
 
 def decision(sender: str, tag: str, check: Check | None = None) -> Flow[Array]:
-    """What the sender has decided, as it is."""
+    """The sender's decision, unchanged."""
     values = (yield from receive(sender, Decision, tag)).values
     require_fine(values, check, sender, tag)
     return frozen(values)
@@ -226,7 +232,7 @@ def of_sum(reveals: str, then: Then | None) -> str:
 
 
 def packed(value: Array, dtype: Traffic, tag: str) -> Array:
-    """As it travels; numbers that float32 cannot hold are refused."""
+    """The array as it is sent; numbers that float32 cannot hold are refused."""
     plain = np.asarray(value, dtype=np.float64)
     if dtype == "float64":
         return plain
@@ -241,7 +247,7 @@ def packed(value: Array, dtype: Traffic, tag: str) -> Array:
 
 
 def settled(result: Array) -> Array:
-    """What everybody has, from what travelled."""
+    """The read-only result, from the array that was sent."""
     return frozen(result.astype(np.float64, copy=False))
 
 
@@ -249,3 +255,107 @@ def frozen(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+@dataclass(frozen=True, slots=True)
+class AlongTree:
+    """A member that agrees with the others along a spanning tree."""
+
+    me: str
+    tree: SpanningTree
+
+    def agree(
+        self, tag: str, value: Array, reveals: str = "", check: Check | None = None
+    ) -> Flow[Array]:
+        """The root's array from parent to child, unchanged."""
+        array = np.asarray(value)
+        if self.me != self.tree.root:
+            array = yield from decision(self.tree.parents[self.me], tag, check)
+        yield from broadcast(self.tree.children[self.me], Decision(array), tag, reveals)
+        return frozen(array)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSum(AlongTree):
+    """Sums of branches go up, the result goes down."""
+
+    dtype: Traffic = "float64"
+
+    def sum(
+        self,
+        tag: str,
+        value: Array,
+        reveals: str = "",
+        then: Then | None = None,
+        check: Check | None = None,
+    ) -> Flow[Array]:
+        total, shape = np.array(value, dtype=np.float64), np.shape(value)
+        children = self.tree.children[self.me]
+        for child in children:
+            total += yield from addend(child, shape, tag, check=None if then else check)
+        if self.me == self.tree.root:
+            result = packed(total if then is None else then(total), self.dtype, tag)
+        else:
+            revealed = f"sums of a branch, of {reveals}" if children and reveals else reveals
+            parent = self.tree.parents[self.me]
+            yield from send(parent, Addend(packed(total, self.dtype, tag)), tag, revealed)
+            result = yield from result_from(parent, None if then else shape, tag, check)
+        yield from broadcast(children, Addend(result), tag, of_sum(reveals, then))
+        return settled(result)
+
+
+@dataclass(frozen=True, slots=True)
+class GossipSum(AlongTree):
+    """Neighbours exchange running averages; the average times the number of members is the sum.
+    The first member is the root of the tree along which members agree."""
+
+    size: int
+    weights: tuple[tuple[str, float], ...]  # of every neighbour
+    steps: tuple[Step, ...]
+    dtype: Traffic = "float64"
+
+    def sum(
+        self,
+        tag: str,
+        value: Array,
+        reveals: str = "",
+        then: Then | None = None,
+        check: Check | None = None,
+    ) -> Flow[Array]:
+        x = np.array(value, dtype=np.float64)
+        if not np.isfinite(x).all():
+            raise FederationError(
+                f"{self.me} has infinite or missing numbers under {tag!r}: gossip averages finite "
+                "ones; add up with Hub or Tree"
+            )
+        change, heard, scratch = np.zeros_like(x), np.zeros_like(x), np.empty_like(x)
+        away = sum(share for _, share in self.weights)
+        known = np.zeros_like(x)  # what neighbours know of x
+        later = f"running averages of {reveals}" if reveals else ""
+        for step, momentum in self.steps:
+            yield from self._exchange(tag, x, known, heard, scratch, reveals)
+            np.multiply(known, -away, out=scratch)
+            scratch += heard  # (W − I) x
+            scratch *= step
+            change *= momentum
+            change += scratch
+            x += change
+            reveals = later
+        x *= self.size
+        return frozen(np.asarray(x if then is None else then(x), dtype=np.float64))
+
+    def _exchange(
+        self, tag: str, x: Array, known: Array, heard: Array, scratch: Array, reveals: str
+    ) -> Flow[None]:
+        """Update in place what neighbours know of x, and the weighted sum of what they sent."""
+        if self.dtype == "float64":
+            known[...] = 0.0
+            heard[...] = 0.0
+        np.subtract(x, known, out=scratch)
+        sent = packed(scratch, self.dtype, tag)
+        yield from broadcast([n for n, _ in self.weights], Addend(sent), tag, reveals)
+        known += sent
+        for neighbour, share in self.weights:
+            values = yield from addend(neighbour, x.shape, tag, finite=True)
+            np.multiply(values, share, out=scratch)
+            heard += scratch

@@ -1,4 +1,4 @@
-"""Averages by gossip: how many rounds, with which steps, and how far off they may end.
+"""Averages by gossip: the number of rounds, their steps, and a bound on the error.
 
 Every party holds x, and in a round replaces it by its own and its neighbours' values:
 
@@ -8,15 +8,16 @@ W has Metropolis weights 1 / (1 + the larger degree of both ends), which makes i
 eigenvalue 1 for the average and all others inside (−1, 1). Metropolis' consensus has s = 1 and
 m = 0: what is left of eigenvalue λ after k rounds is λᵏ. Chebyshev's acceleration lets s and m
 change so that k rounds leave T_k(y) / T_k(z), the polynomial that is smallest on the eigenvalues
-other than 1; rounds grow with the root of what Metropolis needs. (I − αL with the Laplacian L would
-do as well, for 0 < α < 2 / λ_max(L); the paper's λ_max(L) is too large by half.)
+other than 1; the number of rounds is about the square root of what Metropolis needs. (I − αL with
+the Laplacian L would also work, for 0 < α < 2 / λ_max(L); the paper's λ_max(L) is too large by
+half.)
 
 If x differs from the average by Σ_j (P − J)_ij x_j after k rounds, it is off by at most
 √N ‖(P − J)_i‖₂ max |x|. That bound, over the worst party, is what ``tolerance`` means. It follows
-from the graph, so every party finds the same number of rounds and needs no sign to stop.
+from the graph, so every party computes the same number of rounds and needs no signal to stop.
 
-Where changes of x travel rounded, by at most u of a change, the last message leaves a few u × what
-x was off by two rounds before; that is added, and matters only where one round ends it all.
+Where changes of x are sent rounded, by at most u of a change, the last message leaves an error of a
+few u × the error of x two rounds before. That is added; it matters only if one round suffices.
 """
 
 from __future__ import annotations
@@ -44,19 +45,20 @@ class GossipSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
-    """Of W without the average: eigenvalues, and the squares of eigenvectors."""
+    """Eigenvalues of W without the average, and the squares of its eigenvectors."""
 
     values: Array  # (modes,)
     squares: Array  # (parties, modes)
 
     def off(self, left: Array) -> float:
-        """How far from the average, relative to max |x|, if so much of every mode is left."""
+        """The distance from the average, relative to max |x|, if this much of every mode is
+        left."""
         worst = (self.squares @ left**2).max(initial=0.0)
         return float(np.sqrt(len(self.squares) * worst))
 
 
 def weight(degree: int, other: int) -> float:
-    """Of a link between parties of these degrees."""
+    """The weight of a link between parties of these degrees."""
     return 1.0 / (1.0 + max(degree, other))
 
 

@@ -1,11 +1,11 @@
-"""Counting how often labels of different parties meet in a row, for the coordinator.
+"""Counts of rows in which labels of different parties co-occur, for the coordinator.
 
-Every party has a label for each of its rows, such as its cluster, and has listed the rows in an
-order of its own; the coordinator knows which places in the lists are the same row. A method asks
-``summation.counts`` for its end and does not know how the counts are made. That is decided by the
-summation, and with it who learns what:
+Every party has a label for each of its rows, such as its cluster, and has listed the rows in its
+own order; the coordinator knows which positions in the lists are the same row. A method asks
+``summation.counts`` for its end and does not know how the counts are made. The summation decides
+that, and therefore who learns what:
 
-    PlainCounts    the coordinator reads the labels of rows that it cannot name, and counts
+    PlainCounts    the coordinator reads the labels of rows that it cannot identify, and counts
     SecretCounts   labels stay on shares, the coordinator learns the counts (privacy/secret_counts)
 """
 
@@ -29,7 +29,7 @@ CombinationCounts: TypeAlias = tuple[Labels, Array]
 
 @dataclass(frozen=True, slots=True)
 class Contingency:
-    """A table to count: in how many rows do which labels of these parties meet?"""
+    """A table to count: the number of rows for each combination of labels of these parties."""
 
     parties: tuple[str, ...]
     labels: tuple[int, ...]  # how many labels each party has

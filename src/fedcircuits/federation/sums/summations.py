@@ -6,13 +6,13 @@
     Chebyshev    2 × links × rounds    by the graph      tolerance    neighbours, every array
     Metropolis   2 × links × rounds    their square      tolerance    neighbours, every array
 
-With two parties each learns the other's array, whichever way: it takes its own off the sum. A hub
-and a tree give every member the same bits. Gossiping members end up with sums that differ within
-the tolerance, so what they decide by a sum has to be told by one of them.
+With two parties each learns the other's array in any case, by subtracting its own from the sum. A
+hub and a tree give every member the same bits. Gossiping members end up with sums that differ
+within the tolerance, so one of them must announce any decision based on a sum.
 
-Errors are relative to N × the largest |value| of any member, in each place of the array. Rounding
-sets an end to them at about 1e-14: where values cancel, or stand on a large common offset, take off
-the offset first.
+Errors are relative to N × the largest |value| of any member, for each entry of the array. Rounding
+limits them to about 1e-14: where values cancel, or share a large offset, subtract the offset
+first.
 
 ``dtype="float32"`` halves the bytes. Sums are still made in float64. At a hub and in a tree they
 are right to about 1e-7; a gossiping member sends how its value has changed since its last message,
@@ -29,14 +29,13 @@ from typing import ClassVar, Self
 from fedcircuits.arguments import Choice, Declared, Real, Whole, check_arguments
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.federation import COORDINATOR
-from fedcircuits.federation.sums.collectives import HubSum, Summation, Traffic
+from fedcircuits.federation.sums.collectives import GossipSum, HubSum, Summation, Traffic, TreeSum
 from fedcircuits.federation.sums.consensus import (
     GossipSchedule,
     chebyshev_schedule,
     metropolis_schedule,
     weight,
 )
-from fedcircuits.federation.sums.peers import GossipSum, TreeSum
 from fedcircuits.federation.sums.topology import Graph, Links, Topology, plain, spanning_tree
 
 DTYPE = Choice("float64", "float32")  # as which numbers travel
@@ -45,9 +44,9 @@ UNITS: dict[Traffic, float] = {"float64": 0.0, "float32": 2.0**-24}  # by which 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one sum: exact counts, and the largest error relative to N × max |value|.
+    """The cost of one sum: exact counts, and the largest error relative to N × max |value|.
 
-    Rounding of float64 is left aside, and of float32 at a hub or in a tree.
+    It ignores the rounding of float64, and that of float32 at a hub or in a tree.
     """
 
     rounds: int
@@ -57,7 +56,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Hub(Summation):
-    """A server adds up: 2 messages for every party, exact, and nobody waits for more than one.
+    """A server adds up: 2 messages per party, exact.
 
     The server learns every party's array, the parties only the result. Its flow runs as
     "coordinator", it holds no data and contributes zeros.
@@ -89,7 +88,7 @@ class Hub(Summation):
 
 
 class AlongLinks(Summation):
-    """Ways to add up in which parties talk to their neighbours in a graph."""
+    """Summations in which parties talk to their neighbours in a graph."""
 
     __slots__ = ()
     graph: Graph
@@ -137,7 +136,7 @@ class Tree(AlongLinks):
 class Gossip(AlongLinks):
     """Rounds in which every party sends its running average to all its neighbours.
 
-    With ``rounds`` the number of rounds is given, and ``cost`` says which error to reckon with.
+    ``rounds`` fixes the number of rounds, and ``cost`` then tells the error to expect.
     """
 
     exact: ClassVar[bool] = False
@@ -154,14 +153,10 @@ class Gossip(AlongLinks):
         _check_member(me, members)
         topology = Topology.of(self.graph, members)
         degree = {n: len(topology[n]) for n in (me, *topology[me])}
-        return GossipSum(
-            me,
-            len(members),
-            tuple((n, weight(degree[me], degree[n])) for n in topology[me]),
-            self.schedule(topology).steps,
-            spanning_tree(topology, topology.names[0]),
-            self.dtype,
-        )
+        tree = spanning_tree(topology, topology.names[0])
+        weights = tuple((n, weight(degree[me], degree[n])) for n in topology[me])
+        steps = self.schedule(topology).steps
+        return GossipSum(me, tree, len(members), weights, steps, self.dtype)
 
     def cost(self, members: Sequence[str]) -> Cost:
         topology = Topology.of(self.graph, members)
@@ -171,7 +166,7 @@ class Gossip(AlongLinks):
 
     @abstractmethod
     def schedule(self, topology: Topology) -> GossipSchedule:
-        """The steps of all rounds; they follow from the graph, so every party finds the same."""
+        """The steps of all rounds, which follow from the graph and are the same at every party."""
 
 
 @dataclass(frozen=True, slots=True)

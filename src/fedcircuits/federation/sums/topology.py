@@ -1,29 +1,38 @@
-"""Who can talk to whom: an undirected, connected graph over the parties, known to all of them.
+"""The communication graph: an undirected, connected graph over the parties that all of them know.
 
-A graph is handed in as its name ("complete", "cycle", "path", "star", "grid", "geometric",
-"scale-free"), as pairs of parties, or as a networkx graph. Nodes are names of parties, or the
-numbers 0 to N−1 in the order of the parties. Links work both ways, so directed graphs are refused;
-loops are left out.
+A graph is given by name, as pairs of parties, or as a networkx graph. Nodes are names of parties,
+or the numbers 0 to N−1 in the order of the parties. Links work in both directions, so directed
+graphs are refused; self-loops are dropped. Graphs by name:
 
-h-hop hubs (vertically partitioned EM, section 4): the party that most others are within h hops of
-is a root, they join it, all of them leave the graph, and so on. With 0 hops everyone is alone.
+    complete, cycle, path
+    star          the first party in the middle
+    grid          rows of ⌈√N⌉ parties, the last one may be shorter
+    geometric     parties at random places of the unit square, linked if they are at most ``radius``
+                  apart; without a radius, the smallest one that connects them all
+    scale-free    Barabási and Albert: each new party links to ``links`` others, preferring those
+                  with many links
+
+h-hop hubs (vertically partitioned EM, section 4): the party with the most others within h hops
+becomes a root and those others join it; they all leave the graph, and the rule is applied again.
+With 0 hops every party is alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import networkx as nx
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.sums.graphs import named
 
 Node: TypeAlias = str | int
 Edge: TypeAlias = tuple[Node, Node]
@@ -258,7 +267,7 @@ def _centre(topology: Topology) -> str:
 def within(
     topology: Topology, start: str, hops: int, left: Collection[str] | None = None
 ) -> dict[str, int]:
-    """Who is at most so many hops away, and how many; by ways through ``left`` only."""
+    """Hops to all parties at most ``hops`` away, by paths through ``left`` only."""
     distances, edge = {start: 0}, [start]
     around = dict(zip(topology.names, topology.neighbours, strict=True))
     for far in range(1, hops + 1):
@@ -307,3 +316,62 @@ def between_hubs(topology: Topology, neighbourhoods: Sequence[Neighbourhood]) ->
     root = {member: hub.root for hub in neighbourhoods for member in hub.members}
     names = tuple(name for name in topology.names if root[name] == name)
     return _linked(names, ((root[a], root[b]) for a, b in topology.edges))
+
+
+Pairs = list[tuple[int, int]]
+
+
+def named(graph: str, count: int, radius: float | None, links: int, seed: int) -> tuple[Pairs, str]:
+    """The links of a graph, and advice if they should not connect everyone."""
+    if graph == "geometric":
+        return _geometric(count, radius, seed)
+    if graph == "scale-free":
+        return _scale_free(count, links, seed), ""
+    if graph in SHAPES:
+        return SHAPES[graph](count), ""
+    known = ", ".join([*SHAPES, "geometric", "scale-free"])
+    raise FederationError(
+        f"an unknown graph {graph!r}: expected {known}, pairs of parties, or a networkx graph"
+    )
+
+
+def _complete(count: int) -> Pairs:
+    return [(i, j) for i in range(count) for j in range(i)]
+
+
+def _cycle(count: int) -> Pairs:
+    return [(i, (i + 1) % count) for i in range(count)]
+
+
+def _path(count: int) -> Pairs:
+    return [(i, i + 1) for i in range(count - 1)]
+
+
+def _star(count: int) -> Pairs:
+    return [(0, i) for i in range(1, count)]
+
+
+def _grid(count: int) -> Pairs:
+    width = math.isqrt(max(count - 1, 0)) + 1
+    along = [(i, i + 1) for i in range(count - 1) if (i + 1) % width]
+    return along + [(i, i + width) for i in range(count - width)]
+
+
+SHAPES = {"complete": _complete, "cycle": _cycle, "path": _path, "star": _star, "grid": _grid}
+
+
+def _scale_free(count: int, links: int, seed: int) -> Pairs:
+    if links < 1:
+        raise FederationError(f"a scale-free graph needs links ≥ 1, got {links}")
+    if count <= links + 1:
+        return _complete(count)
+    return list(nx.barabasi_albert_graph(count, links, seed=seed).edges)
+
+
+def _geometric(count: int, radius: float | None, seed: int) -> tuple[Pairs, str]:
+    places = np.random.default_rng(seed).random((count, 2))  # (parties, 2)
+    apart = np.linalg.norm(places[:, None] - places, axis=-1)  # (parties, parties)
+    needed = float(minimum_spanning_tree(apart).max()) if count > 1 else 0.0
+    near = np.triu(apart <= (needed if radius is None else radius), 1)
+    pairs = [(int(i), int(j)) for i, j in np.argwhere(near)]
+    return pairs, f"radius={math.ceil(1000 * needed) / 1000} would connect them all"

@@ -1,10 +1,10 @@
 """The mutual information of all pairs of columns, whatever their kinds and numbers of levels.
 
-For the tree alone columns are made coarse: a level that holds more than its share of the rows is
-kept, the others are merged into equally filled bins, numbers in their order and names by how common
-they are. Tables of pairs are then small, and are counted block of columns by block of columns, so
-that memory does not grow with the square of their number: ``memory`` bytes bound what is held
-beside the codes, one byte or two a value.
+For the tree only, columns are coarsened: a level with more than its share of the rows is kept, and
+the others are merged into equally filled bins, numbers in their order and names by frequency.
+Tables of pairs are then small. They are counted one block of columns at a time, so that memory does
+not grow with the square of their number: ``memory`` bounds the bytes used besides the codes, which
+take one or two bytes per value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def levels_for(columns: int) -> int:
 
 
 def coarsened(values: Array, schema: Schema, most: int) -> tuple[Codes, list[int]]:
-    """Codes (rows, columns) of at most so many levels, −1 where missing, and their numbers."""
+    """Codes (rows, columns) with limited numbers of levels, −1 where missing, and these numbers."""
     codes = np.full(values.shape, MISSING, np.int16)
     sizes = []
     for i, variable in enumerate(schema):
@@ -82,7 +82,7 @@ def information(
 
 
 def _blocks(sizes: list[int], most: int) -> Iterator[slice]:
-    """Runs of columns with at most so many levels together, or one column."""
+    """Runs of columns with at most ``most`` levels together, or one column."""
     begin = total = 0
     for i, size in enumerate(sizes):
         if i > begin and total + size > most:

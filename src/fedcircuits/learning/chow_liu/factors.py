@@ -1,8 +1,8 @@
-"""A few normal factors behind all columns: what a forest cannot say.
+"""A few normal factors behind all columns: dependence that a forest cannot express.
 
-A forest joins a column to one neighbour, and what lies two edges away is all but forgotten. Where
-many columns follow one cause, every pair of them depends on each other. So ordered columns are
-taken as cut normal variables x = Λz + noise, with one or two factors z:
+A forest joins a column to one neighbour, and dependence fades over two or more edges. Where many
+columns have one common cause, every pair of them is dependent. Ordered columns are therefore
+modelled as discretised normal variables x = Λz + noise, with one or two factors z:
 
     correlations   of normal scores of states, over the rows that have both columns, corrected for
                    what cutting takes away and drawn towards 0 where such rows are few
@@ -23,7 +23,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.chow_liu.states import Index, StateRows, correlations
 
 FEWEST_ORDERED = 3  # columns: fewer have no common cause to speak of
-POINTS = {1: 31, 2: 11}  # of the grid, for each of so many factors
+POINTS = {1: 31, 2: 11}  # of the grid per factor, by number of factors
 REACH = 3.0  # deviations
 LEAST_POINT = 1e-4  # of the prior
 ROUNDS, TABLE_ROUNDS = 100, 5

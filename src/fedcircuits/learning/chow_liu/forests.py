@@ -1,19 +1,20 @@
 """Mixtures of Chow–Liu forests over states of columns, from rows that may have gaps.
 
-States are cells of columns: categories, or cells of numbers in rising order. A forest joins them;
-every component of a mixture has tables P(state | parent's state) of its own, drawn towards those of
-all rows, and these, by as much as makes the counts likeliest, towards what few numbers can say:
+States are cells of columns: categories, or cells of numbers in rising order. A forest joins them.
+Every component of a mixture has its own tables P(state | parent's state), shrunk towards those of
+all rows; these in turn are shrunk, by the amount that maximises the likelihood of the counts,
+towards a model of few parameters:
 
-    two ordered columns   a normal copula: their correlation says how states follow each other, so
+    two ordered columns   a normal copula: their correlation determines the joint distribution, so
                           that fine cells of few rows have smooth tables
     others                the frequencies of the states
 
-An edge stands for what it gains on the rows that have both columns, less what its parameters cost
-(BIC). Columns that no row joins, or none enough, are in different trees: independent. Rows with
-gaps count as what the others say (EM with messages along the forest). How many components there are
-and how far they are drawn is chosen by rows held back. A forest leaves out most pairs of columns,
-so others are learned that avoid the edges of those before, and factors behind all columns
-(factors.py). Rows held back then weigh all of these (stacking), and independence is among them.
+The weight of an edge is its gain on the rows that have both columns, minus the cost of its
+parameters (BIC). Columns that too few rows join are in different trees: independent. Missing values
+are treated by EM, with messages along the forest. The number of components and the shrinkage are
+chosen on held-back rows. A forest leaves out most pairs of columns, so further forests are learned
+that avoid the edges of those before, and factors behind all columns (factors.py). Held-back rows
+then determine the weights of all of these (stacking), with independence among them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from fedcircuits.learning.chow_liu.states import (
 )
 from fedcircuits.learning.chow_liu.trees import spanning_tree
 
-COMPONENTS = (2, 4, 8, 16)  # that are tried in turn
+COMPONENTS = (2, 4, 8, 16)  # tried one after the other
 DRAWN = (1.0, 5.0)  # rows by which shares of components are drawn towards those of all rows
 PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
 MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
@@ -140,7 +141,7 @@ def copula(counts: Array, above: Array, child: Array) -> Array:
 
 
 def _tables(rows: StateRows, edges: Edges) -> Tables:
-    """Those of all rows."""
+    """The tables of all rows."""
     shares, both = rows.shares, [p >= 0 and rows.ordered[p] and rows.ordered[c] for c, p in edges]
     tables = [
         shares[c][None] if p < 0 else table_of(rows.pair(p, c), shares[p], shares[c], ordered)
@@ -282,8 +283,8 @@ def _stacked(
 
 
 def stacked_weights(logs: Array) -> Array:
-    """Weights of models under which rows held back are likely, from log-likelihoods (models, rows);
-    drawn towards the best one, since few rows tell little apart."""
+    """Weights of models that maximise the likelihood of held-back rows, from log-likelihoods
+    (models, rows); shrunk towards the best model, since few rows hardly distinguish models."""
     start = np.full(len(logs), 1.0)
     start[logs.mean(axis=1).argmax()] += STACKED
     weights = start / start.sum()
@@ -328,7 +329,7 @@ def _mixture(
     classes: Index | None,
     pooled: Tables,
 ) -> tuple[Array, list[Tables]]:
-    """EM for so many components; weights and tables of each."""
+    """EM for this many components; weights and tables of each."""
     if number == 1:
         return np.ones(1), [pooled]
     share = _start(rows, number, rng, classes if by_class else None)

@@ -48,7 +48,7 @@ class StateRows:
         return shares
 
     def evidence(self, column: int) -> Array:
-        """What a row says of the state, (rows, states): 1 for its own, or for all."""
+        """The evidence of a row, (rows, states): 1 for its state, or for all if missing."""
         if column not in self._hot:
             states = self.states[:, column]
             hot = np.asarray(states[:, None] == np.arange(self.sizes[column]), np.float64)

@@ -1,9 +1,9 @@
 """Mixtures of Chow–Liu trees by EM (Meilă and Jordan 2000), for discrete columns.
 
-E-step  rows are shared out by how likely every component finds them.
-M-step  every component's tree and tables are learned anew from the pair tables of its share: one
-        matrix product a component. To them come ``smoothing`` pseudo-rows of the whole table, so
-        that small components lean on what all rows say; an edge that gains less than it costs
+E-step  responsibilities of components for rows.
+M-step  every component's tree and tables are learned again from its weighted pair tables: one
+        matrix product per component. ``smoothing`` pseudo-rows of the whole table are added, so
+        that small components are shrunk towards all rows. An edge that gains less than it costs
         (extended BIC) is left out, so that trees may be forests.
 
 Missing values take part in no pair table and are summed out in the E-step: with gaps the M-step

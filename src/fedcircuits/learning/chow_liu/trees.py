@@ -54,8 +54,8 @@ def best_tree(schema: Schema, information: Array) -> nx.Graph:
 def learn_tree(
     values: Array, schema: Schema, weight: Array | None = None, channels: int = 1
 ) -> nx.Graph:
-    """The best tree of coarse columns; with channels, of every so many columns, named after the
-    first of them, that share the information of all their pairs."""
+    """The best tree of coarse columns; with channels, of groups of that many columns, named after
+    the first of each, which share the information of all their pairs."""
     codes, sizes = coarsened(values, schema, levels_for(len(schema)))
     return tree_of_groups(schema, information(codes, sizes, weight), channels)
 
@@ -112,8 +112,8 @@ def forest_nodes(
 def conditional(
     tables: Array, starts: Index, child: int, parent: int, smoothing: float, least: int = 1
 ) -> Array:
-    """P(own | parent), a row for every value of the parent; of the root one row. ``least``: rows
-    that a count stands for."""
+    """P(own | parent), one row per value of the parent; one row for the root. ``least``: the
+    smallest number of rows that a count may cover."""
     columns = slice(starts[child], starts[child + 1])
     if parent < 0:
         table = np.diag(tables[columns, columns])[None]

@@ -36,7 +36,7 @@ _REPORT: ContextVar[Report | None] = ContextVar("report", default=None)
 
 @contextmanager
 def reporting_to(report: Report) -> Iterator[None]:
-    """Whoever trains inside tells ``report`` how far it is."""
+    """Training inside reports its progress to ``report``."""
     token = _REPORT.set(report)
     try:
         yield
@@ -85,7 +85,7 @@ def learn(
     jobs: Sequence[TrainingJob],
     schedule: Schedule,
 ) -> list[Learned]:
-    """Every owner's weights; all jobs have arrays of one shape and hold back as many rows."""
+    """Every owner's weights; all jobs have arrays of one shape and equally many held-back rows."""
     learned: list[Learned] = []
     total = -(-len(jobs) // OWNERS) * schedule.epochs
     for at in range(0, len(jobs), OWNERS):
@@ -170,7 +170,7 @@ class Training:
         return flattened(weights, self.shapes)
 
     def epoch(self) -> bool:
-        """Whether anybody goes on."""
+        """Whether any owner continues."""
         rows = self.x.shape[1]
         orders = np.stack([self.rngs[i].permutation(rows) for i in self.active])
         order = torch.from_numpy(orders)

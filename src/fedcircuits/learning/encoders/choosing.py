@@ -4,15 +4,15 @@ Whatever can encode rows is welcome (``encoder_of``): an encoder of this package
 object with ``encode``, a torch module that is trained already, a scikit-learn transformer. A party
 that holds the target alone has nothing to encode (``LabelsOnly``).
 
-``BestEncoder`` chooses on the owner's rows held back: all candidates learn from the rest, and
-each predicts those held back by itself. The first candidate is taken, the one that needs the fewest
-rows, unless another one's loss is lower by more than two standard errors of the difference, row by
-row: a network has stopped by these rows, and so looks better on them than it is.
-Where an owner has no labels, or fewer than ``FEWEST`` on rows held back, it is the first too.
+``BestEncoder`` chooses on the owner's held-back rows: all candidates learn from the rest, and each
+predicts the held-back ones. The first candidate, which needs the fewest rows, is taken unless the
+loss of another one is lower by more than two standard errors of the difference per row: a network
+has used these rows for early stopping and looks better on them than it is. An owner without labels,
+or with fewer than ``FEWEST`` on held-back rows, also gets the first.
 
-By default (``encoder_for``) an owner of series chooses so. One of columns alone has a network with
-half as many numbers as columns: what it shows of a row cannot be turned back into its columns, as
-"summary" could, which passes them on.
+By default (``encoder_for``) an owner of series chooses this way. An owner of columns only gets a
+network with half as many outputs as columns: its representations cannot be inverted into the
+columns, unlike those of "summary", which passes them on.
 
 ``fit_all`` trains many owners: those whose networks and rows have one shape in one batched
 computation (apart.py), each as it would have been trained alone.
@@ -75,7 +75,7 @@ class EncoderJob:
 
 
 class BestEncoder(BaseEstimator):  # type: ignore[misc]
-    """Of several encoders the one that predicts an owner's rows held back best.
+    """The encoder of several that best predicts an owner's held-back rows.
 
     Parameters
     ----------
@@ -89,9 +89,9 @@ class BestEncoder(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     encoder_ : encoder
-        The one that was chosen, as it has learned. In a fusion it stands in the owner's view.
+        The chosen encoder, fitted. In a fusion it is in the owner's view.
     losses_ : dict of str to float
-        By candidate its mean loss on rows held back: cross-entropy, or squared error. Empty where
+        Mean loss of each candidate on held-back rows: cross-entropy, or squared error. Empty if
         there was nothing to choose by.
 
     Examples
@@ -296,8 +296,8 @@ def encoder_of(model: object) -> Encoder:
 def encoder_for(
     given: object, owner: str, table: Table, added: bool, target: str | None = None
 ) -> Encoder:
-    """An owner's encoder: one for all, its own of a dict by owner, or by default what suits it;
-    a network where representations are ``added`` up, since all must have as many numbers."""
+    """An owner's encoder: one for all, one per owner from a dict, or by default a suitable one; a
+    network where representations are ``added`` up, since all must have the same width."""
     choice = given.get(owner) if isinstance(given, Mapping) else given
     if choice is None and added:
         choice = "recurrent" if table.series else "network"

@@ -1,8 +1,8 @@
 """Encoders that are networks: an owner's own model of its rows, for a fusion.
 
-    fit(table, target)   learn from the owner's columns, series and labels; with no target, or no
-                         label, from the rows alone
-    encode(table)        (rows, width): what is known of each row; NaN where nothing is
+    fit(table, target)   learn from the owner's columns, series and labels; without a target or
+                         labels, from the rows only
+    encode(table)        (rows, width): the representation of each row; NaN for empty rows
 
 ``SequenceEncoder`` and ``TabularEncoder`` are networks with a linear layer on top. With labels that
 layer predicts them; without, it gives back the inputs (an autoencoder). What is encoded is what
@@ -51,7 +51,7 @@ class ReadyTraining:
 
 
 class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
-    """What both networks share; ``SequenceEncoder`` and ``TabularEncoder`` say which one it is."""
+    """What both networks share; ``SequenceEncoder`` and ``TabularEncoder`` define the network."""
 
     reading_: InputReading
     network_: Network
@@ -178,19 +178,19 @@ class SequenceEncoder(NetworkEncoder):
     Parameters
     ----------
     cell : {"lstm", "gru"}, default="lstm"
-        What is repeated over the steps.
+        The recurrent cell.
     width : int, default=16
-        Numbers in a representation.
+        The width of representations.
     epochs : int, default=60
-        At most so many passes over the rows.
+        The maximum number of passes over the rows.
     learning_rate : float, default=0.003
-        Of Adam.
+        The learning rate of Adam.
     batch : int, default=100
         Rows per step.
     patience : int, default=20
-        Training ends after so many epochs without a lower loss on the rows held back.
+        Training ends after this many epochs without a lower loss on held-back rows.
     random_state : int, optional
-        Seed of an encoder that is fitted alone; a fusion has its own.
+        Seed of an encoder that is fitted alone; a fusion uses its own.
 
     Examples
     --------
@@ -229,17 +229,17 @@ class TabularEncoder(NetworkEncoder):
     hidden : tuple of int, default=(32,)
         Widths of the layers before the representation.
     width : int, default=16
-        Numbers in a representation.
+        The width of representations.
     epochs : int, default=60
-        At most so many passes over the rows.
+        The maximum number of passes over the rows.
     learning_rate : float, default=0.003
-        Of Adam.
+        The learning rate of Adam.
     batch : int, default=100
         Rows per step.
     patience : int, default=20
-        Training ends after so many epochs without a lower loss on the rows held back.
+        Training ends after this many epochs without a lower loss on held-back rows.
     random_state : int, optional
-        Seed of an encoder that is fitted alone; a fusion has its own.
+        Seed of an encoder that is fitted alone; a fusion uses its own.
 
     Examples
     --------

@@ -1,16 +1,14 @@
-"""Encoders in files: what is no array as a record of JSON, the rest as arrays of the owner's leaf.
+"""Encoders in files: settings as a JSON record, arrays as arrays of the owner's leaf.
 
     SequenceEncoder, TabularEncoder   settings, network and reading as JSON; weights by their names
                                       (networks.py), "mean" and "spread" of the inputs, "history" of
                                       losses as arrays
     SummaryEncoder, RocketEncoder     settings and reading as JSON; scale, principal components,
-                                      convolutions, and the rule by which its owner alone predicts
-                                      as arrays
-    a model of another library        is not in the file: whoever loads it gives the model back.
-                                      Written are its reading, and the arrays of the rule by which
-                                      its owner alone predicts
-    Frozen                            what it holds, and that it is frozen
-    LabelsOnly                        nothing: of a party that holds the target alone
+                                      convolutions and the owner's own regression as arrays
+    a model of another library        is not in the file: it must be supplied when loading. Written
+                                      are its reading and the arrays of the owner's own regression
+    Frozen                            the encoder inside, and that it is frozen
+    LabelsOnly                        nothing: for a party that only holds the target
 
 All of it is checked when it is read: weights have the shapes that their network asks for, and its
 inputs are those of the columns and series that are read.
@@ -36,7 +34,6 @@ from fedcircuits.circuits.graph.records import (
     variable_of,
 )
 from fedcircuits.errors import FileError
-from fedcircuits.learning.encoders.convolutions import Convolutions, longest
 from fedcircuits.learning.encoders.encoders import NetworkEncoder, SequenceEncoder, TabularEncoder
 from fedcircuits.learning.encoders.file_parts import (
     StoredReading,
@@ -46,7 +43,13 @@ from fedcircuits.learning.encoders.file_parts import (
     stored_rule,
     stored_target,
 )
-from fedcircuits.learning.encoders.fixed import FixedEncoder, RocketEncoder, SummaryEncoder
+from fedcircuits.learning.encoders.fixed import (
+    Convolutions,
+    FixedEncoder,
+    RocketEncoder,
+    SummaryEncoder,
+    longest,
+)
 from fedcircuits.learning.encoders.foreign import (
     Encoder,
     ForeignEncoder,

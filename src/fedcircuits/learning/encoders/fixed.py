@@ -1,34 +1,114 @@
-"""Encoders that need few rows: what they say of a row is fixed, and only its scale is learned.
+"""Encoders for few rows: the representation of a row is fixed, and only its scale is learned.
 
-    SummaryEncoder   of every channel of a series ten numbers: mean, deviation, least, largest,
-                     slope, mean step from one value to the next, correlation of neighbours, and how
-                     far the means of its three thirds are from its own; ordinary columns as they
-                     are
-    RocketEncoder    random convolutions (Dempster, Petitjean and Webb, 2020): of each the share of
-                     steps above a threshold, and the largest value; ordinary columns as they are
+    SummaryEncoder   ten numbers per channel of a series: mean, deviation, minimum, maximum, slope,
+                     mean step from one value to the next, correlation of neighbours, and the
+                     differences between the means of its three thirds and its overall mean;
+                     ordinary columns unchanged
+    RocketEncoder    random convolutions (Dempster, Petitjean and Webb, 2020): for each, the share
+                     of steps above a threshold and the largest value; ordinary columns unchanged
 
-Numbers are standardised by the rows learned from. More of them than ``width`` are reduced to their
-principal components. So a representation of few columns is these columns, and whoever reads it
-knows their values up to their scale (``tells``). Labels have no part in a representation, so that
-those of rows learned from are no better than those of new rows; what an owner alone predicts is a
-regression on it (foreign.py).
+A convolution has at most nine weights, which add up to 0, for some of the channels, and a dilation
+that is a power of two. Its threshold is a quantile of its values in the training rows. Missing
+values are 0, the mean; steps after the end of a row do not count.
+
+Numbers are standardised by the training rows. More than ``width`` of them are reduced to their
+principal components. A representation of few columns therefore is these columns, and its reader
+knows their values up to scale (``tells``). Labels play no part in a representation, so those of
+training rows are no better than those of new rows; what an owner alone predicts is a regression on
+it (foreign.py).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.exceptions import NotFittedError
 
 from fedcircuits.arguments import SEED, Declared, Whole, check_arguments
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import TableError
-from fedcircuits.learning.encoders.convolutions import Convolutions
 from fedcircuits.learning.encoders.foreign import RegressingEncoder
 from fedcircuits.learning.encoders.inputs import Floats, InputReading, require_inputs
 from fedcircuits.tables.table import Table
+
+LONGEST = 9
+PIECE = 1 << 23  # values of convolutions that are held at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Convolutions:
+    weights: Floats  # (kernels, channels, length)
+    dilations: npt.NDArray[np.int64]  # (kernels,), rising
+    thresholds: Floats  # (kernels,)
+
+    @classmethod
+    def drawn(cls, x: Floats, kernels: int, rng: np.random.Generator) -> Self:
+        """For series (rows, steps, channels), NaN missing."""
+        _, steps, channels = x.shape
+        length = longest(steps)
+        weights = rng.normal(size=(kernels, channels, length))
+        if length > 1:
+            weights -= weights.mean(axis=2, keepdims=True)
+        for one in weights:  # a random subset of channels, its size log-uniform
+            count = int(channels ** rng.random())
+            one[rng.permutation(channels)[max(count, 1) :]] = 0.0
+        most = np.log2(max((steps - 1) / max(length - 1, 1), 1.0))
+        dilations = np.sort(2 ** np.floor(rng.uniform(0, most, kernels)).astype(np.int64))
+        quantiles = rng.uniform(0.1, 0.9, kernels)
+        plain = cls(weights.astype(np.float32), dilations, np.zeros(kernels, np.float32))
+        return cls(plain.weights, dilations, plain._quantiles(x, quantiles))
+
+    def apply(self, x: Floats) -> Array:
+        """(rows, 2 × kernels)"""
+        parts = [np.zeros((0, 2 * len(self.weights)))]
+        rows = max(1, PIECE // (len(self.weights) * x.shape[1]))
+        for at in range(0, len(x), rows):
+            part = x[at : at + rows]
+            there = _there(part)
+            values = self._values(part)  # (rows, kernels, steps)
+            higher = np.asarray(values > self.thresholds[:, None])
+            above = (higher & there[:, None]).sum(axis=2)
+            largest = np.where(there[:, None], values, -np.inf).max(axis=2)
+            steps = there.sum(axis=1, keepdims=True)  # (rows, 1)
+            share, largest = above / np.maximum(steps, 1), np.where(steps > 0, largest, 0.0)
+            parts.append(np.concatenate([share, largest], axis=1))
+        return np.concatenate(parts)
+
+    def _quantiles(self, x: Floats, quantiles: Array) -> Floats:
+        """(kernels,): a quantile of the values of each convolution, in a limited number of rows."""
+        some = x[:: max(1, len(x) // max(1, PIECE // (len(self.weights) * x.shape[1])))]
+        there, values = _there(some), self._values(some)
+        if not there.any():
+            return np.zeros(len(quantiles), np.float32)
+        each = [np.quantile(values[:, k][there], q) for k, q in enumerate(quantiles)]
+        return np.array(each, np.float32)
+
+    def _values(self, x: Floats) -> Floats:
+        """(rows, kernels, steps)"""
+        given = torch.from_numpy(np.ascontiguousarray(np.nan_to_num(x).transpose(0, 2, 1)))
+        features, half = [], self.weights.shape[2] // 2
+        for dilation in np.unique(self.dilations):
+            weights = torch.from_numpy(self.weights[self.dilations == dilation])
+            by = int(dilation)
+            features.append(torch.conv1d(given, weights, padding=half * by, dilation=by))
+        values: Floats = torch.cat(features, dim=1).numpy()
+        return values
+
+
+def longest(steps: int) -> int:
+    """The odd length of a convolution over this many steps."""
+    return min(LONGEST, steps if steps % 2 else max(steps - 1, 1))
+
+
+def _there(x: Floats) -> npt.NDArray[np.bool_]:
+    """(rows, steps): up to the last step at which some channel has a value."""
+    at = np.asarray((~np.isnan(x)).any(axis=2))
+    return np.flip(np.logical_or.accumulate(np.flip(at, axis=1), axis=1), axis=1)
+
 
 THIRDS = 3
 SUMMARIES = 7 + THIRDS  # numbers of a channel

@@ -1,11 +1,11 @@
 """Encoders that are not networks of ours: what an encoder must have, and how others become one.
 
 ``Frozen`` is an encoder that has learned already. ``ForeignEncoder`` is a model of another library:
-any object with ``encode``, a torch module, a transformer. Such models give representations. What
-such an owner alone would predict, which baselines and pictures of conflict ask for, is a logistic
-regression (of a number: ridge regression) on its representation. Modules are asked in evaluation
-mode, and in the precision of their weights. Where such a model fails, the error says which one at
-what; its own text, which may hold data, stays with the owner.
+any object with ``encode``, a torch module, a transformer. Such models give representations. The
+owner's own prediction, which baselines and plots of conflict use, is a logistic regression (for a
+number, ridge regression) on its representation. Modules run in evaluation mode and in the precision
+of their weights. If such a model fails, the error names the model and the step; its own text, which
+may contain data, stays with the owner.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Frozen:
 
 
 class LabelsOnly:
-    """The encoder of a party that holds the target alone: labels to tell, nothing to encode."""
+    """The encoder of a party that only holds the target: labels to send, nothing to encode."""
 
     target_ = None
 
@@ -91,7 +91,7 @@ class LinearRule:
 
     coefficients: Array  # (outputs, width); two classes have one output
     intercept: Array  # (outputs,)
-    classes: Array | None = None  # codes that it tells apart; None: a number, or one class alone
+    classes: Array | None = None  # codes of its classes; None: a number, or a single class
 
     @classmethod
     def of(cls, rule: LogisticRegression | Ridge) -> Self:
@@ -100,7 +100,7 @@ class LinearRule:
         return cls(np.atleast_2d(rule.coef_), np.atleast_1d(rule.intercept_), codes)
 
     def predictions(self, h: Array, size: int) -> Array:
-        """(rows, classes) probabilities of so many classes, or (rows, 1) numbers."""
+        """(rows, classes) probabilities, or (rows, 1) numbers."""
         z = h @ self.coefficients.T + self.intercept
         if not size:
             return np.asarray(z)
@@ -114,10 +114,10 @@ class LinearRule:
 
 
 class RegressingEncoder(BaseEstimator):  # type: ignore[misc]
-    """An encoder whose owner alone predicts by a regression on what it says of a row."""
+    """An encoder whose owner predicts by a regression on representations."""
 
     target_: Variable | None
-    _mean: Array  # (width,): of representations, which stands for those that are not known
+    _mean: Array  # (width,): mean of representations, used for missing ones
     _rule: LinearRule
 
     @property

@@ -2,7 +2,7 @@
 
     flat    (rows, inputs)             numbers standardised, categories one-hot, series end to end
     series  (rows, steps, channels)    series on common steps, ordinary columns as constant
-                                       channels, a last channel says whether a step is there
+                                       channels, a last channel that is 1 where a step exists
 
 Means and deviations are those of the rows that were learned from; a missing number is the mean, 0.
 What differs by less than its rounding is constant. No input is more than ``REACH`` deviations away.

@@ -1,12 +1,16 @@
 """k-means and clusters of rows from sums over parties, and rows drawn from what was summed.
 
-Features of a row are the normal scores of its numbers (sketches.py) and an indicator for each of
-its categories; a missing value is 0 in all of them. Nobody's row is a centre: first centres are
-drawn from the normal distribution with the mean and covariance of all rows, and Lloyd's rule goes
-by sums. Rows with different values of ``classes`` are never in one cluster.
+The features of a row are the normal scores of its numbers (sketches.py) and an indicator for each
+of its categories; a missing value is 0 in all of them. No row is used as a centre: the first
+centres are drawn from the normal distribution with the mean and covariance of all rows, and Lloyd's
+algorithm uses sums only. Rows with different values of ``classes`` are never in one cluster.
 
-Rows drawn from the clusters, each column on its own, stand for all rows where EM begins: a start
-from them is what it would be from rows of the same clusters (learning/starts.py).
+Rows drawn from the clusters, each column independently, stand for all rows at the start of EM: a
+start from them equals one from rows with the same clusters (learning/starts.py).
+
+``clustered_by_pairs`` is for the case that only counts of pairs of values are known: rows are drawn
+from the Chow–Liu tree of these counts and clustered. No party's rows are read, so noisy counts keep
+their guarantee.
 """
 
 from __future__ import annotations
@@ -14,13 +18,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
+from fedcircuits.circuits.evaluation.program import CircuitProgram
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
+from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
+from fedcircuits.learning.independence import Index, mutual_information
 from fedcircuits.learning.summed.sketches import Codes, Sketch
 from fedcircuits.tables.features import FeatureLayout
+from fedcircuits.tables.schema import Schema
 
 APART = 1e3  # what classes are multiplied by, so that clusters are within them
 WIDE = 512  # features; of more no covariance is summed
@@ -130,7 +139,7 @@ class SummedCentres:
         return np.asarray(distance.argmin(axis=1))
 
     def sums(self, values: Array) -> Array:
-        """Of every cluster rows and sums of features (clusters · (1 + features),)."""
+        """Rows and sums of features of every cluster (clusters · (1 + features),)."""
         member = self._members(values)
         return np.hstack(
             [member.sum(axis=1, keepdims=True), member @ self.features(values)]
@@ -145,8 +154,8 @@ class SummedCentres:
         return SummedCentres(self.features, points), moves
 
     def spread(self, values: Array) -> Array:
-        """Of every cluster rows, then for every feature rows that have it, their sum and that of
-        their squares (clusters · (1 + 3 · features),)."""
+        """Rows of every cluster, then for every feature the rows that have it, their sum and sum of
+        squares (clusters · (1 + 3 · features),)."""
         member, x = self._members(values), self.features.seen(values)
         known, x = (~np.isnan(x)).astype(np.float64), np.nan_to_num(x)
         parts = [member @ known, member @ x, member @ np.square(x)]
@@ -182,3 +191,40 @@ def drawn_rows(
         above = rng.random((len(labels), 1)) > edges[:, :-1]
         values[:, i] = above.sum(axis=1)
     return values, labels
+
+
+SMOOTHING = 1.0  # rows of every pair of values
+
+
+def clustered_by_pairs(
+    tables: Array,
+    starts: Index,
+    schema: Schema,
+    clusters: int,
+    classes: int | None,
+    rng: np.random.Generator,
+) -> ClusteredRows:
+    """Clusters (of each class, if given) of rows drawn from the tree of these counts."""
+    counts = np.diagonal(tables)
+    sketch = Sketch.first(schema).with_counts(counts)
+    values = _drawn(tables, starts, schema, clusters, rng)
+    features = SummedFeatures.of(sketch, classes)
+    centres = SummedCentres.drawn(features, features.moments(values), clusters, classes, rng)
+    moves, t = True, 0
+    while moves and t < ROUNDS:
+        sums = centres.sums(values).reshape(len(centres.points), -1)
+        centres, moves = centres.moved(sums)
+        t += 1
+    rows = int(np.median([c.sum() for c in sketch.counts]))
+    information = mutual_information(tables, starts)
+    return ClusteredRows(values, centres.nearest(values), information, sketch, rows)
+
+
+def _drawn(
+    tables: Array, starts: Index, schema: Schema, clusters: int, rng: np.random.Generator
+) -> Array:
+    circuit, parameters = chow_liu_circuit(schema, tables, starts, SMOOTHING)
+    program = CircuitProgram(circuit)
+    wanted = int(np.clip(DRAWN * clusters, FEWEST, MOST))
+    nothing = torch.full((wanted, len(schema)), torch.nan, dtype=torch.float64)
+    return program.complete(nothing, program.pack(parameters), rng)[0]

@@ -1,13 +1,13 @@
 """How the values of every column lie, from counts of rows in bins: these add up over parties.
 
-Categories have a bin for each of their codes. Of numbers nobody knows the scale, so that the first
-bins are bounded by powers of two, on either side of 0; from what is counted in them follow finer
-ones, which hold about equally many rows each, and so on. A value that many rows share ends up in a
-narrow bin of its own. Bins follow from sums alone, so that all who know the sums have the same.
+Categories have a bin for each of their codes. The scale of numbers is unknown, so the first bins
+are bounded by powers of two, on either side of 0. Their counts determine finer bins, which hold
+about equally many rows each, and so on. A value that many rows share ends up in a narrow separate
+bin. Bins depend only on sums, so all who know the sums have the same.
 
-Bins of few rows would tell the values of these rows, the finer the better. So bins of fewer rows
-than ``2 · least`` are never divided but joined with their neighbours, and finer bins are so many
-that each would hold as many rows.
+Fine bins of few rows would reveal the values of these rows. Bins of fewer than ``2 · least`` rows
+are therefore never divided but merged with their neighbours, and the number of finer bins is such
+that each would hold that many rows.
 
     score    of a number: the normal quantile of the share of rows below the middle of its bin
     coarse   bins of few levels, for the mutual information of pairs of columns
@@ -110,7 +110,7 @@ class Sketch:
         return bool(narrow and counts[at] > HEAVY * counts.sum())
 
     def coarse(self, most: int) -> tuple[list[Codes], list[int]]:
-        """The level of every bin of every column, of at most so many, and their numbers."""
+        """The level of every bin of every column, and the numbers of levels, which are limited."""
         levels, sizes = [], []
         for variable, counts in zip(self.schema, self.counts, strict=True):
             named = any(isinstance(c, str) for c in variable.categories)
@@ -121,7 +121,7 @@ class Sketch:
         return levels, sizes
 
     def merged_bins(self, columns: Sequence[int], most: int) -> tuple[list[Codes], list[int]]:
-        """Of numbers, neighbouring bins in at most about so many groups; common ones alone."""
+        """Neighbouring bins of numbers in a limited number of groups; common ones separately."""
         levels = []
         for i in columns:
             counts = self.counts[i]
@@ -162,7 +162,7 @@ def _finer(edges: Array, counts: Array, fewest: int) -> Array:
 
 
 def _joined(counts: Array, fewest: int) -> Codes:
-    """Where bins end that hold so many rows each, or none: bins of fewer are joined."""
+    """Ends of bins of at least this many rows, or none: smaller bins are merged."""
     ends, held = [0], 0.0
     for i, counts_of in enumerate(counts):
         if not held and counts_of and ends[-1] != i:

@@ -1,25 +1,29 @@
 """Chow–Liu trees of parties that hold different rows of the same columns: pairwise counts add up,
-and everybody makes the same tree from the sum.
+and everybody builds the same tree from the sum.
 
-    agree/plan    party → party: versions, settings, names, kinds and categories of its columns
-    count/columns first party → coordinator: the columns that all have agreed on
-    count/pairs   party → sum: for every pair of columns and values the number of its rows that have
-                  both, and of every value the number of rows that have it
-    count/total   first party → coordinator, where it does not add up: the sum of all counts
+**Who takes part.** N parties, and a coordinator for whom the tree is learned.
 
-All parties and the coordinator, for whom the tree is learned, learn the sum of counts, so also how
-many rows there are of every pair of values, and the tree, which follows from it. The summation
-decides who learns the counts of one party: a hub learns those of every party, in a tree parents
-learn sums of branches, on secret shares nobody learns any. N − 1 parties together can always take
-their own off the sum, and so can either of two.
+**What crosses**, for V values of all columns together:
 
-With differential privacy every party adds noise to its counts before they leave it (noise.py). A
-row has at most one value in each of d columns, so that it changes d counts of values and d(d − 1)/2
-counts of pairs by one each: their sensitivity is √(d(d + 1)/2). Counts below 0 become 0.
+    agree/plan     party → party: versions, settings, names, kinds and categories of its columns
+    count/columns  first party → coordinator: the columns that all have agreed on
+    count/pairs    party → sum: for every pair of values of two columns the number of its rows that
+                   have both, and for every value its number of rows: V (V + 1) / 2 numbers
+    count/total    first party → coordinator, where it does not add up: the sum of all counts
 
-Without it, counts are whole numbers and the sum is rounded to them, so that the tree and its
-parameters are to the last bit those of all rows in one place. A missing value takes part in no
-pair.
+**What each party learns.** All parties and the coordinator learn the sum of counts, and therefore
+the number of rows of every pair of values, and the tree, which follows from it. The summation
+decides who learns the counts of a single party: a hub learns those of every party, in a tree
+parents learn sums of branches, on secret shares nobody learns any. N − 1 parties together can
+always subtract their own counts from the sum, and so can either of two.
+
+With differential privacy every party adds noise to its counts before they leave it
+(privacy/differential.py). A row has at most one value in each of d columns, so it changes d counts
+of values and d(d − 1)/2 counts of pairs by one each: their sensitivity is √(d(d + 1)/2). Counts
+below 0 become 0.
+
+Without it, counts are whole numbers and the sum is rounded to them, so the tree and its parameters
+equal those of all rows in one place to the last bit. A missing value belongs to no pair.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
 from fedcircuits.learning.independence import Flags, Index, OneHot, pair_tables
 from fedcircuits.methods.meeting.hello import Method, agreed_table, same_variables
-from fedcircuits.privacy.differential.noise import Noise
+from fedcircuits.privacy.differential import Noise
 from fedcircuits.tables.schema import Schema, Variable
 
 METHOD = Method("chow_liu", 2)
@@ -109,7 +113,7 @@ def member(
 def coordinator(
     members: tuple[str, ...], summation: Summation, smoothing: float, noisy: bool = False
 ) -> Flow[LearnedTree]:
-    """Whoever asked for the tree: it adds up, or hears from the first party what came of it."""
+    """The coordinator's side: it adds up, or receives the sum from the first party."""
     first, taking = members[0], summation.members(members)
     columns = (yield from receive(first, TreeColumns)).variables
     with blaming(first, TreeColumns, "variables"):
@@ -162,7 +166,7 @@ def sensitivity(columns: int) -> float:
 
 
 def _possible(starts: Index) -> Flags:
-    """Of the counts those that a row can have: it has one value in a column."""
+    """The counts that a single row can have: it has one value per column."""
     column = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     apart = (column[:, None] != column) | np.eye(len(column), dtype=np.bool_)
     return np.asarray(apart[np.triu_indices(len(column))])

@@ -62,18 +62,18 @@ from fedcircuits.methods.refinement.sums import combinations_of
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_prime
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.operations.exponents import FRACTION, weighted_powers
 from fedcircuits.privacy.operations.powers import (
+    FRACTION,
     contributed,
     contributors,
     mantissas,
     multiplied,
     power_masks,
+    weighted_powers,
 )
 from fedcircuits.privacy.operations.products import HIDING, MASKED, reduced
-from fedcircuits.privacy.sharing.group import Group, Lot
+from fedcircuits.privacy.sharing.group import Group, Lot, opened, opened_to, shared, summed
 from fedcircuits.privacy.sharing.shares import threshold
-from fedcircuits.privacy.sharing.sharing import opened, opened_to, shared, summed
 
 DEPTHS = (64, 512, 4096)  # bits below the bounds
 STEP = 16  # bits: bounds are multiples

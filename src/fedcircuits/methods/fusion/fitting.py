@@ -1,13 +1,13 @@
 """Fusion of representations in one place: a head (heads.py) is trained over cached ones.
 
-Owners' networks are frozen, so their representations are computed once and kept; what is trained is
-small. Adam on batches; a graph that is learned is drawn anew for every batch, and its probabilities
-are held within (0, 1). The parameters with the least loss on held-back rows are kept. A prediction
+Owners' networks are frozen, so their representations are computed once and kept; the trained part
+is small. Adam on batches; a learned graph is drawn again for every batch, and its probabilities are
+kept within (0, 1). The parameters with the least loss on held-back rows are kept. A prediction
 is the mean over ``graph_draws`` graphs.
 
-Where every owner has a matrix of its own (alignment, "concat"), representations are standardised by
-the rows learned from: numbers of an encoder differ in scale by a factor of a hundred, and one rate
-of learning suits them all only then. Without alignment they are taken as they come.
+Where every owner has its own matrix (alignment, "concat"), representations are standardised by the
+training rows: outputs of an encoder differ in scale by a factor of a hundred, and one learning rate
+suits them all only then. Without alignment they are used unchanged.
 
 ``owner_dropout`` leaves every owner out of a row with this probability while training, so that the
 fusion has seen rows like those where owners are missing. For a transformer, whose cost is quadratic
@@ -61,7 +61,7 @@ class OwnerRows:
 
 @dataclass(frozen=True, eq=False)
 class Standardisation:
-    """Of every number of every representation: its mean, and one over its deviation."""
+    """For every entry of every representation: its mean, and one over its deviation."""
 
     mean: Floats  # (owners, 1, width)
     rate: Floats  # (owners, 1, width)

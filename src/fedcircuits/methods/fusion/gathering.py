@@ -14,9 +14,9 @@ the fusion needs. Where the user gives a summation, nobody's own representations
                  row; by the summation, so on secret shares with ``Secret()``
     sum/total    first owner → coordinator, where it takes no part in adding up: the total
 
-In training, gather/rows and sum/tokens also tell labels, which rows are held back, and which
-columns were read. With ``Secret()`` everybody learns the sums, and nobody is hidden in a row that
-one owner alone holds.
+In training, gather/rows and sum/tokens also contain labels, which rows are held back, and which
+columns were read. With ``Secret()`` everybody learns the sums; a row that only one owner holds is
+not hidden.
 
 The coordinator sorts rows by what they hold: an order that does not depend on the key of tokens, so
 that two runs with one seed learn the same.
@@ -57,7 +57,7 @@ from fedcircuits.federation.tokens import Labels, Tokens
 from fedcircuits.methods.fusion.fitting import OwnerRows
 from fedcircuits.methods.meeting.hello import Hello, RowCount
 from fedcircuits.methods.meeting.tokens import TokenMessage, match_messages
-from fedcircuits.privacy.differential.discrete_gaussian import draws_of
+from fedcircuits.privacy.differential import draws_of
 from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.tables.schema import Variable
 
@@ -80,13 +80,13 @@ class Showing:
     key: bytes = field(default=b"", repr=False)  # of one owner and one run, for its noise
 
     def for_owner(self) -> Showing:
-        """With keys of its own, for noise and where shares are dealt."""
+        """With its own keys, for noise and for dealing shares."""
         summation = None if self.summation is None else self.summation.for_party()
         return replace(self, summation=summation, key=own_bytes("noise"))
 
 
 class RowFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an owner tells of its rows in training, beside what its encoder says of them."""
+    """What an owner sends about its rows in training, besides representations."""
 
     width: Width  # of its representations; 0 of a party that holds labels only
     columns: tuple[str, ...]  # that its encoder reads
@@ -95,13 +95,13 @@ class RowFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Representations(TokenMessage, frozen=True):
-    """What an owner's encoder says of its rows in a question."""
+    """An owner's representations of the rows of a query."""
 
     tag: ClassVar[str] = "query/rows"
 
     there: Booleans  # (rows,): whether it knows anything of a row
     values: AnyNumbers  # (rows, width)
-    middle: FiniteVector | None  # (width,) of int8: values stand for middle + step × values
+    middle: FiniteVector | None  # (width,) for int8: values represent middle + step × values
     step: FiniteVector | None  # (width,)
 
 
@@ -180,7 +180,7 @@ def packed(kind: type[R], tokens: Tokens, values: Array, traffic: Traffic, **mor
 
 
 def ids_of(party: Party) -> AnyArray:
-    """Of its rows; their numbers where they have none."""
+    """The ids of its rows; row numbers if there are none."""
     return np.arange(len(party.table)) if party.table.row_ids is None else row_ids(party)
 
 
@@ -220,7 +220,7 @@ def check_facts(
     facts: Mapping[str, RowFacts], kind: type[Message], hellos: Mapping[str, Hello],
     target: Variable,
 ) -> None:  # fmt: skip
-    """MessageError unless what parties tell of their rows fits what they said to hold."""
+    """MessageError unless what parties send about their rows fits their hello."""
     for party, fact in facts.items():
         rows, schema, columns = hellos[party].rows, hellos[party].schema, fact.columns
         require_shape(fact.held, (rows,), party, kind, "facts.held")
@@ -287,8 +287,8 @@ def joined(
 ) -> JoinedRows:
     """The rows of all messages, in the order of tokens.
 
-    ``widths``: by owner of the fusion; owners that sent nothing are absent. Parties that are no
-    owners say which rows there are, and nothing of them. ``rows``: how many each party must list.
+    ``widths``: by owner of the fusion; owners that sent nothing are absent. Parties that are not
+    owners list their rows and send nothing else. ``rows``: how many each party must list.
     """
     where = match_messages(messages, rows)
     owners = list(widths)
@@ -342,7 +342,7 @@ def add_rows(
 
 
 def gather_sums(listed: Mapping[str, ListedRows], summation: Summation) -> Flow[JoinedRows]:
-    """The coordinator's part: rows of one owner that stands for all, with the mean of all."""
+    """The coordinator's part: rows of one owner that represents all, with the mean of all."""
     members, where = tuple(listed), match_messages(listed, {p: m.rows for p, m in listed.items()})
     widths = {m.width for m in listed.values()} - {0}
     if not widths:

@@ -5,19 +5,19 @@ h is (owners, rows, width), zeros where an owner is absent or has a narrower rep
     alignment   P_i h_i. "linear": any matrix (width, width), near the identity to begin with; where
                 the hidden layer is wider, (width, hidden), its further numbers at random.
                 "sinkhorn": doubly stochastic, so nearly a permutation; exp of a matrix, its rows
-                and columns normalised in turn, in the log domain. None: as they come.
+                and columns normalised alternately, in the log domain. None: unchanged.
     gcn         mean_i [Â ReLU(Â P h W₀ + b₀)]_i W₁ + b₁, with Â the mixing over the graph
     mean        the same without a graph, equation (5) of the paper
     concat      ReLU(Σ_i V_i h_i + b) W₁ + b₁: a layer over all representations end to end
     transformer two layers of attention between owners, the mean, a linear layer; four heads, or two
-                or one where the width is no multiple of four
+                or one where the width is not a multiple of four
 
 A graph is given, complete, of nearest neighbours, or learned. A learned one has an edge between i
 and j with probability θ_ij. Drawn edges have no gradient, so they are softened (Ma, Hoang and Chen
 2023, definition 1): with F the distribution function of a reference distribution and s drawn from
 it, z = σ((F⁻¹(θ) − s) / τ), which tends to Bernoulli(θ) as the temperature τ → 0. One draw per
 edge; the Gumbel trick needs two, whose difference is logistic, so it is this rule with the logistic
-reference. A graph says what helped prediction. It is no map of who depends on whom.
+reference. A graph shows what helped prediction, not who depends on whom.
 
 The mixing is Â = D^−½ (A + I) D^−½, with D the degrees among the owners that are there. Where
 owners are missing, degrees differ from row to row, and one product with the mask gives all of them.
@@ -90,7 +90,7 @@ class FusionSettings:
 
     @property
     def standardises(self) -> bool:
-        """Where each owner has a matrix of its own, its numbers are put on one scale first."""
+        """Whether each owner has its own matrix, so that its numbers are standardised first."""
         return self.head == "concat" or self.align is not None
 
     def common(self, width: int) -> int:
@@ -106,7 +106,7 @@ class FusionSettings:
 def shapes(
     settings: FusionSettings, owners: int, width: int, outputs: int
 ) -> dict[str, tuple[int, ...]]:
-    """Of the parameters of a head, by name."""
+    """Shapes of the parameters of a head, by name."""
     sizes: dict[str, tuple[int, ...]] = {}
     if settings.align is not None and settings.head != "concat":
         sizes["align"] = (owners, width, settings.common(width))

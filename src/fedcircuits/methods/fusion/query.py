@@ -165,15 +165,15 @@ class OwnerOrder(Message, frozen=True):
     tag: ClassVar[str] = "query/order"
     reveals: ClassVar[str] = "the order of its rows"
 
-    rows: IntegerVector  # (rows,): where each stands in its table, in the order of tokens
+    rows: IntegerVector  # (rows,): position of each in its table, in the order of tokens
 
 
 @dataclass(frozen=True, slots=True)
 class FusionPredictions:
-    """Of all rows that owners hold: in the order of the first, then of those that it lacks."""
+    """Answers for all rows of owners: in the order of the first, then rows that it lacks."""
 
     values: Array  # (rows, outputs), or (owners, rows, outputs)
-    truth: Array | None = None  # (rows,), if parties have told it
+    truth: Array | None = None  # (rows,), if parties have sent it
 
 
 def respond(
@@ -189,8 +189,8 @@ def respond(
 ) -> Flow[None]:
     """An owner sends what it knows of new rows, and in which order they are if that is needed.
 
-    alone   whether it sends what it alone predicts
-    tells   whether it tells what it knows of the target; a party without a view knows no more
+    alone   whether it sends its own predictions
+    tells   whether it sends its values of the target; a party without a view has nothing else
     """
     me, votes = party.name, alone or (view is not None and view.votes)
     hidden = yield from hidden_rows(me, ids_of(party), members, secret, rows)
@@ -277,8 +277,8 @@ def _truths(every: JoinedRows, members: Sequence[str], target: Variable) -> Flow
 def _ordered(
     every: JoinedRows, members: Sequence[str], owners: Collection[str]
 ) -> Flow[npt.NDArray[np.int64]]:
-    """Places of rows in the order of the first owner's table, then of those it lacks, and so on.
-    Whoever holds none that owners before it lack is not asked."""
+    """Positions of rows in the order of the first owner's table, then of rows it lacks, and so on.
+    An owner whose rows are all held by owners before it is not asked."""
     left = {p: every.where[:, i] >= 0 for i, p in enumerate(members)}
     seen = np.zeros(len(every.where), np.bool_)
     for party, tokens in left.items():
@@ -330,7 +330,7 @@ def require_owners(
 
 
 def _has_labels_only(table: Table, target: str) -> bool:
-    """Whether it has values to compare with, and nothing to predict from."""
+    """Whether it has values of the target, and nothing to predict from."""
     return target in table.schema and nothing_to_read(table, target)
 
 

@@ -1,34 +1,37 @@
-"""Federated feature fusion (Ma, Hoang and Chen 2023): owners train apart, one gather, one fusion.
+"""Federated feature fusion (Ma, Hoang and Chen 2023): owners train separately, representations are
+gathered once, and the coordinator trains one fusion.
 
-Roles: owners hold columns, series and perhaps labels of rows, or labels only; a coordinator holds
-none of them.
+**Who takes part.** Owners, which hold columns, series and perhaps labels of rows, or labels only;
+and a coordinator without data.
 
-    agree    owner → coordinator: the different numbers of its target, where they may be classes
+**What crosses:**
+
+    agree    owner → coordinator: the distinct numbers of its target, where they may be classes
              (methods/meeting/task.py); versions; names, kinds and categories of its columns, its
              number of rows. coordinator → owner: agreed kinds of its columns, the target, who takes
              part.
     key      first owner → other owners, not the coordinator: a key for row tokens.
-    labels   owner → coordinator: row tokens. coordinator → holders of the target and owners
+    labels   owner → coordinator: row tokens (rows,). coordinator → holders of the target and owners
              without it: which of its rows the other holds. holder → owner: labels of these rows
              (methods/meeting/tokens.py). Only with ``share_target``; without it, those owners
-             learn from their rows alone.
-    gather   owner → coordinator, once: for each row a token, its representation (width numbers in
-             float32, float16 or int8), its label where the owner has it, whether it is held back;
-             and which columns were read (gathering.py; there also sums instead of single rows).
-    graph    coordinator → owner: whose columns are read, how wide representations are, how they
-             are fused.
+             learn from their rows without labels.
+    gather   owner → coordinator, once: tokens (rows,), representations (rows, width) in float32,
+             float16 or int8, labels (rows,) where the owner has them, which rows are held back;
+             and which columns were read (gathering.py, where sums replace single rows if asked).
+    graph    coordinator → owner: whose columns are read, the width of representations, and how
+             they are fused.
     query    query.py
 
-Representations of single rows leave their owner: not the rows, but what its encoder says of them,
-from which a reader who knows the encoder, or many rows, can infer things about them. They may be
-clipped and noise added (``clip``, ``noise``). The coordinator learns representations, labels, and
-which rows of different owners belong together, not which rows they are; owners learn who takes
-part and the graph. Encoders stay with their owners.
+**What each party learns.** Representations of single rows leave their owner: not the rows, but the
+outputs of its encoder, from which a reader who knows the encoder, or many rows, can infer things
+about them. They can be clipped, and noise can be added (``clip``, ``noise``). The coordinator
+learns representations, labels, and which rows of different owners belong together, but cannot
+identify the rows; owners learn who takes part, and the graph. Encoders stay with their owners.
 
-Owners may lack rows, in training and in questions: an owner is absent from rows that it lacks, or
-of which all its values are missing. Which rows are held back, to stop by, follows from ids and seed
-(``held_back``), so that no owner has learned from rows that the fusion stops by. A lost owner ends
-training; others' encoders are kept. The run may be repeated without it.
+Owners may lack rows, in training and in queries: an owner is absent from rows that it lacks or in
+which all its values are missing. The rows that are held back for early stopping follow from ids and
+seed (``held_back``), so no owner has trained on rows by which the fusion stops. A lost owner ends
+training; the encoders of the others are kept, and the run can be repeated without it.
 """
 
 from __future__ import annotations
@@ -82,7 +85,7 @@ METHOD = Method("fusion", 1)
 
 @dataclass(frozen=True, slots=True)
 class FusionPlan:
-    """What all parties of a run do alike."""
+    """Settings that are the same at all parties of a run."""
 
     members: tuple[str, ...]
     target: str
@@ -172,7 +175,7 @@ def _checked_target(assignment: FusionAssignment, table: Table, plan: FusionPlan
 def job_of(
     party: Party, table: Table, target: Variable, y: Array, encoder: Encoder, plan: FusionPlan
 ) -> EncoderJob:
-    """An owner's training: its rows with the labels that it has or was told."""
+    """An owner's training: its rows with the labels that it has or received."""
     columns = [n for n in table.names if n != target.name]
     plain = table.select((*columns, *table.series))
     schema = Schema((*plain.schema.variables, target))
@@ -184,7 +187,7 @@ def job_of(
 
 
 def _key_of(job: EncoderJob, plan: FusionPlan) -> str:
-    """Of an owner's training, by which its result is kept."""
+    """The key under which the result of an owner's training is kept."""
     text = json.dumps(
         [repr(job.encoder), list(job.seed), plan.validation, job.table.schema.to_json()]
     )
@@ -298,7 +301,7 @@ def check_vote(vote: Vote | None, target: Variable) -> None:
 def _gathered(
     hellos: Mapping[str, Hello], plan: FusionPlan, target: Variable
 ) -> Flow[tuple[JoinedRows, dict[str, RowFacts]]]:
-    """All rows, and what every party has told of its own."""
+    """All rows, and what every party has sent about its own."""
     showing = plan.showing
     if showing.summation is None:
         sizes = {p: hello.rows for p, hello in hellos.items()}

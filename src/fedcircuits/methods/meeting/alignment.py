@@ -6,31 +6,32 @@ By tokens (tokens.py): keyed hashes of row ids, which the coordinator matches wi
     rows/tokens     party → coordinator: tokens of its rows
     rows/shared     coordinator → party: which rows of its list all parties hold
 
-Privately (intersection.py), where nobody learns of any further row:
+Privately (intersection.py), where nobody learns anything about other rows:
 
     psi/…           first party ↔ other parties: private set intersection
     rows/count      party → coordinator: how many rows all parties hold
 
 Each party brings the shared rows into the order of their ids, short ones before long ones (so
-numbers are in their order), which is the same for all. It keeps where they are in its table. The
-coordinator learns how many there are, and by tokens also which parties hold the same rows, none of
-which it can name.
+numbers are in numerical order), which is the same for all, and keeps their positions in its table.
+The coordinator learns how many there are. With tokens it also learns which parties hold the same
+rows, none of which it can identify.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from fedcircuits.errors import SiteError
-from fedcircuits.federation.alignment import common, id_texts, positions
-from fedcircuits.federation.federation import COORDINATOR, Party, row_ids
+from fedcircuits.errors import FederationError, SiteError
+from fedcircuits.federation.described import chosen_rows
+from fedcircuits.federation.federation import COORDINATOR, Federation, Party, row_ids
 from fedcircuits.federation.flow import Flow, gather, receive, send
 from fedcircuits.federation.messages import Count, IntegerVector, Message, require
 from fedcircuits.federation.tokens import Labels, RowRule
-from fedcircuits.methods.meeting.intersection import key_from, shared_rows
+from fedcircuits.methods.meeting.intersection import common, key_from, positions, shared_rows
 from fedcircuits.methods.meeting.tokens import (
     RowTokens,
     hidden_rows,
@@ -41,7 +42,7 @@ from fedcircuits.methods.meeting.tokens import (
 
 @dataclass(frozen=True, slots=True)
 class AlignmentPlan:
-    """What all parties do alike."""
+    """Settings that are the same at all parties."""
 
     members: tuple[str, ...]
     rows: RowRule  # how they are matched
@@ -94,3 +95,23 @@ def coordinator(plan: AlignmentPlan) -> Flow[int]:
     for party, places in zip(plan.members, shared.T, strict=True):
         yield from send(party, RowsOfAll(places))
     return len(shared)
+
+
+def id_texts(party: Party) -> list[str]:
+    """The row ids of a party as texts, all of them different."""
+    ids = [str(i) for i in row_ids(party).tolist()]
+    if len(set(ids)) < len(ids):
+        raise FederationError(f"{party.name} has two rows with one id: ids must tell rows apart")
+    return ids
+
+
+def restricted(federation: Federation, rows: Mapping[str, object], count: int) -> Federation:
+    """The federation with these rows of every party, or with those that its site has stored."""
+    if not count:
+        sizes = ", ".join(f"{p.name} {len(p.table):,}" for p in federation)
+        raise FederationError(
+            f"no row id is held by all parties (rows: {sizes}): do they write ids in the same way?"
+        )
+    return federation.with_tables(
+        {p.name: chosen_rows(p.table, rows[p.name], count) for p in federation}
+    )

@@ -4,10 +4,10 @@ Roles: the parties that hold a part of a model; the coordinator, which has asked
 
     collect/part   party → coordinator: everything that it has learned of this model.
 
-The coordinator learns every part, and from the parts what they tell of rows; parties learn nothing.
-A party whose owner has not allowed it fails, and nothing of it crosses. At a site it is the line
-``collect`` of the policy that allows it, and the site checks that itself, before the role begins
-and before the message leaves.
+The coordinator learns every part, and whatever the parts reveal about rows; parties learn nothing.
+A party whose owner has not allowed it fails, and nothing leaves it. At a site the line ``collect``
+of the policy allows it, which the site itself checks before the role starts and before the message
+leaves.
 """
 
 from __future__ import annotations

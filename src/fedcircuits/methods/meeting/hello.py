@@ -1,20 +1,20 @@
-"""How every run begins: each party says what it runs and what it holds, and hears what to do.
+"""The start of every run: each party announces what it runs and holds, and receives a plan.
 
-Under a leader, which is the coordinator, or the first party where there is none:
+With a leader, which is the coordinator or, without one, the first party:
 
     agree/hello       party → leader: the versions of fedcircuits and of the method; names, kinds,
                       categories and units of its columns, its number of rows, whether rows have ids
     agree/plan        leader → party: what the method asks of it. Plans of methods with a
                       coordinator begin with the fields of ``Assignment``
 
-Among peers, each of whom hears all others and decides for itself:
+Among peers, each of which hears from all others and decides for itself:
 
     agree/plan        party → party: versions, settings and columns
     agree/structure   party → party: a digest of what all have drawn from the same seed
 
 A leader learns who holds which columns and how many rows; peers learn each other's columns and
-settings. Nothing of rows or parameters crosses here, and nobody goes on after different versions,
-different settings, or columns of one name that mean two things. rows.py matches rows.
+settings. Nothing about rows or parameters crosses here. Nobody continues after different versions,
+different settings, or columns of one name with two meanings. rows.py matches rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RowCount: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """What the parties of a run are about to do: ``METHOD = Method("fedpc", 1)``.
+    """The method of a run: ``METHOD = Method("fedpc", 1)``.
 
     The version is raised whenever messages of the method change their meaning.
     """
@@ -57,7 +57,7 @@ class Method:
 
 
 class Versions(Message, frozen=True, forbid_unknown_fields=False):
-    """What a party runs: read first, because other versions may say other things after it."""
+    """What a party runs: decoded first, because other versions may have other fields."""
 
     library: str
     method: str
@@ -78,7 +78,7 @@ class Introduction(Versions, frozen=True, forbid_unknown_fields=True):
 
 
 class Hello(Introduction, frozen=True):
-    """What a party tells the leader of a run."""
+    """What a party sends to the leader of a run."""
 
     tag: ClassVar[str] = "agree/hello"
     reveals: ClassVar[str] = "names, kinds and categories of its columns; number of rows"
@@ -93,7 +93,7 @@ class Hello(Introduction, frozen=True):
 
 
 class PeerHello(Introduction, frozen=True):
-    """What peers tell each other: it does not say how many rows a party holds."""
+    """What peers send each other; it does not include the number of rows."""
 
     tag: ClassVar[str] = "agree/plan"
     reveals: ClassVar[str] = "settings; names, kinds and categories of its columns"
@@ -102,7 +102,7 @@ class PeerHello(Introduction, frozen=True):
 
 
 class Assignment(Message, frozen=True):
-    """What the coordinator asks of a client. A method adds fields of its own."""
+    """What the coordinator asks a client to do. Methods add their own fields."""
 
     tag: ClassVar[str] = "agree/plan"
     reveals: ClassVar[str] = "who takes part"
@@ -110,10 +110,10 @@ class Assignment(Message, frozen=True):
     members: tuple[str, ...]
     variables: tuple[Variable, ...]  # of this client, in the kinds and categories of all
     tokens: bool  # whether rows are matched by tokens
-    holders: tuple[str, ...] | None  # who tells the others its values of the target; None: nobody
+    holders: tuple[str, ...] | None  # who sends the others its values of the target; None: nobody
 
     def routes(self, me: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Whom a client tells its values of the target, and who tells it theirs."""
+        """To whom a client sends its values of the target, and from whom it receives theirs."""
         if self.holders is None or me not in self.holders:
             return (), self.holders or ()
         return tuple(m for m in self.members if m not in self.holders), ()
@@ -135,8 +135,8 @@ def introduce(
 ) -> Flow[tuple[A, Table]]:
     """A client says hello; its assignment, and its table in the kinds and codes of all.
 
-    ``target`` is what holders may tell the others, None for nothing; ``members`` who takes part, if
-    that is known.
+    ``target``: the column whose values holders may send to others, None for nothing; ``members``:
+    who takes part, if known.
     """
     yield from send(COORDINATOR, Hello.of(party.table, method))
     assignment = yield from receive(COORDINATOR, kind)
@@ -229,7 +229,7 @@ def agreed_table(
     model: str,
     least: int = 1,
 ) -> Flow[Table]:
-    """Everybody tells everybody what it is about to do, and goes on only if all say the same.
+    """Everybody sends everybody its settings, and continues only if all are the same.
 
     The result is the party's table in the codes that all mean, with columns in one order for all.
     ``model`` is what they learn, in the words of errors; ``least`` the rows a party needs.
@@ -280,7 +280,7 @@ def same_variables(schemas: Mapping[str, Schema], model: str) -> Schema:
 
 
 class StructureDigest(Message, frozen=True):
-    """What all must have drawn alike, in a few letters."""
+    """A digest of what all must have drawn identically."""
 
     tag: ClassVar[str] = "agree/structure"
     reveals: ClassVar[str] = "a digest of public structures"

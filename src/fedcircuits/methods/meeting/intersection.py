@@ -12,21 +12,22 @@ are. Lists of points are sent whole, not as a filter, so that no row is matched 
 
 The first party learns how many rows every other one holds, and which of its own rows each of them
 holds as well (with two parties, that is the answer). The others learn how many rows the first one
-holds, and the ids that all hold. Nobody sees an id that is not its own, and a third party sees
-points only. This holds for parties that follow the protocol: one that puts invented ids into its
-list learns whether they are there, and the first one decides what it tells.
+holds, and the ids that all hold. Nobody sees an id that it does not hold, and a third party sees
+only points. This is true of parties that follow the protocol: one that puts invented ids into its
+list learns whether others hold them, and the first party decides which ids it announces.
 
 A lost party ends the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+import numpy as np
+
 from fedcircuits.errors import ExtraMissingError, MessageError
-from fedcircuits.federation.alignment import common, positions
 from fedcircuits.federation.flow import Flow, broadcast, compute, digest, receive, send
 from fedcircuits.federation.messages import Message, require
 from fedcircuits.federation.tokens import Labels, derived
@@ -66,7 +67,7 @@ class SharedIds(Message, frozen=True):
 
 
 def openmined() -> ModuleType:
-    """openmined.psi, or an error that says how to get it."""
+    """openmined.psi, or an error that explains how to install it."""
     try:
         import private_set_intersection.python as psi  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
@@ -78,8 +79,8 @@ def openmined() -> ModuleType:
 
 
 def key_from(secret: bytes) -> bytes:
-    """A party's secret power, from its secret, so that a run that is repeated sends the same;
-    whoever has it can try out ids."""
+    """A party's secret exponent, derived from its secret so that a repeated run sends the same;
+    anybody who has it can test guesses of ids."""
     first, *others = derived(secret, "power of its row ids")
     return bytes([first & 0x7F, *others])  # below the order of the curve
 
@@ -162,9 +163,21 @@ def _response(key: bytes, request: SealedIds, first: str) -> bytes:
 
 
 def _read(work: Callable[[], T], sender: str, message: Message, field: str) -> T:
-    """What the library makes of bytes that were sent; errors of its own kinds blame the sender."""
+    """The library's result for received bytes; its errors blame the sender."""
     try:
         return work()
     except Exception as error:
         problem = "it is no message of private set intersection"
         raise MessageError(sender, message.tag, field, problem) from error
+
+
+def common(sets: Iterable[Iterable[str]]) -> list[str]:
+    """The ids that are in all sets, in the common order."""
+    shared = set.intersection(*map(set, sets))
+    return sorted(shared, key=lambda text: (len(text), text))
+
+
+def positions(ids: Sequence[str], wanted: Sequence[str]) -> Labels:
+    """Where the wanted ids are among a party's."""
+    at = {text: i for i, text in enumerate(ids)}
+    return np.array([at[text] for text in wanted], dtype=np.int64)

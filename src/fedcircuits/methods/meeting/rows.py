@@ -1,6 +1,6 @@
 """The rows of parties that hold different columns, brought into one order.
 
-After ``hello.meet``, under a leader: the coordinator, or the first party where there is none.
+After ``hello.meet``, with a leader: the coordinator or, without one, the first party.
 
     agree/plan      leader → party: whether rows are matched by ids
     key/tokens      first party → other parties: a key for row tokens (tokens.py). With ids only
@@ -10,13 +10,13 @@ After ``hello.meet``, under a leader: the coordinator, or the first party where 
                     them, all rows' weights if there are any
     rows/weights    first party → coordinator, where rows have no ids: weights of rows, if any
 
-The common order is that of tokens: nobody's. A coordinator learns which parties hold the same rows,
-and not which rows these are. Among peers the first party leads and has the key, too: it learns
-which of its own rows each other party holds, and can try out ids on the others' tokens, so that it
-names every row of theirs whose id it can guess. With ``rule="private"`` (tokens.py) there is
-nothing to try out, and it names rows that all parties hold, its own. The others learn how many rows
-there are that they do not hold. Without ids parties must hold equally many rows, which are taken to
-be in the same order.
+The common order is that of tokens, which is no party's order. A coordinator learns which parties
+hold the same rows, but cannot identify them. Among peers the first party leads and also has the
+key: it learns which of its own rows each other party holds, and can test guessed ids against the
+others' tokens, so it can identify every row of theirs whose id it can guess. With
+``rule="private"`` (tokens.py) there is nothing to test, and it identifies only rows that all
+parties hold. The others learn how many rows there are that they do not hold. Without ids, parties
+must hold equally many rows, which are assumed to be in the same order.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class RowWeights(Message, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleWeights:
-    """Weights of rows as whoever asks has them: by row id, or in the order of a party's rows."""
+    """Weights of rows as the user gives them: by row id, or in the order of a party's rows."""
 
-    values: Array = field(repr=False)  # (weights,); none if others know them
+    values: Array = field(repr=False)  # (weights,); empty if others know them
     ids: tuple[str, ...] | None = field(default=None, repr=False)
 
     def of(self, party: Party) -> Array:
-        """Those of a party's own rows (rows,), in the order of its table."""
+        """The weights of a party's rows (rows,), in the order of its table."""
         if self.ids is None:
             return self.values
         known = dict(zip(self.ids, self.values, strict=True))
@@ -207,7 +207,7 @@ def _by_position(
     weight: Array | None,
     hellos: Mapping[str, Hello],
 ) -> Flow[MatchedRows]:
-    """All parties hold all rows, in one order; a coordinator is told the weights."""
+    """All parties hold all rows in one order; a coordinator receives the weights."""
     first = parties[0]
     if leader not in parties and me == first:
         reveals = "that rows have no weights" if weight is None else None
@@ -224,7 +224,7 @@ def _by_position(
 
 
 def _placed(leader: str, order: Labels, weight: Array | None) -> Flow[MatchedRows]:
-    """Where this party's rows are, as the leader says."""
+    """The positions of this party's rows, as the leader sends them."""
     places = yield from receive(leader, RowPlaces)
     require_shape(places.at, order.shape, leader, RowPlaces, "at")
     at = np.asarray(places.at, np.int64)
@@ -253,7 +253,7 @@ def _matching(me: str, hellos: Mapping[str, Hello], tokens: RowTokens | None) ->
 
 
 def _alone(parties: Sequence[str], where: Labels) -> tuple[str, ...]:
-    """Parties that share rows with nobody: nothing says how their columns depend on others'."""
+    """Notes on parties that share no rows: nothing shows how their columns depend on others'."""
     shared = (where >= 0).sum(axis=1) > 1
     return tuple(
         f"{party} has no row in common with another party: its columns say nothing about the "

@@ -1,4 +1,4 @@
-"""Row tokens: numbers by which rows are matched without showing which they are.
+"""Row tokens: numbers by which rows are matched without identifying them.
 
     key/tokens      first party → other parties, never the coordinator: a key for tokens
     rows/tokens     party → leader: a token for each row, in rising order; weights of rows if there
@@ -8,8 +8,8 @@
     labels/target   holder → party without the target: its values in these rows, in that order
 
 With ``rows="tokens"`` a token is a keyed hash of the row's id. The coordinator has no key: it
-learns which parties hold the same rows, and not which rows these are. Whoever has the key and
-tokens can try out ids: a coordinator that gets the key from a party, and a first party that leads
+learns which parties hold the same rows, but cannot identify them. Anybody with the key and tokens
+can test guessed ids: a coordinator that gets the key from a party, and a first party that leads
 without a coordinator. No token reaches another party.
 
 With ``rows="private"`` no token comes from an id. Parties find the rows that all of them hold by
@@ -17,8 +17,9 @@ private set intersection (intersection.py). The token of such a row is a keyed h
 among them; every other row has one that its party has drawn, which matches no other. So a
 coordinator with the key can name rows for the parties that hold them, and no others.
 
-Tokens rise, so their order says nothing of how a party keeps its rows. A holder of the target
-learns which of its rows the parties hold that it tells; these learn which of theirs it holds.
+Tokens are sorted, so their order reveals nothing about the order of a party's table. A holder of
+the target learns which of its rows the receiving parties hold; these learn which of theirs it
+holds.
 
 A method that sends something about single rows to the coordinator derives its message from
 ``TokenMessage``, and the coordinator joins such messages with ``match_messages``.
@@ -110,7 +111,7 @@ def key_of(me: str, parties: Sequence[str], secret: bytes) -> Flow[bytes]:
 
 
 def _check_secret(me: str, secret: bytes) -> None:
-    """Whoever can guess it names rows."""
+    """An error for a secret that could be guessed, which would identify rows."""
     if not isinstance(secret, bytes) or len(secret) < LEAST_SECRET:
         raise ProtocolError(f"{me} needs a secret of its own, of {LEAST_SECRET} bytes or more")
 
@@ -134,8 +135,8 @@ def hidden_rows(
     secret: bytes,
     rule: RowRule = "tokens",
 ) -> Flow[HiddenRows]:
-    """Tokens of a party's rows, with a key of the parties. With ``rule="tokens"`` the first party
-    alone needs a secret, else every party one of its own."""
+    """Tokens of a party's rows, with a key of the parties. With ``rule="tokens"`` only the first
+    party needs a secret, otherwise every party needs its own."""
     key = yield from key_of(me, parties, secret)
     if rule == "tokens":
         return HiddenRows(key, tokens(ids, key))
@@ -197,8 +198,8 @@ def send_tokens(
 def match_tokens(rows: Mapping[str, int], holders: Sequence[str] | None = None) -> Flow[Labels]:
     """At the coordinator: where each party lists a row (rows, parties), −1 where it lacks it.
 
-    ``rows``: by party how many rows it has said to hold; ``holders``: of the target, if they tell
-    the others, who then hear which rows they share.
+    ``rows``: the number of rows of each party according to its hello; ``holders``: holders of the
+    target that send its values to the others, which then learn which rows they share.
     """
     where = match_messages((yield from gather(tuple(rows), RowTokens)), rows)
     yield from _tell_shared(where, tuple(rows), holders or ())
@@ -212,11 +213,11 @@ def listed_rows(hidden: HiddenRows, weight: Array | None) -> tuple[RowTokens, La
     return RowTokens(rising, weights), order  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------------- what holders tell
+# ---------------------------------------------------------------------- values of the target
 
 
 def _tell_shared(where: Labels, members: Sequence[str], holders: Sequence[str]) -> Flow[None]:
-    """Holders of the target and the others hear which rows they share."""
+    """Send holders of the target and the others which rows they share."""
     lists = dict(zip(members, where.T, strict=True))
     others = [m for m in members if m not in holders]
     for one in members if others and holders else ():
@@ -233,10 +234,10 @@ def target_of(
     senders: Sequence[str],
     size: int | None = None,
 ) -> Flow[Array]:
-    """The target of every row (rows,): held here, or told by those who hold it; else NaN.
+    """The target of every row (rows,): held here, or received from holders; otherwise NaN.
 
-    ``order``: of its rows in its list of tokens, where some are told. ``size`` is the number of the
-    target's categories, 0 of a number, None where it is not known.
+    ``order``: its rows in the order of its list of tokens, where values are exchanged. ``size``:
+    the number of the target's categories, 0 for a number, None if unknown.
     """
     y = np.full(len(table), np.nan)
     if target in table.schema:
@@ -259,7 +260,7 @@ def target_of(
 
 
 def _places(shared: SharedPlaces, others: Sequence[str], rows: int) -> dict[str, Labels]:
-    """By other party, which places of a list of so many rows it holds as well."""
+    """By other party, the positions in a list of this many rows that it holds as well."""
     problem = f"expected those of {', '.join(others)}"
     require(shared.places.keys() == set(others), COORDINATOR, SharedPlaces, "places", problem)
     known = {p: np.asarray(places, np.int64) for p, places in shared.places.items()}

@@ -7,8 +7,8 @@ above them, in exact whole numbers.
 
 A node's values have a public scale, so nothing is cut off: products add the bits of their factors,
 sums those of their weights, and children of a sum are rotated to the same scale. Every product of
-shares takes a round in which parties deal theirs anew (products.py); nodes that are ready at the
-same time share it.
+shares takes a round in which parties deal theirs again (products.py); nodes that are ready at the
+same time share a round.
 
 Nothing of the root is opened before all products are checked (checks.py): that the exponents which
 parties have seen are those of the point and the parameters, and every product above them.
@@ -33,19 +33,17 @@ from fedcircuits.methods.private_forest.model import Forest, ForestRegion, Model
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.checks import Checks, Claim, Kind, Made, dot
-from fedcircuits.privacy.operations.exponents import FRACTION, weighted_powers
-from fedcircuits.privacy.operations.powers import power
+from fedcircuits.privacy.operations.powers import FRACTION, power, weighted_powers
 from fedcircuits.privacy.operations.products import MASKED, reduced
-from fedcircuits.privacy.sharing.group import Group
+from fedcircuits.privacy.sharing.group import Group, opened
 from fedcircuits.privacy.sharing.randomness import Stream
-from fedcircuits.privacy.sharing.sharing import opened
 
 Values = Mapping[str, Elements]  # (rows, units, limbs) by node or intermediate product
 Weights = Mapping[str, Elements]  # (units, inputs, limbs) by sum
 
 
 def answer_kinds(forest: Forest, members: int, rows: int) -> list[Kind]:
-    """Of the claims on which an answer rests."""
+    """The claims on which an answer rests."""
     ring = forest.ring(members)
     kinds = [(FIELD, sum(forest.codes))]
     if not forest.flat:
@@ -103,7 +101,7 @@ def _leaves(shares: ModelShares, region: ForestRegion) -> Elements:
 
 
 def _parameters(forest: Forest, shares: ModelShares) -> Elements:
-    """Of all regions, (exponents, codes of all variables, 2)."""
+    """For all regions, (exponents, codes of all variables, 2)."""
     matrix = FIELD.zeros((forest.exponents, sum(forest.codes)))
     for region in forest.regions:
         units = slice(region.first, region.first + region.units)

@@ -1,9 +1,9 @@
 """Masks for private inference, which no data goes into: made ahead, used once.
 
-For every row and every exponent of a forest a mask r and shares of 2^(−r) (powers.py); for
-every row a factor R = 2^shift + ρ and an addend that drown the root's lower bits, in which single
-components could be read. Pairs of parties contribute to all of them (pairs.py): the sum, or the
-product, of what all pairs have drawn is known to no t parties.
+For every row and every exponent of a forest a mask r and shares of 2^(−r) (powers.py); for every
+row a factor R = 2^shift + ρ and an addend that drown the root's lower bits, in which single
+components could be read. Pairs of parties contribute to all of them (privacy/sharing/dealing.py):
+the sum, or the product, of what all pairs have drawn is known to no t parties.
 
     prepare/masks/k/keys      first of a pair → second: a key for both
     prepare/masks/k           first of a pair → party: shares of masks, powers, noise; a public name
@@ -34,10 +34,9 @@ from fedcircuits.methods.private_forest.model import Forest, ForestView, ValueSc
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.checks import Claim, checks_made
-from fedcircuits.privacy.operations.exponents import inverse_powers
-from fedcircuits.privacy.operations.powers import multiplied
+from fedcircuits.privacy.operations.powers import inverse_powers, multiplied
+from fedcircuits.privacy.sharing.dealing import dealt_by_pairs
 from fedcircuits.privacy.sharing.group import Group, Lot
-from fedcircuits.privacy.sharing.pairs import dealt_by_pairs
 from fedcircuits.privacy.sharing.randomness import Stream
 
 ROOM = 1 << 26
@@ -116,8 +115,7 @@ class MaskBatch:
 
 @dataclass(slots=True, eq=False)
 class MaskStore:
-    """A party's masks of one preparation; rows that are handed out are gone, whatever becomes of
-    the query."""
+    """A party's masks of one preparation; used rows are gone, whether or not the query succeeds."""
 
     lots: list[MaskBatch] = field(repr=False)
     given: list[tuple[int, int]] = field(default_factory=list)  # rows that are gone
@@ -165,7 +163,7 @@ def prepare(
     key: bytes,
     room: int = ROOM,  # bytes that a contributor deals at once
 ) -> Flow[MaskStore]:
-    """Masks for so many rows; ``key``: fresh, of this party for this call."""
+    """Masks for this many rows; ``key``: fresh, of this party for this call."""
     forest, run, members = view.forest, view.shares.run, view.shares.members
     group = Group.of(view.me, members, key, f"prepare/{run}")
     scale = forest.scale(len(members))

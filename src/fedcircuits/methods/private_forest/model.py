@@ -36,9 +36,9 @@ from fedcircuits.errors import ParameterError, StructureError
 from fedcircuits.leaves.bernoulli import LEAST
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.operations.exponents import FRACTION, MANTISSA
+from fedcircuits.privacy.operations.powers import FRACTION, MANTISSA
 from fedcircuits.privacy.operations.products import HIDING
-from fedcircuits.privacy.sharing.pairs import pair_places
+from fedcircuits.privacy.sharing.dealing import pair_places
 from fedcircuits.privacy.sharing.shares import threshold
 
 FAMILIES = ("bernoulli", "categorical")
@@ -108,7 +108,7 @@ class Forest:
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """Of every variable: the asker deals as many zeros and ones for it per row."""
+        """Codes of every variable: the asker deals that many zeros and ones for it per row."""
         return tuple(variable.size for variable in self.circuit.schema)
 
     def scale(self, members: int) -> ValueScale:
@@ -120,7 +120,7 @@ class Forest:
         return self.scale(members).ring
 
     def layouts(self, members: int) -> dict[str, ShareLayout]:
-        """Of every leaf and sum by name, in the order of the circuit."""
+        """For every leaf and sum by name, in the order of the circuit."""
         log = (FIELD, FRACTION, True)
         weights = log if self.flat else (self.ring(members), WEIGHT_FRACTION, False)
         layouts: dict[str, ShareLayout] = {}
@@ -287,7 +287,7 @@ def _regions(circuit: Circuit) -> tuple[ForestRegion, ...]:
 
 
 def variable_bits(codes: int) -> float:
-    """How many bits a variable of so many codes adds to the bound of its region."""
+    """How many bits a variable with this many codes adds to the bound of its region."""
     return max(VARIABLE_BITS, log2(codes) + CODE_BITS)
 
 

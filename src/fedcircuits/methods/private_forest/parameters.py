@@ -1,4 +1,4 @@
-"""Parameters of a forest on shares: dealt by whoever knows them, averaged by all, opened by all.
+"""Parameters of a forest on shares: dealt by their owner, averaged by all, opened by all.
 
     deal/model          owner → party: shares of the parameters of its leaves, and of the weights
                         of sums on them
@@ -18,11 +18,11 @@ expected count of a unit at party i (``usage``) and p_i a probability of it,
 
 Both sums are added up on shares, their logarithms are taken once (powers.py), and quotients are
 differences: there is no division. Weights of deeper forests come back from their logarithms by one
-power. Weights of structures are in the counts: a party's root has them. Nothing
-is opened but under masks: any t parties learn nothing, not even those who learned the parameters.
-Sums are scaled by the number of all rows where that is public, else by 2^``row_bits``, and u_i is
-at least 2^−13 of a party's rows, so that they lie in a public range. A party whose numbers lie
-outside it ends the run before it shares anything.
+power. Weights of structures are part of the counts, at a party's root. Everything is opened under
+masks: any t parties learn nothing, not even those who learned the parameters. Sums are scaled by
+the number of all rows where that is public, otherwise by 2^``row_bits``, and u_i is at least 2^−13
+of a party's rows, so that they lie in a public range. A party whose numbers lie outside it ends the
+run before it shares anything.
 
 **Opened.** Afterwards the coordinator has the parameters, for good. A party that does not allow it
 ends it before it has sent anything. Shares that do not fit together are found, as N − t − 1 of them
@@ -68,10 +68,10 @@ from fedcircuits.privacy.sharing.group import (
     exchange,
     packed,
     shape_of,
+    summed,
     unpacked_lots,
 )
 from fedcircuits.privacy.sharing.shares import deal, reconstruct, threshold
-from fedcircuits.privacy.sharing.sharing import summed
 
 USED = 13  # bits below 1: the least use of a unit
 LEAF = 12  # bits below 1: the least probability of a code
@@ -88,9 +88,9 @@ def dealt(
 ) -> Flow[ModelShares]:
     """A member's shares, one round after owners know theirs.
 
-    owners       who deals each leaf; weights are dealt by whoever deals the first leaf below
-    parameters   of an owner: of its leaves, and of every sum on them. Numbers that belong to
-                 children of other owners are not read.
+    owners       who deals each leaf; weights are dealt by the owner of the first leaf below
+    parameters   at an owner: those of its leaves, and of every sum above them. Numbers that belong
+                 to children of other owners are not read.
     """
     pieces = _pieces(forest, owners)
     layouts = forest.layouts(len(group.members))
@@ -199,7 +199,7 @@ def averaged(
 
     rows       of this party
     total      of all parties, None where it is secret
-    row_bits   so many rows all parties may have together where their number is secret, 2^row_bits
+    row_bits   where the number of rows is secret, all parties together have at most 2^row_bits
     """
     rule = logarithm(forest, len(group.members), 0 if total is not None else row_bits)
     counts = counts_of(forest, bounded(forest, parameters, 2.0**-LEAF))
@@ -275,7 +275,7 @@ class AllShares(Shares, frozen=True):
 
 
 def opening(view: ForestView) -> Flow[None]:
-    """A party's side: it tells the coordinator its shares, if it allows that."""
+    """A party's side: it sends the coordinator its shares, if its owner allows that."""
     view.shares.check(view.forest)
     if not view.allow_collect:
         raise SiteError(

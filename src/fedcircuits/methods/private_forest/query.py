@@ -1,4 +1,4 @@
-"""Private inference: whoever asks learns the likelihood of its points, and nobody else anything.
+"""Private inference: the asker learns the likelihood of its points, and nobody else anything.
 
 Parties hold shares of a model (model.py) and masks made ahead (masks.py). The asker is one of them,
 or an outsider who knows the forest's graph.
@@ -9,17 +9,17 @@ or an outsider who knows the forest's graph.
     query/check/…     party → party: the check that these are points
     query/exponents   party → party: shares of masked exponents (evaluation.py), which say nothing;
                       16 bytes per exponent and row
-    query/level/k     party → party: shares dealt anew, in deeper forests only
+    query/level/k     party → party: shares dealt again, in deeper forests only
     query/product     party → party: the same, of the root times noise
     query/answer/…    party → party: the check of everything since the points
     query/root        party → asker: shares of the root, drowned below its first bits
 
-Who learns what. The asker: the likelihood of each point to 56 + ⌈log2(pairs)⌉ relative bits, up to
-a statistical distance of 2^−39 per row, and so what follows from likelihoods: V + 1 of them are
-equations on the parameters, so parties should count queries. Parties: how many points there are,
-and nothing about them; any t together, the asker among them or not, nothing about the model and the
-points of others. A coordinator has no part in it and receives nothing. Whoever carries messages
-learns nothing if they are sealed.
+Who learns what. The asker learns the likelihood of each point to 56 + ⌈log2(pairs)⌉ relative bits,
+up to a statistical distance of 2^−39 per row, and what follows from likelihoods: V + 1 of them are
+equations on the parameters, so parties should count queries. Parties learn the number of points and
+nothing about them; any t of them together, with or without the asker, learn nothing about the model
+and the points of others. A coordinator takes no part and receives nothing. A relay learns nothing
+if messages are sealed.
 
 **Points.** For every variable the asker deals one number per code: 1 for the code that the point
 has, 0 for the others, all 0 where the value is left out. So messages are the same whatever the
@@ -36,8 +36,8 @@ chance of about 2^−122, for odd N too, and whatever t parties do, the asker am
 **One party that deviates.** All that is opened among parties has degree t or is checked, and they
 compare what they have seen. So one party that changes, swaps, repeats or makes up shares in any
 message ends the query, but with a chance of 2^−50: no answer is silently wrong. The same holds for
-up to t parties together if no two of them make a pair (pairs.py). One that sends nothing ends it
-too. Nobody learns anything by it but that it ended.
+up to t parties together if no two of them make a pair (privacy/sharing/dealing.py). One that sends
+nothing ends it too. Nobody learns anything by it but that it ended.
 
 The answer is off by less than 1.1·10⁻⁵ nats.
 """
@@ -74,15 +74,14 @@ from fedcircuits.privacy.operations.checks import (
     dot,
 )
 from fedcircuits.privacy.operations.products import MASKED
-from fedcircuits.privacy.sharing.group import SHARE, Group
-from fedcircuits.privacy.sharing.pairs import DIGEST, PAIR_KEY
+from fedcircuits.privacy.sharing.dealing import DIGEST, PAIR_KEY
+from fedcircuits.privacy.sharing.group import SHARE, Group, opened_to, shared
 from fedcircuits.privacy.sharing.randomness import Stream
-from fedcircuits.privacy.sharing.sharing import opened_to, shared
 from fedcircuits.tables.table import Table
 
 LIKELIHOOD = "a share of the likelihoods of its points, to the precision of a float64"
 POINTS = "query/points"
-NOTHING = {SHARE, MASKED, PAIR_KEY, DIGEST, COMMITTED, ALIKE, TOSSED, CHECKED}  # what they tell
+NOTHING = {SHARE, MASKED, PAIR_KEY, DIGEST, COMMITTED, ALIKE, TOSSED, CHECKED}  # reveal nothing
 
 
 # ---------------------------------------------------------------------- roles
@@ -97,9 +96,9 @@ def respond(
 ) -> Flow[Array | None]:
     """A party's side: None, or log-likelihoods in nats (rows,) if it is the asker.
 
-    masks    for as many rows as are asked about, which no other question gets (``Once``)
+    masks    for the rows of this query, which no other query gets (``Once``)
     key      fresh, of this party for this query
-    points   of an asker: codes (rows, variables), NaN where left out, or the party whose rows they
+    points   at an asker: codes (rows, variables), NaN where left out, or the party whose rows they
              are
     """
     me, forest, shares, batch = view.me, view.forest, view.shares, MaskBatch.joined(masks)
@@ -115,7 +114,7 @@ def respond(
     checks = yield from checks_made(group, "query/checks", plans, batch.name)
     bits = yield from _points_dealt(group, forest, asker, rows, coded)
     assert bits is not None, "a party gets shares"
-    with blaming(asker, POINTS, "data"):  # a run that goes on is about the same points
+    with blaming(asker, POINTS, "data"):  # a resumed run is about the same points
         for part in masks:
             yield from part.spend(sha256(FIELD.packed(bits).tobytes()).digest())
     wrong = f"what {asker} asks about is no point, or its shares do not fit together"
@@ -127,7 +126,7 @@ def respond(
 def ask(
     me: str, members: tuple[str, ...], forest: Forest, points: Array | Party, key: bytes
 ) -> Flow[Array]:
-    """Of an asker that is no party: log-likelihoods in nats (rows,)."""
+    """An asker that is not a party: log-likelihoods in nats (rows,)."""
     group = Group.of(me, members, key, "query")
     if group.inside:
         raise QueryError(f"{me} is one of the parties: it asks as a party that has points")
@@ -235,7 +234,7 @@ def _answer(
 
 
 def _log_likelihoods(scale: ValueScale, values: Elements, members: tuple[str, ...]) -> Array:
-    """In nats; the mean of the noise is taken off."""
+    """In nats; the mean of the noise is subtracted."""
     mean = scale.contributors << (scale.flood - 1)
     least = 1 << (scale.root - scale.low + scale.shift - 1)
     logs = np.empty(len(values))

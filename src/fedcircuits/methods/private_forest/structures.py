@@ -59,7 +59,7 @@ JUDGED = 4  # numbers beside the counts: log-likelihood and number of rows, seen
 
 @dataclass(frozen=True, slots=True)
 class ForestShape:
-    """Of the structures of a forest: ``ForestShape(3, units=33)`` has 99 weights."""
+    """The structures of a forest: ``ForestShape(3, units=33)`` has 99 weights."""
 
     allowed: ClassVar[Declared] = {
         "structures": Whole(1),
@@ -79,7 +79,7 @@ class ForestShape:
         check_arguments(self, StructureError)
 
     def divided(self, schema: Schema, parties: int) -> ForestShape:
-        """One structure for each party; all together have at most as many weights as these."""
+        """One structure for each party; together they have at most as many weights as these."""
         one, budget = replace(self, structures=1), self.structures * _weights(self, schema)
         if not self.depth:
             units = budget // (parties * self.repetitions)
@@ -266,8 +266,8 @@ class StructureFit:
 
 
 class ForestRole(Role[None]):
-    """A party's part in rounds of EM on all structures at once. With a schedule the parameters that
-    are best on the rows held back are kept; every structure is judged, and stops, by itself."""
+    """A party's part in rounds of EM on all structures at once. With a schedule, the parameters
+    that are best on held-back rows are kept; every structure is judged and stops independently."""
 
     def __init__(
         self, collective: Collective, fits: Sequence[StructureFit], schedule: EMSchedule | None

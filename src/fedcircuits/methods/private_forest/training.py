@@ -1,45 +1,47 @@
-"""A forest learned by parties that hold different rows of the same variables, and that end with
-shares of it (Private structure and parameter learning for SPNs among N parties).
+"""A forest of circuits learned by parties with different rows of the same variables, which end up
+with shares of its parameters (Private structure and parameter learning for SPNs among N parties).
 
-Structures are random and public, EM begins at the same public point for everybody, and all parties
-play the same role, ``client``: nobody else adds anything up. A coordinator hears what is public in
-the end, and no share. ``combine`` says how what parties learn becomes one forest:
+**Who takes part.** N ≥ 3 parties that all play the same role, ``client``; nobody else adds anything
+up. A coordinator receives what is public at the end, and no share. Structures are random and
+public, and EM starts at the same public point for everybody. ``combine`` says how the parties'
+models become one forest:
 
-    average       Each learns the complete forest alone; counts are averaged on shares
+    average       Each party learns the complete forest alone; counts are averaged on shares
                   (parameters.py). Nobody sees a parameter.
-    concatenate   Each learns a structure of its own, with its part of the weights, and deals it,
-                  weighted by its part of all rows. Nobody sees a parameter of another party.
+    concatenate   Each party learns its own structures and deals their parameters, weighted by its
+                  share of all rows. Nobody sees a parameter of another party.
     em            Expected counts are added up on shares in every iteration (structures.py): EM on
-                  all rows. Parties see the parameters, and the first one deals them in the end.
+                  all rows. Parties see the parameters, and the first one deals them at the end.
 
 With ``together`` the first iterations of "average" are those of "em".
 
+**What crosses**, for n parameters; a share is 16 bytes per number:
+
     agree/plan        party → party: versions, settings, names, kinds and categories of its columns
-    agree/structure   party → party: a digest of structures and starts
-    total/rows/…      party → party: shares of its number of rows, then of the sum
-    em/counts/t/…     party → party: shares of expected counts, then of their sums
-    average/…         party → party: shares, and numbers under masks
-    deal/model        party → party: shares of parameters
-    public/forest     party → coordinator: the public graph; the number of all rows, and how likely
-                      rows held back are, where parties know them
+    agree/structure   party → party: a digest of structures and starting points
+    total/rows/…      party → party: shares of its number of rows (1), then of the sum
+    em/counts/t/…     party → party, iteration t: shares of expected counts (n), then of their sums
+    average/…         party → party: shares, and numbers under masks, (n) in batches of 8192
+    deal/model        party → party: shares of parameters (n)
+    public/forest     party → coordinator: the public graph; the number of all rows and the
+                      likelihood of held-back rows, where parties know them
 
-Before anything is shared, parties refuse different versions, settings, variables or structures,
-fewer than three parties, and a threshold above t = ⌊(N − 1)/2⌋. Any t parties learn together what
-was agreed to be known, and nothing else: names and categories, the number of all rows (average and
-concatenate if ``public_total``; em shows it), the parameters of shared iterations (em, together). A
-lost party ends the run.
-
-Rounds of messages, with n numbers of parameters and R the rounds of one batch of logarithms
-(``parameters.logarithm``):
+Rounds, with R the rounds of one batch of logarithms (``parameters.logarithm``):
 
     concatenate   2 + 2 + 1
     average       2 + 2 + 1 + ⌈n / 8192⌉ (R + 2 + ⌈log2(t + 1)⌉), in deeper forests
                   4 + ⌈log2(t + 1)⌉ more
     em            2 + 2 for each iteration + 1
 
-What comes after training: masks are made ahead (``masks.prepare``), questions are answered on
-shares (``query.respond`` and ``query.ask``), and all parties together may open the parameters
-(``parameters.opening`` and ``parameters.opened``). A party plays all of them with what it keeps, a
+**What each party learns.** Any t = ⌊(N − 1)/2⌋ parties together learn what was agreed to be known
+and nothing else: names and categories, the number of all rows (average and concatenate if
+``public_total``; em always shows it), and the parameters of shared iterations (em, together).
+Before anything is shared, parties refuse different versions, settings, variables or structures,
+fewer than three parties, and a threshold above t. A lost party ends the run.
+
+**After training**, masks are prepared (``masks.prepare``), queries are answered on shares
+(``query.respond`` and ``query.ask``), and all parties together can open the parameters
+(``parameters.opening`` and ``parameters.opened``). A party uses what it keeps for this, a
 ``ForestView``, which nobody else has.
 """
 
@@ -110,12 +112,12 @@ PATIENCE = 5  # iterations without a gain on rows held back
 class ForestPlan:
     """The settings that all parties must share.
 
-    threshold   parties that may put together what they see; "majority": fewer than half
+    threshold   the largest coalition that learns nothing; "majority": fewer than half
     validation  part of its rows that a party holds back, to stop by and to weight structures
-    together    iterations of EM with counts added up on shares, before each goes on alone
+    together    iterations of EM with counts added up on shares, before each continues alone
     marginals   whether an asker may leave out values
     run         a name that no other run of these parties has
-    row_bits    2^row_bits rows all parties may have together if their number is secret
+    row_bits    if the number of rows is secret, all parties have at most 2^row_bits together
     """
 
     allowed: ClassVar[Declared] = {**SETTINGS, "seed": Whole(0)}
@@ -135,7 +137,7 @@ class ForestPlan:
     row_bits: int = 24
 
     def check(self, parties: int) -> None:
-        """FederationError unless so many parties can do this."""
+        """FederationError unless this many parties can do this."""
         most = threshold(parties)
         if self.threshold not in ("majority", *range(1, most + 1)):
             raise FederationError(
@@ -196,7 +198,7 @@ class PublicForest(Message, frozen=True):
 
 
 def coordinator(members: Sequence[str]) -> Flow[PublicForest]:
-    """Hears what is public, the same from all: whoever says otherwise than most is blamed."""
+    """Receives what is public, the same from all; a party that differs from most is blamed."""
     forests = yield from gather(members, PublicForest)
     most = max(forests.values(), key=list(forests.values()).count)
     for party, forest in forests.items():
@@ -294,7 +296,7 @@ class LocalTraining:
     def together(
         self, collective: Collective, rounds: int, schedule: EMSchedule | None
     ) -> Flow[list[StructureFit]]:
-        """All structures, learned with the other parties in so many iterations at most."""
+        """All structures, learned with the other parties in at most this many iterations."""
         pairs = zip(self.circuits, self.starts, strict=True)
         fits = [StructureFit.of(c, start, self.rows, self.held) for c, start in pairs]
         yield from rounds_of_em(ForestRole(collective, fits, schedule), rounds)

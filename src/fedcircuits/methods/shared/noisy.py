@@ -1,8 +1,8 @@
 """The same with differential privacy: what is counted of rows has noise before it leaves a party
-(privacy/differential/noise.py). For columns of categories and booleans, which are public.
+(privacy/differential.py). For columns of categories and booleans, which are public.
 
     shared/pairs      noisy counts of pairs of values, as of a Chow–Liu tree: where EM begins
-                      follows from them alone (learning/summed/pairs.py) and costs nothing more
+                      follows from them alone (learning/summed/clusters.py) and costs nothing more
     shared/counts/t   noisy expected counts, a fixed number of rounds; no likelihoods, no rows held
                       back
 
@@ -40,11 +40,10 @@ from fedcircuits.errors import FederationError, TableError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.sums.checked import MOST_ROWS, noisy_problem
 from fedcircuits.learning.em import EMSchedule, Fitted, with_pseudo_rows
-from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
-from fedcircuits.learning.summed.pairs import clustered_by_pairs
+from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows, clustered_by_pairs
 from fedcircuits.methods.chow_liu import training as pairs
 from fedcircuits.methods.shared.summing import SummedRows
-from fedcircuits.privacy.differential.noise import STEP, Noise
+from fedcircuits.privacy.differential import STEP, Noise
 from fedcircuits.tables.schema import Schema
 
 COUNTS = "noisy expected counts of its rows for every node"

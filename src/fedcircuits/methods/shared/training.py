@@ -55,7 +55,7 @@ from fedcircuits.methods.refinement.rows import LeafCircuit
 from fedcircuits.methods.shared import noisy
 from fedcircuits.methods.shared.em import em_by_sums
 from fedcircuits.methods.shared.summing import SummedRows, summed_rows
-from fedcircuits.privacy.differential.noise import Noise
+from fedcircuits.privacy.differential import Noise
 from fedcircuits.tables.schema import Schema
 
 METHOD = Method("shared", 1)

@@ -7,22 +7,22 @@ numbers. A block that holds many rows is divided by its next digit, one that hol
 
     boost/known      how many rows have a value of each number. To all: the sums.
     boost/blocks/d   how many rows lie in each of the 16 parts of every block that is divided at
-                     digit d. To all: which parts are divided in turn, and after which a cell may
-                     end.
+                     digit d. To all: which parts are divided further, and after which a cell
+                     may end.
     boost/cells      how many rows lie between any two such ends. To all: which ends are edges.
 
 A block is divided if it holds 1/256 of the rows that have the number, and twice the least number
-of rows of a cell. A number that so many rows share is a block of its own in the end. Cells hold
-1/64 of the rows beside such numbers, if there are enough rows, and never fewer than 16 nor than
-``least``. The rule depends on sums over all rows alone: the edges are the same whoever holds the
-rows. Ends of the range are never told; cells below the first edge and above the last are open.
+of rows of a cell. A number that this many rows share ends up as a separate block. Cells hold 1/64
+of the remaining rows, if there are enough, and never fewer than 16 or than ``least``. The rule
+depends only on sums over all rows: the edges do not depend on who holds the rows. The ends of the
+range are never sent; cells below the first edge and above the last are open.
 
 With noise (differential privacy) the same is done with noisy counts, for half of the digits. A row
-has one place in every column, so that each of these releases has the sensitivity √columns. Cells
-hold at least three deviations of the noise, and blocks that are divided twice as many rows.
+has one position in every column, so each of these releases has the sensitivity √columns. Cells hold
+at least three deviations of the noise, and divided blocks twice that.
 
-Whoever adds up learns the counts of every party, which may be of single rows; under a summation
-that hides its inputs all learn the sums of counts, and nobody those of a party.
+The member that adds up learns the counts of every party, which may be of single rows. With a
+summation that hides its inputs, all learn the sums of counts and nobody those of a single party.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.sums.checked import CheckedSums, counts_problem, noisy_problem
 from fedcircuits.federation.sums.collectives import Check, Then
 from fedcircuits.methods.trees.decision_tree import Integers, Truths, single
-from fedcircuits.privacy.differential.noise import Noise
+from fedcircuits.privacy.differential import Noise
 from fedcircuits.tables.table import Table
 
 BITS, DIGIT = 32, 4  # of a number of the grid, and of one of its digits
@@ -132,7 +132,7 @@ class RowCounts:
 
     @property
     def deviation(self) -> float:
-        """Of the sums."""
+        """The deviation of the noise of the sums."""
         return self.noise.total_deviation(self.sensitivity, self.share) if self.noise else 0.0
 
     def add(

@@ -169,7 +169,7 @@ def _above(
 
 
 def party_vector(view: TreeEnsemble, party: str, x: Array) -> Array:
-    """What the trees of one party say of x (rows, variables), (rows, outputs)."""
+    """The outputs of one party's trees for x (rows, variables), (rows, outputs)."""
     node = view.circuit[fuse_of(party)]
     assert isinstance(node, Fuse)
     rows = Table(view.circuit.schema, x)
@@ -275,7 +275,7 @@ class TreeEvidence(Message, frozen=True):
 
 
 class TreeVotes(Message, frozen=True):
-    """What the trees of one party say of the rows."""
+    """The outputs of one party's trees for the rows."""
 
     tag: ClassVar[str] = "query/values"
 

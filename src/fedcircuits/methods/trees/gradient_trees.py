@@ -14,8 +14,8 @@ chosen by:
     category      one code against all others
 
 and missing values go where the gain is larger. Gradients are rounded to multiples of GRID, so that
-sums are exact in float64 up to 2²⁹ rows: whoever holds the rows, and in whichever order they are
-added, the tree is the same to the last bit.
+sums are exact in float64 up to 2²⁹ rows: the tree is the same to the last bit, no matter who holds
+the rows and in which order they are added.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Cells:
 
     @classmethod
     def of(cls, schema: Schema, numbers: Sequence[Array]) -> Cells:
-        """``numbers``: edges of every number in turn, rising."""
+        """``numbers``: the rising edges of each number."""
         left, edges = iter(numbers), []
         for v in schema:
             codes = None if 2 < v.size <= MOST_CODES else np.arange(v.size - 1.0)
@@ -135,7 +135,7 @@ def best_splits(total: Array, cells: Cells, least: float = LEAST) -> Array:
 
 
 def sums_problem(total: Array, rows: float) -> str:
-    """What is wrong with terms (…, terms) that are summed over so many rows, "" if nothing."""
+    """What is wrong with terms (…, terms) summed over this many rows, "" if nothing."""
     g, h = np.split(total, 2, axis=-1)
     most = 1.01 * rows + 1  # weights of rows add up to no more than their number
     sound = (np.abs(g) <= most).all() and (h > -SMOOTH / 2).all() and (h <= most).all()

@@ -1,9 +1,10 @@
-"""Trees of several parties with differential privacy (noise.py): what crosses of rows is noisy.
+"""Trees of several parties with differential privacy (privacy/differential.py): what crosses of
+rows is noisy.
 
-Noise of a histogram grows with the columns and with every level of a tree, and would drown what
-chooses questions. So questions are drawn at random, alike by all from the public seed, and only the
-answers of leaves are learned: totally random trees, boosted (Maddock et al., Federated boosted
-decision trees with differential privacy, 2022).
+The noise of a histogram grows with the columns and with every level of a tree, and would drown the
+choice of splits. Splits are therefore drawn at random, identically by all from the public seed, and
+only the values of leaves are learned: totally random trees, boosted (Maddock et al., Federated
+boosted decision trees with differential privacy, 2022).
 
     count/target     how many of a party's rows have which class, with all of the noise, since the
                      coordinator reads it. A row changes one of them: sensitivity 1.
@@ -12,10 +13,9 @@ decision trees with differential privacy, 2022).
                      A row is in one leaf: sensitivity √(1 + 1/16) for two classes, as |g| ≤ 1 and
                      h ≤ 1/4, and √(2 + 1/4) for more, as |g|² ≤ 2 and |h|² ≤ 1/4.
 
-Columns whose range is public are cut evenly, without looking at rows. Each level of a tree asks
-for one column, at a place of its own in every node. All rows count alike.
-A leaf whose curvature drowns in noise moves scores less: its curvature is taken to be no less than
-the noise's deviation.
+Columns with a public range are cut evenly, without reading rows. Each level of a tree splits one
+column, at a different threshold in every node. All rows have equal weight. A leaf whose curvature
+drowns in noise changes scores less: its curvature is taken to be at least the noise's deviation.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from fedcircuits.methods.trees.decision_tree import (
 from fedcircuits.methods.trees.edges import edges_of
 from fedcircuits.methods.trees.gradient_trees import Cells, GrowingTree, gradients, outputs_of
 from fedcircuits.methods.trees.growing import LabelledRows, TreesPlan
-from fedcircuits.privacy.differential.noise import Noise
+from fedcircuits.privacy.differential import Noise
 from fedcircuits.tables.schema import Schema
 
-CLASSES, EDGES = 0.05, 0.25  # shares of the budget; what is left is for leaves
+CLASSES, EDGES = 0.05, 0.25  # shares of the budget; the rest is for leaves
 DEPTH = 4
 PACE = 20.0  # rate × trees: random trees take longer steps than chosen ones
 EVEN = 32  # cells of a public range
@@ -56,12 +56,12 @@ LEAVES = "noisy sums of gradients in the leaves of a tree with random questions"
 
 
 def are_empty(trees: Iterable[Predictor]) -> bool:
-    """Whether none of these trees asks anything."""
+    """Whether none of these trees has a split."""
     return all(isinstance(t, DecisionTreeLeaf) and len(t.tree_.children) == 1 for t in trees)
 
 
 def shares_of(trees: int, schema: Schema, ranges: Ranges) -> list[float]:
-    """Of every release in the budget: classes, edges (by several, together one share), leaves."""
+    """The budget shares of all releases: classes, edges (several, together one share), leaves."""
     finds = any(not v.size and v.name not in ranges for v in schema)
     edges = EDGES if finds else 0.0
     return [CLASSES, *[edges] * finds, *[(1 - CLASSES - edges) / trees] * trees]
@@ -106,7 +106,7 @@ def boost_noisily(
 def _edges(
     rows: LabelledRows, sums: CheckedSums, ranges: Ranges, noise: Noise
 ) -> Flow[list[Array]]:
-    """Of every number, from its public range or else from noisy counts."""
+    """The edges of every number, from its public range or else from noisy counts."""
     numbers = [v.name for v in rows.x.schema if not v.size]
     unknown = [n for n in numbers if n not in ranges]
     x = rows.x.select(unknown)

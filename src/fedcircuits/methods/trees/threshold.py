@@ -6,13 +6,13 @@ class as if classes had their overall shares everywhere.
 
     decide/counts      where all trees read the same columns. Every party adds up how many of its
                        rows of each class its own trees rate at or above each of 199 thresholds; all
-                       learn the threshold. Whoever adds up learns these counts (200, 2).
+                       learn the threshold. The member that adds up learns these counts (200, 2).
     decide/threshold   first client → coordinator: the threshold, where it does not add up itself
     decide/rows        where parties read different columns and rows have tokens. client →
                        coordinator: tokens of its rows in their order, their classes, their weights
                        and its trees' answers (rows, 2). The coordinator, which has no key to
-                       tokens, joins the answers as it will those to questions, and learns classes
-                       and answers of rows that it cannot name.
+                       tokens, combines the answers as it will for queries, and learns classes and
+                       answers of rows that it cannot identify.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BestThreshold(Message, frozen=True):
 
 
 class RowRatings(TokenMessage, frozen=True):
-    """What a party's trees say of its rows, in the order of tokens."""
+    """The outputs of a party's trees for its rows, in the order of tokens."""
 
     tag: ClassVar[str] = "decide/rows"
     reveals: ClassVar[str] = "classes of rows that it cannot name, and what its trees say of them"
@@ -73,7 +73,7 @@ class RowRatings(TokenMessage, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RatedRows:
-    """Rows of one party whose class is known, and what its trees say of them."""
+    """Rows of one party whose class is known, and the outputs of its trees for them."""
 
     answers: Array  # (rows, 2); NaN where no tree can say
     y: Labels  # (rows,)

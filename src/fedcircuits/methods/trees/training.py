@@ -1,34 +1,39 @@
-"""Decision trees of several parties (federated circuits, FC[DT]): every role, for data split by
-rows, by columns, or both.
+"""Decision trees of several parties (federated circuits, FC[DT]), for data split by rows, by
+columns, or both.
 
-Roles: clients hold tables, a coordinator holds none.
+**Who takes part.** Clients, which hold tables, and a coordinator without data.
+
+**What crosses**, for C classes (of a numeric target, C = 2: rows and sum):
 
     agree    client → coordinator: names, kinds, categories and units of its columns, its number of
-             rows. coordinator → client: agreed kinds of its columns, who takes part. Before it,
-             where kinds do not say whether the target is of classes, its different numbers
+             rows. coordinator → client: agreed kinds of its columns, who takes part. Before that,
+             where kinds do not say whether the target is a class, its distinct numbers
              (methods/meeting/task.py).
     key      first client → other clients, not the coordinator: a key for row tokens. Only if all
              have row ids, with share_target or for a threshold from different columns.
-    labels   only with share_target: holders of the target tell clients without it its values in
-             rows that both hold, which the coordinator matches (methods/meeting/tokens.py).
-    count    client → coordinator: how many of its rows have which class (of a number: rows and
-             sum). coordinator → client: overall shares of the classes (the mean).
-    boost    only with grow="together", between parties that hold the same columns: sums that
-             boosted trees are decided by (growing.py). Else nothing crosses while trees grow.
-             With differential privacy other sums, and all that counts rows is noisy (noisy.py).
+    labels   only with share_target: holders of the target send clients without it its values in the
+             rows that both hold, (shared rows,); the coordinator matches rows
+             (methods/meeting/tokens.py).
+    count    client → coordinator: its rows of each class (C,). coordinator → client: overall shares
+             of the classes, or the mean (C,).
+    boost    only with grow="together", between parties that hold the same columns: the sums that
+             decide splits of boosted trees (growing.py). Otherwise nothing crosses while trees
+             grow. With differential privacy different sums are used, and every count of rows is
+             noisy (noisy.py).
     learn    client → coordinator: the columns of every tree.
-    graph    coordinator → client: the graph and where its nodes live.
-    decide   only with a threshold: counts, or answers to rows without a name (threshold.py).
-    query    evidence, and what trees say of it (ensemble.py).
+    graph    coordinator → client: the graph and the placement of its nodes.
+    decide   only with a threshold: counts, or answers for rows that nobody can identify
+             (threshold.py).
+    query    evidence, and the outputs of trees for it (ensemble.py).
 
-Trees stay with their parties; the coordinator learns counts of classes, the columns of trees, and
-answers. Clients learn who of them hold the same columns, overall shares of classes, the graph, and
-evidence on their own columns. Trees that were grown together are known to all who took part, a
-server that adds up included; the first of the group answers questions.
+**What each party learns.** Trees stay with their parties. The coordinator learns counts of classes,
+the columns of trees, and answers. Clients learn which of them hold the same columns, overall shares
+of classes, the graph, and evidence on their own columns. Trees that were grown together are known
+to all who took part, including a server that adds up; the first of the group answers queries.
 
-By default a party whose columns nobody else holds boosts, others bag (growing.py says why). Of a
-class that a party has never seen it says nothing, that is its overall share. A lost party ends the
-run; what others have grown is kept. The run may be repeated without it where somebody else holds
+By default a party whose columns nobody else holds boosts, and the others bag (growing.py explains
+why). For a class that a party has never seen, its trees return the overall share. A lost party ends
+the run; what others have grown is kept. The run can be repeated without it if somebody else holds
 the target.
 """
 
@@ -343,7 +348,7 @@ def _party_trees(
     tasks: Mapping[str, TreesAssignment], plan: TreesPlan, sent: Mapping[str, TreeScopes],
     tallies: Mapping[str, Array],
 ) -> list[PartyTrees]:  # fmt: skip
-    """The trees of all parties that have some; as many as rows with the target let grow."""
+    """The trees of all parties with any; limited by the number of rows with the target."""
     trees = []
     for party, task in tasks.items():
         scopes, held = sent[party].scopes, frozenset(task.features)

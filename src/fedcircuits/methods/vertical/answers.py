@@ -1,14 +1,13 @@
-"""Which component or cluster rows belong to, after training: every role.
+"""The components or clusters of rows, after training: every role.
 
-For rows that parties hold (a federation): as an E-step, with one sum of K terms per row.
+For rows that parties hold (a federation), one sum of K terms per row, as in an E-step:
 
     answer/terms     party → sum: log-densities, or negative squared distances (K × rows).
                      result: K − 1 responsibilities and the log-density of each row, or its cluster.
-    answer/order     party → coordinator: where its rows are in the common order, in the order of
-                     its table.
-    answer/rows      first party → coordinator, where no server adds up: the result for all rows.
+    answer/order     party → coordinator: the position of each row of its table in the common order.
+    answer/rows      first party → coordinator, without a server: the result for all rows.
 
-For rows that somebody asks about (a table): the asker sends each party its own columns of them.
+For rows of a table that somebody asks about, the asker sends each party its columns of them:
 
     query/evidence   coordinator → party: rows of its columns, NaN where nothing is known.
     query/terms      party → coordinator: their terms (K × rows).
@@ -36,21 +35,14 @@ from fedcircuits.federation.messages import (
     require_shape,
 )
 from fedcircuits.federation.placement import View
+from fedcircuits.federation.sums.checked import FINITE, Span, expected
 from fedcircuits.federation.sums.collectives import Check, Summation, Then
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import RowRule
-from fedcircuits.methods.meeting.hello import Method, leader_of, meet
-from fedcircuits.methods.meeting.rows import MatchedRows, match_rows
+from fedcircuits.methods.meeting.hello import Method, leader_of
+from fedcircuits.methods.meeting.rows import MatchedRows
 from fedcircuits.methods.vertical.points import PartyCentres
-from fedcircuits.methods.vertical.rows import (
-    FINITE,
-    RowDraw,
-    RowSums,
-    Span,
-    check_holders,
-    columns_at,
-    expected,
-)
+from fedcircuits.methods.vertical.rows import Setting
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
@@ -113,7 +105,7 @@ class AnswersPlan:
         return nearest_cluster if weights is None else partial(posterior, weights)
 
     def check(self, total: int) -> Check:
-        """Of answers for so many rows."""
+        """A check of answers for this many rows."""
         number = self.components
         if self.log_weights is None:
             return expected((1, total), Span(total, 0, number - 1, whole=True))
@@ -131,7 +123,7 @@ class RowOrder(Message, frozen=True):
 
 
 class RowAnswers(Message, frozen=True):
-    """What was asked of all rows, in the common order."""
+    """The answers for all rows, in the common order."""
 
     tag: ClassVar[str] = "answer/rows"
     reveals: ClassVar[str] = (
@@ -150,7 +142,7 @@ def member(
     summation: Summation,
     secret: bytes,
 ) -> Flow[None]:
-    """A party's side; ``learned``: what it keeps of the model, if it has columns of it."""
+    """A party's side; ``learned``: its part of the model, if it has columns of it."""
     me, members = party.name, summation.members(parties)
     party = replace(party, table=_readable(party.table, plan.schema))
     about = (learned, plan, summation, secret)
@@ -203,23 +195,18 @@ def _answered(
     secret: bytes,
 ) -> Flow[tuple[MatchedRows, RowAnswers]]:
     """One member's side: its rows, and what follows for all rows in the common order."""
-    members = summation.members(parties)
-    leader = leader_of(members)
-    hellos = yield from meet(me, parties, leader, party, METHOD)
-    check_holders({p: hello.schema for p, hello in hellos.items()})
-    rows = yield from match_rows(me, parties, leader, party, None, secret, hellos, plan.rows)
-    table, joined = yield from columns_at(me, party, rows, plan.hubs)
-    terms = np.zeros((plan.components, len(joined.at)))
+    setting = Setting(METHOD, me, parties, summation, plan.rows, plan.hubs)
+    rows, sizes = yield from setting.matched(party, secret)
+    table, sums = yield from setting.columns(party, rows, plan.components)
+    terms = np.zeros((plan.components, len(sums.rows.at)))
     if learned is not None and table.names:
         model = _terms_of(learned)
         values = Table.of(table, schema=model.schema, partial=True).values
         terms = yield from compute("evaluating its rows", lambda: model.terms(values))
-    draw = RowDraw(me, parties[0], members, rows)
-    sums = RowSums(summation.at(me, members), joined, plan.components, draw)
     value = sums.every(lambda part: terms[:, part])
     check = plan.check(rows.total)
     result = yield from sums.collective.sum("answer/terms", value, TERMS, plan.answer(), check)
-    return rows, RowAnswers(result, {p: hello.rows for p, hello in hellos.items()})
+    return rows, RowAnswers(result, sizes)
 
 
 # ---------------------------------------------------------------------- rows of a table

@@ -158,7 +158,7 @@ class MixtureBlock:
         return tuple(factor.of_all_rows(self.components) for factor in self.factors)
 
     def restarted(self, state: BlockState, component: int, row: int | None) -> BlockState:
-        """One component begun anew at a row of the party, or in the middle of its rows."""
+        """One component restarted at a row of the party, or in the middle of its rows."""
         each = zip(self.factors, state, strict=True)
         return tuple(f.restarted(values, component, row) for f, values in each)
 
@@ -167,7 +167,7 @@ class MixtureBlock:
         return tuple((f.names, f.in_user_units(values)) for f, values in each)
 
     def from_user_units(self, values: UserValues) -> BlockState:
-        """A state of what is known of the columns; the rest is as all rows are."""
+        """A state from known values of columns; the rest is as for all rows together."""
         return tuple(self._known(factor, values) for factor in self.factors)
 
     def _known(self, factor: Factor, values: UserValues) -> Arrays:

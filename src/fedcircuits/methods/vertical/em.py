@@ -1,8 +1,8 @@
 """The iterations of EM for a mixture whose columns are split over parties: one member's side.
 
-What a member does by itself, between sums over members: its block of every component (block.py)
+This is the local part, between sums over members: a member's block of every component (block.py)
 gives terms of rows, and is updated from sums of rows weighted by responsibilities. training.py has
-the roles, and what crosses.
+the roles and what crosses.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow, compute, tell
+from fedcircuits.federation.sums.checked import FINITE, Span, expected
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.vertical.block import BlockState, MixtureBlock, UserValues, added
-from fedcircuits.methods.vertical.kmeans import KEPT, begun, lloyd, seeded
-from fedcircuits.methods.vertical.points import PointSpace
-from fedcircuits.methods.vertical.rows import FINITE, RowSums, Span, expected
+from fedcircuits.methods.vertical.points import KEPT, PointSpace, begun, lloyd, seeded
+from fedcircuits.methods.vertical.rows import RowSums
 from fedcircuits.tables.table import Table
 
 SEED_ROUNDS = 20  # of k-means before EM
-EMPTY = 1.5  # rows: a component that is responsible for fewer begins anew
+EMPTY = 1.5  # rows: a component responsible for fewer restarts
 LIKELIER = "how much likelier each component finds rows than the last one does, in its columns"
 LIKELY = "how likely each component finds rows, in its columns"
 AGREED = "the log-likelihood, and whether a component is empty"
@@ -36,7 +36,7 @@ BatchSums = tuple[Array, BlockState]  # of a batch: rows of every component, sum
 
 @dataclass(frozen=True, slots=True)
 class EMPlan:
-    """What all members of a run do alike."""
+    """Settings that are the same at all members of a run."""
 
     components: int = 1
     tol: float = 1e-3
@@ -53,14 +53,14 @@ class EMPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EMProgress:
-    """Where a member is in a run, in the user's units: what it begins with, or goes on from."""
+    """A member's state in a run, in the user's units: its start, or where it continues."""
 
-    values: UserValues = ()  # of its columns; what is absent is as all rows are
+    values: UserValues = ()  # of its columns; absent ones are as for all rows together
     weights: Array | None = None  # (components,); None: equal
     run: int = 0
     round: int = 0
     bounds: tuple[float, ...] = ()  # log-likelihood per row before every update
-    restarts: tuple[tuple[int, int], ...] = ()  # components that have begun anew, and when
+    restarts: tuple[tuple[int, int], ...] = ()  # components that have restarted, and when
     best: EMProgress | None = None  # of the runs before
     plan: EMPlan | None = None
 
@@ -78,7 +78,7 @@ class Components:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureMember:
-    """One member of a run: the half of EM that it does by itself."""
+    """One member of a run: the local half of EM."""
 
     plan: EMPlan
     sums: RowSums
@@ -93,7 +93,7 @@ class MixtureMember:
         return [slice(a, min(a + size, total)) for a in range(0, total, size)]
 
     def begun(self, progress: EMProgress) -> Components:
-        """From what is known already; what is not known is as all rows are."""
+        """From known values; unknown ones are as for all rows together."""
         weights, number = progress.weights, self.plan.components
         equal = np.full(number, 1 / number)
         state = self.block.from_user_units(progress.values)
@@ -146,7 +146,7 @@ def best_run(local: MixtureMember, start: EMProgress | None) -> Flow[tuple[EMPro
 
 
 def _started(local: MixtureMember, run: int) -> Flow[Components]:
-    """A start that all members know alike."""
+    """A start that is the same at all members."""
     plan, sums, model = local.plan, local.sums, local.begun(EMProgress())
     weight = sums.rows.weight
     rng = np.random.default_rng([plan.seed, 1, run])

@@ -216,7 +216,7 @@ class GaussianFactor:
 
 
 def column_scales(x: Array, weight: Array) -> tuple[Array, Array]:
-    """Mean and deviation of every column, in two passes; 0 and 1 where there is none."""
+    """Mean and deviation of every column, in two passes; 0 and 1 for empty columns."""
     seen = ~np.isnan(x)
     w = seen * weight[:, None]
     total = np.where(w.sum(axis=0) > 0, w.sum(axis=0), 1.0)

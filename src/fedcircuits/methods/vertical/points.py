@@ -1,22 +1,56 @@
-"""A party's columns as points: numbers in the units of the data about their mean, or standardised,
-and indicators of categories, scaled so that two different categories are 1 apart.
+"""A party's columns as points, and k-means over the points of all parties.
 
-Distances are squared and add up over columns, and so over parties. A missing value adds nothing to
-a distance and nothing to a centre.
+Numbers are in the units of the data about their mean, or standardised; categories are indicators,
+scaled so that two different categories have distance 1. Squared distances add up over columns, and
+therefore over parties: the clusters are those of all columns together. A missing value adds nothing
+to a distance and nothing to a centre. A centre is a row or the mean of rows, so each party knows
+its own columns of it and nobody knows more.
+
+k-means++ (Arthur and Vassilvitskii, 2007) draws rows as centres, each next one with a probability
+proportional to its squared distance from the nearest centre so far. Lloyd's algorithm then moves
+every centre to the mean of its rows. For K clusters and R rows:
+
+    seed/rows      party → sum: squared distances of all rows from the row drawn last (R). Result:
+                   rows that are equally far, from which the first party draws the next one
+                   (rows.py)
+    means/rows     party → sum: how much nearer a row is to the last centre than to each other one,
+                   and the sum of distances from the last: (K − 1) × R + 1 numbers. Result: the
+                   nearest centre of every row, and the sum of all distances
+    means/agreed   leader → members: that sum, how many rows changed their cluster, and a centre
+                   without rows or −1 (3 numbers)
+    means/worst    only if a centre has lost all rows: distances from all centres (K × R); the
+                   centre moves to the row that is farthest from all
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.federation.flow import Flow, compute, tell
+from fedcircuits.federation.sums.checked import FINITE, Span, expected
+from fedcircuits.federation.sums.topology import Neighbourhood
+from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.vertical.gaussian import CHUNK, column_scales
+from fedcircuits.methods.vertical.rows import (
+    ALIKE,
+    RowSums,
+    Terms,
+    drawn,
+)
 from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
+
+KEPT = 5  # rounds between two states that are kept for a run that fails
+FROM_ROW = "squared distances of rows from a row, in its columns"
+NEARER = "how much nearer rows are to each centre than to the last, in its columns"
+FROM_CENTRES = "squared distances of rows from all centres, in its columns"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +138,7 @@ class PartyCentres:
 
 
 def feature_names(schema: Schema) -> tuple[str, ...]:
-    """Of the features of columns: that of a number, or "column=category"."""
+    """Names of features: the column of a number, or "column=category"."""
     return FeatureLayout.of(schema).names(schema)
 
 
@@ -118,3 +152,135 @@ def _features(schema: Schema, values: Array) -> Array:
     features = FeatureLayout.of(schema).values(values)
     features[:, _indicators(schema)] /= np.sqrt(2)
     return features
+
+
+@dataclass(frozen=True, slots=True)
+class KMeansPlan:
+    """Settings that are the same at all members of a run."""
+
+    clusters: int
+    max_iter: int = 300
+    tol: float = 0.0  # share of its value that the sum of distances must fall by to go on
+    n_init: int = 1
+    standardise: bool = False
+    hubs: tuple[Neighbourhood, ...] = ()
+    seed: int = 0
+    rows: RowRule = "tokens"  # how they are matched
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeansProgress:
+    """A member's state in a run, from which a failed run continues."""
+
+    centres: Array  # (clusters, features) of the member
+    labels: Labels  # (rows,) in the common order, that of the run's own key
+    inertia: float
+    run: int = 0
+    round: int = 0
+    best: LloydResult | None = None  # of the runs before
+    plan: KMeansPlan | None = None
+
+    def fitting(self, rows: int) -> MeansProgress:
+        """The same for this many rows: clusters of different rows are unknown."""
+        alike = len(self.labels) == rows
+        return self if alike else replace(self, labels=np.full(rows, -1, np.int64))
+
+
+def seeded(sums: RowSums, points: PointSet, name: str, rng: np.random.Generator) -> Flow[list[int]]:
+    """Starting rows of the common order, also for EM; ``rng`` is the same at all members."""
+    (child_rng,) = rng.spawn(1)  # of the first party
+    seeds = yield from sums.drawn(f"seed/rows/{name}/0", None, 1, child_rng)
+    draw = _NextSeed(sums.rows.weight, rng)
+    for i in range(1, sums.components):
+        value, at = np.zeros(sums.rows.total), sums.position(seeds[-1])
+        if at is not None:
+            every = slice(0, points.x.shape[1])
+            value[sums.rows.at] = points.distances(points.at(at)[None], every)[0]
+        seeds.append(
+            (yield from sums.chosen(f"seed/rows/{name}/{i}", value, FROM_ROW, draw, child_rng))
+        )
+    return seeds
+
+
+class _NextSeed:
+    """Rows from which the next seed of k-means++ is drawn, all equally far from the nearest so far;
+    the member that adds up remembers these distances."""
+
+    def __init__(self, weight: Array, rng: np.random.Generator) -> None:
+        self.weight, self.rng = weight, rng
+        self.nearest = np.full(len(weight), np.inf)
+
+    def __call__(self, total: Array) -> Labels:
+        self.nearest = np.minimum(self.nearest, np.maximum(total, 0.0))
+        chance = self.weight * self.nearest
+        if chance.sum() == 0:
+            return np.flatnonzero(self.weight > 0)
+        far = np.rint(self.nearest / (self.nearest.max() * ALIKE))
+        distances, which = np.unique(far, return_inverse=True)
+        shares = np.zeros(len(distances))
+        np.add.at(shares, which, chance)
+        at = drawn(shares, self.rng)
+        return np.flatnonzero((which == at) & (self.weight > 0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LloydResult:
+    labels: Labels  # (rows,) in the common order
+    centres: Array  # (clusters, features) of the member
+    inertia: float
+    rounds: int
+
+
+def begun(sums: RowSums, points: PointSet, seeds: Sequence[int]) -> MeansProgress:
+    """Centres at rows of the common order."""
+    centres = np.stack([points.at(sums.position(row)) for row in seeds])
+    return MeansProgress(centres, np.full(sums.rows.total, -1, np.int64), np.inf)
+
+
+def lloyd(
+    sums: RowSums, points: PointSet, start: MeansProgress, name: str, max_iter: int, tol: float
+) -> Flow[LloydResult]:
+    """Lloyd's algorithm until no row changes, the sum improves too little, or rounds end."""
+    centres, labels, before = start.centres, start.labels, start.inertia
+    number, total, weight = sums.components, sums.rows.total, sums.rows.weight
+    inertias, which = Span(1, -FINITE, FINITE), Span(1, -1, number - 1, whole=True)
+    check = expected((total + 1,), Span(total, 0, number - 1, whole=True), inertias)
+    agreed = expected((3,), inertias, Span(1, 0, total, whole=True), which)
+    then = partial(_nearest, weight)
+    for t in range(start.round, max_iter):
+        tag, terms = f"means/rows/{name}/{t}", _nearness(points, centres)
+        result = yield from sums.compared(tag, terms, sums.everything, NEARER, then, check)
+        new = result[:-1].astype(np.int64)
+        sizes = np.bincount(new, minlength=number)
+        lacks = total >= number and not sizes.all()
+        value = [result[-1], (new != labels).sum(), sizes.argmin() if lacks else -1]
+        inertia, changed, empty = yield from sums.collective.agree(
+            f"means/agreed/{name}/{t}", np.array(value), "sum of distances", agreed
+        )
+        labels = new
+        membership = (labels[sums.rows.at] == np.arange(number)[:, None]) * weight[sums.rows.at]
+        centres = points.centres(membership, centres)
+        if empty >= 0:
+            even, terms = np.zeros(sums.components), _nearness(points, centres)
+            row = yield from sums.worst(f"means/worst/{name}/{t}", terms, even, FROM_CENTRES)
+            centres[int(empty)] = points.at(sums.position(row))
+        elif changed == 0 or (np.isfinite(before) and before - inertia < tol * before):
+            break
+        before = float(inertia)
+        yield from tell("means", t + 1, max_iter)
+        if start.plan is not None and (t + 1) % KEPT == 0 and t + 1 < max_iter:
+            at = replace(start, centres=centres, labels=labels, inertia=before, round=t + 1)
+            yield from compute(f"round {t + 1} of run {start.run}", partial(replace, at))
+    return LloydResult(labels, centres, float(inertia), t + 1)
+
+
+def _nearest(weight: Array, total: Array) -> Array:
+    """The nearest centre of every row, and the sum of distances."""
+    differences = total[:-1].reshape(-1, len(weight))
+    every = np.vstack([differences, np.zeros(len(weight))])
+    inertia = -(total[-1] + weight @ every.max(axis=0))
+    return np.append(every.argmax(axis=0).astype(np.float64), inertia)
+
+
+def _nearness(points: PointSet, centres: Array) -> Terms:
+    return lambda rows: -points.distances(centres, rows)

@@ -1,27 +1,27 @@
-"""The one primitive of vertical mixtures: terms of rows under K components, added over parties.
+"""The primitive of vertical mixtures: terms of rows under K components, added over parties.
 
 Every party has one number per row and component: its part of a log-density, or of a negative
-squared distance. What a mixture needs is how components compare, so K − 1 differences to the last
-component travel per row instead of K numbers, and one number for all rows:
+squared distance. A mixture only needs to compare components, so instead of K numbers per row, K − 1
+differences from the last component are sent, and one number for all rows:
 
     value   (K − 1) × rows differences, component by component; then Σ weight × last term
-    result  what whoever adds up makes of the sum over parties
+    result  computed from the sum over parties by the member that adds up
 
-Rows that something begins at are drawn in two steps, so that one seed gives one model though the
-common order, that of tokens, is another one in every run. Whoever adds up draws how far the row is
-to be, from the sums; rows that are equally far, all of them where nothing is added up, are what the
-first party draws from, in the order of its own table. Whoever knows the seed and sees the draw
-learns which row of that table it is.
+Starting rows are drawn in two steps, so that one seed gives one model although the common order,
+that of tokens, changes with every run. The member that adds up draws from the sums how far the row
+should be. From the rows at that distance (or from all rows, where nothing is added up) the first
+party draws one in the order of its own table. Anybody who knows the seed and sees the draw learns
+which row of that table it is.
 
     …/row         first party → all other members: the rows that it has drawn
 
 A party adds 0 for rows that it does not hold: they count by what others know of them, which is
 their exact marginal. A member without columns, such as a server, adds nothing.
 
-With ``hops`` above 0 columns move first: every member of a hub sends them whole to the hub's root.
+With ``hops`` above 0 columns move first: every member of a hub sends its columns to the hub's root.
 
     hub/schema    member of a hub → its root: names, kinds and categories of its columns
-    hub/columns   the same: places of its rows in the common order (rows,), and their values
+    hub/columns   the same: positions of its rows in the common order (rows,), and their values
                   (rows, columns)
 """
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,17 +45,23 @@ from fedcircuits.federation.messages import (
     require,
     require_shape,
 )
-from fedcircuits.federation.sums.collectives import Check, Collective, Then
+from fedcircuits.federation.sums.collectives import Check, Collective, Summation, Then
 from fedcircuits.federation.sums.topology import Neighbourhood
-from fedcircuits.federation.tokens import Labels
-from fedcircuits.methods.meeting.rows import MatchedRows
+from fedcircuits.federation.tokens import Labels, RowRule
+from fedcircuits.methods.meeting.hello import Method, leader_of, meet
+from fedcircuits.methods.meeting.rows import MatchedRows, SampleWeights, match_rows
 from fedcircuits.tables.schema import Schema, Variable
 from fedcircuits.tables.table import Table
+
+Columns = dict[str, tuple[Variable, ...]]  # by party
+TWO_PARTIES = (
+    "there are two parties with columns: each can work out the other's terms of every row from the "
+    "result, and nearly its values where these are few columns"
+)
 
 LARGE = 1 << 20
 ALIKE = 1e-9  # of the largest: numbers that differ by less are taken to be equal
 LARGEST_VALUE = 1e150
-FINITE = float(np.finfo(np.float64).max)
 Terms = Callable[[slice], Array]  # (components, rows) of a range of the member's own rows
 
 
@@ -118,7 +124,8 @@ class RowSums:
     def drawn(
         self, tag: str, among: Labels | None, number: int, rng: np.random.Generator
     ) -> Flow[list[int]]:
-        """So many of these rows, of all if it is None: the first party draws, all hear which."""
+        """Draw ``number`` of these rows, or of all rows: the first party draws and tells all
+        others."""
         every = np.flatnonzero(self.rows.weight > 0) if among is None else among
         return (yield from self.draw.rows(f"{tag}/row", every, self.rows.weight, number, rng))
 
@@ -194,8 +201,8 @@ class RowDraw:
     def _drawn(
         self, among: Labels, weight: Array, number: int, rng: np.random.Generator
     ) -> list[int]:
-        """By weight, different ones if there are enough: of its own rows in the order of its
-        table, or of the others where it holds none of them."""
+        """By weight, without replacement if possible: of its own rows in the order of its table, or
+        of the others if it holds none of them."""
         place = np.empty(len(self.matched.at), np.int64)
         place[self.matched.order] = self.matched.at
         places_among = place[np.isin(place, among)]
@@ -206,33 +213,6 @@ class RowDraw:
             picked.append(int(rows[at]))
             left[at] = 0.0
         return picked
-
-
-class Span(NamedTuple):
-    """So many numbers in a row, and their range."""
-
-    size: int
-    least: float
-    most: float
-    whole: bool = False
-
-
-def expected(shape: tuple[int, ...], *spans: Span) -> Check:
-    """A check of numbers that arrive: of this shape, and in these spans one after the other."""
-
-    def problem(values: Array) -> str:
-        if values.shape != shape:
-            return f"expected numbers of the shape {shape}, got {values.shape}"
-        first, flat = 0, values.reshape(-1).astype(np.float64, copy=False)
-        for size, least, most, whole in spans:
-            x = flat[first : first + size]
-            fits = x.min(initial=most) >= least and x.max(initial=least) <= most  # not if NaN
-            if not fits or (whole and (x != np.floor(x)).any()):
-                return f"expected {'whole ' if whole else ''}numbers from {least:g} to {most:g}"
-            first += size
-        return ""
-
-    return problem
 
 
 def drawn(weight: Array, rng: np.random.Generator) -> int:
@@ -263,11 +243,45 @@ class HubColumns(Message, frozen=True):
     values: RealMatrix  # (rows, columns), NaN missing
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Who runs which method, how they add up, and how rows and columns are brought together."""
+
+    method: Method
+    me: str
+    parties: Sequence[str]
+    summation: Summation
+    rule: RowRule  # how rows are matched
+    hubs: Sequence[Neighbourhood]
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return self.summation.members(self.parties)
+
+    def matched(
+        self, party: Party | None, secret: bytes, weight: SampleWeights | None = None
+    ) -> Flow[tuple[MatchedRows, dict[str, int]]]:
+        """After hello: the member's rows in the common order; at the leader, rows of each party."""
+        me, parties, leader = self.me, self.parties, leader_of(self.members)
+        hellos = yield from meet(me, parties, leader, party, self.method)
+        check_holders({p: hello.schema for p, hello in hellos.items()})
+        rows = yield from match_rows(me, parties, leader, party, weight, secret, hellos, self.rule)
+        return rows, {p: hello.rows for p, hello in hellos.items()}
+
+    def columns(
+        self, party: Party | None, rows: MatchedRows, components: int
+    ) -> Flow[tuple[Table, RowSums]]:
+        """The columns that the member works on, and its end of the sums over rows."""
+        table, joined = yield from columns_at(self.me, party, rows, self.hubs)
+        draw = RowDraw(self.me, self.parties[0], self.members, rows)
+        return table, RowSums(self.summation.at(self.me, self.members), joined, components, draw)
+
+
 def columns_at(
     me: str, party: Party | None, rows: MatchedRows, hubs: Sequence[Neighbourhood]
 ) -> Flow[tuple[Table, MatchedRows]]:
-    """The columns that a member works on, in the common order: those of its own table, at the root
-    of a hub those of the whole hub, and none at its other members or at a server.
+    """The columns that a member works on, in the common order: those of its table; at the root of a
+    hub, those of the whole hub; none at other members of a hub or at a server.
 
     Rows that some member of the hub lacks are missing in its columns.
     """
@@ -324,7 +338,8 @@ def _joined(parts: Sequence[tuple[Table, Labels]], rows: MatchedRows) -> tuple[T
 
 
 def holders(schemas: Mapping[str, Schema], hubs: Sequence[Neighbourhood]) -> dict[str, Schema]:
-    """Who works on which columns, after they have moved into hubs; without who has none."""
+    """The columns that each party works on, after moving into hubs; parties without any left
+    out."""
     root = {m: hub.root for hub in hubs for m in hub.members}
     members: dict[str, list[str]] = {}
     for party in schemas:
@@ -354,3 +369,19 @@ def check_enough(rows: MatchedRows, number: int, groups: str) -> None:
         raise SiteError(
             f"{number:,} {groups} and {rows.total:,} rows: take at most as many as there are rows"
         )
+
+
+def schemas_of(
+    columns: Columns, parties: Sequence[str], leader: str, tag: str
+) -> dict[str, Schema]:
+    """By party its columns, each with one holder, as a leader reports them under a tag."""
+    known = columns.keys() == set(parties)
+    require(known, leader, tag, "columns", f"expected those of {', '.join(parties)}")
+    with blaming(leader, tag, "columns"):
+        schemas = {p: Schema(columns[p]) for p in parties}
+        check_holders(schemas)
+    return schemas
+
+
+def two_parties(held: Mapping[str, Schema]) -> list[str]:
+    return [TWO_PARTIES] if len(held) == 2 else []

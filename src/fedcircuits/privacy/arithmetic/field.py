@@ -62,7 +62,7 @@ class Ring:
 
     @property
     def bytes(self) -> int:
-        """Of an element on the wire."""
+        """Size of an element on the wire."""
         return -(-self.bits // 8)
 
     @property
@@ -103,7 +103,7 @@ class Ring:
         return np.where(integers > self.modulus // 2, integers - self.modulus, integers)
 
     def is_negative(self, elements: Elements) -> npt.NDArray[np.bool_]:
-        """Whether elements stand for numbers below 0."""
+        """Whether elements represent negative numbers."""
         sign = np.uint64((self.bits - 1) % 64)  # odd bits: the sign is in the last limb
         return (elements[..., -1] >> sign).astype(bool)
 
@@ -343,8 +343,9 @@ def least_factor(bits: int) -> int:
 
 @cache
 def next_ring(bits: int) -> Ring:
-    """The least ring of so many bits whose modulus has no small prime factor: a random element is
-    a unit but with a chance of about bits·2^−22, and products are checked in few trials."""
+    """The smallest ring of at least this many bits whose modulus has no small prime factor: a
+    random element is a unit except with probability about bits·2^−22, so few trials check
+    products."""
     bits = next_prime(bits)
     while bits != 127 and least_factor(bits) < SEARCHED:
         bits = next_prime(bits + 1)

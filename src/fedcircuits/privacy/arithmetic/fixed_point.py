@@ -1,10 +1,10 @@
-"""Real numbers as whole ones: x stands for the nearest whole number to x·2^fraction.
+"""Fixed-point numbers: x is represented by the whole number nearest to x·2^fraction.
 
 Encoding is off by at most 2^−(fraction + 1). A number beyond ±2^magnitude, one that is infinite and
 one that is missing are refused before anything is shared: on shares nobody could see it.
 
-An error inside a flow is told to the other parties, so its text has the range and what to do; the
-number itself is a note of the error, which is shown where it was raised and does not travel.
+The text of an error inside a flow reaches the other parties, so it contains only the range and what
+to do. The number itself is a note of the error, which is shown locally and never sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers of many bits as limbs of 64: the one instruction that numpy has not.
+"""Numbers of many bits as 64-bit limbs, and the one instruction that numpy lacks.
 
 A number is a row of uint64, least significant first. ``multiply_add`` gives both halves of
 a·b + c + d, which never exceeds 128 bits; loops over it are compiled by numba.
@@ -40,7 +40,7 @@ multiply_add: Callable[..., tuple[np.uint64, np.uint64]] = intrinsic(_multiply_a
 
 
 def plain(elements: Elements) -> Elements:
-    """As kernels take them: loops are compiled anew for arrays that are strided or read-only."""
+    """In the form kernels expect: strided or read-only arrays would trigger a recompilation."""
     if elements.flags.carray and elements.dtype == np.uint64:
         return elements
     return np.require(elements, np.uint64, ["C", "A", "W"])

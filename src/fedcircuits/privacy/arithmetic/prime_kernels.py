@@ -1,7 +1,7 @@
 """Compiled loops of the prime field of 2^127 − 1: two limbs in registers, one fold a result.
 
-2^127 ≡ 1, so a number of many bits is reduced by adding what stands above bit 127 to what stands
-below. Results are in [0, 2^127 − 1). Sums of products are collected unreduced and folded once.
+2^127 ≡ 1, so a number of many bits is reduced by adding the part above bit 127 to the part below.
+Results are in [0, 2^127 − 1). Sums of products are collected unreduced and folded once.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def mix(weights, negative, rows, out):  # type: ignore[no-untyped-def]
 
 @nb.njit(cache=True, nogil=True)
 def _mix_few(weights, negative, rows, out):  # type: ignore[no-untyped-def]
-    """Of two or three rows, without a loop over them."""
+    """For two or three rows, without a loop over them."""
     last = len(rows) - 1
     a, b, c = weights[0], weights[1], weights[last] if last == 2 else NONE
     f, g, h = negative[0], negative[1], negative[last]

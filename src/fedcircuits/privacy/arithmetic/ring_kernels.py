@@ -1,6 +1,6 @@
 """Compiled loops of the rings Z/(2^q − 1), q any prime: one set of loops for every q.
 
-2^q ≡ 1, so reduction adds what stands above bit q to what stands below, and multiplication by a
+2^q ≡ 1, so reduction adds the part above bit q to the part below, and multiplication by a
 power of two is a rotation of q bits. Results are in [0, 2^q − 1). Elements have ⌈q/64⌉ limbs.
 """
 

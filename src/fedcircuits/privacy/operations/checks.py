@@ -8,8 +8,8 @@ spare, so a check may open numbers of degree t only (after Goyal, Song and Zhu 2
               coefficient that is drawn when all of them have been dealt
     values    the n terms are k = 16 groups of m. A_j(x), j = 1 to m, is the polynomial of degree k
               with a random number that nobody knows at x = 1 and the a_n of the groups at
-              2 to k + 1; B_j likewise. h(x) = Σ_j A_j(x) B_j(x) at 1 to 2k + 1 is dealt anew at
-              degree t, but for one value: those of the groups add up to c
+              2 to k + 1; B_j likewise. h(x) = Σ_j A_j(x) B_j(x) at 1 to 2k + 1 is dealt again at
+              degree t, except for one value: those of the groups add up to c
     opened    at a random x: A_j(x), B_j(x) and h(x), which must be Σ_j A_j(x) B_j(x)
 
 If one product is wrong, whatever is dealt as values, the two polynomials of degree 2k differ: a
@@ -17,10 +17,11 @@ random x shows it but with a chance of 2(k + 1)/p, p the least prime factor of t
 The check is made so often that all of these fail with a chance below 2^−50. A_j(x) and B_j(x) are
 uniform: nothing is learned.
 
-**Random numbers that nobody chooses.** Members commit to a number each, compare what they got, and
-say the numbers when everything that must not depend on them has arrived: the hash of all. Whoever
-waits for the others' learns nothing new, and cannot change its own. With its number each says a
-digest of what it has seen opened, so that nobody has told members different things.
+**Random numbers that nobody chooses.** Each member commits to a number; members compare the
+commitments and reveal the numbers once everything that must not depend on them has arrived. The
+random number is the hash of all. A member that waits for the others' numbers learns nothing new and
+cannot change its own. With its number each member sends a digest of everything it has seen opened,
+so that nobody can have sent different things to different members.
 
     …/blinds   first t + 1 members → member: shares of random numbers
     …/commit   member → member: commitments, then a digest of all of them (…/same)
@@ -82,7 +83,7 @@ class Claim:
 
     @classmethod
     def matrices(cls, ring: Ring, x: Elements, y: Elements, product: Elements) -> Claim:
-        """Σ_k x[r, k] y[j, k] = product[r, j]; it has as many terms as there are k."""
+        """Σ_k x[r, k] y[j, k] = product[r, j], with one term per k."""
 
         def made(stream: Stream) -> Made:
             rows, columns = (stream.elements(ring, (1, len(v))) for v in (x, y))
@@ -102,7 +103,7 @@ def dot(ring: Ring, a: Elements, b: Elements) -> Elements:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """How a claim of so many terms is checked."""
+    """How a claim of this many terms is checked."""
 
     ring: Ring
     terms: int
@@ -214,7 +215,7 @@ class Tosses:
 
 
 def tosses_made(group: Group, tag: str, count: int, agreed: bytes = b"") -> Flow[Tosses]:
-    """Two rounds; ``agreed``: what all members must hold alike."""
+    """Two rounds; ``agreed``: data that must be equal at all members."""
     keys = [group.stream.key() for _ in range(count)]
     mine = _bytes(b"".join(_commitment(tag, group.me, k, n) for k, n in enumerate(keys)))
     parts = dict.fromkeys(group.members, mine)

@@ -2,10 +2,10 @@
 
 **Masks**: r that nobody knows, and shares of 2^(−r). Each of the first t + 1 members draws an r_i
 and deals it over the field, at degree 2t, and 2^(−r_i) over a ring, at degree t. r = Σ r_i and
-2^(−r) = Π 2^(−r_i), by a tree of products. Of any t members one r_i is unknown, of
-126 − ⌈log2(t + 1)⌉ bits: an opened l + r tells nothing about an l of w bits up to a distance of
+2^(−r) = Π 2^(−r_i), by a tree of products. For any t members, one r_i of 126 − ⌈log2(t + 1)⌉ bits
+is unknown: an opened l + r reveals nothing about an l of w bits, up to a statistical distance of
 2^(w − 125)·(t + 1). One mask is for one exponent. Powers of two are made from t + 2 mantissas of 63
-bits: l must be t + 1 or more (exponents.py).
+bits: l must be t + 1 or more (see the end).
 
 **Powers** 2^l of secret exponents −low ≤ l ≤ 0, as fixed-point numbers. Members open l + r and
 multiply by shares of 2^(−r), which gives 2^l with many fractional bits; these are cut to
@@ -25,29 +25,35 @@ mask. The error of a logarithm is below (⌈t/2⌉ + 3)·2^−36. A p below 2^�
 shares and would come out too large: owners check theirs before they are shared
 (``Logarithm.check``), and so the mean of such numbers is in range too.
 
-A quotient of secrets is a power of a difference of logarithms: nothing divides.
+A quotient of secrets is a power of a difference of logarithms: there is no division.
+
+**Powers of two in a ring.** 2^h is a rotation in Z/(2^q − 1), so the whole part of an exponent
+counts modulo q: 2^(l + r)·2^(−r) is 2^l however large r is. Exponents are whole numbers in units of
+2^−36. Their fractional part gives a mantissa of 63 fractional bits (relative error below 2^−61),
+from three tables of 4096 powers. 2^(l + r)·[2^(−r)] is computed locally and has the weight
+2^MANTISSA of every factor. Fractional parts of k factors may carry k − 1 from the whole part, so l
+must be at least k − 1, or it would wrap around the ring: a constant is added to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from functools import cache
 from math import ceil, e, log2
 
+import numba as nb
 import numpy as np
+import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError
 from fedcircuits.federation.flow import Flow
+from fedcircuits.privacy.arithmetic import ring_kernels
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring, next_prime
-from fedcircuits.privacy.arithmetic.limbs import Elements
+from fedcircuits.privacy.arithmetic.limbs import FULL, NONE, ONE, Elements, multiply_add, plain
 from fedcircuits.privacy.operations.checks import Claim
-from fedcircuits.privacy.operations.exponents import (
-    FRACTION,
-    MANTISSA,
-    inverse_powers,
-    weighted_powers,
-)
 from fedcircuits.privacy.operations.products import (
     MASKED,
     Cut,
@@ -56,9 +62,98 @@ from fedcircuits.privacy.operations.products import (
     reduced,
     truncated,
 )
-from fedcircuits.privacy.sharing.group import Group, Lot, exchange
+from fedcircuits.privacy.sharing.group import Group, Lot, exchange, opened
 from fedcircuits.privacy.sharing.shares import deal, threshold
-from fedcircuits.privacy.sharing.sharing import opened
+
+Turns = npt.NDArray[np.int64]
+FRACTION = 36  # bits of an exponent below the point
+MANTISSA = 63  # bits of a power below the point
+PRECISE = 160  # bits of the tables while they are made
+UNIT = np.uint64(1 << FRACTION)
+TWELVE, LOW = np.uint64(12), np.uint64(4095)
+
+
+def inverse_powers(ring: Ring, exponents: Elements) -> Elements:
+    """2^(MANTISSA − exponent) of (..., 2), whole numbers below 2^128: (..., limbs)."""
+    mantissa, turns = _powers(exponents, True, ring)
+    out = np.empty((len(turns), ring.limbs), np.uint64)
+    ring_kernels.place(mantissa, turns, ring.bits, out)
+    return out.reshape(*exponents.shape[:-1], ring.limbs)
+
+
+def weighted_powers(ring: Ring, exponents: Elements, factors: Elements) -> Elements:
+    """Σ_j 2^(MANTISSA + exponents[r, j])·factors[r, j]: (rows, limbs).
+
+    exponents (rows, units, 2), factors (rows, units, limbs).
+    """
+    shape = exponents.shape[:2]
+    mantissa, turns = (v.reshape(shape) for v in _powers(exponents, False, ring))
+    out = ring.zeros(shape[:1])
+    ring_kernels.add_turned(mantissa, turns, plain(factors), ring.bits, out)
+    return out
+
+
+def _powers(exponents: Elements, inverse: bool, ring: Ring) -> tuple[Elements, Turns]:
+    flat = plain(exponents).reshape(-1, 2)
+    mantissa, turns = np.empty(len(flat), np.uint64), np.empty(len(flat), np.int64)
+    _split(flat, inverse, ring.bits, _tables(), mantissa, turns)
+    return mantissa, turns
+
+
+@cache
+def _tables() -> Elements:
+    """(3, 4096): 2^(i / 4096^(k + 1)) with 63 bits below the point."""
+    tables = np.empty((3, 4096), np.uint64)
+    for k in range(3):
+        with localcontext(prec=PRECISE):
+            step = int(Decimal(2) ** (1 / Decimal(4096) ** (k + 1)) * (1 << PRECISE))
+        power = 1 << PRECISE
+        for i in range(4096):
+            tables[k, i] = (power + (1 << (PRECISE - 64))) >> (PRECISE - 63)
+            power = power * step >> PRECISE
+    return tables
+
+
+@nb.njit(cache=True, nogil=True)
+def _split(exponents, inverse, q, tables, mantissa, turns):  # type: ignore[no-untyped-def]
+    """The mantissa of every power in [2^63, 2^64), and its rotation."""
+    ring = np.uint64(q)
+    word = (FULL % ring + ONE) % ring  # 2^64 modulo q
+    for i in range(len(exponents)):
+        low, high = exponents[i, 0], exponents[i, 1]
+        part = low & (UNIT - ONE)
+        whole = (low >> np.uint64(36)) | (high << np.uint64(28))
+        whole = ((high >> np.uint64(36)) % ring * word + whole % ring) % ring
+        if inverse:
+            whole = (ring - whole) % ring
+            if part != NONE:
+                part, whole = UNIT - part, (whole + ring - ONE) % ring
+        turns[i] = np.int64(whole)
+        m = tables[0, part >> np.uint64(24)]
+        for factor in (tables[1, (part >> TWELVE) & LOW], tables[2, part & LOW]):
+            below, above = multiply_add(m, factor, NONE, NONE)
+            m = (above << ONE) | (below >> np.uint64(63))
+        mantissa[i] = m
+
+
+@cache
+def compile_kernels() -> None:
+    """Compile every loop of the field and of the rings, on one number, before it is needed.
+
+    Numba writes the index of its cache and the entries one after the other, so processes that
+    compile at the same time may corrupt them: call this before starting processes.
+    """
+    for ring in (FIELD, Ring(131)):
+        one = ring.elements([[1]])
+        ring.inner(one, ring.multiply(one, ring.add(one, ring.affine(one, -1, 1))))
+        ring.sum(ring.values(one, ring.unpacked(ring.packed(one), (1, 1))[None], 1))
+        ring.subtract(one, one)
+        ring.cropped(ring.shifted(ring.zeros((1,)), 1, ring.bits))
+        ring.cut(one[0], 2, 1, 1, one[0])
+        ring.rotate(ring.reduced(ring.mix([[1]], one)), 1)
+        exponents = FIELD.elements([[1]])
+        weighted_powers(ring, exponents, inverse_powers(ring, exponents))
+
 
 STEP = 20  # fractional bits of log2 e
 SLOPE = round(log2(e) * (1 << STEP))
@@ -69,7 +164,7 @@ Dealt = tuple[Lot, int, Elements | None]  # what a contributor deals, at which d
 
 
 def mask_bits(group: Group) -> int:
-    """Of one contributor's mask: the sum stays below 2^126."""
+    """Bits of one contributor's mask: the sum stays below 2^126."""
     return 126 - ceil(log2(group.threshold + 1))
 
 
@@ -146,7 +241,7 @@ def power(ring: Ring, opened: Elements, inverse: Elements) -> Elements:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """How to take powers among so many members; they land over ``landing``.
+    """How this many members compute powers; the results are over ``landing``.
 
     >>> Power(members=3, low=16).ring.bits
     257
@@ -190,7 +285,7 @@ def powers_of(group: Group, tag: str, exponents: Elements, rule: Power) -> Flow[
 
 @dataclass(frozen=True, slots=True)
 class Logarithm:
-    """How to take logarithms among so many members, of 2^−least ≤ p ≤ 1.
+    """How this many members compute logarithms of 2^−least ≤ p ≤ 1.
 
     ``ring``: where p is shared, with ``precision`` fractional bits.
 

@@ -1,20 +1,20 @@
 """Products of secrets, one round each: exact, or cut back to their fractional bits.
 
 **Exact** (Gennaro, Rabin and Rabin 1998). A member's product of two shares is its share of the
-product, of degree 2t. The first 2t + 1 members deal theirs anew at degree t; the sum of what they
+product, of degree 2t. The first 2t + 1 members deal theirs again at degree t; the sum of what they
 dealt, with the whole-number weights of the value at 0, is a share of the product of degree t. Any
 sum of products takes the same one round.
 
 **Truncated.** A product of two fixed-point numbers has twice the fractional bits. To cut off
 ``shift`` of them, members open v + 2^(width − 1) + R, where v is the value, −2^(width − 1) ≤ v <
-2^(width − 1), and R = Σ r_i a random number that nobody knows. They shift the opened number, and
-take off the share of Σ ⌊r_i / 2^shift⌋. That share may be over another ring, and so is the result.
+2^(width − 1), and R = Σ r_i a random number that nobody knows. They shift the opened number and
+subtract the share of Σ ⌊r_i / 2^shift⌋. That share may be over another ring, and so is the result.
 
 Masks are made ahead, without data, in one round: each of the last t + 1 members draws an r_i of
 width + 40 bits and deals it twice, unshifted at degree 2t (which v may have) and shifted at degree
-t (seeded.py). Of any t members one r_i is unknown: what they see opened for one v and for another
-differs by a statistical distance below 2^−40 per number. The result is off by less than ⌈t/2⌉ + 1
-units of its last place, and exact if shift is 0. A mask is used once.
+t (sharing/dealing.py). Of any t members one r_i is unknown: what they see opened for one v and for
+another differs by a statistical distance below 2^−40 per number. The result is off by less than
+⌈t/2⌉ + 1 units of its last place, and exact if shift is 0. A mask is used once.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from fedcircuits.errors import ParameterError, ProtocolError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
-from fedcircuits.privacy.sharing.group import Fold, Group, Lot
-from fedcircuits.privacy.sharing.seeded import Dealer, seeded
+from fedcircuits.privacy.sharing.dealing import Dealer, seeded
+from fedcircuits.privacy.sharing.group import Fold, Group, Lot, opened_and, shared_mix
 from fedcircuits.privacy.sharing.shares import pieces, weights
-from fedcircuits.privacy.sharing.sharing import opened_and, shared_mix
 
 HIDING = 40  # bits
 MASKED = "numbers under a random mask: nothing"
@@ -71,8 +70,8 @@ class Cut:
 class Masks:
     """A member's shares of masks, taken one after the other and never twice.
 
-    covers   of R + half, of degree 2t: what is added to a value
-    rests    of Σ ⌊r_i / 2^shift⌋, of degree t: what is taken off again
+    covers   shares of R + half, of degree 2t, which are added to a value
+    rests    shares of Σ ⌊r_i / 2^shift⌋, of degree t, which are subtracted again
     """
 
     def __init__(self, cut: Cut, covers: Elements, rests: Elements) -> None:

@@ -1,9 +1,20 @@
-"""Who computes on secrets together, and one round of it: everybody sends, then everybody reads.
+"""The group of parties that compute on secrets together, and its rounds: everybody sends, then
+everybody reads.
 
-Members stand in one order at all of them: the i-th holds shares at the point i. Whoever asks or
-deals without being a member takes part with a group of its own that names the same members. All
-that one has for another in a round travels in one message: bytes of elements, (*shape, bytes), or
-side by side where they are of several kinds.
+Members have the same order everywhere: the i-th holds the shares at the point i. An asker or
+dealer that is not a member takes part with a group object that names the same members. All that
+one party has for another in a round travels in one message: bytes of elements, (*shape, bytes), or
+concatenated where they are of several kinds.
+
+    shared       dealer → member: a share of every number; at most t of them reveal nothing
+    shared_mix   the same, and each member adds up what it received, with whole-number weights
+    opened       member → member: its share; all learn the numbers
+    opened_to    member → one receiver: its share; only the receiver learns the numbers
+
+Adding shares, and multiplying them by public numbers, is local (``group.ring``). Only what is meant
+to be known may be opened, and ``reveals`` says what it is. Shares of degree 2t, such as those of
+products, are not the values of a random polynomial: they may be opened only after a mask or a
+shared zero of degree 2t is added, or they would reveal something about the factors.
 """
 
 from __future__ import annotations
@@ -14,13 +25,13 @@ from math import prod
 
 import numpy as np
 
-from fedcircuits.errors import MessageError
+from fedcircuits.errors import MessageError, ProtocolError
 from fedcircuits.federation.flow import Flow, broadcast, receive
 from fedcircuits.federation.messages import Message, Octets, require_shape
 from fedcircuits.privacy.arithmetic.field import FIELD, Bytes, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.randomness import Stream
-from fedcircuits.privacy.sharing.shares import pieces, threshold, threshold_of
+from fedcircuits.privacy.sharing.shares import deal, pieces, reconstruct, threshold, threshold_of
 
 SHARE = "a share, which says nothing alone"
 
@@ -58,7 +69,7 @@ class Group:
 
     @classmethod
     def of(cls, me: str, members: Sequence[str], key: bytes, label: str = "") -> Group:
-        """``key``: of this party and this run; ``label``: what tells groups of one run apart."""
+        """``key``: of this party for this run; ``label`` distinguishes groups of one run."""
         threshold_of(members)
         return cls(me, tuple(members), Stream(key, f"shares/{label}/{me}"))
 
@@ -83,7 +94,7 @@ def exchange(
     lots: Sequence[Lot],
     reveals: str = SHARE,
 ) -> Flow[list[Elements]]:
-    """One round: ``parts`` by receiver go out; of every lot (senders, *shape, limbs) comes in."""
+    """One round: sends ``parts`` by receiver; returns (senders, *shape, limbs) for every lot."""
     data = yield from passed(group, tag, packed(parts, lots), senders, shape_of(lots), reveals)
     if not senders:
         return [np.empty((0, *lot.shape, lot.ring.limbs), np.uint64) for lot in lots]
@@ -94,7 +105,7 @@ def exchange(
 
 
 def unpacked_lots(data: Bytes, lots: Sequence[Lot], sender: str, tag: str) -> list[Elements]:
-    """Of every lot the elements (*shape, limbs) that a sender's flat bytes hold."""
+    """For every lot, the elements (*shape, limbs) in a sender's flat bytes."""
     parts, start = [], 0
     for lot in lots:
         row = np.empty((*lot.shape, lot.ring.limbs), np.uint64)
@@ -114,7 +125,7 @@ def folded(
     into: Ring | None = None,
     reveals: str = SHARE,
 ) -> Flow[Elements]:
-    """One round of one lot, and what ``fold`` makes of it, (*shape, limbs) over ``into``."""
+    """One round of one lot, and ``fold`` applied to it, (*shape, limbs) over ``into``."""
     shape = shape_of([lot])
     made = {id(part): lot.ring.packed(part).reshape(shape) for part in parts.values()}
     made_for = {member: made[id(part)] for member, part in parts.items()}
@@ -179,7 +190,7 @@ def packed(parts: Mapping[str, Sequence[Elements]], lots: Sequence[Lot]) -> dict
 
 
 def shape_of(lots: Sequence[Lot]) -> tuple[int, ...]:
-    """Of a message that holds them."""
+    """The shape of a message that holds these lots."""
     if len(lots) == 1:
         return (*lots[0].shape, lots[0].ring.bytes)
     return (sum(lot.bytes for lot in lots),)
@@ -200,3 +211,122 @@ def _unpacked(data: Bytes, ring: Ring, sender: str, tag: str, row: Elements) -> 
         ring.unpacked(data, row.shape[:-1], row)
     except ValueError as error:
         raise MessageError(sender, tag, "data", f"no shares: {error}") from None
+
+
+def shared(
+    group: Group,
+    tag: str,
+    secret: Elements | None,
+    shape: tuple[int, ...],
+    *,
+    dealers: Sequence[str] | None = None,
+    degree: int | None = None,
+) -> Flow[Elements]:
+    """My shares of what each dealer deals: (dealers, *shape, limbs).
+
+    All members deal if no ``dealers`` are named, at degree t if none is given. A dealer gives its
+    ``secret`` (*shape, limbs). A dealer that is not a member gets nothing, (0, *shape, limbs).
+    """
+    every = group.members if dealers is None else tuple(dealers)
+    dealt = _dealt(group, tag, secret, shape, every, degree)
+    senders = every if group.inside else ()
+    parts = {member: [part] for member, part in dealt.items()}
+    [received] = yield from exchange(group, tag, parts, senders, [Lot(group.ring, shape)])
+    return received
+
+
+def shared_mix(
+    group: Group,
+    tag: str,
+    secret: Elements | None,
+    shape: tuple[int, ...],
+    weights: Sequence[int],
+    degree: int | None = None,
+) -> Flow[Elements]:
+    """My share of Σ_i weights[i]·(what the i-th member deals), (*shape, limbs)."""
+    ring, dealers, whole = group.ring, group.members[: len(weights)], [tuple(weights)]
+    dealt = _dealt(group, tag, secret, shape, dealers, degree)
+    plain = all(weight == 1 for weight in weights)
+
+    def fold(rows: Elements, _: slice) -> Elements:
+        total: Elements = ring.sum(rows) if plain else ring.mix(whole, rows)[0]
+        return total
+
+    return (yield from folded(group, tag, dealt, dealers, Lot(ring, shape), fold))
+
+
+def _dealt(
+    group: Group,
+    tag: str,
+    secret: Elements | None,
+    shape: tuple[int, ...],
+    dealers: Sequence[str],
+    degree: int | None,
+) -> dict[str, Elements]:
+    """Every member's share of my secret; nothing if I deal none."""
+    if group.me not in dealers:
+        return {}
+    if secret is None or secret.shape != (*shape, group.ring.limbs):
+        got = "nothing" if secret is None else str(secret.shape)
+        raise ProtocolError(
+            f"{group.me} deals {got} under {tag!r}, expected {(*shape, group.ring.limbs)}"
+        )
+    level = group.threshold if degree is None else degree
+    dealt = deal(group.ring, secret, level, len(group.members), group.stream)
+    return dict(zip(group.members, dealt, strict=True))
+
+
+def opened(
+    group: Group, tag: str, shares: Elements, reveals: str, degree: int | None = None
+) -> Flow[Elements]:
+    """The numbers behind shares (..., limbs), at every member."""
+    return (yield from opened_and(group, tag, shares, reveals, lambda seen, _: seen, None, degree))
+
+
+def opened_and(
+    group: Group,
+    tag: str,
+    shares: Elements,
+    reveals: str,
+    then: Fold,
+    into: Ring | None = None,
+    degree: int | None = None,
+) -> Flow[Elements]:
+    """``then`` applied to the opened numbers, (n, limbs) at a time, over ``into``."""
+    ring, members = group.ring, group.members
+    level = group.threshold if degree is None else degree
+
+    def fold(rows: Elements, span: slice) -> Elements:
+        return then(reconstruct(ring, rows, level, members), span)
+
+    parts, lot = dict.fromkeys(members, shares), Lot(ring, shares.shape[:-1])
+    return (yield from folded(group, tag, parts, members, lot, fold, into, reveals))
+
+
+def opened_to(
+    group: Group,
+    tag: str,
+    receiver: str,
+    shares: Elements | None,
+    shape: tuple[int, ...],
+    reveals: str,
+    degree: int | None = None,
+) -> Flow[Elements | None]:
+    """The numbers at the receiver, who need not be a member; None everywhere else."""
+    parts: dict[str, list[Elements]] = {}
+    if group.inside:
+        assert shares is not None, "a member has shares"
+        parts = {receiver: [shares]}
+    senders = group.members if group.me == receiver else ()
+    lots = [Lot(group.ring, shape)]
+    [received] = yield from exchange(group, tag, parts, senders, lots, reveals)
+    if group.me != receiver:
+        return None
+    level = group.threshold if degree is None else degree
+    return reconstruct(group.ring, received, level, group.members)
+
+
+def summed(group: Group, tag: str, secret: Elements) -> Flow[Elements]:
+    """A share of the sum of all members' secrets, (*shape, limbs)."""
+    ones = [1] * len(group.members)
+    return (yield from shared_mix(group, tag, secret, secret.shape[:-1], ones))

@@ -1,8 +1,8 @@
-"""Numbers nobody can guess: AES in counter mode, from a key that the operating system has drawn.
+"""Unpredictable numbers: AES in counter mode, from a key drawn by the operating system.
 
 A stream is a function of its key and its label, so that a flow that is run again deals the same
-shares: the key is an argument of the flow's program. A key is for one party and one run. Two runs
-with one key and other secrets would deal shares whose differences are those of the secrets.
+shares: the key is an argument of the flow's program. A key is for one party and one run: two runs
+with one key and different secrets would deal shares that reveal the differences of the secrets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def fresh_key() -> bytes:
 
 
 def derived(key: bytes, label: str) -> bytes:
-    """Another key for every label; none says anything about the others."""
+    """A different key for every label; none reveals anything about the others."""
     if not isinstance(key, bytes) or len(key) != KEY:
         raise ParameterError(
             f"a key of {len(key)} {type(key).__name__}: expected {KEY} bytes, drawn by fresh_key() "
@@ -51,7 +51,7 @@ class Stream:
 
     @classmethod
     def of_key(cls, key: bytes) -> Stream:
-        """Of a key that is for this stream alone."""
+        """From a key that is used for this stream only."""
         stream = cls.__new__(cls)
         stream._encrypt = _encryptor(key)
         return stream
@@ -71,7 +71,7 @@ class Stream:
     def elements(self, ring: Ring, shape: tuple[int, ...], out: Elements | None = None) -> Elements:
         """Elements of the ring, into ``out`` if given.
 
-        Of its bit patterns one, all ones, is no element: drawn again.
+        One bit pattern, all ones, is not an element and is drawn again.
         """
         elements = np.empty((*shape, ring.limbs), np.uint64) if out is None else out
         flat = self._filled(elements).reshape(-1, ring.limbs)

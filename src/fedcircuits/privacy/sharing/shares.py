@@ -1,9 +1,9 @@
 """Shamir's secret sharing: values of a random polynomial whose value at 0 is the secret.
 
-Member i of N holds the value at i, i = 1 to N. Of a polynomial of degree d any d shares are uniform
-and independent of the secret, and any d + 1 give it. Sums of shares are shares of sums; products of
-shares are shares of products, with the sum of their degrees. With the threshold t = ⌊(N − 1)/2⌋ a
-product of two degree-t sharings still has shares enough.
+Member i of N holds the value at i, i = 1 to N. Any d shares of a polynomial of degree d are uniform
+and independent of the secret, and any d + 1 determine it. Sums of shares are shares of sums;
+products of shares are shares of products, with the sum of their degrees. With the threshold t = ⌊(N
+− 1)/2⌋ a product of two degree-t sharings still has enough shares.
 
 At 1, 2, … all weights are whole numbers: those of dealing are powers, those of finding the value at
 0 from m shares are ±(m choose i). Shares beyond the d + 1 needed show whether all fit together.
@@ -22,11 +22,11 @@ from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.randomness import Stream
 
-PIECE = 32_768  # words that are worked on at a time, in a cache
+PIECE = 32_768  # words processed at a time, to fit the cache
 
 
 def threshold(parties: int) -> int:
-    """How many may put together what they see and learn nothing: fewer than half."""
+    """The largest coalition that learns nothing: fewer than half."""
     if parties < 3:
         raise FederationError(
             f"secrets are shared among at least 3 parties, got {parties}: of two each finds the "
@@ -36,7 +36,7 @@ def threshold(parties: int) -> int:
 
 
 def threshold_of(parties: Sequence[str]) -> int:
-    """The same of parties by name. One that is named twice would count for two."""
+    """The same for parties by name, which must be distinct."""
     if len(set(parties)) < len(parties):
         raise FederationError(f"a member is named twice: {', '.join(parties)}")
     return threshold(len(parties))
@@ -53,7 +53,7 @@ def deal(ring: Ring, secret: Elements, degree: int, parties: int, stream: Stream
 
 
 def pieces(count: int, ring: Ring) -> list[slice]:
-    """Of so many elements, those that are worked on at a time."""
+    """Slices of this many elements that fit the cache."""
     size = max(1, PIECE // ring.limbs)
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
@@ -86,7 +86,7 @@ def reconstruct(ring: Ring, shares: Elements, degree: int, names: Sequence[str])
 
 @cache
 def weights(points: int, at: int) -> tuple[int, ...]:
-    """Of the values at 1 to ``points`` in the value at another whole number (Lagrange)."""
+    """Lagrange weights of the values at 1 to ``points`` in the value at another whole number."""
     every = range(1, points + 1)
     return tuple(
         prod(at - j for j in every if j != i) // prod(i - j for j in every if j != i) for i in every
@@ -114,7 +114,7 @@ def _inconsistent(
 
 
 def _suspects(ring: Ring, values: Sequence[int], degree: int) -> list[int]:
-    """Places without which the others lie on one polynomial, if there are enough to tell."""
+    """Positions without which the others lie on one polynomial, if there are enough shares."""
     suspects = []
     for left_out in range(len(values)):
         kept = [i for i in range(len(values)) if i != left_out]

@@ -28,7 +28,19 @@ import numpy as np
 
 from fedcircuits.engines.outcome import Kept
 from fedcircuits.errors import MessageError, PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send, Tell, through
+from fedcircuits.federation.flow import (
+    Compute,
+    Effect,
+    Envelope,
+    Flow,
+    Program,
+    Received,
+    Record,
+    Recv,
+    Send,
+    Tell,
+    through,
+)
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.messages import (
     Message,
@@ -37,7 +49,6 @@ from fedcircuits.federation.messages import (
     encode_message,
     fields_of,
 )
-from fedcircuits.federation.replay import Envelope, Received, Record
 from fedcircuits.testing.protocols.equality import difference
 from fedcircuits.testing.protocols.trial import Programs, recorded
 

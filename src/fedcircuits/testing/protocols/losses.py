@@ -16,8 +16,7 @@ from typing import TypeVar
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Outcome
 from fedcircuits.errors import PartyLostError, ProtocolError
-from fedcircuits.federation.flow import Compute, Effect, Flow, Program, through
-from fedcircuits.federation.replay import Envelope, Record
+from fedcircuits.federation.flow import Compute, Effect, Envelope, Flow, Program, Record, through
 from fedcircuits.testing.protocols.trial import Programs, Trial
 
 T = TypeVar("T")

@@ -26,9 +26,18 @@ import numpy as np
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Kept, Outcome, as_one_of, failure
 from fedcircuits.errors import FedcircuitsError, MessageError, PartyLostError
-from fedcircuits.federation.flow import Compute, Effect, Flow, Program, Recv, Send, through
+from fedcircuits.federation.flow import (
+    Compute,
+    Effect,
+    Envelope,
+    Flow,
+    Program,
+    Record,
+    Recv,
+    Send,
+    through,
+)
 from fedcircuits.federation.messages import encode_fields, fields_of
-from fedcircuits.federation.replay import Envelope, Record
 from fedcircuits.testing.protocols.trial import Programs, recorded
 
 T = TypeVar("T")

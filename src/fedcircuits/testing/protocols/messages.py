@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedcircuits.federation.flow import Envelope
 from fedcircuits.federation.messages import fields_of
-from fedcircuits.federation.replay import Envelope
 from fedcircuits.testing.protocols.trial import Trial
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 from fedcircuits.engines.outcome import Kept, Outcome, as_one_of
-from fedcircuits.federation.replay import replay
+from fedcircuits.federation.flow import replay
 from fedcircuits.testing.protocols.trial import Trial, recorded, require_all
 
 T = TypeVar("T")

@@ -14,8 +14,7 @@ import torch
 from fedcircuits.engines import memory
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import ProtocolError
-from fedcircuits.federation.flow import Program
-from fedcircuits.federation.replay import Envelope, Record, recording
+from fedcircuits.federation.flow import Envelope, Program, Record, recording
 from fedcircuits.testing.protocols.equality import difference
 
 T = TypeVar("T")

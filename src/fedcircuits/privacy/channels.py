@@ -1,10 +1,21 @@
-"""Two parties agree on keys for a run, and seal what they send each other with them.
+"""End-to-end encryption of messages: a relay sees only tags, endpoints and sizes.
 
-Each says an X25519 key made for the run, signed with its identity. From the secret that both keys
-give, the run, both names, both identities and both keys come two ChaCha20-Poly1305 keys, one for
-each direction (HKDF). The number of a message counts those of one direction and is the nonce, so
-none comes twice under one key. The seal covers the tag too, and the place among the messages under
-it: messages under one tag arrive in order, under several they need not.
+Every party has an identity, an Ed25519 key pair whose public half the others know beforehand. In a
+first round all parties exchange keys for this run; then the program continues as before, and each
+of its messages is sealed for its receiver.
+
+    seal/hello   party → party: key of the run (32 bytes), signature (64)
+    any tag      party → party: its number (8 bytes), the sealed message (16 bytes longer)
+
+The key of a run is an X25519 key, signed with the party's identity. HKDF turns the shared secret,
+the run, both names, both identities and both keys into two ChaCha20-Poly1305 keys, one for each
+direction. Messages of one direction are numbered, and the number is the nonce, so none is used
+twice under one key. The seal also covers the tag and the position among the messages with that tag,
+which arrive in order; messages with different tags need not.
+
+A message that was changed, dropped, replayed, moved to another tag or taken from another run is
+refused. The keys of a run are discarded with it: learning an identity later does not reveal what
+was sent.
 """
 
 from __future__ import annotations
@@ -12,8 +23,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -22,10 +34,21 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Meta
 
-from fedcircuits.errors import MessageError, ProtocolError
+from fedcircuits.errors import FederationError, MessageError, PartyLostError, ProtocolError
+from fedcircuits.federation.flow import (
+    Effect,
+    Flow,
+    Program,
+    Recv,
+    Send,
+    broadcast,
+    receive,
+    send,
+    through,
+)
 from fedcircuits.federation.messages import Message
-from fedcircuits.privacy.channels.identity import Identity, is_signed
-from fedcircuits.privacy.sharing.randomness import derived
+from fedcircuits.privacy.identity import Identity, is_signed
+from fedcircuits.privacy.sharing.randomness import derived, fresh_key
 
 VERSION = b"fedcircuits sealed messages, version 1"
 KEY, SIGNATURE, NUMBER = 32, 64, 8  # bytes
@@ -97,7 +120,7 @@ class Handshake:
 
 
 def _joined(*parts: bytes) -> bytes:
-    """One string of bytes for every list of them."""
+    """An injective concatenation."""
     return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
 
 
@@ -150,3 +173,58 @@ class Session:
         self.numbers.add(number)
         self.read[tag] += 1
         return plain
+
+
+T = TypeVar("T")
+
+
+def sealed(
+    program: Program[T],
+    me: str,
+    identity: Identity,
+    known: Mapping[str, bytes],
+    run: str,
+    key: bytes | None = None,
+) -> Flow[T]:
+    """The same flow with all its messages sealed: ``Program(sealed, {"program": program, …})``.
+
+    known    public keys of all parties of the run by name, as each has given it beforehand
+    run      a name of the run that no other run of these parties has
+    key      for this party and this run (``fresh_key()``); drawn when the flow begins if None
+    """
+    if known.get(me, identity.public) != identity.public:
+        raise FederationError(f"the public key known of {me} is not that of its identity")
+    others = [party for party in known if party != me]
+    hands = Handshake.of(me, identity, known, run, key or fresh_key())
+    yield from broadcast(others, hands.hello())
+    sessions, lost = {}, {}
+    for party in others:
+        try:
+            sessions[party] = hands.session(party, (yield from receive(party, RunKey)))
+        except PartyLostError as error:  # raised in the program when it waits for that party
+            lost[party] = error
+    ends = partial(_sealed, me=me, sessions=sessions, lost=lost)
+    return (yield from through(program.start(), ends))
+
+
+def _sealed(
+    effect: Effect, me: str, sessions: Mapping[str, Session], lost: Mapping[str, PartyLostError]
+) -> Flow[object]:
+    if not isinstance(effect, Send | Recv):
+        return (yield effect)
+    other = effect.receiver if isinstance(effect, Send) else effect.sender
+    if other in lost:
+        if isinstance(effect, Send):
+            return None  # there is no reader
+        raise lost[other]
+    if other not in sessions:
+        raise FederationError(
+            f"{me} has no public key of {other}, so {effect.tag!r} cannot be sealed: ask {other} "
+            "for it and add it to the known keys"
+        )
+    session = sessions[other]
+    if isinstance(effect, Send):
+        body = session.seal(effect.tag, effect.data)
+        yield from send(other, body, effect.tag, effect.reveals)
+        return None
+    return session.unseal(effect.tag, (yield from receive(other, Sealed, effect.tag)))
