@@ -254,6 +254,17 @@ def require_shape(
     require(fits, sender, message, field, problem)
 
 
+def require_places(
+    places: npt.NDArray[np.integer], end: int, sender: str, message: type[Message] | str, field: str
+) -> npt.NDArray[np.int64]:
+    """The places as int64; MessageError unless they are below ``end`` and rise."""
+    at = np.asarray(places, np.int64)
+    rising = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < end).all())
+    problem = f"expected different places below {end} in rising order"
+    require(rising, sender, message, field, problem)
+    return at
+
+
 @contextmanager
 def blaming(sender: str, message: type[Message] | str, field: str = "") -> Iterator[None]:
     """Whatever goes wrong inside is wrong with a message: its sender is blamed."""

@@ -217,14 +217,13 @@ def rdc(
     variables: tuple[Variable, ...],
     rng: np.random.Generator,
     weight: Array | None = None,
-    features: int = FEATURES,
 ) -> Array:
     """Dependence of every pair, (columns, columns); 1 on the diagonal of what varies."""
     weight = np.ones(len(values)) if weight is None else weight
     if len(values) > MOST_ROWS:
         kept = np.sort(rng.choice(len(values), MOST_ROWS, replace=False))
         values, weight = values[kept], weight[kept]
-    sines = random_sines(values, variables, rng, features, weight)  # (rows, columns, k)
+    sines = random_sines(values, variables, rng, FEATURES, weight)  # (rows, columns, k)
     return canonical(sines, ~np.isnan(values), weight, corrected=True)
 
 

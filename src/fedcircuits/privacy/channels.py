@@ -47,7 +47,7 @@ from fedcircuits.federation.flow import (
     through,
 )
 from fedcircuits.federation.messages import Message
-from fedcircuits.privacy.identity import Identity, is_signed
+from fedcircuits.privacy.identity import Identity, is_signed, joined
 from fedcircuits.privacy.sharing.randomness import derived, fresh_key
 
 VERSION = b"fedcircuits sealed messages, version 1"
@@ -110,7 +110,7 @@ class Handshake:
             [(self.me, self.identity.public, public_bytes), (other, self.known[other], public)]
         )
         both = [part for name, *keys in ends for part in (name.encode(), *keys)]
-        salt = sha256(_joined(VERSION, self.run.encode(), *both)).digest()
+        salt = sha256(joined(VERSION, self.run.encode(), *both)).digest()
         return Session(
             self.me,
             other,
@@ -119,17 +119,12 @@ class Handshake:
         )
 
 
-def _joined(*parts: bytes) -> bytes:
-    """An injective concatenation."""
-    return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
-
-
 def _signed(run: str, name: str, public: bytes) -> bytes:
-    return _joined(VERSION, run.encode(), name.encode(), public)
+    return joined(VERSION, run.encode(), name.encode(), public)
 
 
 def _direction(secret: bytes, salt: bytes, sender: str, receiver: str) -> ChaCha20Poly1305:
-    info = _joined(sender.encode(), receiver.encode())
+    info = joined(sender.encode(), receiver.encode())
     return ChaCha20Poly1305(HKDF(SHA256(), KEY, salt, info).derive(secret))
 
 
@@ -150,7 +145,7 @@ class Session:
 
     def seal(self, tag: str, data: bytes) -> Sealed:
         number = self.sent.total().to_bytes(NUMBER, "little")
-        cover = _joined(tag.encode(), self.sent[tag].to_bytes(NUMBER, "little"))
+        cover = joined(tag.encode(), self.sent[tag].to_bytes(NUMBER, "little"))
         self.sent[tag] += 1
         body = self.outgoing.encrypt(bytes(12 - NUMBER) + number, data, cover)
         return Sealed(number, body)
@@ -162,7 +157,7 @@ class Session:
                 f"{tag!r} from {self.other} to {self.me} has come before: somebody on the way "
                 "sends messages again"
             )
-        cover = _joined(tag.encode(), self.read[tag].to_bytes(NUMBER, "little"))
+        cover = joined(tag.encode(), self.read[tag].to_bytes(NUMBER, "little"))
         try:
             plain = self.incoming.decrypt(bytes(12 - NUMBER) + number, message.body, cover)
         except (InvalidTag, ValueError):

@@ -50,3 +50,8 @@ def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+def joined(*parts: bytes) -> bytes:
+    """An injective concatenation, for what is signed or derives keys."""
+    return b"".join(len(p).to_bytes(8, "little") + p for p in parts)

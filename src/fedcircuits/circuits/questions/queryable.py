@@ -37,6 +37,7 @@ from fedcircuits.tables.schema import Schema
 
 Index = npt.NDArray[np.int64]
 Regions = dict[int, Region]  # of columns that rows leave open
+CELLS = 1 << 16  # of a block of rows that stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +205,10 @@ class Queryable(ABC):
         return Explanation(filled, self.log_values_within(filled, {}), self.deterministic)
 
 
-def _refuse_unknown_codes(
-    x: Array, columns: list[int], schema: Schema, cells: int = 1 << 16
-) -> None:
+def _refuse_unknown_codes(x: Array, columns: list[int], schema: Schema) -> None:
     """By blocks of rows that stay in the cache."""
     sizes = np.array([schema.variables[c].levels for c in columns])
-    step = max(1, cells // max(1, len(columns)))
+    step = max(1, CELLS // max(1, len(columns)))
     for start in range(0, len(x) if columns else 0, step):
         block = x[start : start + step]
         block = block if len(columns) == x.shape[1] else block[:, columns]

@@ -39,7 +39,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.messages import decode_plain, encode_plain
-from fedcircuits.privacy.identity import Identity, is_signed
+from fedcircuits.privacy.identity import Identity, is_signed, joined
 
 Data: TypeAlias = bytes | memoryview
 Head: TypeAlias = list[object]
@@ -281,11 +281,6 @@ class Courier:
     def _deliver(self, peer: _Peer) -> None:
         while (frame := peer.frames.get()) is not None:
             self.hear(peer.name, *frame)
-
-
-def joined(*parts: bytes) -> bytes:
-    """One string of bytes for every list of them."""
-    return b"".join(len(p).to_bytes(8, "little") + p for p in parts)
 
 
 def _signed(sender: str, receiver: str, *parts: bytes) -> bytes:

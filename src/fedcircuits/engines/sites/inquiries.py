@@ -29,12 +29,10 @@ class SiteInquiries:
     def send(self, site: str, head: Head, body: Data = b"") -> None:
         raise NotImplementedError
 
-    def describe_all(
-        self, timeout: float = 10.0, sites: Sequence[str] | None = None
-    ) -> dict[str, dict[str, Any]]:
+    def describe_all(self, timeout: float = 10.0) -> dict[str, dict[str, Any]]:
         """Descriptions of all sites, asked concurrently; PartyLostError for the first one away."""
-        asked, answers = self.sites if sites is None else sites, {}
-        for site, facts in self.describe_there(asked, timeout).items():
+        answers = {}
+        for site, facts in self.describe_there(self.sites, timeout).items():
             if isinstance(facts, PartyLostError):
                 raise facts
             if (theirs := facts.get("version")) != __version__:

@@ -51,13 +51,11 @@ def best_tree(schema: Schema, information: Array) -> nx.Graph:
     return tree
 
 
-def learn_tree(
-    values: Array, schema: Schema, weight: Array | None = None, channels: int = 1
-) -> nx.Graph:
+def learn_tree(values: Array, schema: Schema, channels: int = 1) -> nx.Graph:
     """The best tree of coarse columns; with channels, of groups of that many columns, named after
     the first of each, which share the information of all their pairs."""
     codes, sizes = coarsened(values, schema, levels_for(len(schema)))
-    return tree_of_groups(schema, information(codes, sizes, weight), channels)
+    return tree_of_groups(schema, information(codes, sizes), channels)
 
 
 def tree_of_groups(schema: Schema, information: Array, channels: int) -> nx.Graph:

@@ -49,6 +49,7 @@ from fedcircuits.federation.messages import (
     Message,
     RealMatrix,
     require,
+    require_places,
     require_shape,
 )
 from fedcircuits.federation.recipes import own_key as own_bytes
@@ -325,10 +326,7 @@ def add_rows(
     yield from send(COORDINATOR, ListedRows(tokens, len(tokens), width, facts), reveals=reveals)  # type: ignore[arg-type]
     every = yield from receive(COORDINATOR, AllRows)
     require_shape(every.at, tokens.shape, COORDINATOR, AllRows, "at")
-    at = np.asarray(every.at, np.int64)
-    fits = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < every.rows).all())
-    problem = f"expected different places below {every.rows} in rising order"
-    require(fits, COORDINATOR, AllRows, "at", problem)
+    at = require_places(every.at, every.rows, COORDINATOR, AllRows, "at")
     require(width in (0, every.width), COORDINATOR, AllRows, "width", f"expected {width}")
     there = ~np.isnan(values).any(axis=1, keepdims=True)
     array = np.zeros((every.rows, every.width + 1))

@@ -23,13 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from fedcircuits.errors import FederationError, SiteError
 from fedcircuits.federation.described import chosen_rows
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party, row_ids
 from fedcircuits.federation.flow import Flow, gather, receive, send
-from fedcircuits.federation.messages import Count, IntegerVector, Message, require
+from fedcircuits.federation.messages import Count, IntegerVector, Message, require_places
 from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.meeting.intersection import common, key_from, positions, shared_rows
 from fedcircuits.methods.meeting.tokens import (
@@ -74,11 +72,8 @@ def member(party: Party, plan: AlignmentPlan, secret: bytes) -> Flow[Labels]:
     hidden = yield from hidden_rows(party.name, row_ids(party), plan.members, secret)
     order = yield from send_tokens(hidden)
     places = (yield from receive(COORDINATOR, RowsOfAll)).places
-    rising = bool((places[1:] > places[:-1]).all())
-    inside = not len(places) or (places[0] >= 0 and places[-1] < len(order))
-    problem = f"expected different places below {len(order)} in rising order"
-    require(rising and bool(inside), COORDINATOR, RowsOfAll, "places", problem)
-    shared = common([[ids[i] for i in order[np.asarray(places, np.int64)]]])
+    at = require_places(places, len(order), COORDINATOR, RowsOfAll, "places")
+    shared = common([[ids[i] for i in order[at]]])
     return positions(ids, shared)
 
 

@@ -36,6 +36,7 @@ from fedcircuits.federation.messages import (
     IntegerVector,
     Message,
     require,
+    require_places,
     require_shape,
 )
 from fedcircuits.federation.tokens import Labels, RowRule
@@ -227,10 +228,7 @@ def _placed(leader: str, order: Labels, weight: Array | None) -> Flow[MatchedRow
     """The positions of this party's rows, as the leader sends them."""
     places = yield from receive(leader, RowPlaces)
     require_shape(places.at, order.shape, leader, RowPlaces, "at")
-    at = np.asarray(places.at, np.int64)
-    fits = (at[1:] > at[:-1]).all() and (at >= 0).all() and (at < places.total).all()
-    problem = f"expected different places below {places.total} in rising order"
-    require(bool(fits), leader, RowPlaces, "at", problem)
+    at = require_places(places.at, places.total, leader, RowPlaces, "at")
     same = (places.weights is None) == (weight is None)
     require(same, leader, RowPlaces, "weights", "rows have weights at all parties or at none")
     weights = _checked_weights(places.weights, places.total, leader, RowPlaces)

@@ -44,6 +44,7 @@ from fedcircuits.federation.messages import (
     Message,
     RealVector,
     require,
+    require_places,
     require_shape,
 )
 from fedcircuits.federation.tokens import Labels, RowRule, Tokens, derived, matched, tokens
@@ -263,12 +264,10 @@ def _places(shared: SharedPlaces, others: Sequence[str], rows: int) -> dict[str,
     """By other party, the positions in a list of this many rows that it holds as well."""
     problem = f"expected those of {', '.join(others)}"
     require(shared.places.keys() == set(others), COORDINATOR, SharedPlaces, "places", problem)
-    known = {p: np.asarray(places, np.int64) for p, places in shared.places.items()}
-    for at in known.values():
-        rising = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < rows).all())
-        problem = f"expected different places below {rows} in rising order"
-        require(rising, COORDINATOR, SharedPlaces, "places", problem)
-    return known
+    return {
+        p: require_places(places, rows, COORDINATOR, SharedPlaces, "places")
+        for p, places in shared.places.items()
+    }
 
 
 def _target_values(heard: TargetValues, sender: str, rows: int, size: int | None) -> Array:

@@ -43,6 +43,7 @@ from fedcircuits.federation.messages import (
     RealMatrix,
     blaming,
     require,
+    require_places,
     require_shape,
 )
 from fedcircuits.federation.sums.collectives import Check, Collective, Summation, Then
@@ -311,10 +312,7 @@ def _columns_of(sender: str, total: int, known: Sequence[str]) -> Flow[tuple[Tab
     twice = next((n for n in schema.names if n in known), "")
     require(not twice, sender, HubSchema, "variables", f"another party has {twice!r}, too")
     columns = yield from receive(sender, HubColumns)
-    at = np.asarray(columns.at, np.int64)
-    rising = bool((at[1:] > at[:-1]).all() and (at >= 0).all() and (at < total).all())
-    problem = f"expected different places below {total} in rising order"
-    require(rising, sender, HubColumns, "at", problem)
+    at = require_places(columns.at, total, sender, HubColumns, "at")
     fits = columns.values.shape == (len(at), len(schema))
     problem = f"expected {len(at)} rows of the {len(schema)} columns that {HubSchema.tag!r} names"
     require(fits, sender, HubColumns, "values", problem)

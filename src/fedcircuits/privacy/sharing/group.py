@@ -310,7 +310,6 @@ def opened_to(
     shares: Elements | None,
     shape: tuple[int, ...],
     reveals: str,
-    degree: int | None = None,
 ) -> Flow[Elements | None]:
     """The numbers at the receiver, who need not be a member; None everywhere else."""
     parts: dict[str, list[Elements]] = {}
@@ -322,8 +321,7 @@ def opened_to(
     [received] = yield from exchange(group, tag, parts, senders, lots, reveals)
     if group.me != receiver:
         return None
-    level = group.threshold if degree is None else degree
-    return reconstruct(group.ring, received, level, group.members)
+    return reconstruct(group.ring, received, group.threshold, group.members)
 
 
 def summed(group: Group, tag: str, secret: Elements) -> Flow[Elements]:
