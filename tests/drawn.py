@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from fedcircuits.federation.recipes import filled
-from fedcircuits.privacy.sharing.randomness import fresh_key
+from fedcircuits.federation.recipes import filled, fresh_key
 
 T = TypeVar("T")
 

@@ -31,13 +31,14 @@ from benchmarks.runner import Cell, Json, best, print_table, run_peer
 from fedcircuits.engines import memory
 from fedcircuits.federation.flow import Flow, Program, broadcast, gather
 from fedcircuits.federation.messages import Message
+from fedcircuits.federation.recipes import fresh_key
 from fedcircuits.privacy.arithmetic.field import FIELD
 from fedcircuits.privacy.arithmetic.fixed_point import FixedPoint
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.powers import compile_kernels
 from fedcircuits.privacy.operations.products import Cut, Masks, masks_made, reduced, truncated
 from fedcircuits.privacy.sharing.group import Group
-from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
+from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import deal, reconstruct
 
 KINDS = ("kernel", "product", "truncation")

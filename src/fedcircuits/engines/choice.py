@@ -26,9 +26,9 @@ from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.engines.ray import RayEngine
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Program
+from fedcircuits.federation.recipes import fresh_key
 from fedcircuits.privacy.channels import sealed
 from fedcircuits.privacy.identity import Identity
-from fedcircuits.privacy.sharing.randomness import fresh_key
 
 T = TypeVar("T")
 

@@ -22,12 +22,11 @@ from fedcircuits.federation.flow import Flow, Program
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.messages import require
 from fedcircuits.federation.placement import Answers, Joint, Placement, View, leaves_at
-from fedcircuits.federation.recipes import Held, own_key
+from fedcircuits.federation.recipes import Held, fresh_key, own_key
 from fedcircuits.methods.fedpc import query, root_answers
 from fedcircuits.methods.fedpc.query import Asker
 from fedcircuits.methods.fedpc.question import Question
 from fedcircuits.methods.meeting.collecting import LearnedPart
-from fedcircuits.privacy.sharing.randomness import fresh_key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

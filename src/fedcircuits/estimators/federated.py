@@ -31,13 +31,23 @@ from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.ledger import Ledger
-from fedcircuits.federation.recipes import Fill, Held, Here, Once, Open, Own, filled, own_key, pack
+from fedcircuits.federation.recipes import (
+    Fill,
+    Held,
+    Here,
+    Once,
+    Open,
+    Own,
+    filled,
+    fresh_key,
+    own_key,
+    pack,
+)
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting import collecting
 from fedcircuits.methods.meeting.intersection import openmined
 from fedcircuits.privacy.differential import DifferentialPrivacy
-from fedcircuits.privacy.sharing.randomness import fresh_key
 
 R = TypeVar("R")  # what a role returns at the end of training
 T = TypeVar("T")

@@ -17,6 +17,7 @@ Arrays keep their memory order, because sums depend on it to the last bit.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +34,7 @@ from fedcircuits.federation.messages import decode_plain, encode_plain
 from fedcircuits.tables.table import Table
 
 T = TypeVar("T")
+KEY = 32  # bytes
 LIBRARY = "fedcircuits."
 CLOSED = ("app", "datasets", "engines", "testing")  # rooms of which a recipe names nothing
 ROLES = ("methods", "privacy", "federation", "learning")  # rooms whose functions it may name
@@ -95,6 +97,11 @@ class Once:
     what: UsedOnce | Held = field(repr=False)
     start: int
     stop: int
+
+
+def fresh_key() -> bytes:
+    """A key drawn by the operating system, for one party and one run."""
+    return os.urandom(KEY)
 
 
 def own_key(what: str) -> bytes:

@@ -47,8 +47,9 @@ from fedcircuits.federation.flow import (
     through,
 )
 from fedcircuits.federation.messages import Message
+from fedcircuits.federation.recipes import fresh_key
 from fedcircuits.privacy.identity import Identity, is_signed, joined
-from fedcircuits.privacy.sharing.randomness import derived, fresh_key
+from fedcircuits.privacy.sharing.randomness import derived
 
 VERSION = b"fedcircuits sealed messages, version 1"
 KEY, SIGNATURE, NUMBER = 32, 64, 8  # bytes

@@ -39,7 +39,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 from fedcircuits.federation.flow import Flow, receive, send
 from fedcircuits.federation.messages import require_shape
-from fedcircuits.federation.recipes import own_key
+from fedcircuits.federation.recipes import KEY, fresh_key, own_key
 from fedcircuits.federation.sums.collectives import (
     Check,
     Summation,
@@ -54,7 +54,7 @@ from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.powers import compile_kernels
 from fedcircuits.privacy.secret_counts import SecretCounts
 from fedcircuits.privacy.sharing.group import Group, Lot, Shares, opened, shared_mix, unpacked_lots
-from fedcircuits.privacy.sharing.randomness import KEY, Stream, fresh_key
+from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import threshold, threshold_of
 
 Coalition = Literal["majority", "all"]

@@ -43,6 +43,7 @@ from fedcircuits.errors import FederationError, ProtocolError
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, broadcast, receive, send
 from fedcircuits.federation.messages import Booleans, IntegerVector, Message, require, require_shape
+from fedcircuits.federation.recipes import fresh_key
 from fedcircuits.federation.sums.counting import CombinationCounts, Contingency
 from fedcircuits.federation.tokens import Labels
 from fedcircuits.privacy.arithmetic.field import Ring
@@ -50,7 +51,7 @@ from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.operations.checks import Claim, Made, checks_made, dot
 from fedcircuits.privacy.operations.products import reduced
 from fedcircuits.privacy.sharing.group import Group, opened_to, shared
-from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
+from fedcircuits.privacy.sharing.randomness import Stream
 
 RING = Ring(31)
 LONGEST = 1 << 20  # rows at a time, for which sums of products are exact (``inner``)

@@ -7,8 +7,9 @@ import pytest
 from scipy import stats
 
 from fedcircuits.errors import ParameterError
+from fedcircuits.federation.recipes import fresh_key
 from fedcircuits.privacy.arithmetic.field import FIELD, Ring
-from fedcircuits.privacy.sharing.randomness import Stream, fresh_key
+from fedcircuits.privacy.sharing.randomness import Stream
 from tests.privacy.parties import key
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Flow
-from fedcircuits.federation.sums.collectives import Check, Collective, Summation, Then
-
-FINITE = float(np.finfo(np.float64).max)
+from fedcircuits.federation.sums.collectives import (
+    Check,
+    Collective,
+    Summation,
+    Then,
+)
 
 MOST_ROWS = 2.0**40
 
@@ -76,30 +78,3 @@ def noisy_problem(total: Array, most: Array | float, deviation: float) -> str:
         return f"expected numbers of the shape {np.shape(most)}, got {total.shape}"
     sound = (np.abs(total) <= most + 20 * deviation).all()
     return "" if sound else f"expected numbers up to {np.max(most):.0f}, and noise"
-
-
-class Span(NamedTuple):
-    """The length of a run of numbers, and their range."""
-
-    size: int
-    least: float
-    most: float
-    whole: bool = False
-
-
-def expected(shape: tuple[int, ...], *spans: Span) -> Check:
-    """A check of received numbers: of this shape, in these consecutive spans."""
-
-    def problem(values: Array) -> str:
-        if values.shape != shape:
-            return f"expected numbers of the shape {shape}, got {values.shape}"
-        first, flat = 0, values.reshape(-1).astype(np.float64, copy=False)
-        for size, least, most, whole in spans:
-            x = flat[first : first + size]
-            fits = x.min(initial=most) >= least and x.max(initial=least) <= most  # not if NaN
-            if not fits or (whole and (x != np.floor(x)).any()):
-                return f"expected {'whole ' if whole else ''}numbers from {least:g} to {most:g}"
-            first += size
-        return ""
-
-    return problem

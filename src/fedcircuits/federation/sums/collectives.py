@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ Traffic: TypeAlias = Literal["float64", "float32"]
 Floats: TypeAlias = npt.NDArray[np.floating]
 Then: TypeAlias = Callable[[Array], Array]
 Check: TypeAlias = Callable[[Array], str]  # what is wrong with an array, "" if nothing
+FINITE = float(np.finfo(np.float64).max)
 LARGEST = 1e300  # of an addend: sums of many, and times weights, are still numbers
 
 
@@ -359,3 +360,30 @@ class GossipSum(AlongTree):
             values = yield from addend(neighbour, x.shape, tag, finite=True)
             np.multiply(values, share, out=scratch)
             heard += scratch
+
+
+class Span(NamedTuple):
+    """The length of a run of numbers, and their range."""
+
+    size: int
+    least: float
+    most: float
+    whole: bool = False
+
+
+def expected(shape: tuple[int, ...], *spans: Span) -> Check:
+    """A check of received numbers: of this shape, in these consecutive spans."""
+
+    def problem(values: Array) -> str:
+        if values.shape != shape:
+            return f"expected numbers of the shape {shape}, got {values.shape}"
+        first, flat = 0, values.reshape(-1).astype(np.float64, copy=False)
+        for size, least, most, whole in spans:
+            x = flat[first : first + size]
+            fits = x.min(initial=most) >= least and x.max(initial=least) <= most  # not if NaN
+            if not fits or (whole and (x != np.floor(x)).any()):
+                return f"expected {'whole ' if whole else ''}numbers from {least:g} to {most:g}"
+            first += size
+        return ""
+
+    return problem

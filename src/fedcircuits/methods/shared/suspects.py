@@ -40,6 +40,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT
 from fedcircuits.federation.flow import Flow, broadcast, compute, digest, gather, receive, send
 from fedcircuits.federation.messages import FiniteVector, Message, require, require_shape
+from fedcircuits.federation.recipes import fresh_key
 from fedcircuits.federation.sums.collectives import Collective
 from fedcircuits.federation.tokens import derived
 from fedcircuits.learning.em import EMSchedule, with_pseudo_rows
@@ -47,7 +48,6 @@ from fedcircuits.learning.stopping import Mask
 from fedcircuits.learning.summed.clusters import Beginning
 from fedcircuits.methods.refinement.roles import statistics_problem
 from fedcircuits.methods.shared.training import LearnedTogether
-from fedcircuits.privacy.sharing.randomness import fresh_key
 
 FEWEST = 4  # parties among which one can stand out
 OUT, FAR = 2.0, 6.0  # deviations by which a party stands out, and by far

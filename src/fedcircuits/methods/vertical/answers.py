@@ -35,8 +35,7 @@ from fedcircuits.federation.messages import (
     require_shape,
 )
 from fedcircuits.federation.placement import View
-from fedcircuits.federation.sums.checked import FINITE, Span, expected
-from fedcircuits.federation.sums.collectives import Check, Summation, Then
+from fedcircuits.federation.sums.collectives import FINITE, Check, Span, Summation, Then, expected
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting.hello import Method, leader_of

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow, compute, tell
-from fedcircuits.federation.sums.checked import FINITE, Span, expected
+from fedcircuits.federation.sums.collectives import FINITE, Span, expected
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.vertical.block import BlockState, MixtureBlock, UserValues, added

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.flow import Flow, compute, tell
-from fedcircuits.federation.sums.checked import FINITE, Span, expected
+from fedcircuits.federation.sums.collectives import FINITE, Span, expected
 from fedcircuits.federation.sums.topology import Neighbourhood
 from fedcircuits.federation.tokens import Labels, RowRule
 from fedcircuits.methods.vertical.gaussian import CHUNK, column_scales

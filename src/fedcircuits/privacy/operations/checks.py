@@ -46,10 +46,11 @@ import numpy as np
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.federation.messages import require
+from fedcircuits.federation.recipes import KEY
 from fedcircuits.privacy.arithmetic.field import Bytes, Ring, least_factor
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.group import Group, Lot, exchange, passed
-from fedcircuits.privacy.sharing.randomness import KEY, Stream
+from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import deal, reconstruct, weights
 
 GROUPS = 16

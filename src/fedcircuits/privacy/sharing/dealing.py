@@ -31,6 +31,7 @@ import numpy as np
 from fedcircuits.errors import ProtocolError
 from fedcircuits.federation.flow import Flow, receive, send
 from fedcircuits.federation.messages import require_shape
+from fedcircuits.federation.recipes import KEY
 from fedcircuits.privacy.arithmetic.field import Bytes, Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.group import (
@@ -46,7 +47,7 @@ from fedcircuits.privacy.sharing.group import (
     reading,
     unpacked_lots,
 )
-from fedcircuits.privacy.sharing.randomness import KEY, Stream
+from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import deal, weights
 
 Dealing = Callable[[Stream], list[Elements]]  # what a pair deals, from its common source

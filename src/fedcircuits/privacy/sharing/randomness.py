@@ -7,25 +7,18 @@ with one key and different secrets would deal shares that reveal the differences
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedcircuits.errors import ParameterError
+from fedcircuits.federation.recipes import KEY
 from fedcircuits.privacy.arithmetic.field import Ring
 from fedcircuits.privacy.arithmetic.limbs import Elements, from_integers
 
-KEY = 32  # bytes
 BLOCK = 16
 NOUGHT = memoryview(bytes(1 << 16))  # what is encrypted, piece by piece
-
-
-def fresh_key() -> bytes:
-    """A key of the operating system, for one party and one run."""
-    return os.urandom(KEY)
 
 
 def derived(key: bytes, label: str) -> bytes:
