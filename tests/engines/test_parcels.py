@@ -89,7 +89,7 @@ def test_room_is_made_for_what_has_come() -> None:
         theirs.shutdown(SHUT_WR)
         tracemalloc.start()
         with pytest.raises(EOFError):
-            Line(ours).hear()
+            Line(ours).receive()
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 3 * STEP

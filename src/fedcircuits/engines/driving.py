@@ -50,6 +50,11 @@ class NumberedMail:
         with self._changed:
             return number >= self._next[sender] and number not in self._early[sender]
 
+    def is_empty(self, wanted: Recv) -> bool:
+        """Whether no such message has arrived."""
+        with self._changed:
+            return not self._mail[wanted.sender, wanted.tag]
+
     def received(self, sender: str) -> int:
         """How many of its messages are here, without a gap."""
         return self._next[sender]

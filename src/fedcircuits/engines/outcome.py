@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -99,6 +100,13 @@ def failure(party: str, at: str, error: BaseException) -> PartyLostError:
         lost = PartyLostError(party, begin + text, begin + safe)
     lost.__cause__ = error
     return lost
+
+
+def failure_report(lost: PartyLostError, error: BaseException) -> tuple[str, str, str, list[str]]:
+    """Who is to blame, the text for the owner, the text for others, and places in the code."""
+    lines = traceback.extract_tb(error.__traceback__)
+    places = [f"{f.filename}:{f.lineno} in {f.name}" for f in lines]
+    return lost.party, str(lost), lost.safe_text, places
 
 
 def waiting_for(effect: Recv) -> str:

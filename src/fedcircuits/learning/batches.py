@@ -177,12 +177,12 @@ class ParquetRows:
         """From these rows, which determine the columns as all rows would."""
         known = {*kinds, *categories}
         parts = (p for g in range(self.file.num_row_groups) for p in self._parts(g))
-        telling = pa.concat_tables([part.take(_telling(part, known)) for part in parts])
-        columns = [name for name in telling.column_names if name != row_id]
-        return Table.from_arrow(telling.select(columns), kinds=kinds, categories=categories).schema
+        sample = pa.concat_tables([part.take(_informative_rows(part, known)) for part in parts])
+        columns = [name for name in sample.column_names if name != row_id]
+        return Table.from_arrow(sample.select(columns), kinds=kinds, categories=categories).schema
 
 
-def _telling(part: pa.Table, known: set[str]) -> npt.NDArray[np.int64]:
+def _informative_rows(part: pa.Table, known: set[str]) -> npt.NDArray[np.int64]:
     """Rows with the extremes, gaps, fractions and texts of every column, and the first few."""
     rows = [np.arange(min(len(part), FIRST))]
     for name, column in zip(part.column_names, part.columns, strict=True):

@@ -70,9 +70,9 @@ class FallingStep:
 
     def next(self) -> float:
         """The step of the next update, which is counted as done."""
-        found = self._now()
+        step = self._now()
         self.done += 1
-        return found
+        return step
 
     def settle(self) -> bool:
         """Whether the step is to fall within a few epochs from here; it does so once."""

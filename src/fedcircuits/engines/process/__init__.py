@@ -188,7 +188,7 @@ class _Switchboard(Generic[T]):
     def _serve(self, seat: _Seat) -> None:
         try:
             while not seat.over:
-                self._answer(seat, *seat.line.hear())
+                self._answer(seat, *seat.line.receive())
         except (EOFError, OSError):
             self._died(seat)
         except Exception as error:  # what it sent cannot be opened here
@@ -201,7 +201,7 @@ class _Switchboard(Generic[T]):
         parcel, threads = seat.parcel, threads_each(len(self.members))
         about = (list(parcel.sizes), parcel.block_name, list(self.members), threads, self.timeout)
         with suppress(OSError):  # its thread will see that it has died
-            seat.line.say("start", *about, body=parcel.data)
+            seat.line.send("start", *about, body=parcel.data)
 
     def _answer(self, seat: _Seat, kind: str, fields: list[Field], body: memoryview) -> None:
         match kind, *fields:
@@ -240,7 +240,7 @@ class _Switchboard(Generic[T]):
         self, receiver: str, kind: str, sender: str, word: str, body: bytes | memoryview = b""
     ) -> None:
         with suppress(OSError):  # it has ended
-            self.seats[receiver].line.say(kind, sender, word, body=body)
+            self.seats[receiver].line.send(kind, sender, word, body=body)
 
     def _died(self, seat: _Seat) -> None:
         seat.process.join(PATIENCE)

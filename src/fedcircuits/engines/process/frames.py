@@ -38,7 +38,7 @@ class Line:
     def __init__(self, connection: socket) -> None:
         self._connection, self._lock = connection, Lock()
 
-    def say(self, kind: str, *fields: Field, body: bytes | memoryview = b"") -> None:
+    def send(self, kind: str, *fields: Field, body: bytes | memoryview = b"") -> None:
         head = json.dumps([kind, *fields]).encode()
         start = SIZES.pack(len(head), len(body)) + head
         with self._lock:
@@ -48,7 +48,7 @@ class Line:
                 self._connection.sendall(start)
                 self._connection.sendall(body)
 
-    def hear(self) -> tuple[str, list[Field], memoryview]:
+    def receive(self) -> tuple[str, list[Field], memoryview]:
         """The next frame; EOFError or OSError if the other end is gone, ProtocolError for anything
         that is not a frame."""
         head, body = SIZES.unpack(self._exactly(SIZES.size))

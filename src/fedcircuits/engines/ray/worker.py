@@ -20,7 +20,6 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,8 +33,8 @@ import threadpoolctl  # type: ignore[import-untyped]
 import torch
 
 from fedcircuits.engines.driving import Data, Driver, NumberedMail
-from fedcircuits.engines.outcome import failure
-from fedcircuits.errors import FedcircuitsError, PartyLostError, ProtocolError, TableError
+from fedcircuits.engines.outcome import failure, failure_report
+from fedcircuits.errors import FedcircuitsError, ProtocolError, TableError
 from fedcircuits.federation.flow import Program, Recv, Send, Tell
 from fedcircuits.federation.messages import decode_plain, encode_plain
 from fedcircuits.federation.recipes import pack, unpack
@@ -240,13 +239,6 @@ class Worker:
                 result = packed(driver.drive(program), "its result", seat.party)
             except Exception as error:
                 lost = failure(seat.party, driver.at, error)
-                seat.report("failed", dict(driver.sent), *_told(lost, error))
+                seat.report("failed", dict(driver.sent), *failure_report(lost, error))
             else:
                 seat.report("result", dict(driver.sent), result)
-
-
-def _told(lost: PartyLostError, error: Exception) -> list[object]:
-    """Who is to blame, the text for the owner, the one for the others, and where it was."""
-    lines = traceback.extract_tb(error.__traceback__)
-    places = [f"{f.filename}:{f.lineno} in {f.name}" for f in lines]
-    return [lost.party, str(lost), lost.safe_text, places]

@@ -114,10 +114,10 @@ def refuse_revoked(context: ssl.SSLContext, path: Path, own: Path, authority: Pa
     the list is not the consortium's. Kits of older versions have none."""
     if not path.exists():
         return
-    found, issuer = _read(path), certificate_of(authority).public_key()
-    if not isinstance(issuer, ec.EllipticCurvePublicKey) or not found.is_signature_valid(issuer):
+    revoked, issuer = _read(path), certificate_of(authority).public_key()
+    if not isinstance(issuer, ec.EllipticCurvePublicKey) or not revoked.is_signature_valid(issuer):
         raise FederationError(f"{path} is not signed by the authority in {authority}")
-    if found.get_revoked_certificate_by_serial_number(certificate_of(own).serial_number):
+    if revoked.get_revoked_certificate_by_serial_number(certificate_of(own).serial_number):
         raise FederationError(
             f"{own} was taken back by the lead of the consortium, it stands in {path}: ask for a "
             "new kit"

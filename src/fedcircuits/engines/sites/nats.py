@@ -93,7 +93,7 @@ class NatsLink:
         except Exception as error:
             self.close()
             if not isinstance(error, TimeoutError):
-                self._problem = _told(error)
+                self._problem = _unreachable(error)
             raise FederationError(
                 f"{self.me} cannot connect to {self.access.server}: {self._problem}"
             ) from None
@@ -130,7 +130,7 @@ class NatsLink:
     async def _noticed(self, error: Exception) -> None:
         """What will not mend itself is raised; later breaks of the connection couriers bridge."""
         if not self._connected:
-            self._problem = _told(error)
+            self._problem = _unreachable(error)
             if _is_final(error):
                 raise error
 
@@ -198,7 +198,7 @@ def _is_final(error: Exception) -> bool:
     return "Authorization Violation" in str(error)
 
 
-def _told(error: BaseException) -> str:
+def _unreachable(error: BaseException) -> str:
     """Why a server could not be reached, and what to do."""
     match error:
         case ConnectionRefusedError():

@@ -317,9 +317,9 @@ def _nats_kits(consortium: ConsortiumFile, folder: Path, renew: Collection[str])
     conf = server_conf(consortium.name, consortium.server, server.resolve(), kits)
     write(server / "nats.conf", conf.encode())
     path = folder / "authority" / REVOKED
-    told = revoked_list(path, gone, authority.certificate, authority.key)
+    revoked = revoked_list(path, gone, authority.certificate, authority.key)
     for place in (path.parent, server, *kits.values()):
-        write(place / REVOKED, told)
+        write(place / REVOKED, revoked)
     return made
 
 

@@ -224,8 +224,8 @@ class Station:
                 raise SiteError(f"a run {model!r} goes on here")
             forgotten = self.store.forget(model)
         except FederationError as error:
-            self.note("refused", forget=model, why=_told(error))
-            return {"forgotten": False, "why": _told(error)}
+            self.note("refused", forget=model, why=_text_for_others(error))
+            return {"forgotten": False, "why": _text_for_others(error)}
         self.note("forgotten", model=model, found=forgotten)
         self.admission.forget()
         return {"forgotten": forgotten, "why": ""}
@@ -253,7 +253,7 @@ class Station:
                 self.note("begun", **facts, bytes=len(body), again=again)
         except Exception as error:
             _log(error, "run %s", run)
-            why = _told(error)
+            why = _text_for_others(error)
             with suppress(SiteError):  # its disk may be full
                 self.note("refused", run=run, party=party, why=why)
             self.carrier.send(CALLER, ["refused", run, party, attempt, why])
@@ -367,6 +367,6 @@ def _log(error: Exception, text: str, *about: str) -> None:
     LOG.log(level, text, *about, exc_info=error)
 
 
-def _told(error: Exception) -> str:
+def _text_for_others(error: Exception) -> str:
     """The text for others; the site's log has the rest."""
     return error.safe_text if isinstance(error, FedcircuitsError) else type(error).__name__

@@ -48,7 +48,7 @@ Mail = tuple[str, int, str, bytes]  # sender, number, tag, data
 class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with _named(folder):
+        with _write_errors(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = Lock()
         self._used: dict[tuple[str, str], UsedOnce] = {}  # whose rows are used once
@@ -56,7 +56,7 @@ class Store:
 
     def hold(self, who: str) -> None:
         """One program at a time: two would answer for one member, each with half of its mail."""
-        with _named(self.folder):
+        with _write_errors(self.folder):
             file = (self.folder / "lock").open("ab")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -77,7 +77,7 @@ class Store:
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         line = json.dumps({"time": moment, "event": event, **facts}, ensure_ascii=False)
         path = self.folder / "audit.jsonl"
-        with self._lock, _told(path), path.open("ab+") as file:
+        with self._lock, _disk_errors(path), path.open("ab+") as file:
             if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
                 line = "\n" + line  # the last one was torn: the disk was full
             file.write((line + "\n").encode())
@@ -292,7 +292,7 @@ class Inbox:
 
     def add(self, sender: str, number: int, tag: str, data: Data) -> None:
         way = f"{sender}\0{tag}".encode()
-        with self._lock, _told(self.path):
+        with self._lock, _disk_errors(self.path):
             if not self._file.closed:
                 self._file.write(ENTRY.pack(len(way), number, len(data)) + way)
                 self._file.write(data)
@@ -341,7 +341,7 @@ class KeptOnDisk(MutableMapping[str, object]):
 def write(path: Path, data: bytes, rights: int = 0o666) -> None:
     """Whole or not at all; ``rights`` of others end with what their user withholds."""
     part = path.with_name(f".{path.name}.{token_hex(4)}")
-    with _told(path):
+    with _disk_errors(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights)
         with open(made, "wb") as file:
@@ -362,7 +362,7 @@ def _spans(path: Path) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def _named(folder: Path) -> Iterator[None]:
+def _write_errors(folder: Path) -> Iterator[None]:
     """The error shown to the owner if the store cannot be used."""
     try:
         yield
@@ -371,7 +371,7 @@ def _named(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _disk_errors(path: Path) -> Iterator[None]:
     """A full or closed disk is an error of this site, with a text that others may see."""
     try:
         yield

@@ -40,8 +40,8 @@ def factor_components(rows: StateRows, number: int) -> tuple[Array, list[list[Ar
     points, prior = _grid(number)
     loadings = _loadings(correlations(rows, ordered), number)
     tables = {
-        int(c): _cut(rows.shares[c], points @ own, 1 - float(own @ own))
-        for c, own in zip(ordered, loadings, strict=True)
+        int(c): _cut(rows.shares[c], points @ loading, 1 - float(loading @ loading))
+        for c, loading in zip(ordered, loadings, strict=True)
     }
     others = [c for c in range(len(rows.sizes)) if c not in tables]
     logs = np.log(prior)[:, None] + sum(_log(rows, c, table) for c, table in tables.items())

@@ -17,13 +17,11 @@ columns, or both.
     count    client → coordinator: its rows of each class (C,). coordinator → client: overall shares
              of the classes, or the mean (C,).
     boost    only with grow="together", between parties that hold the same columns: the sums that
-             decide splits of boosted trees (growing.py). Otherwise nothing crosses while trees
-             grow. With differential privacy different sums are used, and every count of rows is
-             noisy (noisy.py).
+             decide splits of boosted trees (growing.py), with differential privacy other, noisy
+             sums (noisy.py). Otherwise nothing crosses while trees grow.
     learn    client → coordinator: the columns of every tree.
     graph    coordinator → client: the graph and the placement of its nodes.
-    decide   only with a threshold: counts, or answers for rows that nobody can identify
-             (threshold.py).
+    decide   only with a threshold: counts, or answers for unidentified rows (threshold.py).
     query    evidence, and the outputs of trees for it (ensemble.py).
 
 **What each party learns.** Trees stay with their parties. The coordinator learns counts of classes,
