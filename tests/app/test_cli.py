@@ -251,6 +251,7 @@ WRONG = {
     "split all.csv --row-id id --parties 9 -o new": "3 columns cannot be split over 9 parties",
     "split all.csv --row-id id --parties 0 -o new": "parties must be a number from 1",
     "split all.csv --row-id id --parties ../a,b -o new": "names of files",
+    "split all.csv --row-id id --parties -3 -o new": "names of files, got '-3'",
     "split all.csv --row-id id --by rows --skew odd -o new": "skew must be",
     "split all.csv --row-id id --by rows --skew dirichlet:x -o new": "dirichlet:0.5",
     "split all.csv --row-id id --target nope -o new": "nope",

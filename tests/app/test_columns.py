@@ -1,5 +1,6 @@
 """Messy files of three parties, trained and asked by the command line alone."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,8 @@ def test_what_was_done_to_each_column_is_told(files: Path) -> None:
     well = float(called("query¦m.fc¦P(sick = 'ja' | Gewicht < 70)").output.split()[-1])
     assert ill > 0.6 > 0.3 > well
     assert 0 < float(called("query¦m.fc¦P(geboren > '1960-01-01')").output.split()[-1]) < 1
+    shown = called("query¦m.fc¦E(geboren)").output.split(" = ")[1].split()[0]
+    assert json.loads(called("query¦m.fc¦E(geboren)¦--json").output)[0]["date"] == shown
 
 
 def test_the_schema_is_edited_and_given_back(files: Path) -> None:

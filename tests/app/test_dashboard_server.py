@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -75,6 +77,34 @@ def test_ranges_within(address: str, federated: fc.FedPC) -> None:
     assert isinstance(found, dict) and found["known"] == ["age", "visits"]
     share = federated.probability({"age": (40, 50), "visits": 3})
     assert found["probability"] == pytest.approx(share)
+
+
+def test_averages_are_the_library_s(federated: fc.FedPC, tmp_path: Path) -> None:
+    federated.collect().save(tmp_path / "model.fc")
+    model = fc.load(tmp_path / "model.fc")
+    assert isinstance(model, fc.CircuitModel)
+    desk = Desk(model)
+    known = {"age": {"low": 40, "high": None}, "visits": {"value": 3}}
+    found = desk.averages(known)["averages"]
+    numbers = [v.name for v in model.schema_ if not v.size and v.name != "visits"]
+    expected = model.expect(numbers, given={"age": (40, None), "visits": 3})
+    assert isinstance(found, dict) and list(found) == numbers and "age" in numbers
+    assert list(found.values()) == pytest.approx(expected.loc[numbers, "mean"].tolist())
+
+
+def test_averages_are_not_asked_of_parties(address: str, federated: fc.FedPC) -> None:
+    already = len(federated.queries_)
+    assert answer(address, "/api/averages", {"known": {}})[1]["averages"] == {}  # type: ignore[index]
+    assert len(federated.queries_) == already
+
+
+def test_of_many_values_the_most_probable_are_shown() -> None:
+    levels = [f"K{i:02d}" for i in range(60)]
+    rows = pd.DataFrame({"code": levels * 2 + ["K57"] * 200, "n": np.arange(320.0) % 7})
+    desk = Desk(fc.MixtureOfProducts(1, random_state=0).fit(rows))
+    points = desk.columns()[0]["points"]
+    assert isinstance(points, list) and len(points) == 40 and levels.index("K57") in points
+    assert max(desk.before["code"]) == desk.before["code"][points.index(levels.index("K57"))]
 
 
 def test_samples_are_the_library_s(address: str, federated: fc.FedPC) -> None:

@@ -56,6 +56,8 @@ class Answer:
         values: Mapping[str, object] = self.values
         if self.form == "probabilities":
             values = {"probabilities": dict(self.values)}
+        elif self.variable is not None and self.variable.dated:  # numbers are days since 1970
+            values = {**self.values, "date": self.variable.decode(self.values["mean"])}
         return {"question": self.question, **values}
 
 

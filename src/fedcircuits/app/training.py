@@ -178,7 +178,7 @@ def names_of(text: str) -> list[str]:
     if text.isdigit():
         return [f"party-{i + 1}" for i in range(int(text))]
     names = [name.strip() for name in text.split(",")]
-    if any(not n or Path(n).name != n or "=" in n for n in names):
+    if any(not n or n.startswith("-") or Path(n).name != n or "=" in n for n in names):
         raise FederationError(f"parties: expected a number or names of files, got {text!r}")
     return names
 

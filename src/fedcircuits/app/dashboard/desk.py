@@ -3,12 +3,14 @@
 Evidence comes by column: ``{"low": 40, "high": None}``, ``{"value": 3}`` or ``{"codes": [0, 2]}``,
 where codes are places in the categories of a column. Every answer says what crossed for it.
 
-    grids        where each column is looked at: all codes, or POINTS numbers between quantiles of
-                 draws. They stay the same, so that curves move and axes do not
+    grids        where each column is looked at: the MOST_CODES most probable codes, or POINTS
+                 numbers between quantiles of draws. They stay the same, so that curves move and
+                 axes do not
     marginals    p(column = point | evidence) at every point, exact, of all columns that evidence
                  leaves open at once: one question to the model, in which leaves that evidence does
                  not touch keep their values
     within       the same of columns that evidence gives a range: one question each
+    averages     E[column | evidence], exact: one question each, which is not asked of sites
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Desk:
         rng = np.random.default_rng(0)
         nothing = np.full((1, len(self.schema)), np.nan)
         drawn = self.ask_model.sample(np.repeat(nothing, DRAWS, axis=0), rng)
-        self.grids = [_grid(v, drawn[:, i]) for i, v in enumerate(self.schema)]
+        self.grids = [self._grid(v, drawn[:, i]) for i, v in enumerate(self.schema)]
         self.ends = [(float(d.min()), float(d.max())) for d in drawn.T]
         sizes = np.cumsum([1, *(len(grid) for grid in self.grids)])
         self.spans = list(pairwise(sizes.tolist()))
@@ -92,6 +94,23 @@ class Desk:
                 "probability": None if fixed_reals(x, self.schema) else float(np.exp(log_known)),
                 "words": evidence_words(self.schema, x, event),
             }
+
+        return self._crossing(answer)
+
+    def averages(self, known: Mapping[str, object]) -> Plain:
+        """Of all numbers that are not known exactly; none of a model at sites."""
+
+        def answer() -> Plain:
+            if getattr(self.model, "queries_", None) is not None:
+                return {"averages": {}}
+            x, event = self._given(known)
+            open_numbers = (
+                v.name
+                for v, value in zip(self.schema, x[0], strict=True)
+                if not v.size and np.isnan(value)
+            )
+            means = {n: float(self.ask_model.moments(x, n, event)[0][0]) for n in open_numbers}
+            return {"averages": {n: mean for n, mean in means.items() if np.isfinite(mean)}}
 
         return self._crossing(answer)
 
@@ -141,6 +160,16 @@ class Desk:
         return self._crossing(answer)
 
     # ------------------------------------------------------------------ inside
+
+    def _grid(self, variable: Variable, drawn: Array) -> Array:
+        if not variable.size:
+            return _points(variable, drawn)
+        codes = np.arange(float(variable.size))
+        if variable.size <= MOST_CODES:
+            return codes
+        nothing = np.full((1, len(self.schema)), np.nan)
+        rarest_first = np.argsort(self.ask_model.posterior(nothing, variable.name)[0])
+        return np.sort(codes[rarest_first[-MOST_CODES:]])
 
     def _marginals(
         self, x: Array, event: Event, columns: Sequence[int]
@@ -226,9 +255,7 @@ def _evidence(variable: Variable, said: object) -> object:
     )
 
 
-def _grid(variable: Variable, drawn: Array) -> Array:
-    if variable.size:
-        return np.arange(float(min(variable.size, MOST_CODES)))
+def _points(variable: Variable, drawn: Array) -> Array:
     low, high = np.quantile(drawn, [0.005, 0.995])
     if variable.kind == "count":
         low, high = np.floor(low), np.ceil(high)

@@ -3,6 +3,7 @@
     GET  /                       the page, with its script and style beside it (assets/)
     GET  /api/start              what there is: the model's columns, events, sites
     POST /api/marginals|within   evidence → distributions of all columns, what crossed
+    POST /api/averages           evidence → means of all numbers
     POST /api/event              evidence, event → its probability
     POST /api/completed          evidence → the most probable row
     POST /api/samples            evidence, number, seed → rows as csv, what crossed
@@ -77,6 +78,7 @@ def application(shown: Shown, hosts: Sequence[str], token: str = "") -> Starlett
         Route("/api/start", _answered(pages.start)),
         Route("/api/marginals", _answered(pages.marginals), methods=["POST"]),
         Route("/api/within", _answered(pages.within), methods=["POST"]),
+        Route("/api/averages", _answered(pages.averages), methods=["POST"]),
         Route("/api/event", _answered(pages.event), methods=["POST"]),
         Route("/api/completed", _answered(pages.completed), methods=["POST"]),
         Route("/api/samples", _answered(pages.samples), methods=["POST"]),
@@ -225,6 +227,9 @@ class _Pages:
 
     def within(self, request: Request, said: Plain) -> Plain:
         return self.desk.marginals(_known(said), within=True)
+
+    def averages(self, request: Request, said: Plain) -> Plain:
+        return self.desk.averages(_known(said))
 
     def event(self, request: Request, said: Plain) -> Plain:
         return self.desk.event(_known(said), str(said.get("event", "")))

@@ -123,6 +123,8 @@ const Ask = {
       if (inside) for (const [name, values] of Object.entries(inside.marginals)) this.panels.get(name).show(values, true, this.known[name]);
     }
     if (!this.again && byId("event").value.trim()) await this.event();
+    const averages = this.again ? null : await ask("averages", { known: this.known });
+    if (averages) for (const [name, mean] of Object.entries(averages.averages)) this.panels.get(name).average(mean);
     document.body.dataset.answered = String((this.number += 1));
   },
 
@@ -209,10 +211,12 @@ const Ask = {
   },
 };
 
+const SHOWN = 6;
+
 // The distribution of one column: bars of categories, a curve of numbers.
 class Panel {
   constructor(column) {
-    this.column = column; this.after = null; this.kept = null;
+    this.column = column; this.after = null; this.kept = null; this.mean = null;
     this.note = element("span", { class: "note" });
     this.plot = element("div");
     this.sum = element("div", { class: "sum" });
@@ -225,10 +229,13 @@ class Panel {
   show(after, known, said) {
     this.after = after;
     this.said = known ? said : null;
+    this.mean = null;
     this.figure.classList.toggle("known", known);
     this.note.textContent = known ? "known" : "";
     this.draw();
   }
+
+  average(mean) { this.mean = mean; this.sum.textContent = this.words(this.current()); }
 
   pin(on) { this.kept = on ? this.current() : null; this.draw(); }
 
@@ -249,22 +256,40 @@ class Panel {
 
   words(now) {
     if (this.said && "value" in this.said) return `is ${this.number(this.said.value)}`;
+    if (this.said && (this.said.codes || []).length === 1) return `is ${this.column.labels[this.said.codes[0]]}`;
     if (!now) return "";
     const at = now.indexOf(Math.max(...now));
-    if (this.column.labels.length) return `most probable: ${this.column.labels[at]}, ${percent(now[at])}`;
-    const total = now.reduce((a, b) => a + b, 0);
-    const mean = now.reduce((a, b, i) => a + b * this.column.points[i], 0) / total;
-    return total > 0 ? `about ${this.number(mean)} on average, most probable near ${this.number(this.column.points[at])}` : "";
+    if (this.column.labels.length) return `most probable: ${this.label(at)}, ${percent(now[at])}${this.rest(now)}`;
+    const average = this.mean === null ? "" : `${this.number(this.mean)} on average, `;
+    return now[at] > 0 ? `${average}most probable near ${this.number(this.column.points[at])}` : "";
+  }
+
+  label(i) { return this.column.labels[this.column.points[i]]; }
+
+  // Of a category of many values six are shown.
+  shown(now) {
+    const order = now.map((_, i) => i).sort((a, b) => now[b] - now[a]);
+    return order.slice(0, SHOWN).sort((a, b) => a - b);
+  }
+
+  rest(now) {
+    const few = this.shown(this.most(now)), hidden = this.column.labels.length - few.length;
+    return hidden > 0 ? `; ${hidden} other values: ${percent(Math.max(0, 1 - few.reduce((sum, i) => sum + now[i], 0)))}` : "";
+  }
+
+  most(now) { return this.column.before.map((p, i) => Math.max(p, this.kept ? this.kept[i] : 0, now ? now[i] : 0)); }
+
+  sets(now) {
+    const sets = [["before", this.column.before]];
+    if (this.kept) sets.push(["pinned", this.kept]);
+    if (now !== this.column.before) sets.push(["after", now]);
+    return sets;
   }
 
   bars() {
     const now = this.current();
-    const sets = [["before", this.column.before]];
-    if (this.kept) sets.push(["pinned", this.kept]);
-    if (now !== this.column.before) sets.push(["after", now]);
-    const order = this.column.points.map((_, i) => i).sort((a, b) => Math.max(...sets.map((s) => s[1][b])) - Math.max(...sets.map((s) => s[1][a])));
-    const few = order.slice(0, 6).sort((a, b) => a - b);
-    const rows = few.map((i) => element("tr", {}, element("th", { scope: "row" }, this.column.labels[i]),
+    const sets = this.sets(now);
+    const rows = this.shown(this.most(now)).map((i) => element("tr", {}, element("th", { scope: "row" }, this.label(i)),
       element("td", {}, ...sets.map(([kind, values]) => element("meter", { class: kind, min: 0, max: 1, value: values[i], "aria-label": `${kind} ${percent(values[i])}` }))),
       element("td", { class: "share" }, percent(sets[sets.length - 1][1][i]))));
     this.plot.replaceChildren(element("table", { class: "bars" }, element("tbody", {}, ...rows)));
@@ -276,7 +301,7 @@ class Panel {
       this.plot.setAttribute("role", "img");
       this.plot.setAttribute("aria-label", `distribution of ${this.column.name}`);
       this.chart = chart(this.plot, [{ label: "before", colour: "before", fill: true }, { label: "kept", colour: "pinned", dash: true },
-        { label: "after", colour: "after", fill: true }], this.column.dated ? { xWords: (n) => iso(n).slice(0, this.years() ? 4 : 10) } : { stems });
+        { label: "after", colour: "after", fill: true }], this.column.dated ? { xWords: (n) => iso(n).slice(0, this.years() ? 4 : 10), space: this.years() ? 45 : 85 } : { stems });
     }
     const now = this.current();
     const nothing = this.column.points.map(() => null);

@@ -38,7 +38,7 @@ function cells(text) {
 
 const seconds = (number) => `${number < 0.1 ? "< 0.1" : number < 100 ? number.toFixed(1) : Math.round(number)} s`;
 // Dates are days since 1970 here.
-const iso = (days) => new Date(Math.round(days) * 864e5).toISOString().slice(0, 10);
+const iso = (days) => new Date(Math.floor(days) * 864e5).toISOString().slice(0, 10);
 const round3 = (number) => String(Number(Number(number).toPrecision(3)));
 const short = (number) => Number(Number(number).toPrecision(4)).toLocaleString("en", { maximumSignificantDigits: 4, useGrouping: false });
 
@@ -51,17 +51,22 @@ function bytesWords(size) {
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+function roomForStems(u, low, high) {
+  const step = (high - low) / Math.max(u.data[0].length - 1, 1) || 1;
+  return [low - step / 2, high + step / 2];
+}
+
 // A chart of curves over one x; `curves` are {label, colour, fill, dash}.
-function chart(holder, curves, { height = 90, small = true, xWords = short, yWords = short, stems = false } = {}) {
+function chart(holder, curves, { height = 90, small = true, xWords = short, yWords = short, stems = false, space = 45 } = {}) {
   const axis = { stroke: colour("faint"), grid: { show: !small, stroke: colour("pale"), width: 1 },
     ticks: { size: 3, stroke: colour("pale") }, font: "11px system-ui" };
   const series = curves.map((c) => ({ label: c.label, stroke: colour(c.colour), width: c.dash ? 1.5 : 2,
     dash: c.dash ? [4, 3] : undefined, fill: c.fill ? colour(c.colour) + "33" : undefined,
     points: { show: false }, paths: stems ? uPlot.paths.bars({ size: [0.5, 8] }) : undefined }));
   const options = { width: Math.max(holder.clientWidth || 200, 100), height, cursor: { show: false }, legend: { show: false },
-    scales: { x: { time: false }, y: small ? { range: (u, low, high) => [0, 1.08 * high || 1] } : {} },
+    scales: { x: { time: false, range: stems ? roomForStems : undefined }, y: small ? { range: (u, low, high) => [0, 1.08 * high || 1] } : {} },
     series: [{}, ...series],
-    axes: [{ ...axis, size: 22, space: 45, values: (u, v) => v.map((n) => (n === null ? "" : xWords(n))) },
+    axes: [{ ...axis, size: 22, space, values: (u, v) => v.map((n) => (n === null ? "" : xWords(n))) },
       small ? { show: false } : { ...axis, size: 62, values: (u, v) => v.map(yWords) }] };
   return new uPlot(options, [[], ...curves.map(() => [])], holder);
 }
