@@ -9,7 +9,9 @@ import pytest
 
 import fedcircuits as fc
 from fedcircuits.errors import FedcircuitsError, ParameterError, QueryError, TableError
-from fedcircuits.estimators.best_density import best_weights
+from fedcircuits.estimators.best_density import _Search, best_weights
+from fedcircuits.estimators.density_candidates import candidates
+from fedcircuits.tables.table import Table
 
 
 def two_clusters(rows: int = 300, seed: int = 0) -> np.ndarray:
@@ -79,10 +81,19 @@ def test_weights_of_a_mixture_follow_the_rows() -> None:
 
 
 def test_of_a_table_too_long_for_the_budget_learners_see_a_part() -> None:
-    model = fc.best_density(two_clusters(6000), 14.0, random_state=0, clock=ticking(1.0))
+    model = fc.best_density(two_clusters(6000), 18.0, random_state=0, clock=ticking(1.0))
     parts = [t for t in model.tried_ if t.rows]
     assert parts and all(2000 <= t.rows < 5100 and t.epochs is None for t in parts)
     assert any("as many as the budget held" in note for note in model.notes_)
+
+
+def test_what_is_compiled_at_its_first_use_is_no_cost_of_a_learner() -> None:
+    """A trial that takes 50 seconds is repeated, and the cost is that of the second time."""
+    reads = iter([0.0, 0.0, 50.0, 50.0, 50.0, 50.1])
+    search = _Search(Table.of(two_clusters(6000)), 60.0, 0.15, 0, lambda: next(reads))
+    spn = next(c for c in candidates(search.whole.schema, 0) if c.kind == "LearnSPN")
+    assert search._trial_cost(spn) * len(search.train) < 1.0
+    assert next(reads, None) is None
 
 
 @pytest.mark.parametrize(

@@ -239,17 +239,18 @@ class _Search:
         return bool(2 * FEWEST * dearer < self.left() / 2)
 
     def _folded(self, candidate: Candidate, epochs: int, rows: int) -> tuple[Learner, Array] | None:
-        """The model of the first fold and log-likelihoods of all rows held back; None where the
-        first fold shows that the others would take too long."""
+        """The model of the first fold and log-likelihoods of all rows held back; None where two
+        folds show that the others would take too long."""
         models, logs, begin = [], [], self.clock() if len(self.folds) > 1 else 0.0
         for train, held in self.folds:
             model = candidate.make(epochs).fit(train.rows(slice(0, rows)))
             logs.append(model.score_samples(held))
             models.append(model)
-            more = len(self.folds) - 1
-            if self.fits and more and len(models) == 1:
-                if more * (self.clock() - begin) > self.left():
+            now = self.clock() if len(self.folds) > 1 else 0.0
+            if self.fits and len(models) == 2:  # by the second: the first may compile what it runs
+                if (len(self.folds) - 2) * (now - begin) > self.left():
                     return None
+            begin = now
         return models[0], np.concatenate(logs)
 
     def _planned(self, candidate: Candidate) -> tuple[int, float]:
@@ -268,9 +269,16 @@ class _Search:
         return max(epochs, 1), epoch * max(epochs, FEWEST)
 
     def _trial_cost(self, candidate: Candidate) -> float:
-        """Seconds a row and epoch, by a fit to a few rows."""
+        """Seconds a row and epoch, by a fit to a few rows. Where that looks too dear it is tried
+        again: what is compiled at its first use, once for all tables, is no cost of the learner."""
         if len(self.train) <= 2 * len(self.trial) and not candidate.epochs:
             return 0.0
+        found = self._timed(candidate)
+        if found * sum(len(train) for train, _ in self.folds) * FEWEST > self.left() / 2:
+            found = min(found, self._timed(candidate))
+        return found
+
+    def _timed(self, candidate: Candidate) -> float:
         begin = self.clock()
         try:
             candidate.make(2).fit(self.trial)
