@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import networkx as nx
 import numpy as np
@@ -64,9 +64,13 @@ class HiddenChowLiuTree(SharedByEM):
     step, last_step : float, default=0.3 and 0.01
         How far an update of EM goes in the first and in the last epoch; 1 forgets what was before.
     smoothing : float, default=2.0
-        The number of pseudo-rows that every unit of a leaf with many levels is given, which look as
-        the whole column does. Where 64 levels or more have an order, as grey levels do, fifty times
-        as many look as the unit's own coarse histogram, filled in as all columns together are.
+        The number of pseudo-rows that every unit of a leaf with many levels is given, distributed
+        like the whole column.
+    range_smoothing : float or "auto", default="auto"
+        For leaves of 64 or more ordered levels, such as grey levels: the number of pseudo-rows that
+        are distributed like the unit's own coarse histogram, with the levels inside a bin as in
+        all columns together. "auto": 50 times ``smoothing`` at first, then after every epoch the
+        number that is best for the held-out rows. For one table; parties smooth by ``smoothing``.
     weight_smoothing : float, default=0.05
         The number of pseudo-rows of every pair of a state and one that it leads to.
     restarts : int, default=1
@@ -103,6 +107,7 @@ class HiddenChowLiuTree(SharedByEM):
 
     allowed: ClassVar[Declared] = {
         "units": Whole(1, 4096), "smoothing": Real(least=0), "weight_smoothing": Real(least=0),
+        "range_smoothing": Real(least=0, or_=("auto",)),
         "restarts": Whole(1), "channels": Whole(1), **BY_BATCHES,
         "summation": SUMMATION, "privacy": PRIVACY,
     }  # fmt: skip
@@ -120,6 +125,7 @@ class HiddenChowLiuTree(SharedByEM):
         step: float = 0.3,
         last_step: float = 0.01,
         smoothing: float = 2.0,
+        range_smoothing: float | Literal["auto"] = "auto",
         weight_smoothing: float = 0.05,
         restarts: int = 1,
         validation: float = 0.1,
@@ -139,6 +145,7 @@ class HiddenChowLiuTree(SharedByEM):
         self.step = step
         self.last_step = last_step
         self.smoothing = smoothing
+        self.range_smoothing = range_smoothing
         self.weight_smoothing = weight_smoothing
         self.restarts = restarts
         self.validation = validation
@@ -157,9 +164,15 @@ class HiddenChowLiuTree(SharedByEM):
         circuit = self._structure(x[:TREE_ROWS], schema)
         prior = {n: self.smoothing * m for n, m in column_marginals(x, schema).items()}
         rules = {"categorical": Categorical(prior=prior)}
-        plan = replace(self.rounds()[0], batch_size=self.batch_size)
+        plan = replace(self.rounds()[0], batch_size=self.batch_size, ranges=self._ranges())
         start = self._start(circuit, x, kept, held, replace(plan, epochs=1), rules, rng)
         self._em(circuit, start, kept, plan, rng, validation=held, dtype=torch.float32, rules=rules)
+
+    def _ranges(self) -> float | None:
+        """Pseudo-rows that look as ranges, for one that looks as the column."""
+        if self.range_smoothing == "auto":
+            return None
+        return self.range_smoothing / self.smoothing if self.smoothing else 0.0
 
     # ------------------------------------------------------------------ of a federation
 

@@ -110,6 +110,7 @@ class EMSchedule:
     patience: int = 5  # epochs without such a gain on the validation rows
     smoothing: float = 0.0  # pseudo-rows of every weight of a sum
     behind: float = 0.0  # pseudo-rows of every unit of a leaf, that look as all its units together
+    ranges: float | None = None  # of hidden trees (hidden_trees.priors); None: by validation rows
 
     @property
     def stopping(self) -> EarlyStopping:

@@ -1,5 +1,6 @@
 """Pseudo-rows of leaves: those that look as the column, and as the unit's own ranges of levels."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import networkx as nx
@@ -20,7 +21,7 @@ from fedcircuits.tables.schema import Schema, Variable
 LEVELS, ROWS, UNITS = 100, 300, 3
 
 
-def a_run(words=False):
+def a_run(words=False, ranges=None, held=None):
     rng = np.random.default_rng(0)
     x = np.where(rng.random((ROWS, 3)) < 0.4, 0, rng.integers(0, LEVELS, (ROWS, 3))).astype(float)
     levels = tuple(f"c{i}" if words else i for i in range(LEVELS))
@@ -31,7 +32,8 @@ def a_run(words=False):
     start = start_from(circuit, x, softened(np.arange(ROWS) % UNITS, UNITS, rng), rng)
     shape = TreeShape.of(circuit)
     rules = {"categorical": Categorical(prior=prior)}
-    return TreeRun(circuit, shape, start, InMemory(x), EMSchedule(5, 50), rules, None), circuit, x
+    plan = EMSchedule(5, 50, ranges=ranges)
+    return TreeRun(circuit, shape, start, InMemory(x), plan, rules, held), circuit, x
 
 
 def test_a_common_level_is_a_range_of_its_own_and_ranges_follow_the_order():
@@ -72,3 +74,27 @@ def test_a_level_that_a_unit_has_not_met_is_likely_where_its_neighbours_are():
     empty = [level for level in near if level not in range(40, 44)]
     assert empty
     assert found[empty].min() > 10 * found[80]
+
+
+def test_so_many_times_more_pseudo_rows_are_those_asked_for():
+    more, given = a_run()[0].state.pseudo.more(3.0), a_run(ranges=3 * BACK)[0].state.pseudo
+    for name in ("flat", "back", "drawn", "total"):
+        np.testing.assert_allclose(getattr(more, name), getattr(given, name), rtol=1e-5)
+    assert more.ranged and not a_run(words=True)[0].state.pseudo.ranged
+
+
+def test_rows_held_back_decide_how_many_pseudo_rows_there_are():
+    """Levels at random call for many; a given number stays."""
+    x = np.random.default_rng(5).integers(0, LEVELS, (400, 3)).astype(float)
+    run, circuit, _ = a_run(held=InMemory(x))
+    run.epoch(np.random.default_rng(0))
+    assert run.ranges > 1
+    np.testing.assert_allclose(run.state.pseudo.total, 2 * (1 + run.ranges * BACK), rtol=1e-4)
+    program = CircuitProgram(circuit)
+    exact = program.log_values(torch.from_numpy(x), program.pack(run.parameters())).numpy()
+    np.testing.assert_allclose(run.passes.log_values(x, run.state), exact, rtol=1e-4)
+    fewer = run.passes.log_values(x, replace(run.state, pseudo=run.state.pseudo.more(0.5)))
+    assert exact.mean() > fewer.mean()
+    fixed = a_run(ranges=7.0, held=InMemory(x))[0]
+    fixed.epoch(np.random.default_rng(0))
+    np.testing.assert_allclose(fixed.state.pseudo.total, 2 * (1 + 7), rtol=1e-4)

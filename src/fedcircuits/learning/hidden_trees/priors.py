@@ -10,7 +10,7 @@ common has a range of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float32]
 RANGES = 16
 MANY = 64  # levels that have ranges
 EVEN = 1e-3  # pseudo-rows of each level of a boolean
-BACK = 50  # times as many pseudo-rows look as the ranges of the unit as look as the column
+BACK = 50.0  # pseudo-rows that look as the ranges of the unit, for one that looks as the column
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,12 @@ class Pseudo:
     range_of: npt.NDArray[np.int32]  # (levels,) row of the table of ranges
     next_one: Floats  # (levels,) share of the range behind it
     whole: Floats  # (ranges, 1) of a range in all columns together
+    drawn: Floats  # (variables, 1) all that look as the unit's ranges
     total: Floats  # (variables, 1)
 
     @classmethod
-    def of(cls, circuit: Circuit, shape: TreeShape, rules: Rules) -> Pseudo:
+    def of(cls, circuit: Circuit, shape: TreeShape, rules: Rules, times: float = BACK) -> Pseudo:
+        """``times`` as many pseudo-rows look as the ranges of the unit as look as the column."""
         flat, ordered = _flat(circuit, shape, rules)
         back, next_one = np.zeros_like(flat), np.zeros_like(flat)
         range_of = np.zeros(len(flat), np.int32)
@@ -55,16 +57,28 @@ class Pseudo:
             size = np.bincount(bins, pooled * (1 - behind), int(bins.max()) + 2)
             size += np.bincount(bins + 1, pooled * behind, len(size))
             for v, span in spans.items():
-                back[span] = BACK * total[v] * pooled
+                back[span] = times * total[v] * pooled
                 range_of[span] = sum(map(len, whole)) + bins
                 next_one[span] = behind
                 whole.append(size)
-        total[sorted(ordered)] *= 1 + BACK
+        drawn = np.zeros_like(total)
+        drawn[sorted(ordered)] = times * total[sorted(ordered)]
         sizes = np.concatenate([*whole, np.ones(1)])[:, None]
         return cls(
             flat, back, range_of, next_one, np.maximum(sizes, 1e-30).astype(np.float32),
-            total[:, None],
+            drawn[:, None], (total + drawn)[:, None],
         )  # fmt: skip
+
+    @property
+    def ranged(self) -> bool:
+        """Whether any pseudo-row looks as ranges."""
+        return bool((self.drawn > 0).any())
+
+    def more(self, factor: float) -> Pseudo:
+        """So many times as many pseudo-rows that look as ranges."""
+        f = np.float32(factor)
+        total = self.total + (f - 1) * self.drawn
+        return replace(self, back=f * self.back, drawn=f * self.drawn, total=total)
 
     def pictures(self, table: Floats, scale: float, counts: Floats, shape: TreeShape) -> Floats:
         """The share of every range in each unit (ranges, K), by that in all columns together."""

@@ -2,6 +2,10 @@
 
 The running counts begin as what the start expects of all rows, so that the first batches move the
 start and do not replace it.
+
+How many pseudo-rows leaves need depends on the columns: those of photographs six times as many as
+those of drawn digits. Unless the number is given, it is doubled or halved after every epoch for as
+long as rows held back gain by it.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.hidden_trees.passes import Floats, TreePasses, TreeState
-from fedcircuits.learning.hidden_trees.priors import Pseudo
+from fedcircuits.learning.hidden_trees.priors import BACK, Pseudo
 from fedcircuits.learning.hidden_trees.shape import TreeShape
 from fedcircuits.learning.stopping import IMPOSSIBLE
 
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 PROBABILITY = "probability"
 PICTURED = 50  # updates after which the pictures of ranges are drawn anew
+MOST_RANGES = 16.0  # times as many pseudo-rows as at first, or as few
+ASKED = 500  # rows held back that decide on their number
 
 
 class TreeRun:
@@ -43,7 +49,9 @@ class TreeRun:
     ) -> None:
         self.shape, self.source, self.plan, self.held = shape, source, plan, validation
         self.passes = TreePasses(shape)
-        pseudo = Pseudo.of(circuit, shape, rules or {})
+        times = BACK if plan.ranges is None else plan.ranges
+        pseudo = Pseudo.of(circuit, shape, rules or {}, times)
+        self.ranges = 1.0  # times as many pseudo-rows as at first
         self.state = self.best = _state(shape, start, source.weight, pseudo, plan.smoothing)
         self.history: list[float] = []
         self.validation: list[float] = []
@@ -75,11 +83,28 @@ class TreeRun:
         if self.held is None:
             self.best = self.state
             return
+        if self.plan.ranges is None and self.state.pseudo.ranged:
+            self._adapt(self.held.rows(np.arange(min(ASKED, len(self.held)))))
         self.validation.append(self._score(self.held))
         if self.validation[-1] >= max(self.validation):
             self.best = self.state if self.finished else deepcopy(self.state)
         if self.plan.stopped(self.validation, self.step):
             self.finished = self.converged = True
+
+    def _adapt(self, rows: InMemory) -> None:
+        """More pseudo-rows that look as ranges, or fewer, while the rows gain by it."""
+        most = self._score(rows)
+        for factor in (2.0, 0.5):
+            before = self.ranges
+            while 1 / MOST_RANGES <= self.ranges * factor <= MOST_RANGES:
+                pseudo = self.state.pseudo
+                self.state.pseudo = pseudo.more(factor)
+                if (score := self._score(rows)) <= most:
+                    self.state.pseudo = pseudo
+                    break
+                most, self.ranges = score, self.ranges * factor
+            if self.ranges != before:
+                break
 
     def _score(self, rows: InMemory) -> float:
         log_values = self.passes.log_values(rows.values, self.state)
