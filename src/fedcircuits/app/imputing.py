@@ -62,7 +62,7 @@ def impute(
         from fedcircuits.app.rows import RowReader
         from fedcircuits.app.training import parties_of
         from fedcircuits.reports.imputation import impute as imputed
-        from fedcircuits.tables.csv_files import TextFrame
+        from fedcircuits.tables.readers import TextFrame
 
         report.check_output(output, "a table", ".csv", *parties_of([str(file)]).values())
         words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)

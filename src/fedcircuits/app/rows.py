@@ -20,8 +20,8 @@ from fedcircuits.estimators.fedtrees import Predictions
 from fedcircuits.estimators.model import Model
 from fedcircuits.federation.federation import Federation
 from fedcircuits.reports.rows import joined, rows_of
-from fedcircuits.tables.csv_files import TextFrame
 from fedcircuits.tables.declared import DeclaredTable, contents
+from fedcircuits.tables.readers import TextFrame
 from fedcircuits.tables.reading import ReadingHabits
 from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table

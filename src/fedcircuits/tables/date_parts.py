@@ -1,9 +1,9 @@
-"""Parts of dates beside the days themselves: the weekday and the month, as categories.
+"""Dates as numbers: weekday and month as categories, and columns of numbers that are dates.
 
-What depends on the season or on weekends is hidden from a model of days since 1970. A column of the
-kind ``date+weekday+month`` stays a date and has two columns beside it, ``visit weekday`` and
-``visit month``. Their unit names what they are taken from, so that a model reads them from the
-dates of new rows.
+A model of days since 1970 cannot see what depends on the season or on weekends. A column of the
+kind ``date+weekday+month`` stays a date and gets two more columns, ``visit weekday`` and
+``visit month``. Their unit names the column they are derived from, so that a model computes them
+from the dates of new rows.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedcircuits.tables.columns import Floats
-from fedcircuits.tables.schema import Variable
+from fedcircuits.tables.columns import Column, Floats
+from fedcircuits.tables.schema import DATE, TIME, Variable
 
 PARTS = {
     "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
@@ -64,3 +64,22 @@ def taken_from(variable: Variable) -> DatePart | None:
     if found is None or variable.categories != PARTS[found[1]]:
         return None
     return DatePart(found[1], found[2])
+
+
+EXCEL = 25_569  # days from the first of Excel to 1970-01-01
+
+
+def numbered_days(column: Column, numbers: Floats) -> tuple[Column, str] | None:
+    """The column as dates, if its numbers are days as spreadsheets count them or seconds since
+    1970, and a description of which."""
+    known = numbers[~np.isnan(numbers)]
+    for low, high, first, unit, how in (
+        (3_654, 73_051, EXCEL, 1.0, "days as spreadsheets count them"),
+        (3e8, 4e9, 0, 86_400.0, "seconds since 1970"),
+        (3e11, 4e12, 0, 86_400_000.0, "milliseconds since 1970"),
+    ):
+        if len(known) and low <= known.min() and known.max() <= high:
+            days = np.round((numbers / unit - first) * 86_400) / 86_400
+            timed = bool(np.any(days[~np.isnan(days)] % 1))
+            return Column(column.name, "real", days, unit=TIME if timed else DATE), f"dates, {how}"
+    return None

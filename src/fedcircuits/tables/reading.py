@@ -24,7 +24,7 @@ import numpy as np
 
 from fedcircuits.tables import dates, gaps, identifying, numerals, truths
 from fedcircuits.tables.columns import Column, Floats
-from fedcircuits.tables.counted_days import numbered_days
+from fedcircuits.tables.date_parts import numbered_days
 from fedcircuits.tables.dates import DateOrder, Order
 from fedcircuits.tables.inference import spelling_key
 from fedcircuits.tables.schema import DATE, OTHER, TIME, shown

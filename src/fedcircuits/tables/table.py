@@ -37,12 +37,12 @@ from fedcircuits.tables import assembly, images, notebook, readers
 from fedcircuits.tables import inference as decoding
 from fedcircuits.tables import series as series_columns
 from fedcircuits.tables.columns import Floats
-from fedcircuits.tables.csv_files import TextFrame
 from fedcircuits.tables.dates import DateOrder
 from fedcircuits.tables.frames import columns_of, in_kind_of
 from fedcircuits.tables.gaps import MISSING
 from fedcircuits.tables.inference import StatedKind, Unseen
 from fedcircuits.tables.numerals import Decimal
+from fedcircuits.tables.readers import TextFrame
 from fedcircuits.tables.reading import (
     NO_HABITS,
     ColumnReading,
