@@ -66,8 +66,8 @@ def _begun(
     federation: Federation, name: str, words: MethodWords
 ) -> tuple[FederatedEstimator[object], Federation]:
     """What was begun under that name, and with whom."""
-    from fedcircuits.estimators.at_sites import recall
     from fedcircuits.estimators.federated import FederatedEstimator
+    from fedcircuits.estimators.parts import recall
 
     if words.method or words.said or words.settings:
         raise FederationError("--resume goes on with what was begun: leave other options out")

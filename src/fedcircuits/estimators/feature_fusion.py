@@ -21,11 +21,11 @@ from fedcircuits.estimators.federated import (
     SUMMATION,
     FederatedRun,
     TrainingState,
+    check_one_each,
 )
 from fedcircuits.estimators.fusion_model import FusionModel, FusionResult
 from fedcircuits.estimators.progress import tell
-from fedcircuits.estimators.requirements import check_one_each
-from fedcircuits.estimators.task import Task, task_of_parties
+from fedcircuits.estimators.targets import Task, task_of_parties
 from fedcircuits.federation.federation import COORDINATOR, Federation, Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import Held

@@ -22,11 +22,9 @@ from fedcircuits.engines.choice import Seal, engine_of
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.engines.watching import Callback, watched
 from fedcircuits.errors import FederationError, PartyLostError, ProtocolError
-from fedcircuits.estimators import at_sites
-from fedcircuits.estimators.parts import ModelInParts
+from fedcircuits.estimators import parts
+from fedcircuits.estimators.parts import ModelInParts, refuse_to_collect
 from fedcircuits.estimators.progress import Bar
-from fedcircuits.estimators.requirements import refuse_to_collect, require_federation
-from fedcircuits.estimators.targets import refuse_y
 from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
@@ -48,6 +46,7 @@ from fedcircuits.federation.tokens import RowRule
 from fedcircuits.methods.meeting import collecting
 from fedcircuits.methods.meeting.intersection import openmined
 from fedcircuits.privacy.differential import DifferentialPrivacy
+from fedcircuits.tables.series import refuse_series
 
 R = TypeVar("R")  # what a role returns at the end of training
 T = TypeVar("T")
@@ -182,7 +181,11 @@ class FederatedEstimator(ModelInParts, Generic[R]):
 
     def _checked(self, given: object, y: object = None) -> Federation:
         """The federation to learn from, if it and all arguments are as they must be."""
-        refuse_y(y)
+        if y is not None:
+            raise FederationError(
+                "y is not used: in a federation the target is a column of a party; name it, "
+                "target='…'"
+            )
         check_arguments(self, FederationError)
         if self.privacy is not None and self.on_lost == "continue":
             raise FederationError(f"on_lost='continue' would {AGAIN}: take on_lost='stop'")
@@ -246,7 +249,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         self.notes_ = (*state.losses, *self._choices, *notes)
         for attribute in ("_state", "_ready", "_pooled"):
             self.__dict__.pop(attribute, None)
-        at_sites.keep(run.engine, self.name_, self)
+        parts.keep(run.engine, self.name_, self)
         for note in notes:  # losses have been told
             warnings.warn(note, UserWarning, stacklevel=3)
         return self
@@ -254,7 +257,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
     def _begun(self, engine: Engine, resume: bool | str, name: str | None) -> TrainingState:
         """The state of a training that begins, or goes on."""
         if isinstance(resume, str):
-            seed = at_sites.recall(engine, resume).seed
+            seed = parts.recall(engine, resume).seed
             return TrainingState(seed=seed, run=resume, again=True)
         left = self.__dict__.get("_state") if resume else None
         if isinstance(left, TrainingState):
@@ -275,7 +278,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         while True:
             roles = programs(federation, state)
             if not state.again:
-                at_sites.remember(engine, state.run, self, state.seed, federation.names)
+                parts.remember(engine, state.run, self, state.seed, federation.names)
             outcome = run_programs(engine, roles, state)
             ledger.add(outcome.ledger)
             state.kept = outcome.kept
@@ -291,7 +294,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             state.losses.append(f"{error}; going on without {error.party}")
             warnings.warn(state.losses[-1], UserWarning, stacklevel=4)
             federation = federation.select([n for n in federation.names if n != error.party])
-            state.run, state.again = at_sites.next_name(engine, state.run), False
+            state.run, state.again = parts.next_name(engine, state.run), False
 
     def _spend(self, shares: Sequence[float]) -> None:
         """Write down what releases with these shares of the budget have spent."""
@@ -366,3 +369,23 @@ def _resumable(error: PartyLostError, state: TrainingState, engine: Engine) -> P
         return error
     text = f"{error}; the others' work is kept: fit(…, resume=True) goes on from there"
     return PartyLostError(error.party, text)
+
+
+def require_federation(given: object, estimator: str, series: bool = False) -> Federation:
+    """FederationError unless it is a federation; ``series``: whether series may be read."""
+    if not isinstance(given, Federation):
+        raise FederationError(
+            f"{estimator} learns from a Federation of parties, got {type(given).__name__}: "
+            "Federation({'north': table, 'south': table}), or split(table, 3) to try out"
+        )
+    for party in given:
+        if party.table.series and not series:
+            refuse_series(party.table.series, estimator, f" of {party.name}")
+    return given
+
+
+def check_one_each(name: str, given: object, federation: Federation) -> None:
+    """FederationError unless an argument that is given by party has one for each."""
+    absent = [n for n in federation.names if isinstance(given, Mapping) and n not in given]
+    if absent:
+        raise FederationError(f"{name} has none for {absent[0]!r}: give one for each party")

@@ -25,12 +25,12 @@ from fedcircuits.estimators.federated import (
     SUMMATION,
     FederatedRun,
     TrainingState,
+    check_one_each,
 )
 from fedcircuits.estimators.federated_learner import SharedByEM
 from fedcircuits.estimators.hidden_tree import HiddenChowLiuTree
 from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.normals import MixtureOfNormals
-from fedcircuits.estimators.requirements import check_one_each
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Answers, View

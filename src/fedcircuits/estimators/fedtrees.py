@@ -26,11 +26,12 @@ from fedcircuits.estimators.federated import (
     FederatedEstimator,
     FederatedRun,
     TrainingState,
+    check_one_each,
 )
 from fedcircuits.estimators.in_notebooks import ShownInNotebooks
 from fedcircuits.estimators.model import Rows
-from fedcircuits.estimators.requirements import check_one_each, refuse_to_collect
-from fedcircuits.estimators.task import Task, score_predictions, task_of_parties
+from fedcircuits.estimators.parts import refuse_to_collect
+from fedcircuits.estimators.targets import Task, score_predictions, task_of_parties
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.messages import require

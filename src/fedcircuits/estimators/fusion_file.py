@@ -47,7 +47,7 @@ from fedcircuits.circuits.graph.records import (
 from fedcircuits.engines.choice import engine_of
 from fedcircuits.engines.outcome import Engine
 from fedcircuits.errors import FedcircuitsError, FileError
-from fedcircuits.estimators.task import Task
+from fedcircuits.estimators.targets import Task
 from fedcircuits.federation.ledger import Ledger
 from fedcircuits.federation.tokens import RowRule
 from fedcircuits.learning.encoders.encoders import NetworkEncoder

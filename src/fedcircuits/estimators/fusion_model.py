@@ -14,7 +14,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators import questions
 from fedcircuits.estimators.federated import FederatedEstimator, TrainingState
-from fedcircuits.estimators.task import score_predictions
+from fedcircuits.estimators.targets import score_predictions
 from fedcircuits.federation.federation import COORDINATOR, Federation
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.placement import Placement

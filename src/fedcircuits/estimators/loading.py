@@ -6,7 +6,7 @@ import os
 
 from fedcircuits.arguments import check_arguments
 from fedcircuits.errors import FedcircuitsError, FileError
-from fedcircuits.estimators import at_sites
+from fedcircuits.estimators import parts
 from fedcircuits.estimators.circuit_model import CircuitModel, load_circuit
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.federation.federation import Federation
@@ -28,7 +28,7 @@ def load(
         For a model whose parts are at sites, these sites: ``Federation.connect(…)``. Without it the
         model has the coordinator's part, and ``reconnect(federation)`` later asks the sites.
     """
-    part = at_sites.read(path)
+    part = parts.read(path)
     if part is None:
         return load_circuit(path)
     if not isinstance(part, FederatedEstimator):

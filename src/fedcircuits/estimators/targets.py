@@ -1,18 +1,27 @@
-"""y beside X, as scikit-learn hands it over: one more column of the table, and how it is judged."""
+"""The column to predict: y passed beside X, as in scikit-learn, and how predictions are scored.
+
+Kinds of columns are inferred from their values: labels 0, 1 and 2 look like counts, or like reals
+if one of them is missing. A target of a few whole numbers is usually a class label, so it is
+treated as one (task="auto") unless the user says otherwise.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from fedcircuits.arguments import Choice
+from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError, QueryError, TableError
 from fedcircuits.learning.batches import ParquetRows
+from fedcircuits.methods.meeting.task import TargetTask
 from fedcircuits.tables.inference import StatedKind
-from fedcircuits.tables.schema import Scalar, Schema
+from fedcircuits.tables.schema import Scalar, Schema, Variable
 from fedcircuits.tables.table import Table
 
 TARGET = "target"  # its name where nobody has given it one
@@ -88,14 +97,6 @@ def one_column(y: object, rows: int) -> Values:
     return values
 
 
-def refuse_y(y: object) -> None:
-    """Federations hold their targets themselves."""
-    if y is not None:
-        raise FederationError(
-            "y is not used: in a federation the target is a column of a party; name it, target='…'"
-        )
-
-
 def judged(predicted: Values, y: object, classes: bool) -> float:
     """Accuracy of classes, R² of numbers: what scikit-learn's ``score`` is."""
     truth = one_column(y, len(predicted))
@@ -108,3 +109,40 @@ def judged(predicted: Values, y: object, classes: bool) -> float:
     if spread == 0:
         return 1.0 if missed == 0 else 0.0
     return float(1 - missed / spread)
+
+
+Task: TypeAlias = Literal["auto", "classes", "number"]
+TASK = Choice(*get_args(Task))
+
+
+def task_of_parties(schema: Schema, name: str | None, task: Task) -> TargetTask:
+    """What parties find out about the target when they meet (methods/meeting/task.py)."""
+    TASK.check("task", task, FederationError)
+    if not isinstance(name, str) or name not in schema:
+        return "given"  # it is refused later
+    variable = schema[name]
+    if task == "number":
+        _refuse_text(variable)
+        return "number" if variable.size else "given"
+    return "given" if variable.size else task
+
+
+def _refuse_text(variable: Variable) -> None:
+    if any(isinstance(c, str) for c in variable.categories):
+        raise FederationError(
+            f"task='number': {variable.name!r} is {variable.described()}, and text is no number"
+        )
+
+
+def score_predictions(
+    variable: Variable, predicted: Array | npt.NDArray[np.int64], truth: Array
+) -> float:
+    """The share of right classes, or R² of numbers; rows whose truth is NaN do not count."""
+    known = ~np.isnan(truth)
+    if not known.any():
+        raise QueryError(f"no row has a value of {variable.name!r} to compare predictions with")
+    predicted, truth = predicted[known], truth[known]
+    if variable.size:
+        return float((predicted == truth).mean())
+    spread = np.square(truth - truth.mean()).sum()
+    return float(1 - np.square(truth - predicted).sum() / spread) if spread else 0.0

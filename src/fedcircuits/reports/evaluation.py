@@ -25,7 +25,6 @@ from fedcircuits.estimators.learn_spn import LearnSPN
 from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.federation.federation import Federation
 from fedcircuits.reports import baselines
-from fedcircuits.reports.forecasts import Predicting, forecast
 from fedcircuits.reports.measures import (
     CLASS_MEASURES,
     NUMBER_MEASURES,
@@ -42,6 +41,8 @@ from fedcircuits.tables.table import Table
 THE_MODEL, TOGETHER = "the model", "LearnSPN, all rows in one place"
 INDEPENDENT, OWN_MARGINALS = "independent columns", "independent columns (its own marginals)"
 LIKELIHOOD = "log_likelihood"
+DRAWS, MOST_RANKED = 100, 300  # draws per row, and rows, used for the calibration of numbers
+Predicting: TypeAlias = Model | Predictions
 TrainingRows: TypeAlias = Rows | Mapping[str, Rows] | None
 
 
@@ -255,3 +256,36 @@ def _bins(predicted: Forecast, truth: Array) -> tuple[ReliabilityBin, ...]:
     if predicted.probabilities is None:
         return ()
     return tuple(reliability(predicted.probabilities, truth.astype(np.int64)))
+
+
+def forecast(
+    model: Predicting, rows: Table, target: Variable, rng: np.random.Generator
+) -> Forecast:
+    """The target of these rows from their remaining columns."""
+    features = rows.select(n for n in rows.names if n != target.name and n in model.schema_)
+    if target.size:
+        p = model.predict_proba(features, target.name)
+        decided = p.argmax(axis=1)
+        if isinstance(model, Predictions):
+            decided = model._decided(p)  # with a threshold of its own
+        return Forecast(np.asarray(decided, np.float64), p)
+    means = np.asarray(model.predict(features, target.name), np.float64)
+    if not isinstance(model, Model):
+        return Forecast(means)
+    return Forecast(means, None, _ranks(model, rows, target, rng))
+
+
+def _ranks(model: Model, rows: Table, target: Variable, rng: np.random.Generator) -> Array:
+    """Where the truth lies among draws from p(target | rest of the row); ties at random."""
+    at = model.schema_.index(target.name)
+    x = Table.of(rows, schema=model.schema_, partial=True).values.copy()
+    truth = x[:, at].copy()
+    x[:, at] = np.nan
+    possible = ~np.isneginf(model._distribution.log_likelihood(x))
+    chosen = np.flatnonzero(possible & ~np.isnan(truth))
+    if len(chosen) > MOST_RANKED:
+        chosen = rng.choice(chosen, MOST_RANKED, replace=False)
+    drawn = model._distribution.sample(np.repeat(x[chosen], DRAWS, axis=0), rng)[:, at]
+    drawn, truth = drawn.reshape(len(chosen), DRAWS), truth[chosen, None]
+    below, equal = (drawn < truth).sum(axis=1), (drawn == truth).sum(axis=1)
+    return np.asarray((below + rng.random(len(chosen)) * (equal + 1)) / (DRAWS + 1))

@@ -6,7 +6,6 @@ against the one in memory: the same results to the last bit, the same bytes in t
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from fedcircuits.federation.flow import Program, recording, replay
 from fedcircuits.federation.messages import encode_message
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.testing import trials
+from fedcircuits.testing.protocols.laws import by_way
 
 LARGE = 20_000_000  # bytes
 ODD: dict[str, Any] = {
@@ -265,18 +265,10 @@ def numerics(run: Engine) -> None:
 
 def ledger(run: Engine) -> None:
     outcome, expected = run(_averaging()), memory.run(_averaging())
-    assert _by_way(outcome) == _by_way(expected), (
+    assert by_way(outcome) == by_way(expected), (
         f"the ledger has {len(outcome.ledger)} messages and {outcome.ledger.bytes:,} bytes, "
         f"expected {len(expected.ledger)} and {expected.ledger.bytes:,}; or other tags or words"
     )
-
-
-def _by_way(outcome: Outcome[Any]) -> dict[tuple[str, str], list[tuple[str, int, str]]]:
-    """Entries of every sender and receiver, in order: between pairs there is none."""
-    ways: dict[tuple[str, str], list[tuple[str, int, str]]] = defaultdict(list)
-    for e in outcome.ledger:
-        ways[e.sender, e.receiver].append((e.tag, e.bytes, e.reveals))
-    return ways
 
 
 def replays(run: Engine) -> None:

@@ -16,7 +16,7 @@ import fedcircuits as fc
 from fedcircuits.circuits.graph import files
 from fedcircuits.engines.sites.policy import ROLES, Policy, PolicyError, name_of
 from fedcircuits.errors import FederationError, FileError, PartyLostError
-from fedcircuits.estimators.at_sites import recall
+from fedcircuits.estimators.parts import recall
 from fedcircuits.federation.flow import Send
 from fedcircuits.federation.recipes import Held, pack, unpack
 from fedcircuits.methods.meeting import collecting

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from fedcircuits.engines import process
 from fedcircuits.engines.outcome import Engine, Kept, Outcome
 from fedcircuits.errors import ProtocolError
-from fedcircuits.testing.protocols import losses, messages, runs
+from fedcircuits.testing.protocols import laws
 from fedcircuits.testing.protocols.trial import Programs, Trial, TrialSettings
 
 T = TypeVar("T")
@@ -35,17 +35,17 @@ Law = Callable[[Trial[Any]], Iterator[str]]  # what is wrong, as it is found
 PATIENCE = 60.0  # seconds that a party in a process may wait for a message
 
 LAWS: Mapping[str, Law] = {
-    "processes": runs.in_other_engine,
-    "determinism": runs.determinism,
-    "replay": runs.replays,
-    "kept work": runs.kept_work,
-    "randomness": runs.randomness,
-    "arguments": runs.arguments,
-    "reveals": messages.reveals,
-    "tags": messages.tags,
-    "kinds": messages.kinds,
-    "unread messages": messages.unread,
-    "losses": losses.losses,
+    "processes": laws.in_other_engine,
+    "determinism": laws.determinism,
+    "replay": laws.replays,
+    "kept work": laws.kept_work,
+    "randomness": laws.randomness,
+    "arguments": laws.arguments,
+    "reveals": laws.reveals,
+    "tags": laws.tags,
+    "kinds": laws.kinds,
+    "unread messages": laws.unread,
+    "losses": laws.losses,
 }
 
 
