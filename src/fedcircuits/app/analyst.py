@@ -113,7 +113,7 @@ def models(place: Path, timeout: float, as_json: bool) -> None:
         kept = described.models(remote, remote.sites, timeout)
         broken = remote.kept_here.trainings()
     if as_json:
-        screen.say(json.dumps({"models": kept, "broken off": broken}, ensure_ascii=False, indent=2))
+        screen.data({"models": kept, "broken off": broken})
         return
     rows = [[name, ", ".join(sites)] for name, sites in kept.items() if name not in broken]
     rows += [[name, f"broken off: train --resume {name} goes on"] for name in broken]
@@ -144,7 +144,7 @@ def audit(folder: Path, run: str | None, last: int | None, as_json: bool) -> Non
     chosen = [line for line in lines if run is None or run in (line.get("run"), line.get("model"))]
     chosen = chosen[-last:] if last else chosen
     if as_json:
-        screen.say(json.dumps(chosen, ensure_ascii=False, indent=2))
+        screen.data(chosen)
         return
     screen.show(TextTable(AUDIT, [audit_row(line) for line in chosen], texts=5))
 

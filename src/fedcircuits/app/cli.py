@@ -214,8 +214,6 @@ def query(
     `fedcircuits query model.fc "P(risk = 'high' | age > 60)"`
     """
     with clear():
-        from json import dumps
-
         from fedcircuits.app import screen
         from fedcircuits.app.asking import answered
         from fedcircuits.app.opening import asked
@@ -223,7 +221,7 @@ def query(
         with asked(model, consortium) as loaded:
             answers = [answered(loaded, question) for question in questions]
         if json:
-            screen.say(dumps([a.to_json() for a in answers], ensure_ascii=False, indent=2))
+            screen.data([a.to_json() for a in answers])
         else:
             screen.say("\n".join(a.words() for a in answers))
 

@@ -47,8 +47,6 @@ def compare(
     `fedcircuits compare model.fc test.csv`
     """
     with clear():
-        from json import dumps
-
         from fedcircuits.app import screen
         from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model, distribution
@@ -72,7 +70,7 @@ def compare(
             rows = None if data is None else reader.one(first.schema_, data)
             comparison = compared(first, second, rows, draws=draws, random_state=seed)
         if json:
-            screen.say(dumps(comparison.to_json(), ensure_ascii=False, indent=2))
+            screen.data(comparison.to_json())
             return
         for name, value in comparison.likelihoods.items():
             screen.say(f"{name}: {value:.4g} nats per row")

@@ -47,8 +47,6 @@ def evaluate(
     `fedcircuits evaluate model.fc test.csv --train north.csv --train south.csv`
     """
     with clear():
-        from json import dumps
-
         from fedcircuits.app import screen
         from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model
@@ -66,7 +64,7 @@ def evaluate(
                 parts = rows.parts(loaded, train) if train else None
                 evaluation = evaluated(loaded, test, train=parts, target=target, random_state=seed)
         if json:
-            screen.say(dumps(evaluation.to_json(), ensure_ascii=False, indent=2))
+            screen.data(evaluation.to_json())
         else:
             screen.say(f"{headline(evaluation)}\n")
             screen.show(scores(evaluation))

@@ -54,8 +54,6 @@ def impute(
     `fedcircuits impute model.fc gaps.csv --by sample -n 5 -o filled.csv`
     """
     with clear():
-        from json import dumps
-
         from fedcircuits.app import report, screen
         from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model, distribution
@@ -75,7 +73,7 @@ def impute(
         filled = [_filled(frame, rows, t, isinstance(data, TextFrame)) for t in tables]
         report.write(output, _written(filled, frame.attrs.get("delimiter", ",")))
         if json:
-            screen.say(dumps({"rows": len(rows), "filled": gaps}, ensure_ascii=False, indent=2))
+            screen.data({"rows": len(rows), "filled": gaps})
             return
         listed = ", ".join(f"{name} {count:,}" for name, count in gaps.items() if count)
         screen.say(f"{len(rows):,} rows; gaps filled: {listed or 'none, there were none'}")

@@ -40,8 +40,6 @@ def report(
     `fedcircuits report model.fc --test test.csv --train north.csv --train south.csv --row-id id`
     """
     with clear():
-        from json import dumps
-
         from fedcircuits.app import pages, screen
         from fedcircuits.app import report as html
         from fedcircuits.app.columns import ColumnWords
@@ -66,8 +64,6 @@ def report(
         html.write(place, page.encode())
         if json:
             judgement = None if evaluation is None else evaluation.to_json()
-            screen.say(
-                dumps({"page": str(place), "evaluation": judgement}, ensure_ascii=False, indent=2)
-            )
+            screen.data({"page": str(place), "evaluation": judgement})
         else:
             screen.say(f"wrote {place}: {len(page) / 1e6:.1f} MB, open it in a browser")

@@ -58,8 +58,10 @@ def hushed(hush: bool) -> AbstractContextManager[object]:
 
 
 def data(content: object) -> None:
-    """JSON, for other programs."""
-    print(json.dumps(content, ensure_ascii=False, indent=2), flush=True)
+    """JSON, for other programs; characters that cannot be printed are escaped."""
+    text = json.dumps(content, ensure_ascii=False, indent=2)
+    escaped = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    print("".join(escaped), flush=True)
 
 
 def tell(step: str) -> None:

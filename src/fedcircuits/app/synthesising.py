@@ -47,8 +47,6 @@ def synthesise(
     `fedcircuits synthesise model.fc -n 1000 --train train.csv --test test.csv -o synthetic.csv`
     """
     with clear():
-        from json import dumps
-
         from fedcircuits.app import report, screen
         from fedcircuits.app.columns import ColumnWords
         from fedcircuits.app.loading import any_model, distribution
@@ -68,7 +66,7 @@ def synthesise(
             )  # fmt: skip
         report.write(output, synthesis.table.to_pandas().to_csv(index=False).encode())
         if json:
-            screen.say(dumps(synthesis.to_json(), ensure_ascii=False, indent=2))
+            screen.data(synthesis.to_json())
             return
         _show(synthesis)
         screen.say(f"wrote {output}: {number:,} rows")

@@ -227,7 +227,7 @@ class EinsumNetwork(SharedByEM):
         if columns != list(range(len(schema))):
             raise StructureError("the target must be the last column of the table")
         pixels = len(schema) - (self._predicted is not None)
-        return None if self.image is None else _deviation(x[:, :pixels])
+        return None if self.image is None else float(np.nanstd(x[:, :pixels])) or 1.0
 
     def _start(
         self,
@@ -272,8 +272,3 @@ class EinsumNetwork(SharedByEM):
             schema, depth=depth, repetitions=self.repetitions, units=self.units, rng=rng,
             leaf_family=self.leaf_family,
         )  # fmt: skip
-
-
-def _deviation(pixels: Array) -> float:
-    """The standard deviation of all pixels; 1 if they are all equal."""
-    return float(np.nanstd(pixels)) or 1.0

@@ -51,7 +51,8 @@ def with_target(
     chosen = name if name is not None else named(y) or TARGET
     if pd.isna(values).all():
         raise TableError("every value of y is missing: there is nothing to learn to predict")
-    if schema is None and kind is None and _are_labels(values):
+    whole = values.dtype.kind in "iu"
+    if schema is None and kind is None and whole and len(np.unique(values)) <= CLASSES:
         kind = "category"
     if chosen in table.names:
         raise TableError(
@@ -68,10 +69,6 @@ def with_target(
     rows = np.column_stack([table.values, target.values])
     whole = Table(joined, rows, table.row_ids, table.series, (*table.readings, *target.readings))
     return (whole if schema is None else whole.select(schema.names)), chosen
-
-
-def _are_labels(values: Values) -> bool:
-    return values.dtype.kind in "iu" and len(np.unique(values)) <= CLASSES
 
 
 def named(y: object) -> str | None:

@@ -153,8 +153,8 @@ def matched(
 def _add_parts(columns: Columns, schema: Schema, rule: ReadingRule) -> None:
     """Weekdays and months that a model knows and the data have as dates alone."""
     for variable in schema:
-        taken = taken_from(variable)
-        if taken is None or variable.name in columns or taken.column not in columns:
+        taken = None if variable.name in columns else taken_from(variable)
+        if taken is None or taken.column not in columns:
             continue
         with reading(taken.column):
             column = column_of(taken.column, columns[taken.column])

@@ -30,18 +30,14 @@ Bytes = NDArray[np.uint8]
 Whole = NDArray[np.int64]
 
 
-def is_image(data: object) -> bool:
-    """Whether an array holds levels of pixels: bytes, and others than 0 and 1."""
-    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or not 2 <= data.ndim <= 4:
-        return False
-    return bool(data.size) and int(data.max()) > 1
+def in_rows(data: Bytes) -> Bytes:
+    """Images as (rows, columns); an array of other dimensions unchanged."""
+    return data.reshape(len(data), prod(data.shape[1:])) if data.ndim in (3, 4) else data
 
 
-def in_rows(data: object) -> object:
-    """Images of bytes as (rows, columns); everything else as it is."""
-    if isinstance(data, np.ndarray) and data.dtype == np.uint8 and data.ndim in (3, 4):
-        return data.reshape(len(data), prod(data.shape[1:]))
-    return data
+def is_image(data: Bytes) -> bool:
+    """Whether rows hold pixel levels, not just zeros and ones."""
+    return data.ndim == 2 and bool(data.size) and int(data.max()) > 1
 
 
 def pixel_schema(columns: int) -> Schema:

@@ -193,7 +193,8 @@ def _read_truths(column: Column, texts: list[str]) -> Read | None:
     words = [text for text in texts if not gaps.is_unknown(text)]
     if (pair := truths.truths(words)) is None:
         return None
-    codes = np.array([_as_float(truths.truth_of(text)) for text in texts])
+    read_words = [truths.truth_of(text) for text in texts]
+    codes = np.array([np.nan if truth is None else float(truth) for truth in read_words])
     read = Column(column.name, "boolean", _lookup(column, codes))
     return read, _words(f"{pair[1]} and {pair[0]}", column, texts, read)
 
@@ -343,10 +344,6 @@ def _names_rows(column: Column) -> bool:
 
 def _joined(*words: str) -> str:
     return ", ".join(filter(None, words))
-
-
-def _as_float(truth: bool | None) -> float:
-    return np.nan if truth is None else float(truth)
 
 
 def _lookup(column: Column, by_level: Floats) -> Floats:

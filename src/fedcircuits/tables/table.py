@@ -96,7 +96,7 @@ class Table:
         if self.row_ids is not None and self.row_ids.shape != shape[:1]:
             raise TableError(f"expected {shape[0]} row ids, got the shape {self.row_ids.shape}")
         assembly.check_numbers(self.schema, self.values)
-        checked = series_columns.checked(self.series, shape[0], self.schema)
+        checked = series_columns.checked(self.series, shape[0], self.schema) if self.series else {}
         object.__setattr__(self, "series", checked)
 
     @classmethod
@@ -135,10 +135,11 @@ class Table:
             raise TableError("kinds=, units= and categories= are for data without schema=")
         if unseen not in ("pool", "error", "missing"):
             raise TableError(f'unseen: expected "pool", "error" or "missing", got {unseen!r}')
-        data = images.in_rows(data)
-        plain = not (kinds or units or categories or names or row_id)
-        if isinstance(data, np.ndarray) and schema is None and plain and images.is_image(data):
-            return cls(images.pixel_schema(data.shape[1]), data.astype(np.float64))
+        if isinstance(data, np.ndarray) and data.dtype == np.uint8:
+            data = images.in_rows(data)
+            declared = kinds or units or categories or names or row_id or schema is not None
+            if not declared and images.is_image(data):
+                return cls(images.pixel_schema(data.shape[1]), data.astype(np.float64))
         if isinstance(data, Table):
             if schema == data.schema or (schema is None and not (kinds or units or categories)):
                 return data if row_id is None else data._with_row_ids(row_id)

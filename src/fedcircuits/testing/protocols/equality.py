@@ -91,15 +91,12 @@ def _state(value: object) -> Iterator[Part] | None:
         return None
     make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
     if isinstance(state, Mapping):
-        kept = {n for kind in type(value).__mro__ for n, v in vars(kind).items() if _is_kept(v)}
+        attributes = [item for kind in type(value).__mro__ for item in vars(kind).items()]
+        kept = {name for name, attribute in attributes if isinstance(attribute, cached_property)}
         state = {f".{name}": v for name, v in state.items() if name not in kept}
     parts: list[Part] = [("()", make), ("()", arguments)]
     parts += sorted(state.items()) if isinstance(state, dict) else [("", state)]
     return iter([*parts, ("[]", list(items or ())), ("[]", list(pairs or ()))])
-
-
-def _is_kept(attribute: object) -> bool:
-    return isinstance(attribute, cached_property)
 
 
 def _name(part: Part | None) -> str:
