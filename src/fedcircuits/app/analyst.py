@@ -19,7 +19,7 @@ from fedcircuits.federation import described
 from fedcircuits.federation.federation import Federation
 
 if TYPE_CHECKING:
-    from fedcircuits.app.methods import MethodWords
+    from fedcircuits.app.methods import MethodOptions
     from fedcircuits.estimators.federated import FederatedEstimator
 
 AUDIT = ("time", "event", "run", "who", "what", "bytes", "reveals")
@@ -31,7 +31,7 @@ AUDIT = ("time", "event", "run", "who", "what", "bytes", "reveals")
 def train(
     place: str,
     output: Path,
-    words: MethodWords,
+    words: MethodOptions,
     name: str | None,
     resume: str | None,
     watch: Path | None = None,
@@ -59,11 +59,11 @@ def train(
             f"\nwrote {output}: the coordinator's part of {run}, the others are at the sites"
         )
         parts = {"model": str(output), "name": run, "sites": list(federation.names)}
-        return parts | training.told(model, None, how)
+        return parts | training.summary(model, None, how)
 
 
 def _begun(
-    federation: Federation, name: str, words: MethodWords
+    federation: Federation, name: str, words: MethodOptions
 ) -> tuple[FederatedEstimator[object], Federation]:
     """What was begun under that name, and with whom."""
     from fedcircuits.estimators.federated import FederatedEstimator

@@ -99,28 +99,28 @@ def train(
     """
     with clear():
         from fedcircuits.app import screen, training
-        from fedcircuits.app.columns import ColumnWords
-        from fedcircuits.app.methods import MethodWords
+        from fedcircuits.app.columns import ColumnOptions
+        from fedcircuits.app.methods import MethodOptions
         from fedcircuits.errors import FederationError
 
         chosen = settings or ()
-        words = MethodWords(
+        words = MethodOptions(
             method, target, learner, clusters, weights, share_target, chosen, seed
         )  # fmt: skip
         if training.is_consortium(tables):
             from fedcircuits.app import analyst
 
-            with screen.hushed(json):
-                told = analyst.train(tables[0], output, words, name, resume, watch)
+            with screen.silenced(json):
+                summary = analyst.train(tables[0], output, words, name, resume, watch)
         elif name or resume:
             raise FederationError("--name and --resume are for sites, and these are files")
         else:
-            columns = ColumnWords(schema, kind or (), drop or (), delimiter, decimal, dates, ids)
+            columns = ColumnOptions(schema, kind or (), drop or (), delimiter, decimal, dates, ids)
             about = (words, row_id, least_count, engine, columns, watch)
-            with screen.hushed(json):
-                told = training.train(tables, output, *about)
+            with screen.silenced(json):
+                summary = training.train(tables, output, *about)
         if json:
-            screen.data(told)
+            screen.data(summary)
 
 
 @app.command()
@@ -163,7 +163,7 @@ def split(
         from fedcircuits.federation.split import split as cut
         from fedcircuits.tables.declared import read_table
 
-        said = columns.ColumnWords(schema, kind or (), drop or (), delimiter, decimal, dates)
+        said = columns.ColumnOptions(schema, kind or (), drop or (), delimiter, decimal, dates)
         with columns.shown_in_table():
             rows = read_table(table, said.declared(), row_id)
         said.check(rows.names, rows.readings)
@@ -180,7 +180,7 @@ def split(
         )  # fmt: skip
         parts.write(federation)
         if json:
-            screen.data(parts.told(federation))
+            screen.data(parts.summary(federation))
         else:
             training.describe(federation)
             parts.say(names, target)

@@ -37,7 +37,7 @@ READING = ("delimiter", "decimal", "dates", "ids")  # options that are fields of
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnWords:
+class ColumnOptions:
     """What the user has said of the columns; None and nothing: to be found out."""
 
     schema: Path | None = None

@@ -48,14 +48,14 @@ def compare(
     """
     with clear():
         from fedcircuits.app import screen
-        from fedcircuits.app.columns import ColumnWords
+        from fedcircuits.app.columns import ColumnOptions
         from fedcircuits.app.loading import any_model, distribution
         from fedcircuits.app.rows import RowReader
         from fedcircuits.estimators.model import Model
         from fedcircuits.reports.comparison import compare as compared
         from fedcircuits.tables.table import Table
 
-        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
         reader = RowReader(model, words)
         with ExitStack() as stack:
             first = distribution(

@@ -48,13 +48,13 @@ def evaluate(
     """
     with clear():
         from fedcircuits.app import screen
-        from fedcircuits.app.columns import ColumnWords
+        from fedcircuits.app.columns import ColumnOptions
         from fedcircuits.app.loading import any_model
         from fedcircuits.app.rows import RowReader
         from fedcircuits.estimators.fusion_model import FusionModel
         from fedcircuits.reports.evaluation import evaluate as evaluated
 
-        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
         rows = RowReader(model, words, row_id)
         with any_model(model, consortium) as loaded:
             if isinstance(loaded, FusionModel):

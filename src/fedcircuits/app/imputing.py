@@ -55,7 +55,7 @@ def impute(
     """
     with clear():
         from fedcircuits.app import report, screen
-        from fedcircuits.app.columns import ColumnWords
+        from fedcircuits.app.columns import ColumnOptions
         from fedcircuits.app.loading import any_model, distribution
         from fedcircuits.app.rows import RowReader
         from fedcircuits.app.training import parties_of
@@ -63,7 +63,7 @@ def impute(
         from fedcircuits.tables.readers import TextFrame
 
         report.check_output(output, "a table", ".csv", *parties_of([str(file)]).values())
-        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
         reader = RowReader(model, words)
         with any_model(model, consortium) as loaded:
             fitted, data = distribution(loaded, model, "impute"), reader.file(file)

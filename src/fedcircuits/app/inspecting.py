@@ -58,8 +58,8 @@ def data(path: Path) -> dict[str, object]:
         about = {"estimator": type(model).__name__, "target": getattr(model, "target", None)}
         parts = {"model": model.name_, "consortium": where.consortium, "kit": str(where.kit)}
         crossed = {"messages": len(model.ledger_), "bytes crossed": model.ledger_.bytes}
-        told = {"variables": _variables(schema) if isinstance(schema, Schema) else []}
-        return size | about | parts | {"parts at": list(model._allow_collect)} | told | crossed
+        columns = {"variables": _variables(schema) if isinstance(schema, Schema) else []}
+        return size | about | parts | {"parts at": list(model._allow_collect)} | columns | crossed
     circuit, parameters, metadata = files.read(path)
     return size | {
         "estimator": metadata.get("estimator"),

@@ -61,7 +61,7 @@ SUMMATIONS = {"hub": Hub, "masked": Masked, "secret": Secret}
 
 
 @dataclass(frozen=True, slots=True)
-class MethodWords:
+class MethodOptions:
     """What the user has said of how to learn; None: nothing."""
 
     method: str | None

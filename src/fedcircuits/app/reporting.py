@@ -42,7 +42,7 @@ def report(
     with clear():
         from fedcircuits.app import pages, screen
         from fedcircuits.app import report as html
-        from fedcircuits.app.columns import ColumnWords
+        from fedcircuits.app.columns import ColumnOptions
         from fedcircuits.app.loading import any_model
         from fedcircuits.app.rows import RowReader
         from fedcircuits.errors import QueryError
@@ -53,7 +53,7 @@ def report(
             raise QueryError(
                 "--train is for baselines, which are measured on test rows: give --test"
             )
-        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
         rows = RowReader(model, words, row_id)
         files = pages.Given(rows, tuple(test or ()), tuple(train or ()), target, seed)
         screen.tell("measuring")

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fedcircuits.app import record
-from fedcircuits.app.columns import ColumnWords
+from fedcircuits.app.columns import ColumnOptions
 from fedcircuits.app.record import TrainingRecord
 from fedcircuits.app.training import parties_of
 from fedcircuits.estimators.fedtrees import Predictions
@@ -32,7 +32,7 @@ class RowReader:
     """``path``: of the model's file, which tells how others were read."""
 
     path: Path
-    words: ColumnWords
+    words: ColumnOptions
     row_id: str | None = None
 
     @cached_property

@@ -52,9 +52,9 @@ def show(grid: TextTable) -> None:
     console.print(table)
 
 
-def hushed(hush: bool) -> AbstractContextManager[object]:
-    """Nothing is said or shown within, if ``hush``: the command gives its ``data`` instead."""
-    return redirect_stdout(io.StringIO()) if hush else nullcontext()
+def silenced(silent: bool) -> AbstractContextManager[object]:
+    """Suppresses standard output if ``silent``: the command prints its ``data`` instead."""
+    return redirect_stdout(io.StringIO()) if silent else nullcontext()
 
 
 def data(content: object) -> None:

@@ -48,7 +48,7 @@ def synthesise(
     """
     with clear():
         from fedcircuits.app import report, screen
-        from fedcircuits.app.columns import ColumnWords
+        from fedcircuits.app.columns import ColumnOptions
         from fedcircuits.app.loading import any_model, distribution
         from fedcircuits.app.rows import RowReader
         from fedcircuits.app.training import parties_of
@@ -56,7 +56,7 @@ def synthesise(
 
         read = (*parties_of(train or ()).values(), *parties_of(test or ()).values())
         report.check_output(output, "a table", ".csv", *read)
-        words = ColumnWords(schema, (), (), delimiter, decimal, dates, ids)
+        words = ColumnOptions(schema, (), (), delimiter, decimal, dates, ids)
         rows = RowReader(model, words, row_id)
         with any_model(model, consortium) as loaded:
             fitted = distribution(loaded, model, "synthesise")

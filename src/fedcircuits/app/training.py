@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from fedcircuits.app import columns, crossing, events, methods, record, report, screen
-from fedcircuits.app.columns import ColumnWords
+from fedcircuits.app.columns import ColumnOptions
 from fedcircuits.app.crossing import counted
-from fedcircuits.app.methods import MethodWords
+from fedcircuits.app.methods import MethodOptions
 from fedcircuits.errors import FederationError, FileError, PartyLostError, TableError
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.progress import Bar
@@ -104,11 +104,11 @@ def show_ledger(model: FederatedEstimator[object]) -> None:
 def train(
     files: Sequence[str],
     output: Path,
-    words: MethodWords,
+    words: MethodOptions,
     row_id: str | None,
     least_count: int,
     engine: str,
-    said: ColumnWords,
+    said: ColumnOptions,
     watch: Path | None = None,
 ) -> dict[str, object]:
     """Learn from files, each a party; what is to be told of it as JSON."""
@@ -133,10 +133,10 @@ def train(
     methods.save(output, model, federation, words.about(engine), how, declared.reading)
     schema = columns.write(output, federation, declared.reading)
     screen.say(f"\nwrote {output}, and {schema}: what the columns mean, to be edited for --schema")
-    return {"model": str(output), "schema": str(schema)} | told(model, federation, how)
+    return {"model": str(output), "schema": str(schema)} | summary(model, federation, how)
 
 
-def told(
+def summary(
     model: FederatedEstimator[object], federation: Federation | None, how: str
 ) -> dict[str, object]:
     """From whom it was learned, what crossed and what was revealed, as JSON."""
@@ -204,7 +204,7 @@ class CsvFolder:
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.csv"
 
-    def told(self, federation: Federation) -> dict[str, object]:
+    def summary(self, federation: Federation) -> dict[str, object]:
         """What was written, as JSON."""
         files = {
             p.name: {"file": str(self.path(p.name)), "rows": len(p.table), "columns": p.table.names}

@@ -1,4 +1,4 @@
-"""The rows that all parties of a federation hold, by tokens or privately."""
+"""The rows that all parties of a federation hold, matched by tokens or privately."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def aligned(
     engine: str | Engine | None = None,
     ledger: Ledger | None = None,
 ) -> Federation:
-    """The federation with the rows that all parties hold, in one order.
+    """Restrict a federation to the rows that all parties hold, in the same order.
 
     Parameters
     ----------
     federation : Federation
         Parties whose rows have ids: ``Federation(…, row_id="…")``.
     private : bool, default=False
-        Find the rows by private set intersection, which needs the extra ``psi``. Parties then learn
-        the ids that all of them hold and how many rows the others have; the first party also
-        learns which rows it has in common with each. Otherwise rows are matched by hashes of their
-        ids under a key that the parties have and whoever matches them has not.
+        Match the rows by private set intersection, which needs the extra ``psi``. Each party learns
+        the ids that all of them hold and the number of rows of the others; the first party also
+        learns which rows it shares with each. Otherwise rows are matched by hashes of their ids
+        under a key unknown to the coordinator.
     engine : {"memory", "process", "ray"} or Engine, optional
-        Where the parties run: in memory, unless the federation is connected to sites.
+        Where the parties run; by default in memory, or at the sites the federation is connected to.
     ledger : Ledger, optional
-        What crosses is added to it.
+        Messages are recorded in it.
 
     Returns
     -------
     Federation
-        The same parties and permissions, with the rows of all in the order of ids.
+        The same parties and permissions, with the common rows in the order of their ids.
 
     Examples
     --------

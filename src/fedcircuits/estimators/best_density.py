@@ -90,7 +90,7 @@ def best_density(
         The share of rows held back, by which learners are compared. Of fewer than 2,000 rows each
         fifth is held back in turn.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise; it does not affect the choice.
+        The column that ``predict`` predicts by default; it does not affect the choice.
     random_state : int or None, default=None
         The seed of the rows held back and of all learners; None draws one.
     clock : callable, default=time.process_time

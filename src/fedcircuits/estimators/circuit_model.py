@@ -1,8 +1,8 @@
-"""A model from a circuit that exists already: built by hand, from ``fc.structures``, or loaded.
+"""A model of a given circuit: built by hand, taken from ``fc.structures``, or loaded.
 
-Without parameters it is a structure to learn: ``CircuitModel(circuit).fit(table)`` starts from
-clusters of the rows and learns weights and leaves by EM or by gradients. With parameters it can be
-asked at once, and ``fit`` goes on from them.
+Without parameters the circuit is a structure to learn: ``CircuitModel(circuit).fit(table)`` starts
+from clusters of the rows and learns weights and leaves by EM or gradient descent. With parameters
+it answers queries immediately, and ``fit`` continues from them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEARNING: Declared = {
 
 
 class CircuitModel(Model):
-    """A model from a circuit of your own, or one of ``fc.structures``; ``fit`` learns its values.
+    """A model of a given circuit, such as one of ``fc.structures``; ``fit`` learns its parameters.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class CircuitModel(Model):
     parameters : Parameters or None, default=None
         The values of its nodes; None if they are to be learned by ``fit``.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
+        The column that ``predict`` predicts by default.
     device : str, default="cpu"
         Where ``fit`` learns and questions are answered: "cpu", "cuda", "cuda:1".
 
@@ -80,7 +80,7 @@ class CircuitModel(Model):
 
     @classmethod
     def from_module(cls, module: torch.nn.Module, target: str | None = None) -> Self:
-        """The model that a module of ``to_module`` has become by training."""
+        """The model of a module made by ``to_module``, with the parameters it has now."""
         if not isinstance(module, Differentiable):
             raise ParameterError(
                 f"expected a module made by to_module, got {type(module).__name__}; of a network "
@@ -113,22 +113,23 @@ class CircuitModel(Model):
         X : DataFrame, Table, array, ParquetRows, str or path, or None
             The rows, with the columns of the circuit's schema. None: nothing is learned.
         y, sample_weight : array-like of shape (rows,) or None, default=None
-            The column ``target``, if X does not have it; the weights of rows in memory.
+            The column ``target``, if X does not have it; weights of the rows, for tables in memory.
         by : {"em", "gradient"}, default="em"
             Stepwise EM over batches, or Adam on the mean log-likelihood.
         epochs : int, default=30
             The largest number of passes over the rows.
         batch_size : int or None, default=256
-            The number of rows per update; None, for EM: all of them, the likelihood never falls.
+            The number of rows per update; None, for EM only, uses all rows, so that the likelihood
+            never decreases.
         step, last_step : float, default=0.3 and 0.01
-            How far an update of EM goes in the first and in the last epoch.
+            The step size of EM in the first and in the last epoch.
         learning_rate : float, default=0.01
             The learning rate of Adam.
         validation, patience : default=0.1 and 5
-            The share of rows held back, on which the best epoch is chosen; learning stops after so
-            many epochs without a gain there.
+            The share of rows held out, on which the best epoch is chosen, and the number of epochs
+            without improvement on them after which learning stops.
         random_state : int or None, default=None
-            The seed of all random draws; None draws one.
+            The seed; None draws one.
         """
         if X is None:
             return self._as_it_is()
@@ -181,7 +182,7 @@ class CircuitModel(Model):
     def _begin(
         self, rows: Source, schema: Schema, rng: np.random.Generator
     ) -> tuple[Circuit, Parameters]:
-        """The circuit that is learned, without circuits as leaves, and where learning begins."""
+        """The circuit to learn, with nested circuits inlined, and its initial parameters."""
         if schema != self.circuit.schema:
             raise StructureError("the table must have the columns of the circuit's schema")
         if self.parameters is not None:
@@ -204,7 +205,7 @@ class CircuitModel(Model):
 
 
 def load_circuit(path: str | os.PathLike[str]) -> CircuitModel:
-    """The circuit in an .fc file, ready for questions; FileError for predictors."""
+    """The circuit in an .fc file as a model; FileError for predictors."""
     circuit, parameters, metadata = files.read(path)
     if not circuit.is_density:
         files.require_estimator(path, metadata, None)

@@ -1,4 +1,4 @@
-"""A federated circuit: every question to it is a run of flows between its parties."""
+"""A federated circuit: every query is a run of flows between its parties."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FederatedCircuit(FederatedEstimator[R], Model):
         return distribution
 
     def collect(self) -> CircuitModel:
-        """The whole circuit in one place, if every party has allowed it."""
+        """The whole circuit as a local model, if every party allows it."""
         self._check_collect()
         leaves: dict[str, tuple[Circuit, Parameters]] = {}
         for party, view in self._handed_over(self.views_, View).items():
@@ -68,12 +68,12 @@ class FederatedCircuit(FederatedEstimator[R], Model):
         return CircuitModel(self.circuit_, parameters, self.target)
 
     def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
-        """The picture of the collected circuit, if every party has allowed it."""
+        """Plot the collected circuit, if every party allows it."""
         return self.collect().plot(given, columns)
 
 
 class FederatedDistribution(Queryable):
-    """Questions to a circuit whose leaves live at parties (methods/fedpc/query.py)."""
+    """Queries of a circuit whose leaves are held by parties (methods/fedpc/query.py)."""
 
     def __init__(
         self, joint: Joint, views: Mapping[str, View | Held], engine: Engine, ledger: Ledger
@@ -85,7 +85,7 @@ class FederatedDistribution(Queryable):
 
     @property
     def deterministic(self) -> bool:
-        """Nobody sees all leaves, so that nobody can tell."""
+        """Unknown, because nobody sees all leaves."""
         return False
 
     # ------------------------------------------------------------------ answers
@@ -113,7 +113,7 @@ class FederatedDistribution(Queryable):
         return self._ask(query.complete, question, seeds)
 
     def posterior(self, x: Array, variable: str, given: Event = EVERYTHING) -> Array:
-        """All codes in one question: who does not hold the variable is asked once."""
+        """All codes in one query: parties that do not hold the variable are asked once."""
         at, size = self.circuit.schema.index(variable), self.circuit.schema[variable].size
         if not size or len(x) == 0:
             return super().posterior(x, variable, given)
@@ -131,7 +131,7 @@ class FederatedDistribution(Queryable):
         question: Question,
         seeds: Mapping[str, int] = {},
     ) -> T:
-        """``seeds``: of all roles, where rows are completed."""
+        """Run one query. ``seeds`` holds a seed per role if rows are to be completed."""
         arguments: dict[str, object] = {"asker": self.asker, "question": question}
         clients, fillers = self.asker.clients_asked(question), []
         if seeds:
@@ -144,7 +144,7 @@ class FederatedDistribution(Queryable):
         return self._answer(programs)
 
     def _answer(self, programs: Mapping[str, Program[T | int | None]]) -> T:
-        """What the coordinator finds out; parties count the rows that they have answered."""
+        """The coordinator's result; parties count the rows they have answered."""
         results = ask(self.engine, programs, self.ledger)
         for party in programs.keys() - {COORDINATOR}:
             view, answered = self.views[party], results[party]
@@ -154,7 +154,8 @@ class FederatedDistribution(Queryable):
 
 
 class RootDistribution(FederatedDistribution):
-    """Likelihoods of which nobody learns the value of a leaf (methods/fedpc/root_answers.py)."""
+    """Likelihoods computed so that nobody learns the value of a leaf
+    (methods/fedpc/root_answers.py)."""
 
     def log_values_within(self, x: Array, regions: Regions) -> Array:
         question = Question("values", x, regions)

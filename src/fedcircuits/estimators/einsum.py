@@ -1,10 +1,10 @@
-"""Einsum networks: many units on a given structure, learned by EM over batches or by gradients.
+"""Einsum networks: many units on a given structure, learned by minibatch EM or gradient descent.
 
-Columns of a table differ in scale, so bounds on variances are relative to each column's own
-variance. Pixels share one scale: with ``image`` the bounds are in the units of the pixels, and EM
-begins with clusters of every part of the image. Gaussian leaves that were learned on grey levels
-k/255 become masses, for bits per dimension, if the leaves are given the family "gaussian_mass"
-with the same parameters.
+Columns of a table differ in scale, so bounds on variances are relative to the variance of each
+column. Pixels share one scale: with ``image`` the bounds are in pixel units, and EM is initialised
+with clusters of every part of the image. Gaussian leaves learned on grey levels k/255 become
+masses, for bits per dimension, if the leaves are given the family "gaussian_mass" with the same
+parameters.
 """
 
 from __future__ import annotations
@@ -49,68 +49,68 @@ from fedcircuits.methods.shared.training import HUB
 from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
 from fedcircuits.tables.schema import Schema
 
-LEAST = 1e-4  # variance of a leaf, where the user gives no bound
+LEAST = 1e-4  # default lower bound on the relative variance of a leaf
 
 
 class EinsumNetwork(SharedByEM):
-    """Many units on every region of a random binary or a Poon–Domingos structure.
+    """An einsum network: many units per region of a random binary or Poon–Domingos structure.
 
-    It is learned from one table, or from a federation of parties that hold different rows of the
-    same columns: an epoch is then one round of EM over all rows at once, so that ``batch_size``,
-    ``step`` and ``last_step`` do not matter.
+    ``fit`` takes one table, or a federation of parties that hold different rows of the same
+    columns. In a federation, an epoch is one round of full-batch EM, and ``batch_size``, ``step``
+    and ``last_step`` have no effect.
 
     Parameters
     ----------
     units : int, default=16
-        The number of distributions on every region.
+        The number of units per region.
     depth : int or None, default=None
-        How many times the variables are halved at random. None: by their number, at most 4.
+        How many times the variables are randomly halved. None: chosen by their number, at most 4.
     repetitions : int, default=8
-        The number of such random divisions.
+        The number of random divisions.
     image : tuple of int or None, default=None
         ``(height, width)`` or ``(height, width, channels)``: regions are then rectangles of an
         image, and ``depth`` and ``repetitions`` are not used.
     step_size : int, default=7
-        Images are cut at multiples of so many pixels.
+        Images are split at multiples of this number of pixels.
     pieces : int or None, default=None
-        Images are cut into so many pieces per side instead.
+        If given, images are split into this number of pieces per side instead.
     target : str or None, default=None
-        The column to predict, the last one of the table. The circuit is then
+        The column to predict, which must be the last of the table. The circuit is then
         P(target) · P(rest | target).
     training : {"em", "gradient"}, default="em"
-        Stepwise EM over batches, or Adam on the mean log-likelihood.
+        Minibatch EM, or Adam on the mean log-likelihood.
     epochs : int, default=30
-        The largest number of passes over the rows.
+        The maximum number of passes over the rows.
     batch_size : int, default=256
         The number of rows per update.
     step, last_step : float, default=0.3 and 0.01
-        How far an update of EM goes in the first and in the last epoch; 1 forgets what was before.
+        The step size of EM in the first and in the last epoch; 1 replaces the old statistics.
     learning_rate : float, default=0.01
         The learning rate of Adam.
     minimum_variance : float or None, default=None
-        The least variance of Gaussian leaves. None: 1e-4 of a column's variance (of all pixels
-        together, for an image).
+        The smallest variance of Gaussian leaves. None: 1e-4 times the variance of the column, or
+        of all pixels of an image.
     maximum_variance : float, default=inf
         The largest variance of Gaussian leaves.
     validation : float, default=0.1
-        The share of rows held back, on which the best epoch is chosen.
+        The share of rows held out, on which the best epoch is chosen.
     tol : float, default=1e-4
-        The least gain per row and epoch that counts.
+        The smallest improvement per row and epoch that counts.
     patience : int, default=5
-        Learning stops after so many epochs without a gain on the rows held back.
+        Learning stops after this many epochs without improvement on the held-out rows.
     leaf_family : str or callable, default=by_kind
-        The family of the leaves, or what gives it for a variable.
+        The family of the leaves, or a function from a variable to its family.
     summation : Summation, default=Hub()
-        How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
-        which nobody sees what a single party counts.
+        How the parties of a federation compute sums: ``Hub()``, ``Tree(graph)``, or ``Secret()``,
+        which hides the contributions of single parties.
     privacy : DifferentialPrivacy or None, default=None
-        Noise that the parties of a federation add to what they count of their rows, so that nobody
-        can tell whether one of them was there; for categories and booleans. The epsilon that is
-        spent stands in ``epsilon_`` and in the ledger.
+        Differential privacy for the rows of a federation by noise that the parties add to their
+        counts; for categories and booleans only. ``epsilon_`` and the ledger report the epsilon
+        spent.
     device : str, default="cpu"
-        Where one table is learned and questions are answered: "cpu", "cuda", "cuda:1".
+        The torch device for learning from one table and for queries: "cpu", "cuda", "cuda:1".
     random_state : int or None, default=None
-        The seed of all random draws; None draws one.
+        The seed; the same seed gives the same model. None draws one.
 
     Examples
     --------
@@ -203,11 +203,11 @@ class EinsumNetwork(SharedByEM):
     # ------------------------------------------------------------------ of a federation
 
     def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
-        """One for every unit of a region."""
+        """One cluster per unit of a region."""
         return self.units, None
 
     def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
-        """The same structure for all parties, and leaves from summed clusters."""
+        """One structure for all parties, and initial leaves from clusters of summed statistics."""
         circuit = self._structure(schema, rng)
         scale = self._scale(circuit, rows.values, schema)
         soft = softened(rows.labels, self.units, rng)
@@ -215,14 +215,14 @@ class EinsumNetwork(SharedByEM):
         return Beginning(circuit, start, self._bounds(scale, scale or 1.0), scale)
 
     def rounds(self) -> tuple[EMSchedule, float]:
-        """Over all rows at once; the best epoch on rows held back is kept."""
+        """Full-batch epochs; the best on held-out rows is kept."""
         schedule = EMSchedule(self.epochs, None, self.step, self.last_step, self.tol, self.patience)
         return schedule, self.validation
 
     # ------------------------------------------------------------------ both
 
     def _scale(self, circuit: Circuit, x: Array, schema: Schema) -> float | None:
-        """That all pixels share, of an image."""
+        """The standard deviation of all pixels, for an image."""
         columns = [schema.index(n) for n in circuit.schema.names]
         if columns != list(range(len(schema))):
             raise StructureError("the target must be the last column of the table")
@@ -243,7 +243,7 @@ class EinsumNetwork(SharedByEM):
         return start_from_regions(circuit, x, rng, self._bounds(scale, 1.0))
 
     def _bounds(self, scale: float | None, unit: float) -> Rules:
-        """Bounds on variances of Gaussian leaves, where data are in multiples of ``unit``."""
+        """Bounds on variances of Gaussian leaves for data in multiples of ``unit``."""
         most = self.maximum_variance
         least = self.minimum_variance
         if least is None:

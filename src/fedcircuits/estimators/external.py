@@ -1,4 +1,4 @@
-"""Density estimators of other libraries as learners, with the API of our models."""
+"""Density estimators of other libraries as learners with the API of ``Model``."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ if TYPE_CHECKING:
 
 
 class External(Learner):
-    """A density estimator of another library as a learner of real columns.
+    """A density estimator of another library as a learner for real columns.
 
-    A fitted ``GaussianMixture`` becomes a circuit that gives exactly the same densities, so that
-    every question can be asked. Any other object, such as a ``KernelDensity`` or a normalising
-    flow, gives likelihoods of complete rows and samples; other questions are refused with an
-    explanation.
+    A fitted ``GaussianMixture`` is converted to a circuit with exactly the same density, which
+    supports every query. Any other estimator, such as a ``KernelDensity`` or a normalising flow,
+    supports likelihoods of complete rows and samples; other queries raise QueryError.
 
     Parameters
     ----------
     learner : object
-        An object with ``fit``, ``score_samples`` and ``sample``. It is copied before it learns;
-        the fitted copy is ``learner_``.
+        An object with ``fit``, ``score_samples`` and ``sample``. ``fit`` works on a copy, which is
+        kept as ``learner_``.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
+        The column that ``predict`` predicts by default.
     random_state : int or None, default=None
-        The seed given to the copy, if it takes one; None leaves it as it is.
+        The seed passed to the copy, if it accepts one; None leaves it unchanged.
 
     Examples
     --------
@@ -71,17 +70,17 @@ class External(Learner):
             self.circuit_, self.parameters_ = circuit
 
     def to_circuit(self) -> CircuitModel:
-        """The circuit alone, without the object it was learned by."""
+        """The circuit alone, without the original estimator."""
         self._require_circuit("become a circuit: only a GaussianMixture can")
         return CircuitModel(self.circuit_, self.parameters_, self.target)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the circuit as one .fc file; an object that is no circuit cannot be written."""
+        """Write the circuit as one .fc file; other estimators cannot be saved."""
         self._require_circuit("be saved: files hold circuits, no objects of other libraries")
         super().save(path)
 
     def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
-        """A picture of the circuit and its marginals."""
+        """Plot the circuit and its marginals."""
         self._require_circuit("be drawn: a picture needs a circuit and its marginals")
         return super().plot(given, columns)
 

@@ -1,4 +1,4 @@
-"""FeatureFusion: owners train their own encoders apart, and one prediction is made from all."""
+"""FeatureFusion: owners train encoders separately, and one head predicts from all of them."""
 
 from __future__ import annotations
 
@@ -57,70 +57,70 @@ GRAPHS = ("learned", "expected", "complete", "knn")
 
 
 class FeatureFusion(FusionModel):
-    """One prediction from owners of different features, who train apart and meet once.
+    """Predict one column from features of different owners, who train separately and meet once.
 
     Parameters
     ----------
     encoder : encoder, str, dict of str to encoder, or None, default=None
-        Of all owners, or by owner: "summary", "rocket", "recurrent", "network", or such an encoder
-        with settings (``SummaryEncoder(…)`` …); any object with ``encode(table)``, a trained torch
-        module, a scikit-learn transformer. By default an owner of series takes the one that
-        predicts its own rows held back best ("auto", ``BestEncoder``), and one of columns alone a
-        narrow network, which shows less of a row; with ``summation`` both have networks.
+        The encoder of all owners, or one per owner: "summary", "rocket", "recurrent", "network", an
+        encoder object (``SummaryEncoder(…)`` …), any object with ``encode(table)``, a trained torch
+        module, or a scikit-learn transformer. By default an owner of series takes the encoder that
+        predicts its held-out rows best ("auto", ``BestEncoder``), and an owner of columns a narrow
+        network, which reveals less about a row; with ``summation`` both use networks.
     align : {"linear", "sinkhorn"} or None, default="linear"
-        Owners' representations have their numbers in any order; alignment finds the common one by
-        a matrix per owner, any ("linear") or nearly a permutation ("sinkhorn").
+        Representations of different owners have no common order of dimensions. Alignment learns a
+        matrix per owner: any matrix ("linear"), or nearly a permutation ("sinkhorn").
     graph : {"learned", "expected", "complete", "knn"}, array-like or None, default="learned"
-        Over which owners are mixed: "learned" (edges are drawn), "expected" (learned, not drawn),
-        or given weights (owners, owners).
+        The graph over owners: learned with sampled edges ("learned") or with their expectation
+        ("expected"), fixed, or given as weights (owners, owners).
     head : {"gcn", "mean", "concat", "transformer", "vote", "threshold", "best"}, default="gcn"
-        What predicts from representations; or the owners' own predictions, for comparison: their
-        vote, a vote with a tuned threshold, or those of the best owner.
+        The head that predicts from representations; or, for comparison, a combination of the
+        owners' predictions: a vote, a vote with a tuned threshold, or the best owner.
     reference : {"logistic", "normal"}, default="logistic"
-        Distribution by which edges of a learned graph are drawn.
+        The distribution from which edges of a learned graph are sampled.
     temperature : float, default=0.1
-        How soft drawn edges are.
+        The temperature of sampled edges.
     graph_draws : int, default=10
-        How many graphs a prediction is the mean of.
+        The number of sampled graphs over which a prediction is averaged.
     owner_dropout : float, default=0.3
-        With which probability an owner is left out of a row in training; more of it where owners
-        will be missing.
+        The probability that an owner is dropped from a row in training; larger values suit
+        federations whose owners will often be absent.
     hidden : int, default=8
-        Width of the fusion's hidden layer.
+        The width of the hidden layer of the fusion.
     epochs : int, default=500
-        At most so many passes over the rows.
+        The maximum number of passes over the rows.
     patience : int, default=50
-        Training of the fusion ends after so many epochs without a lower loss on rows held back.
+        Training stops after this many epochs without a lower loss on held-out rows.
     learning_rate : float, default=0.01
-        Of the fusion.
+        The learning rate of the fusion.
     batch : int, default=100
-        Rows per step of the fusion.
+        The number of rows per step of the fusion.
     traffic : {"float32", "float16", "int8"}, default="float32"
-        How representations cross.
+        The precision in which representations are sent.
     clip : float, optional
-        Largest norm of a representation.
+        The largest norm of a representation.
     noise : float, default=0.0
-        Noise that is added to representations, as a share of ``clip``; ``epsilon_`` says what it
-        guarantees at δ = 1e-6 (docs/differential-privacy.md). The extra ``dp``.
+        Noise added to representations, as a share of ``clip``; ``epsilon_`` is the guarantee at
+        δ = 1e-6 (docs/differential-privacy.md). It needs the extra ``dp``.
     summation : Summation, optional
-        Owners add representations up and show no other, with ``Secret()`` on secret shares; for
-        ``align=None`` and ``graph="complete"``, which need sums alone.
+        Owners reveal only the sum of their representations, with ``Secret()`` on secret shares.
+        It requires ``align=None`` and ``graph="complete"``.
     target : str, optional
-        The column to predict; ``fit`` may name it instead.
+        The column to predict; it can be passed to ``fit`` instead.
     task : {"auto", "classes", "number"}, default="auto"
-        What is predicted; "auto" takes at most 20 different whole numbers as classes.
+        What is predicted; "auto" treats at most 20 distinct whole numbers as classes.
     share_target : bool, default=False
-        Whether holders of the target tell it to owners without it; otherwise these learn from
-        their rows alone.
+        Whether holders of the target send it to owners without it; otherwise these learn from
+        their own rows only.
     rows : {"tokens", "private"}, default="tokens"
-        How rows are matched: by hashes of their ids under a key that the coordinator lacks, or by
-        private set intersection (the extra ``psi``), which matches rows that all owners hold.
+        How rows are matched: by hashes of their ids under a key unknown to the coordinator, or by
+        private set intersection (the extra ``psi``), which matches the rows that all owners hold.
     validation : float, default=0.125
-        Share of rows that everybody stops by.
+        The share of rows held out for early stopping.
     on_lost : {"stop", "continue"}, default="stop"
-        What happens when an owner is lost: training stops, or goes on without it.
+        Whether to stop when an owner is lost, or to continue without it.
     random_state : int, optional
-        Seed of everything that is drawn.
+        The seed.
 
     Examples
     --------
@@ -134,8 +134,8 @@ class FeatureFusion(FusionModel):
     ('gcn', True)
     """
 
-    _predicts: str | None = None  # the target of the present call of fit
-    _found_out: TargetTask = "given"  # what parties find out about it when they meet
+    _predicts: str | None = None  # the target of the current call of fit
+    _found_out: TargetTask = "given"  # what the parties decide about it when they meet
 
     reads_series = True
     allowed: ClassVar[Declared] = {
@@ -225,21 +225,21 @@ class FeatureFusion(FusionModel):
     ) -> Self:
         """Learn to predict a column.
 
-        In one process (the memory engine) owners whose encoders and rows have one shape are trained
-        in one batched computation, which gives each what it would have learned alone.
+        In one process (the memory engine), owners whose encoders and rows have the same shape are
+        trained in one batched computation, with the same result as separate training.
 
         Parameters
         ----------
         X : Federation
             The owners and their tables.
         y : None
-            Refused: the target is a column of a party.
+            Not allowed: the target is a column of a party.
         target : str, optional
-            The column to predict, if not the one of the constructor.
+            The column to predict; by default the one of the constructor.
         engine : {"memory", "process", "ray"} or callable, default="memory"
             Where the owners run.
         resume, name, callback
-            As for every federated estimator (``FedPC.fit``).
+            See ``FedPC.fit``.
         """
         self._predicts = self.target if target is None else target
         with reporting_to(tell):
@@ -292,7 +292,7 @@ class FeatureFusion(FusionModel):
                 raise type(error)(f"{party.name}: {error}") from None
 
     def _given(self, federation: Federation, target: str, began: Sequence[str]) -> Array | None:
-        """The graph that the user gave; ``began``: the parties before some were lost."""
+        """The user's graph; ``began``: the parties before any were lost."""
         if isinstance(self.graph, str | None):
             return None
         owners = [p.name for p in federation if not nothing_to_read(p.table, target)]
@@ -305,11 +305,11 @@ class FeatureFusion(FusionModel):
     def _plan(
         self, target: str, seed: int, members: tuple[str, ...] = (), given: Array | None = None
     ) -> FusionPlan:
-        """What parties do alike."""
+        """The plan common to all parties."""
         graph = cast(GraphName, self.graph if isinstance(self.graph, str | None) else "given")
         settings = FusionSettings(
             self.align,
-            graph if self.summation is None else None,  # of sums the mean is there already
+            graph if self.summation is None else None,  # sums already contain the mean
             "gcn" if self._vote else cast(Head, self.head),
             self.reference,
             float(self.temperature), int(self.graph_draws), float(self.owner_dropout),
@@ -355,7 +355,7 @@ class FeatureFusion(FusionModel):
     # ------------------------------------------------------------------ files
 
     def _save_collected(self, path: str | os.PathLike[str]) -> None:
-        """Encoders and fusion, if every party has allowed it."""
+        """Write encoders and fusion, if every party allows it."""
         self._check_collect()
         views = {n: v for n, v in self.views_.items() if isinstance(v, OwnerView)}
         fusion_file.write(self, views, path)
@@ -365,22 +365,22 @@ class FeatureFusion(FusionModel):
         cls, path: str | os.PathLike[str], encoders: Mapping[str, object] | None = None, *,
         engine: str | Engine | None = None,
     ) -> Self:  # fmt: skip
-        """A fusion that was saved.
+        """Load a saved fusion.
 
         Parameters
         ----------
         path : str or path
             The .fc file.
         encoders : mapping of str to object, optional
-            By owner, models of other libraries that it was learned with, which no file holds.
+            Encoders of other libraries by owner, which files do not hold.
         engine : {"memory", "process", "ray"} or callable, default="memory"
-            Where its questions run.
+            Where predictions run.
         """
         return fusion_file.read(cls, path, encoders or {}, engine)
 
 
 def _check_owners(federation: Federation, target: str) -> None:
-    """FederationError for what the flows would find out too, after owners have trained."""
+    """FederationError for problems that the flows would only find after owners have trained."""
     for party in federation:
         if target in party.table.series:
             raise FederationError(

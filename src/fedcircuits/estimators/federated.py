@@ -1,10 +1,10 @@
-"""What all federated estimators share: checking, running, lost parties, resuming, asking.
+"""The base class of federated estimators: validation, training, lost parties, resuming, queries.
 
-``fit`` runs one program per party (and one of the coordinator, where a method has one) in an
-engine, keeps what each of them learned, and the ledger of what crossed. A run that fails leaves
-its state behind, so that ``fit(…, resume=True)`` repeats no work that was done. Questions after
-training are runs of programs too; ``queries_`` is their ledger.
-What a fitted model keeps where, and how it is saved, is in parts.py.
+``fit`` runs one program per party, and one of the coordinator if the method has one, in an engine.
+It keeps what each role has learned, and the ledger of all messages. A run that fails keeps its
+state, so that ``fit(…, resume=True)`` repeats no finished work. Queries after training are runs of
+programs too, recorded in ``queries_``. Where the parts of a fitted model are held and how it is
+saved is in parts.py.
 """
 
 from __future__ import annotations
@@ -63,21 +63,21 @@ SUMMATION = Instance(
 
 @dataclass(slots=True)
 class TrainingState:
-    """What a run that failed leaves to the next: its seed and name, the work that was done, and
-    what parties that run here have drawn. ``again``: whether it goes on where it was broken off."""
+    """The state of a run, kept if it fails: its seed and name, finished work, and random values of
+    parties that run locally. ``again`` says whether the run resumes an interrupted one."""
 
     seed: int = field(default_factory=lambda: secrets.randbits(32), repr=False)
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     drawn: dict[tuple[str, str], bytes] = field(default_factory=dict, repr=False)
     kept: Kept = field(default_factory=dict, repr=False)
-    parties: tuple[str, ...] = ()  # who took part when training began
+    parties: tuple[str, ...] = ()  # participants when training began
     again: bool = False
-    losses: list[str] = field(default_factory=list)  # parties without which it went on
-    secret: ClassVar[bytes] = own_key("secret")  # of a party, with which row ids are hidden
+    losses: list[str] = field(default_factory=list)  # notes on parties lost during training
+    secret: ClassVar[bytes] = own_key("secret")  # a party's secret for hiding row ids
 
     def fill(self, party: str) -> Fill:
-        """What a party that runs here has drawn. What hides its rows is again the same in a run
-        that goes on; keys of shares are others, since others' messages may be others, too."""
+        """Random values of a party that runs locally. The secret that hides its row ids stays the
+        same when a run is resumed; keys of shares are drawn anew, as messages may differ."""
         keys: dict[str, bytes] = {}
 
         def drawn(place: Open) -> object:
@@ -93,19 +93,19 @@ class TrainingState:
         return drawn
 
     def secrets_of(self, parties: Sequence[str], rows: RowRule) -> dict[str, bytes]:
-        """By party, what it hides row ids with: a secret of the first alone, from which it makes
-        a key for the others or, where rows are matched privately, a secret of each."""
+        """The secrets by party that hide row ids: one of the first party, which derives a key for
+        the others, or one per party if rows are matched privately."""
         holds = parties if rows == "private" else parties[:1]
         return {p: self.secret if p in holds else b"" for p in parties}
 
 
 @dataclass(frozen=True, slots=True)
 class FederatedRun(Generic[R]):
-    """Training that has come to its end."""
+    """A completed training."""
 
-    results: Mapping[str, R] = field(repr=False)  # by role: what it has returned
+    results: Mapping[str, R] = field(repr=False)  # by role
     ledger: Ledger
-    federation: Federation  # who took part to the end
+    federation: Federation  # participants at the end
     engine: Engine
     seed: int = field(repr=False)
 
@@ -114,33 +114,32 @@ MakePrograms: TypeAlias = Callable[[Federation, TrainingState], Mapping[str, Pro
 
 
 class FederatedEstimator(ModelInParts, Generic[R]):
-    """Learns one model from a federation, in the style of scikit-learn.
+    """Base class of estimators that learn one model from a federation.
 
-    An estimator declares in ``allowed`` what its arguments may be, and fills in four hooks:
+    A subclass declares the valid values of its parameters in ``allowed`` and implements four hooks:
 
-    ``_check_federation(federation)``       refuse parties that cannot learn this together
-    ``_programs(federation, state)``        one program per role, for those who (still) take part
+    ``_check_federation(federation)``       raise if these parties cannot learn the model together
+    ``_programs(federation, state)``        one program per role, for the current participants
     ``_missing_without(federation, lost)``  what the model would lack without a lost party
-    ``_keep(run)``                          turn results into attributes; ``ledger_``, ``queries_``,
-                                            ``kind_`` and ``_engine`` are set before. What a site
-                                            has learned is a handle, ``Held``
+    ``_keep(run)``                          set attributes from the results; ``ledger_``,
+                                            ``queries_``, ``kind_`` and ``_engine`` are set before.
+                                            What a site has learned is a handle, ``Held``
 
-    What a model's parts in one place are, ``collect`` says, from parts that ``_handed_over``
-    brings here.
+    ``collect`` assembles a local model from the parts that ``_handed_over`` returns.
     """
 
     allowed: ClassVar[Declared] = {}
     reads_series: ClassVar[bool] = False
     on_lost: Literal["stop", "continue"] = "stop"
     random_state: int | None = None
-    sealed: Seal = "auto"  # messages that the engine relays
+    sealed: Seal = "auto"  # whether messages relayed by the engine are encrypted
     privacy: DifferentialPrivacy | None = None
 
     ledger_: Ledger  # of training
-    epsilon_: float  # that training has spent, if ``privacy`` was asked for
-    queries_: Ledger  # of questions since
-    notes_: tuple[str, ...] = ()  # what the user should know; each is a warning too, but choices
-    _choices: tuple[str, ...] = ()  # what was chosen and why
+    epsilon_: float  # spent in training, if ``privacy`` is set
+    queries_: Ledger  # of queries since training
+    notes_: tuple[str, ...] = ()  # remarks for the user; all but choices are also warnings
+    _choices: tuple[str, ...] = ()  # automatic choices and their reasons
     kind_: str  # how the data were split: "horizontal", "vertical", "hybrid"
     _pooled: tuple[str, ...] = ()  # notes on categories that few rows have
 
@@ -163,16 +162,15 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         X : Federation
             The parties and their tables.
         y : None
-            Refused: the target is a column of a party.
+            Not allowed: the target is a column of a party.
         engine : {"memory", "process", "ray"} or callable, optional
-            Where the parties run: in memory, unless the federation is connected to sites.
-            Messages are sealed where an engine relays them: "process", and every engine that says
-            so.
+            Where the parties run; by default in memory, or at the sites the federation is connected
+            to. Messages are encrypted if the engine relays them, as "process" does.
         resume : bool or str, default=False
-            Whether to take up the work of a run that has failed; or the name of one that was
-            broken off on sites, by a process that is gone.
+            Whether to continue a run that failed, or the name of a run on sites that was
+            interrupted in another process.
         name : str, optional
-            Of the model, under which sites keep what they learn; by default it is drawn.
+            The name of the model, under which sites keep what they learn; random by default.
         callback : callable, optional
             Called with a ``Progress`` for every step, message, round and loss: round, party,
             phase, likelihood, bytes, time left. It is called by one thread at a time.
@@ -180,7 +178,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         return self._train(self._checked(X, y), self._programs, engine, resume, name, callback)
 
     def _checked(self, given: object, y: object = None) -> Federation:
-        """The federation to learn from, if it and all arguments are as they must be."""
+        """The federation to learn from, after validation of all parameters."""
         if y is not None:
             raise FederationError(
                 "y is not used: in a federation the target is a column of a party; name it, "
@@ -199,19 +197,19 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         return self._check_federation(federation.pooled())
 
     def _check_federation(self, federation: Federation) -> Federation:
-        """Raise if these parties cannot learn this; else the federation, perhaps retyped."""
+        """Raise if these parties cannot learn the model; else the federation, possibly changed."""
         return federation
 
     def _programs(self, federation: Federation, state: TrainingState) -> Mapping[str, Program[R]]:
-        """One program per role. ``state.seed`` is ``random_state``, or drawn if that is None."""
+        """One program per role. ``state.seed`` is ``random_state``, or random if that is None."""
         raise NotImplementedError
 
     def _missing_without(self, federation: Federation, lost: str) -> str:
-        """What the model would lack without a party, for an error; "" if the others can go on."""
+        """What the model would lack without a party, for an error; "" if others can continue."""
         return "" if len(federation) > 1 else "no other party is left"
 
     def _keep(self, run: FederatedRun[R]) -> None:
-        """Turn results into attributes."""
+        """Set attributes from the results."""
         raise NotImplementedError
 
     def _train(
@@ -223,8 +221,8 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         name: str | None = None,
         callback: Callback | None = None,
     ) -> Self:
-        """Run to the end and keep what was learned. To be called by ``fit`` itself, so that
-        warnings name the line that called it."""
+        """Train and keep the results. It must be called by ``fit`` directly, so that warnings
+        refer to the caller's line."""
         if resume and self.privacy is not None:
             raise FederationError(f"resume=True would {AGAIN}: fit anew, and count both runs")
         runs = engine_of(federation.engine if engine is None else engine, self.sealed)
@@ -250,12 +248,12 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         for attribute in ("_state", "_ready", "_pooled"):
             self.__dict__.pop(attribute, None)
         parts.keep(run.engine, self.name_, self)
-        for note in notes:  # losses have been told
+        for note in notes:  # losses were warned about before
             warnings.warn(note, UserWarning, stacklevel=3)
         return self
 
     def _begun(self, engine: Engine, resume: bool | str, name: str | None) -> TrainingState:
-        """The state of a training that begins, or goes on."""
+        """The state of a new or resumed training."""
         if isinstance(resume, str):
             seed = parts.recall(engine, resume).seed
             return TrainingState(seed=seed, run=resume, again=True)
@@ -272,8 +270,8 @@ class FederatedEstimator(ModelInParts, Generic[R]):
         engine: Engine,
         state: TrainingState,
     ) -> FederatedRun[R]:
-        """Run the programs, again without whoever is lost if the user wants that and the model
-        lacks nothing."""
+        """Run the programs; with ``on_lost="continue"``, again without a lost party if the model
+        then lacks nothing."""
         ledger = Ledger()
         while True:
             roles = programs(federation, state)
@@ -283,7 +281,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             ledger.add(outcome.ledger)
             state.kept = outcome.kept
             if not outcome.lost:
-                results = {role: outcome.results[role] for role in roles}  # whoever ended first
+                results = {role: outcome.results[role] for role in roles}  # in the order of roles
                 return FederatedRun(results, ledger, federation, engine, state.seed)
             error = next(iter(outcome.lost.values()))
             if self.on_lost == "stop" or error.party not in federation.parties:
@@ -297,7 +295,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             state.run, state.again = parts.next_name(engine, state.run), False
 
     def _spend(self, shares: Sequence[float]) -> None:
-        """Write down what releases with these shares of the budget have spent."""
+        """Record the privacy spent by releases with these shares of the budget."""
         if self.privacy is not None:
             self.ledger_.privacy = self.privacy.spent(shares)
             self.epsilon_ = self.ledger_.privacy.epsilon
@@ -311,18 +309,18 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             )
 
     def _ask(self, programs: Mapping[str, Program[T]]) -> Mapping[str, T]:
-        """Run a question where the model was trained; what crosses is added to ``queries_``."""
+        """Run a query where the model was trained; messages are recorded in ``queries_``."""
         return ask(self._engine, programs, self.queries_)
 
     def _check_collect(self) -> None:
-        """Raise unless the model is fitted and every party lets what it learned leave it."""
+        """Raise unless the model is fitted and every party allows collection."""
         self._check_fitted()
         refuse_to_collect(self._allow_collect)
 
     def _handed_over(self, parts: Mapping[str, T | Held], kind: type[T]) -> dict[str, T]:
-        """What parties hold, which they hand over if their owners allow it: a run like any other,
-        of which ``queries_`` tells, and the audits of sites. Parts of other libraries cross no
-        wire: they are handed over only where they are here already."""
+        """Parts of the model held by parties, sent if their owners allow it: a run like any other,
+        recorded in ``queries_`` and in the audits of sites. Objects of other libraries are never
+        sent: they can be collected only if they are local."""
         if not any(isinstance(part, Held) for part in parts.values()):
             try:
                 pack(dict(parts))
@@ -345,15 +343,15 @@ class FederatedEstimator(ModelInParts, Generic[R]):
 def run_programs(
     engine: Engine, programs: Mapping[str, Program[T]], state: TrainingState
 ) -> Outcome[T]:
-    """Open places are filled in at the sites, or here where the parties run here."""
+    """Run programs. Open places are filled in at the sites, or here for local parties."""
     if named := getattr(engine, "named", None):
         return named(state.run, state.again)(programs, state.kept)  # type: ignore[no-any-return]
     return engine({n: filled(p, state.fill(n)) for n, p in programs.items()}, state.kept)
 
 
 def ask(engine: Engine, programs: Mapping[str, Program[T]], ledger: Ledger) -> Mapping[str, T]:
-    """What every role found out in answer to a question, or FederationError."""
-    sites = hasattr(engine, "named")  # where a question needs no name: it is not taken up again
+    """The results of a query by role, or FederationError."""
+    sites = hasattr(engine, "named")  # there a query needs no name: it is never resumed
     outcome = engine(programs) if sites else run_programs(engine, programs, TrainingState())
     ledger.add(outcome.ledger)
     for error in outcome.lost.values():
@@ -372,7 +370,7 @@ def _resumable(error: PartyLostError, state: TrainingState, engine: Engine) -> P
 
 
 def require_federation(given: object, estimator: str, series: bool = False) -> Federation:
-    """FederationError unless it is a federation; ``series``: whether series may be read."""
+    """FederationError unless ``given`` is a federation; ``series``: whether series are allowed."""
     if not isinstance(given, Federation):
         raise FederationError(
             f"{estimator} learns from a Federation of parties, got {type(given).__name__}: "
@@ -385,7 +383,7 @@ def require_federation(given: object, estimator: str, series: bool = False) -> F
 
 
 def check_one_each(name: str, given: object, federation: Federation) -> None:
-    """FederationError unless an argument that is given by party has one for each."""
+    """FederationError unless a parameter given as a mapping has an entry for each party."""
     absent = [n for n in federation.names if isinstance(given, Mapping) and n not in given]
     if absent:
         raise FederationError(f"{name} has none for {absent[0]!r}: give one for each party")

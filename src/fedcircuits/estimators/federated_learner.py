@@ -1,5 +1,5 @@
-"""Learners of one table that learn from a federation, too: of parties with different rows of the
-same columns. What crosses are sums, and the model is that of all rows in one place."""
+"""Learners that take one table, or a federation of parties with different rows of the same columns.
+In a federation only sums are exchanged, and the model is the one learned from all rows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FederatedLearner(Learner, FederatedEstimator[R], Generic[R]):
         """Learn from a DataFrame, Table, array or file, or from a federation.
 
         ``sample_weight`` is for tables in memory; ``engine``, ``resume``, ``name`` and
-        ``callback`` are for federations, as for every federated estimator.
+        ``callback`` are for federations (see ``FedPC.fit``).
         """
         self.__dict__.pop("ledger_", None)
         if not isinstance(X, Federation):
@@ -68,14 +68,14 @@ class FederatedLearner(Learner, FederatedEstimator[R], Generic[R]):
 
 
 class SharedByEM(FederatedLearner[LearnedTogether]):
-    """Learners whose circuit has one structure for all rows, and parameters by EM.
+    """Learners whose circuit has one structure for all rows and parameters learned by EM.
 
-    In a federation the structure follows from summed counts, and an epoch is one round over all
-    rows at once (methods/shared/training.py). ``start_`` is what EM began with. With ``privacy``
-    there are a few rounds with noise, and no likelihood is told: ``history_`` is empty.
+    In a federation the structure is learned from summed counts, and an epoch is one round over all
+    rows (methods/shared/training.py). ``start_`` holds the initial parameters. With ``privacy``
+    there are a few noisy rounds and no likelihoods, so ``history_`` is empty.
     """
 
-    alone: ClassVar[tuple[tuple[str, object, str], ...]] = ()  # arguments that need one table
+    alone: ClassVar[tuple[tuple[str, object, str], ...]] = ()  # parameters that need one table
 
     def _check_federation(self, federation: Federation) -> Federation:
         shared.same_columns({p.name: p.table.schema for p in federation})
@@ -99,7 +99,7 @@ class SharedByEM(FederatedLearner[LearnedTogether]):
         return federation
 
     def to_send(self) -> Self:
-        """The same without what it has learned, for parties: a recipe holds no function."""
+        """An unfitted copy to send to parties, without functions as parameters."""
         learner = type(self)(**self.get_params(deep=False))
         if getattr(learner, "leaf_family", None) is by_kind:
             learner.set_params(leaf_family=by_kind.__name__)

@@ -105,8 +105,8 @@ class FedPC(FederatedCircuit[Result]):
         The share of these rows that EM does not learn from: it ends with the best round on them.
         Of fewer than 50 rows none are held back. With 0.0 all rounds are made.
     rows : {"tokens", "private"}, default="tokens"
-        How rows are matched: by hashes of their ids under a key that the coordinator lacks, or by
-        private set intersection (the extra ``psi``), which matches rows that all parties hold.
+        How rows are matched: by hashes of their ids under a key unknown to the coordinator, or by
+        private set intersection (the extra ``psi``), which matches the rows that all parties hold.
     summation : Summation or "auto", default="auto"
         Who adds up: ``Hub()``, ``Tree(…)``, ``Masked()`` or ``Secret()``. With ``Secret()`` it is
         counted on shares where clusters meet, and EM on shared rows goes by sums. "auto":

@@ -1,4 +1,4 @@
-"""FedTrees: decision trees that stay with their parties, and one prediction from all of them."""
+"""FedTrees: decision trees held by their parties, and predictions from all of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Result = TreeEnsemble | TrainedTrees
 
 
 class Predictions(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
-    """Answers of an ensemble of trees in the user's own values."""
+    """Predictions of an ensemble of trees in the user's values."""
 
     target: str | None
     schema_: Schema  # of all parties
@@ -63,15 +63,15 @@ class Predictions(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     threshold_: float  # of two classes, on the probability of the second
 
     def classes(self, target: str | None = None) -> tuple[Scalar, ...]:
-        """The values that ``predict_proba`` has a column for."""
+        """The classes, one per column of ``predict_proba``."""
         name = self._target(target)
         return questions.classes(name, self.schema_)
 
     def predict_proba(self, X: Rows, target: str | None = None) -> Array:
-        """P(target = class | row), (rows, classes) in the order of ``classes()``.
+        """P(target = class | row), shape (rows, classes), in the order of ``classes()``.
 
-        Parties of whose columns a row has none do not take part in it; a row that nobody knows
-        anything of gets the overall shares. The target's own column in X is ignored.
+        A party is skipped for rows that have none of its columns; a row without any known column
+        gets the overall class frequencies. A column of the target in X is ignored.
         """
         self.classes(target)
         return self._vectors(X)
@@ -79,16 +79,17 @@ class Predictions(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Rows, target: str | None = None) -> npt.NDArray[np.generic]:
         """The most probable class of every row, or the mean of a real or count.
 
-        With a threshold of its own, the second of two classes from this probability on.
+        With a ``threshold``, the second of two classes is predicted from that probability on.
         """
         name = self._target(target)
         variable, vectors = self.schema_[name], self._vectors(X)
         return values_of(variable, self._decided(vectors)) if variable.size else vectors[:, 0]
 
     def score(self, X: Rows, y: npt.ArrayLike | None = None) -> float:
-        """The share of rows with the right class, or R² of a real or count.
+        """Accuracy of classes, or R² of a real or count.
 
-        ``y`` is the truth, or else X's own column of the target; rows without it do not count.
+        ``y`` holds the true values, by default the column of the target in X; rows without a value
+        are ignored.
         """
         name = self._target(None)
         variable = self.schema_[name]
@@ -125,7 +126,7 @@ class Predictions(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
 
 
 class CollectedTrees(Predictions):
-    """The trees of all parties in one place (``FedTrees.collect``): the same answers."""
+    """The trees of all parties as a local model (``FedTrees.collect``)."""
 
     def __init__(self, ensemble: TreeEnsemble, schema: Schema) -> None:
         self.ensemble = ensemble
@@ -134,16 +135,16 @@ class CollectedTrees(Predictions):
         self.threshold_ = ensemble.threshold
 
     def fit(self, X: object = None, y: object = None) -> Self:
-        """Nothing to learn: here for compatibility with scikit-learn."""
+        """Does nothing; present for compatibility with scikit-learn."""
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all trees as one .fc file, whole or not at all."""
+        """Write all trees atomically as one .fc file."""
         trees_file.write(self.ensemble, self.schema, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Trees that were saved."""
+        """Load saved trees."""
         return cls(*trees_file.read(path))
 
     def _answers(self, x: Array) -> Array:
@@ -156,50 +157,50 @@ class CollectedTrees(Predictions):
 
 
 class FedTrees(FederatedEstimator[Result], Predictions):
-    """Predict one column by decision trees of all parties; trees stay where they grew.
+    """Predict one column by decision trees of all parties; trees stay with their parties.
 
     Parameters
     ----------
     leaf : Predictor or dict of str to Predictor, default=DecisionTreeLeaf()
-        What grows a bagged tree: one for all parties, or one by party.
+        The learner of bagged trees: one for all parties, or one per party.
     grow : {"auto", "bagged", "together"}, default="auto"
         "auto": a party whose columns nobody else holds boosts its trees, others bag theirs.
-        "bagged": all bag, as in the paper. "together": parties that hold the same columns boost
-        trees of all their rows, if all of them allow to collect. Numbers are always bagged.
+        "bagged": all parties bag, as in the paper. "together": parties with the same columns boost
+        trees on all their rows, if all of them allow collection. Numbers are always bagged.
     trees : int or "auto", default="auto"
-        Trees per party, or per group that grows together. "auto": 50 boosted, 20 bagged, each of
-        these of rows and columns drawn at random.
+        The number of trees per party, or per group that grows trees together. "auto": 50 boosted
+        trees, or 20 bagged ones on random rows and columns.
     columns : float or "auto", default="auto"
         The share of a party's columns that a bagged tree reads. "auto": 0.8 for classes, all for
         numbers.
     target : str
-        The column to predict: a class, or a number.
+        The column to predict: a class or a number.
     task : {"auto", "classes", "number"}, default="auto"
-        What the target is. "auto": at most 20 different whole numbers are classes.
+        What the target is. "auto": at most 20 distinct whole numbers are classes.
     share_target : bool, default=False
-        Whether holders of the target tell the others its values of shared rows. Parties that lack
-        it take no part otherwise.
+        Whether holders of the target send its values for shared rows to the others. Otherwise
+        parties without it do not take part.
     weights : {"rows", "equal"}, default="rows"
-        How parties that hold the same columns are weighted.
+        How parties with the same columns are weighted.
     fuse : {"auto", "mean"}, default="auto"
-        How parties are joined: "auto", a mean of those with the same columns and a product of
-        classes from different ones; or the paper's "mean" of all.
+        How parties are combined: "auto" takes the mean over parties with the same columns and, for
+        classes, the product over different columns; "mean" of all is the rule of the paper.
     threshold : float or "macro-f1", default=0.5
-        Of two classes, the probability from which on the second is predicted. "macro-f1": the one
-        that gives the best macro-F1 on training rows (methods/trees/threshold.py: what crosses).
+        For two classes, the probability from which on the second is predicted. "macro-f1" chooses
+        it by macro-F1 on training rows (methods/trees/threshold.py says what this reveals).
     rows : {"tokens", "private"}, default="tokens"
-        How rows are matched: by hashes of their ids under a key that the coordinator lacks, or by
-        private set intersection (the extra ``psi``), which matches rows that all parties hold.
+        How rows are matched: by hashes of their ids under a key unknown to the coordinator, or by
+        private set intersection (the extra ``psi``), which matches the rows that all parties hold.
     summation : Summation, default=Hub()
-        Who adds up where trees grow together; ``Tree(…)`` does without a server, ``Secret()`` hides
-        what single parties add.
+        How sums are computed if trees grow together; ``Tree(…)`` needs no server, ``Secret()``
+        hides the contributions of single parties.
     privacy : DifferentialPrivacy or None, default=None
-        The guarantee that noise gives to the rows of all parties; for classes, parties with the
-        same columns and ``grow="together"``. Questions of trees are then drawn at random.
+        Differential privacy for the rows of all parties; for classes, parties with the same columns
+        and ``grow="together"``. The splits of trees are then drawn at random.
     on_lost : {"stop", "continue"}, default="stop"
-        Whether to go on without a party that is lost, where others hold the target.
+        Whether to continue without a lost party, if others hold the target.
     random_state : int or None, default=None
-        Makes training repeatable.
+        The seed; the same seed gives the same model. None draws one.
 
     Examples
     --------
@@ -215,7 +216,7 @@ class FedTrees(FederatedEstimator[Result], Predictions):
     (('party 1/trees',), 50)
     """
 
-    views_: dict[str, TreeEnsemble | Held]  # what every role holds, or where it does
+    views_: dict[str, TreeEnsemble | Held]  # each role's part, or a handle to it
     placement_: Placement
 
     allowed: ClassVar[Declared] = {
@@ -294,7 +295,7 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         return federation
 
     def _check_private(self, federation: Federation, target: str) -> None:
-        """FederationError unless noise in all that crosses of rows gives a guarantee."""
+        """FederationError unless noise in everything sent about rows gives a guarantee."""
         assert self.privacy is not None
         for holds, why in (
             (self.grow == "together", "trees that parties grow alone are of rows without noise: "
@@ -371,13 +372,13 @@ class FedTrees(FederatedEstimator[Result], Predictions):
 
     @property
     def _joined(self) -> TreeEnsemble:
-        """What the coordinator holds: the graph and no trees."""
+        """The coordinator's part: the graph without trees."""
         view = self.views_[COORDINATOR]
         assert isinstance(view, TreeEnsemble)
         return view
 
     def collect(self) -> CollectedTrees:
-        """All trees in one place, if every party has allowed it."""
+        """All trees as a local model, if every party allows it."""
         self._check_collect()
         joined = self._joined
         parts = {n: v for n, v in self.views_.items() if n != COORDINATOR}
@@ -393,5 +394,5 @@ class FedTrees(FederatedEstimator[Result], Predictions):
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> CollectedTrees:
-        """Trees that were saved, collected: they give the same answers."""
+        """Load saved trees as a local model."""
         return CollectedTrees.load(path)

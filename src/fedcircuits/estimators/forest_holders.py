@@ -1,11 +1,11 @@
-"""The parties that hold a private forest, as whoever asks reaches them.
+"""The parties that hold a private forest, as reached by an asker.
 
-What they hold, shares and masks, is theirs: here are handles, where parties live elsewhere. Masks
-are for one process, one model and one use. They are made ahead or when they run out. Whoever asks
-says which rows of a preparation a question uses; a party hands each out once, and where it lives at
-a site of its own, it has written that down before. A pickle, a deep copy and a forked process of a
-model have no preparations and make their own: with one mask for two questions, whoever sees both
-learns how far every component's log-likelihood differs. A shallow copy shares them.
+Shares and masks stay with the parties; for remote parties there are handles here. Masks are for one
+process, one model and one use. They are prepared in advance or when they run out. The asker says
+which rows of a preparation a query uses; a party hands out each of them once, and a site records
+that first. A pickled, deep-copied or forked model has no preparations and makes its own: if one
+mask were used for two queries, whoever sees both would learn the difference of every component's
+log-likelihood. A shallow copy shares them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROOM = 1 << 27  # bytes of masks that one query takes at a party
 
 @dataclass(slots=True, eq=False)
 class Preparation:
-    """Masks that parties have made together, and how many of their rows are used."""
+    """Masks prepared jointly by the parties, and how many of their rows are used."""
 
     stores: Mapping[str, MaskStore | Held]  # by party
     rows: int
@@ -58,10 +58,11 @@ class Preparation:
 class Holders:
     """The parties that hold a private forest: their shares, their masks, and how they are run.
 
-    Masks are made ahead (``prepare``) or when they run out; the asker is an outsider, or a party.
+    Masks are prepared in advance (``prepare``) or when they run out; the asker is an outsider or a
+    party.
     """
 
-    engine: Engine  # both are given by the model whenever it is asked
+    engine: Engine  # both are set by the model before every query
     ledger: Ledger
 
     def __init__(self, forest: Forest, views: Views) -> None:
@@ -71,7 +72,7 @@ class Holders:
         self._no_masks()
 
     def __getstate__(self) -> dict[str, object]:
-        """Without masks, each of which is for one process and one use, and without a connection."""
+        """Without masks, which are for one process and one use, and without a connection."""
         away = ["masks", "lock", "process"]
         away += ["engine"] if hasattr(self.__dict__.get("engine"), "named") else []
         return {n: v for n, v in self.__dict__.items() if n not in away}
@@ -86,7 +87,7 @@ class Holders:
         self.lock, self.process = Lock(), os.getpid()
 
     def prepare(self, rows: int) -> None:
-        """Masks for so many more rows."""
+        """Prepare masks for this many more rows."""
         if self.process != os.getpid():
             self._no_masks()
         programs: dict[str, Program[MaskStore | Held]] = {
@@ -99,11 +100,11 @@ class Holders:
 
     @property
     def left(self) -> int:
-        """How many rows masks are left for."""
+        """The number of rows for which masks are left."""
         return sum(map(len, self.masks))
 
     def _taken(self, rows: int) -> dict[str, tuple[Once, ...]]:
-        """Masks of all parties for one question, of which nobody else will ever have one."""
+        """Masks of all parties for one query, never to be used again."""
         if self.process != os.getpid():  # a fork: they are the other process's
             self._no_masks()
         while True:
@@ -128,7 +129,7 @@ class Holders:
         return PrivateDistribution(self.forest, partial(self.likelihoods, asker))
 
     def likelihoods(self, asker: str, points: Array) -> Array:
-        """Log-likelihoods (rows,) of points that only the asker sees."""
+        """Log-likelihoods (rows,) of points known only to the asker."""
         if asker in getattr(self.engine, "sites", ()):
             raise QueryError(
                 f"{asker} has a site of its own, and these points are here: ask under another "
@@ -145,7 +146,7 @@ class Holders:
         return cast(Array, self.ask(asker, points, len(points)))
 
     def ask(self, asker: str, points: Array | Party, rows: int) -> Array | Held:
-        """What the asker hears of its points: here, or where it lives."""
+        """The asker's answers about its points: local, or a handle to them at its site."""
         masks = self._taken(rows)
         programs: dict[str, Program[Array | Held | None]] = {}
         for me, view in self.views.items():
@@ -162,6 +163,6 @@ class Holders:
         return answer
 
     def run(self, programs: Mapping[str, Program[T]]) -> Mapping[str, T]:
-        """Results of all, or FederationError."""
+        """Results by role, or FederationError."""
         compile_kernels()  # as in fit: the model may have been fitted elsewhere
         return ask(self.engine, programs, self.ledger)

@@ -1,16 +1,16 @@
-"""A fusion as one .fc file: the graph, every owner's encoder, the coordinator's fusion.
+"""A fusion as one .fc file: the graph, the encoders of all owners, and the coordinator's fusion.
 
     circuit.json            a leaf per owner ("north/encoder") and the root ("fusion")
     parameters.safetensors  arrays of encoders under their leaves (encoders/files.py); under the
                             root the "overall" shares, and of a trained fusion the parameters of its
                             head by name, "graph" (owners, owners), "scale/mean" and "scale/rate" of
                             what owners send, "history/training" and "history/held back"
-    fedcircuits.json        ``StoredFusionModel``: owners in their order with what their encoders
-                            are, the target, how it was learned
+    fedcircuits.json        ``StoredFusionModel``: the owners in order with descriptions of their
+                            encoders, the target, and the settings
 
-Whoever writes it has what every owner has learned, so every owner must have allowed that. What is
-read is checked part by part, and the graph must be the one that follows from the parts. What is
-written is read back before it is, so that no file is written that could not be read.
+The writer holds what every owner has learned, so every owner must have allowed that. A file is
+checked part by part when it is read, and its graph must be the one that follows from the parts.
+Before writing, the content is read back, so that no unreadable file is written.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ HISTORY = ("training", "held back")
 
 @dataclass(frozen=True, slots=True)
 class StoredSettings(FusionSettings):
-    """The arguments of ``FeatureFusion``, apart from encoders; its votes have the head "gcn"."""
+    """The parameters of ``FeatureFusion`` except encoders; votes are stored with head "gcn"."""
 
     traffic: Traffic = "float32"
     clip: Positive | None = None
@@ -134,7 +134,7 @@ class StoredFusionModel(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class StoredContent:
-    """What a file has of a fusion, before it is known to be sound."""
+    """The content of a file of a fusion, before validation."""
 
     circuit: Circuit
     parameters: Parameters
@@ -150,7 +150,7 @@ class StoredContent:
 def write(
     model: FeatureFusion, views: Mapping[str, OwnerView], path: str | os.PathLike[str]
 ) -> None:
-    """For a model whose owners have allowed what they have learned, ``views``, to leave them."""
+    """Write a model whose owners have allowed their parts, ``views``, to be collected."""
     try:
         content = _content(model, views)
         encoders = content.about.encoders
@@ -162,14 +162,14 @@ def write(
 
 
 def _inner(encoder: object) -> object:
-    """The model that has to be given back for it."""
+    """The model that must be passed to ``load`` for this encoder."""
     while isinstance(encoder, Frozen):
         encoder = encoder.encoder
     return encoder.model_ if isinstance(encoder, ForeignEncoder) else encoder
 
 
 def _content(model: FeatureFusion, views: Mapping[str, OwnerView]) -> StoredContent:
-    """Through JSON, as a reader will find it."""
+    """The content as it will be read, after a round trip through JSON."""
     view, owners = model.fusion_, []
     arrays: dict[str, Mapping[str, AnyArray]] = {}
     for name, state in views.items():
@@ -186,7 +186,7 @@ def _content(model: FeatureFusion, views: Mapping[str, OwnerView]) -> StoredCont
 
 
 def _stored_settings(model: FeatureFusion) -> StoredSettings:
-    """Those that it was learned with."""
+    """The settings that the fusion was trained with."""
     fusion = model.fusion_.fusion
     if isinstance(fusion, Fusion):
         settings = fusion.settings
@@ -221,7 +221,7 @@ def read(
     encoders: Mapping[str, object],
     engine: str | Engine | None,
 ) -> AnyFusion:
-    """``encoders``: by owner, models of other libraries, which the file does not have."""
+    """Load a fusion; ``encoders``: models of other libraries by owner, which files do not hold."""
     circuit, parameters, metadata = files.read(path)
     require_estimator(path, metadata, ESTIMATOR)
     with read_from(path):
@@ -238,7 +238,7 @@ def read(
 
 
 def encoder_names(metadata: files.Metadata) -> dict[str, str]:
-    """By owner: the class of its encoder."""
+    """The class names of encoders by owner."""
     about = record_of(StoredFusionModel, dict(metadata), "the file")
     return {name: encoder.name for name, encoder in about.encoders.items()}
 
@@ -266,7 +266,7 @@ def _check_given(
 def _loaded(
     content: StoredContent, given: Mapping[str, object]
 ) -> tuple[dict[str, OwnerView], FusionView, dict[str, object]]:
-    """What the owners and the coordinator hold, and the arguments of ``FeatureFusion``."""
+    """The parts of the owners and of the coordinator, and the parameters of ``FeatureFusion``."""
     about = content.about
     target = variable_of(about.target_variable, "'target variable'")
     encoders: dict[str, Encoder] = {}
@@ -345,7 +345,7 @@ def _trained(
 def _leaves(
     content: StoredContent, encoders: Mapping[str, Encoder], votes: bool
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
-    """By owner: the columns that its leaf reads, and the width of what it sends."""
+    """The columns read by each owner's leaf, and the width of what it sends."""
     columns, widths = {}, {}
     for name, encoder in encoders.items():
         leaf = content.circuit[f"{name}/encoder"]
@@ -367,7 +367,7 @@ def _leaves(
 def _arguments(
     learned: StoredSettings, fusion: Fusion | Votes, owners: tuple[str, ...]
 ) -> dict[str, object]:
-    """The settings that it was learned with, as ``FeatureFusion`` takes them."""
+    """The stored settings as parameters of ``FeatureFusion``."""
     summation = summation_of(learned.summing, owners)
     graph: object = learned.graph
     if summation is not None:

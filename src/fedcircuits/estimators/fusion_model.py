@@ -1,4 +1,4 @@
-"""What a fusion has learned, questions to it, and pictures of it."""
+"""A fitted fusion: what it has learned, predictions, and plots."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FusionResult: TypeAlias = OwnerView | Held | TrainedFusion
 
 
 class FusionModel(FederatedEstimator[FusionResult]):
-    """The part of ``FeatureFusion`` that answers, once it is fitted or loaded."""
+    """The part of ``FeatureFusion`` that predicts, once it is fitted or loaded."""
 
     traffic: Traffic
     clip: float | None
@@ -44,7 +44,7 @@ class FusionModel(FederatedEstimator[FusionResult]):
     summation: Summation | None
     rows: RowRule
 
-    views_: dict[str, OwnerView | Held]  # what every party holds, or where it does
+    views_: dict[str, OwnerView | Held]  # each party's part, or a handle to it
     fusion_: FusionView
     circuit_: Circuit
     placement_: Placement
@@ -72,9 +72,9 @@ class FusionModel(FederatedEstimator[FusionResult]):
 
     @property
     def graph_(self) -> pd.DataFrame | None:
-        """Weights, or learned probabilities, of edges between owners; what helped prediction.
+        """Weights, or learned probabilities, of edges between owners; None without a graph.
 
-        It is no map of who depends on whom. None if there is no graph.
+        The edges are those that helped prediction; they do not show dependence between owners.
         """
         fusion = self._fusion()
         if fusion is None or fusion.graph is None:
@@ -84,9 +84,9 @@ class FusionModel(FederatedEstimator[FusionResult]):
 
     @property
     def alignment_(self) -> dict[str, Array] | None:
-        """By owner: its matrix P; a representation, standardised, times P is aligned.
+        """The alignment matrix P by owner; None without alignment.
 
-        None without alignment.
+        A standardised representation times P is aligned.
         """
         fusion = self._fusion()
         if fusion is None or (matrices := fusion.alignment) is None:
@@ -95,12 +95,12 @@ class FusionModel(FederatedEstimator[FusionResult]):
 
     @property
     def history_(self) -> pd.DataFrame:
-        """The fusion's loss in every epoch, in training and on rows held back."""
+        """The loss of the fusion per epoch, on training rows and on held-out rows."""
         fusion = self._fusion()
         return pd.DataFrame({} if fusion is None else fusion.history)
 
     def _fusion(self) -> Fusion | None:
-        """None where owners vote."""
+        """The trained fusion; None if owners vote."""
         self._check_fitted()
         fusion = self.fusion_.fusion
         return fusion if isinstance(fusion, Fusion) else None
@@ -108,15 +108,15 @@ class FusionModel(FederatedEstimator[FusionResult]):
     # ------------------------------------------------------------------ questions
 
     def classes(self) -> tuple[Scalar, ...]:
-        """The values that ``predict_proba`` has a column for."""
+        """The classes, one per column of ``predict_proba``."""
         self._check_fitted()
         return questions.classes(self.target_, Schema((self.fusion_.target,)))
 
     def predict_proba(self, X: Federation) -> Array:
-        """P(target = class | row), (rows, classes) in the order of ``classes()``.
+        """P(target = class | row), shape (rows, classes), in the order of ``classes()``.
 
-        Rows are in the order of the first party, then those that only later ones have. Owners may
-        be missing from the federation, and rows from owners.
+        Rows are in the order of the first party, followed by rows that only later ones hold. Owners
+        may be absent from the federation, and rows from owners.
         """
         self.classes()
         return self._answers(X).values
@@ -130,10 +130,10 @@ class FusionModel(FederatedEstimator[FusionResult]):
         return values_of(variable, np.asarray(answers.argmax(axis=1), np.float64))
 
     def score(self, X: Federation, y: npt.ArrayLike | None = None) -> float:
-        """The share of rows with the right class, or R² of a number.
+        """Accuracy of classes, or R² of a number.
 
-        ``y`` is the truth in the order of predictions, or else what parties hold of the target,
-        which they then tell.
+        ``y`` holds the true values in the order of predictions. Without it, the parties reveal the
+        values of the target that they hold.
         """
         self._check_fitted()
         answers, variable = self._answers(X, truth=y is None), self.fusion_.target
@@ -145,9 +145,9 @@ class FusionModel(FederatedEstimator[FusionResult]):
         return score_predictions(variable, predicted, truth)
 
     def opinions(self, X: Federation) -> npt.NDArray[np.float64]:
-        """(owners, rows, outputs): what each owner alone predicts, NaN where it knows nothing.
+        """Predictions of each owner alone, shape (owners, rows, outputs); NaN for unknown rows.
 
-        Owners' predictions of single rows cross for it.
+        Owners send their predictions of single rows for this.
         """
         self._check_fitted()
         federation = query.require_owners(X, self.fusion_.owners, self.target_)
@@ -158,12 +158,12 @@ class FusionModel(FederatedEstimator[FusionResult]):
         return self._predicted(programs).values
 
     def conflict(self, X: Federation) -> Array:
-        """(rows,): entropy, in bits, of the classes that owners alone predict for a row."""
+        """Entropy (rows,) in bits of the classes predicted by the owners alone."""
         self.classes()
         return _entropies(self.opinions(X))
 
     def _answers(self, X: Federation, truth: bool = False) -> FusionPredictions:
-        """(rows, outputs); ``truth``: with what parties know of the target."""
+        """Predictions (rows, outputs); with ``truth``, also the target values held by parties."""
         federation = query.require_owners(X, self.fusion_.owners, self.target_, truth)
         coordinator = {
             "view": self.fusion_, "members": federation.names, "showing": self._showing,
@@ -189,8 +189,7 @@ class FusionModel(FederatedEstimator[FusionResult]):
     def _responses(
         self, federation: Federation, alone: bool = False, tells: bool = False
     ) -> dict[str, Program[FusionPredictions | None]]:
-        """The owners' programs; a fresh key, so that rows of two questions are not seen to be the
-        same."""
+        """The owners' programs, with a fresh key, so that rows of two queries cannot be linked."""
         secret = TrainingState().secrets_of(federation.names, self.rows)
         programs: dict[str, Program[FusionPredictions | None]] = {}
         for party in federation:
@@ -205,13 +204,13 @@ class FusionModel(FederatedEstimator[FusionResult]):
     # ------------------------------------------------------------------ pictures
 
     def plot_history(self) -> Figure:
-        """The losses of ``history_``."""
+        """Plot the losses of ``history_``."""
         from fedcircuits.pictures import fusion
 
         return fusion.history(self.history_)
 
     def plot_graph(self) -> Figure:
-        """The weights or probabilities of ``graph_``."""
+        """Plot the weights or probabilities of ``graph_``."""
         if (weights := self.graph_) is None:
             raise QueryError("this fusion has no graph to draw")
         from fedcircuits.pictures import fusion
@@ -219,7 +218,7 @@ class FusionModel(FederatedEstimator[FusionResult]):
         return fusion.graph(weights)
 
     def plot_alignment(self) -> Figure:
-        """The matrices of ``alignment_``."""
+        """Plot the matrices of ``alignment_``."""
         if (matrices := self.alignment_) is None:
             raise QueryError("this fusion has no alignment to draw")
         from fedcircuits.pictures import fusion
@@ -227,14 +226,14 @@ class FusionModel(FederatedEstimator[FusionResult]):
         return fusion.alignment(matrices)
 
     def plot_conflict(self, X: Federation) -> Figure:
-        """How far owners disagree, as the paper's figure 3: rows by ``conflict``."""
+        """Plot how much owners disagree, as in figure 3 of the paper: rows by ``conflict``."""
         from fedcircuits.pictures import fusion
 
         return fusion.conflict(self.conflict(X), len(self.classes()))
 
 
 def _entropies(opinions: npt.NDArray[np.float64]) -> Array:
-    """(rows,): entropy in bits of the classes that owners predict, (owners, rows, classes)."""
+    """Entropy (rows,) in bits of the classes predicted by owners, (owners, rows, classes)."""
     there = np.asarray(~np.isnan(opinions).any(axis=2))  # (owners, rows)
     classes = opinions.shape[2]
     chosen = np.eye(classes)[np.nan_to_num(opinions).argmax(axis=2)] * there[..., None]

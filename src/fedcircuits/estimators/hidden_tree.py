@@ -56,13 +56,13 @@ class HiddenChowLiuTree(SharedByEM):
     units : int, default=32
         The number of values of every hidden state.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
+        The column that ``predict`` predicts by default.
     epochs : int, default=50
-        The largest number of passes over the rows.
+        The maximum number of passes over the rows.
     batch_size : int, default=128
         The number of rows per update.
     step, last_step : float, default=0.3 and 0.01
-        How far an update of EM goes in the first and in the last epoch; 1 forgets what was before.
+        The step size of EM in the first and in the last epoch; 1 replaces the old statistics.
     smoothing : float, default=2.0
         The number of pseudo-rows that every unit of a leaf with many levels is given, distributed
         like the whole column.
@@ -76,26 +76,26 @@ class HiddenChowLiuTree(SharedByEM):
     restarts : int, default=1
         The number of starts, of which the one that is best after an epoch is learned to the end.
     validation : float, default=0.1
-        The share of rows held back, on which the best epoch is chosen.
+        The share of rows held out, on which the best epoch is chosen.
     tol : float, default=1e-4
-        The least gain per row and epoch that counts.
+        The smallest improvement per row and epoch that counts.
     patience : int, default=5
-        Learning stops after so many epochs without a gain on the rows held back.
+        Learning stops after this many epochs without improvement on the held-out rows.
     channels : int, default=1
         So many neighbouring columns share a hidden state, as the colours of a pixel do.
     leaf_family : str or callable, default=by_kind
-        The family of the leaves, or what gives it for a variable.
+        The family of the leaves, or a function from a variable to its family.
     summation : Summation, default=Hub()
-        How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
-        which nobody sees what a single party counts.
+        How the parties of a federation compute sums: ``Hub()``, ``Tree(graph)``, or ``Secret()``,
+        which hides the contributions of single parties.
     privacy : DifferentialPrivacy or None, default=None
-        Noise that the parties of a federation add to what they count of their rows, so that nobody
-        can tell whether one of them was there; for categories and booleans. The epsilon that is
-        spent stands in ``epsilon_`` and in the ledger.
+        Differential privacy for the rows of a federation by noise that the parties add to their
+        counts; for categories and booleans only. ``epsilon_`` and the ledger report the epsilon
+        spent.
     device : str, default="cpu"
-        Where one table is learned and questions are answered: "cpu", "cuda", "cuda:1".
+        The torch device for learning from one table and for queries: "cpu", "cuda", "cuda:1".
     random_state : int or None, default=None
-        The seed of all random draws; None draws one.
+        The seed; the same seed gives the same model. None draws one.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class HiddenChowLiuTree(SharedByEM):
     # ------------------------------------------------------------------ of a federation
 
     def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
-        """One for every value of a hidden state."""
+        """One cluster per value of a hidden state."""
         return self.units, None
 
     def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
@@ -191,7 +191,7 @@ class HiddenChowLiuTree(SharedByEM):
         return Beginning(circuit, start, {"categorical": Categorical(prior=prior)})
 
     def rounds(self) -> tuple[EMSchedule, float]:
-        """Over all rows at once; the best epoch on rows held back is kept."""
+        """Full-batch epochs; the best on held-out rows is kept."""
         schedule = EMSchedule(
             self.epochs, None, self.step, self.last_step, self.tol, self.patience,
             self.weight_smoothing,

@@ -1,10 +1,10 @@
-"""Gaps filled from the joint distribution of all columns: once, or several times by draws.
+"""Imputation from the joint distribution of all columns, single or multiple.
 
-strategy="mean"    E[x | what the row has] of reals and counts, the most probable value of
-                   categories and booleans: each gap by itself
+strategy="mean"    the conditional mean of reals and counts, the most probable value of categories
+                   and booleans, for each missing value separately
 strategy="mpe"     the most probable completion of the whole row
-strategy="sample"  a draw from P(gaps | what the row has): gaps keep their spread, and several
-                   draws (``multiple``) tell how much an analysis depends on them
+strategy="sample"  a draw from the conditional distribution, which preserves variance; several draws
+                   (``multiple``) show how much an analysis depends on the missing values
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Filled: TypeAlias = pd.DataFrame | npt.NDArray[np.generic]
 
 
 class CircuitImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Fills the gaps of rows from a joint distribution of their columns.
+    """Imputes missing values from a joint distribution of the columns.
 
     Parameters
     ----------
     model : learner or fitted model, default=None
-        What learns the distribution from rows with gaps, ``LearnSPN()`` if None; a model that has
-        learned already is used as it is (``CircuitClassifier``).
+        The learner of the distribution from rows with missing values; None is ``LearnSPN()``. A
+        fitted model is used unchanged (see ``CircuitClassifier``).
     strategy : {"mean", "mpe", "sample"}, default="mean"
-        How ``transform`` fills: by means and most probable values, by the most probable
+        How ``transform`` imputes: by means and most probable values, by the most probable
         completion of the row, or by a draw.
     random_state : int or None, default=None
-        The seed of draws, and of a learner that has none.
+        The seed of draws, and of the learner if it has none.
 
     Examples
     --------
@@ -71,8 +71,8 @@ class CircuitImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         self.random_state = random_state
 
     def fit(self, X: object, y: object = None, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Learn P(X) from rows that may have gaps. y is not used: what is predicted from filled
-        rows must not have filled them."""
+        """Learn P(X) from rows that may have missing values. y is ignored: imputed values must not
+        depend on what is later predicted from them."""
         check_arguments(self)
         rows = checked(self, X, reset=True)
         if (ready := frozen(self.model)) is not None:
@@ -84,12 +84,12 @@ class CircuitImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         return self
 
     def transform(self, X: object) -> Filled:
-        """X without gaps, in the form X has."""
+        """X with missing values imputed, in the type of X."""
         rng = np.random.default_rng(self.random_state)
         return self._filled(X, rng)
 
     def multiple(self, X: object, number: int = 5) -> list[Filled]:
-        """So many completions of X, each with gaps drawn anew: analyse each, then combine."""
+        """Multiple imputations of X by independent draws: analyse each, then combine."""
         Whole(1).check("number", number, QueryError)
         seeds = np.random.default_rng(self.random_state).spawn(number)
         return [self._filled(X, rng, "sample") for rng in seeds]

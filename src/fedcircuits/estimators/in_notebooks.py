@@ -1,4 +1,4 @@
-"""What a notebook shows of a model: its arguments, and once it is fitted what it has learned."""
+"""The notebook representation of a model: its parameters and, once fitted, what it has learned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Arguments(Protocol):
 
 
 class ShownInNotebooks:
-    """Takes the place of scikit-learn's diagram, which shows arguments alone."""
+    """Replaces scikit-learn's diagram, which shows parameters only."""
 
     def _repr_html_(self) -> str:
         return model_html(self)  # type: ignore[arg-type]
@@ -23,7 +23,7 @@ class ShownInNotebooks:
 
 
 def model_html(model: Arguments) -> str:
-    """A table of facts, and one of what crossed where there is a ledger."""
+    """A table of facts, and the ledger if there is one."""
     facts = [*_learned(model), *_arguments(model)]
     fitted = any(name.endswith("_") and not name.startswith("_") for name in vars(model))
     state = "fitted" if fitted else "not fitted yet: call fit"
@@ -50,7 +50,7 @@ def _learned(model: object) -> Iterator[tuple[str, object]]:
 
 
 def _arguments(model: Arguments) -> Iterator[tuple[str, object]]:
-    """Those that differ from their defaults."""
+    """Parameters that differ from their defaults."""
     try:
         plain = type(model)().get_params(deep=False)
     except TypeError:  # needs arguments

@@ -58,10 +58,10 @@ class LearnSPN(Learner):
     validation : float, default=0.1
         The share of rows held back that EM stops by, if there is any.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise. If it has classes and any column
+        The column that ``predict`` predicts by default. If it has classes and any column
         depends on it, rows are split by class first, so that all that depends on it helps.
     random_state : int or None, default=None
-        The seed of all random draws; None draws one.
+        The seed; the same seed gives the same model. None draws one.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What all learners share: reading rows, holding some back, running EM, showing progress."""
+"""The base class of learners: reading rows, holding some out, running EM, reporting progress."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from fedcircuits.tables.table import Table
 
 Training = Rows | ParquetRows | str | os.PathLike[str]
 Weights = npt.ArrayLike | None
-BACKDROP = 100  # rows that stand for a whole table behind a part of it
+BACKDROP = 100  # rows that represent a whole table when learning from a part of it
 DEVICE = Instance(str, "the name of a device, such as 'cpu' or 'cuda:1'")
-BY_BATCHES: Declared = {  # arguments of learners that run EM over batches
+BY_BATCHES: Declared = {  # parameters of learners with minibatch EM
     "target": COLUMN,
     "epochs": Whole(1),
     "batch_size": Whole(1),
@@ -54,16 +54,15 @@ BY_BATCHES: Declared = {  # arguments of learners that run EM over batches
 
 
 class Learner(Model):
-    """A model that is learned from one table.
+    """Base class of models learned from one table.
 
-    Subclasses declare in ``allowed`` what their arguments may be, and say in ``_learn`` how they
-    learn.
+    Subclasses declare the valid values of their parameters in ``allowed`` and implement ``_learn``.
     """
 
     allowed: ClassVar[Declared] = {}
     random_state: int | None
     target: str | None = None
-    target_: str | None  # the column to predict, as ``target`` or y of ``fit`` says
+    target_: str | None  # the column to predict: ``target``, or y of ``fit``
 
     def fit(self, X: Training, y: object = None, sample_weight: Weights = None) -> Self:
         """Learn from one table.
@@ -71,14 +70,14 @@ class Learner(Model):
         Parameters
         ----------
         X : DataFrame, Table, array, ParquetRows, str or path
-            The rows, or a file of them. A parquet file is read piece by piece by learners that run
-            EM over batches, and as a whole by the others.
+            The rows, or a file of them. Learners with minibatch EM stream parquet files; others
+            read them at once.
         y : array-like of shape (rows,) or None, default=None
-            The column to predict, if X does not have it: it becomes a column of the model like
-            all others, named as ``target`` or the Series says, else "target". Whole numbers of at
-            most 20 values are classes.
+            The column to predict, if X does not have it. It becomes an ordinary column of the
+            model, named by ``target``, the name of the Series, or "target". At most 20 distinct
+            whole numbers are classes.
         sample_weight : array-like of shape (rows,) or None, default=None
-            The weights of rows in memory.
+            Weights of the rows, for tables in memory.
         """
         with Bar(type(self).__name__):
             check_arguments(self)
@@ -90,9 +89,9 @@ class Learner(Model):
         return self
 
     def fit_part(self, part: Table, whole: Table) -> Self:
-        """Learn from some rows of a table, with one row's weight of the whole behind them.
+        """Learn from some rows of a table, smoothed by the whole with the weight of one row.
 
-        What the part has never seen is then rare and not impossible, and no leaf becomes a spike.
+        Values absent from the part are then unlikely but possible, and no leaf degenerates.
         """
         rng = np.random.default_rng(self.random_state)
         others = whole.rows(rng.choice(len(whole), min(len(whole), BACKDROP), replace=False))
@@ -116,7 +115,7 @@ class Learner(Model):
         rules: Rules | None = None,
         scale: float | None = None,
     ) -> None:
-        """Run EM and keep what it learned, with its history."""
+        """Run EM and keep the parameters and history."""
         report = progress(type(self).__name__, schedule.epochs)
         fitted = maximise_likelihood(
             circuit, start, rows, schedule=schedule, validation=validation, rules=rules,
@@ -133,7 +132,7 @@ class Learner(Model):
 def source_of(
     X: Training, sample_weight: Weights, learner: str, schema: Schema | None = None
 ) -> tuple[Source, Schema]:
-    """Rows to learn from and what their columns mean: as they say, or as ``schema`` does."""
+    """The rows to learn from and their schema, inferred unless it is given."""
     given = _opened(X, schema)
     if isinstance(given, ParquetRows):
         _refuse_weights(sample_weight, given)
@@ -154,7 +153,7 @@ def _opened(given: Training, schema: Schema | None) -> Table | ParquetRows:
 
 
 def _rows_of(table: Table, sample_weight: Weights) -> InMemory:
-    """The rows that have a value and a weight: others say nothing."""
+    """The rows with at least one value and positive weight."""
     weight = None if sample_weight is None else row_weights(sample_weight, len(table))
     kept = np.isfinite(table.values).any(axis=1)
     if not kept.any():
@@ -174,7 +173,7 @@ def _refuse_weights(given: Weights, rows: ParquetRows) -> None:
 
 
 def in_memory(rows: Source, learner: str) -> InMemory:
-    """The rows of a learner that has to see all of them at once; those of a file are read."""
+    """All rows in memory, for learners that cannot stream; those of a file are read."""
     if isinstance(rows, InMemory):
         return rows
     try:
@@ -189,7 +188,7 @@ def in_memory(rows: Source, learner: str) -> InMemory:
 def hold_back(
     rows: Source, share: float, rng: np.random.Generator
 ) -> tuple[Source, InMemory | None]:
-    """Rows to learn from, and rows to stop by: a share of those in memory, or a drawn sample."""
+    """Training rows and validation rows: a share of the rows in memory, or a random sample."""
     held = round(share * len(rows))
     if held < 1:
         return rows, None
@@ -200,7 +199,7 @@ def hold_back(
 
 
 def progress(name: str, epochs: int) -> Callable[[int, float], None]:
-    """What EM reports to after every epoch: the bar of the fit that runs, if there is one."""
+    """A callback for EM that reports every epoch to the bar of the current fit, if any."""
     bar = current()
 
     def tell(epoch: int, likelihood: float) -> None:

@@ -1,4 +1,4 @@
-"""Models from .fc files: whole ones, and those whose parts are at sites."""
+"""Models from .fc files: complete ones, and those whose parts are held by sites."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from fedcircuits.federation.federation import Federation
 def load(
     path: str | os.PathLike[str], federation: Federation | None = None
 ) -> CircuitModel | FederatedEstimator[object]:
-    """The model in an .fc file, ready for questions.
+    """The model in an .fc file.
 
-    FeatureFusion and FedTrees that were collected are predictors and no distributions: they have
-    their own ``load``.
+    Collected FeatureFusion and FedTrees models are predictors rather than distributions and have a
+    ``load`` method of their own.
 
     Parameters
     ----------
     path : str or path
         The file.
     federation : Federation, optional
-        For a model whose parts are at sites, these sites: ``Federation.connect(…)``. Without it the
-        model has the coordinator's part, and ``reconnect(federation)`` later asks the sites.
+        For a model whose parts are held by sites, the connection to them,
+        ``Federation.connect(…)``. Without it the model holds the coordinator's part only, until
+        ``reconnect(federation)`` is called.
     """
     part = parts.read(path)
     if part is None:

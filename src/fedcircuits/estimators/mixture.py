@@ -1,4 +1,4 @@
-"""A mixture of products: the plain baseline that every other model has to beat."""
+"""A mixture of fully factorised distributions: the baseline for all other models."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from fedcircuits.tables.schema import Schema
 
 
 class MixtureOfProducts(SharedByEM):
-    """Components that each model every column on its own, learned by EM from k-means clusters.
+    """A mixture of products of univariate distributions, learned by EM from k-means clusters.
 
-    It is learned from one table, or from a federation of parties that hold different rows of the
-    same columns: they add up, and the mixture is that of EM on all rows.
+    ``fit`` takes one table, or a federation of parties that hold different rows of the same
+    columns. The parties then compute sums, and the mixture is the one that EM learns from all rows.
 
     Parameters
     ----------
     components : int, default=8
         The number of components.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
+        The column that ``predict`` predicts by default.
     max_iter : int, default=200
-        The largest number of iterations of EM.
+        The maximum number of EM iterations.
     tol : float, default=1e-4
-        EM stops when the mean log-likelihood per row gains less than this in an iteration.
+        EM stops when the mean log-likelihood per row improves by less than this.
     summation : Summation, default=Hub()
-        How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
-        which nobody sees what a single party counts.
+        How the parties of a federation compute sums: ``Hub()``, ``Tree(graph)``, or ``Secret()``,
+        which hides the contributions of single parties.
     privacy : DifferentialPrivacy or None, default=None
-        Noise that the parties of a federation add to what they count of their rows, so that nobody
-        can tell whether one of them was there; for categories and booleans. The epsilon that is
-        spent stands in ``epsilon_`` and in the ledger.
+        Differential privacy for the rows of a federation by noise that the parties add to their
+        counts; for categories and booleans only. ``epsilon_`` and the ledger report the epsilon
+        spent.
     device : str, default="cpu"
-        Where one table is learned and questions are answered: "cpu", "cuda", "cuda:1".
+        The torch device for learning from one table and for queries: "cpu", "cuda", "cuda:1".
     random_state : int or None, default=None
         The seed of the clusters; None draws one.
 
@@ -93,15 +93,15 @@ class MixtureOfProducts(SharedByEM):
     # ------------------------------------------------------------------ of a federation
 
     def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
-        """One for every component."""
+        """One cluster per component."""
         return self.components, None
 
     def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
-        """Components from summed clusters."""
+        """Initial components from clusters of summed statistics."""
         circuit = mixture_of_products(schema, self.components)
         soft = softened(rows.labels, self.components, rng)
         return Beginning(circuit, start_from(circuit, rows.values, soft, rng))
 
     def rounds(self) -> tuple[EMSchedule, float]:
-        """Until nothing is gained; no rows are held back."""
+        """Iterations until convergence; no rows are held out."""
         return EMSchedule(epochs=self.max_iter, tolerance=self.tol), 0.0

@@ -1,9 +1,8 @@
-"""The API of every fitted model: questions in the user's own values, in the style of scikit-learn.
+"""The API of every fitted model: queries in the user's values, in the style of scikit-learn.
 
-A model has learned ``circuit_`` and ``parameters_``. X may be a DataFrame, Table or array; NaN, and
-columns that X does not have, are summed out. ``given`` is evidence: text ("age > 40 and sex = f"),
-a mapping ({"age": (40, None), "sex": "f"}), or rows (a DataFrame, Table or array) with one answer
-for each.
+A fitted model has ``circuit_`` and ``parameters_``. X may be a DataFrame, Table or array; NaN and
+absent columns are summed out. ``given`` is evidence: text ("age > 40 and sex = f"), a mapping
+({"age": (40, None), "sex": "f"}), or rows (a DataFrame, Table or array), with one answer per row.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from fedcircuits.circuits.questions.regions import EVERYTHING, Event, conjunctio
 from fedcircuits.errors import QueryError
 from fedcircuits.estimators import questions
 from fedcircuits.estimators.in_notebooks import ShownInNotebooks
-from fedcircuits.estimators.targets import judged
+from fedcircuits.estimators.targets import accuracy_or_r2
 from fedcircuits.tables.inference import values_of
 from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
@@ -48,7 +47,7 @@ AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
 class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
-    """What all fitted models can do. Learners set ``circuit_`` and ``parameters_`` in ``fit``."""
+    """Base class of fitted models. Learners set ``circuit_`` and ``parameters_`` in ``fit``."""
 
     circuit_: Circuit
     parameters_: Parameters
@@ -61,19 +60,19 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return self._distribution.log_likelihood(self._values(X))
 
     def score(self, X: Rows, y: object = None) -> float:
-        """Mean log-likelihood of the rows; with y, how well the target is predicted: the accuracy
-        of classes, R² of numbers."""
+        """Mean log-likelihood per row; with y, the score of predictions of the target: accuracy
+        for classes, R² for numbers."""
         if y is None:
             return float(self.score_samples(X).mean())
         name = self._target(None)
-        return judged(self.predict(X, name), y, classes=bool(self.schema_[name].size))
+        return accuracy_or_r2(self.predict(X, name), y, classes=bool(self.schema_[name].size))
 
     # ------------------------------------------------------------------ questions
 
     def probability(
         self, event: str | Mapping[str, object] | Event, given: Given = None
     ) -> float | Array:
-        """P(event | given): a number, or one for every row that is given.
+        """P(event | given): one number, or one per row if ``given`` is rows.
 
         ``model.probability("age > 40 and income = '>50K'", given="sex = female")``
         """
@@ -84,10 +83,11 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return answers if questions.is_rows(given) else float(answers[0])
 
     def expect(self, columns: str | Sequence[str], given: Given = None) -> pd.DataFrame:
-        """Mean and variance of real, count or boolean columns given evidence.
+        """Conditional mean and variance of real, count or boolean columns.
 
-        There is one line per column; with rows given, one line per row and two columns per
-        variable. The mean of a boolean is the probability of its second value (mostly True).
+        The result has one line per column or, if ``given`` is rows, one line per row and two
+        columns per variable. The mean of a boolean is the probability of its second value, usually
+        True.
         """
         names = [columns] if isinstance(columns, str) else list(columns)
         questions.require_numbers(names, self.schema_)
@@ -105,29 +105,29 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return pd.DataFrame.from_dict(lines, orient="index", columns=["mean", "variance"])
 
     def entropy_bounds(self) -> tuple[float, float]:
-        """Between what the model's entropy lies, in nats: equal where the circuit is deterministic,
-        as a Chow–Liu tree is. Of real columns it is the differential entropy."""
+        """Lower and upper bound on the entropy in nats, equal for deterministic circuits such as
+        Chow–Liu trees. For real columns this is the differential entropy."""
         return entropies.entropy_bounds(*self._whole())
 
     def cross_entropy(self, other: Model) -> float:
-        """−E[log q] of another model q of compatible structure, over this model's rows, in nats.
+        """Cross-entropy −E[log q] of another model q under this distribution, in nats.
 
-        Exact, or QueryError with the reason: q must be deterministic, and both must take the
-        columns apart in compatible ways. It is infinite where q calls possible rows impossible.
+        The value is exact. QueryError is raised unless q is deterministic and both circuits
+        decompose the columns compatibly. It is infinite if q gives possible rows probability zero.
         """
         return comparing.cross_entropy(self._whole(), other._whole())
 
     def kl_divergence(self, other: Model) -> float:
-        """KL(this model ‖ other) in nats, exact or refused as ``cross_entropy`` is."""
+        """KL(this model ‖ other) in nats, under the conditions of ``cross_entropy``."""
         return comparing.divergence(self._whole(), other._whole())
 
     def mutual_information(
         self, columns: Sequence[str] | None = None, bins: int = 8
     ) -> pd.DataFrame:
-        """What every two columns tell of each other, in nats; on the diagonal their entropy.
+        """Mutual information of every pair of columns in nats, with entropies on the diagonal.
 
-        Real columns and counts without a range are cut into ``bins`` intervals of equal
-        probability, which never makes it larger.
+        Real columns and unbounded counts are discretised into ``bins`` intervals of equal
+        probability, which can only lower the value.
         """
         Whole(2).check("bins", bins, QueryError)
         names = list(self.schema_.names if columns is None else columns)
@@ -135,8 +135,8 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return pd.DataFrame(matrix, index=names, columns=names)
 
     def unrelated(self, column: str | None = None, below: float = 1e-3) -> dict[str, float]:
-        """Columns that say next to nothing of a column (the target), by the model itself, and what
-        they say: less than ``below`` nats. Of a federation it asks no row, only the model."""
+        """Columns whose mutual information with a column (by default the target) is below
+        ``below`` nats, with its value. It is computed from the model alone, without any rows."""
         name = self._target(column)
         others = [n for n in self.schema_.names if n != name]
         information = {n: float(self.mutual_information([name, n]).loc[name, n]) for n in others}
@@ -145,9 +145,9 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     def contributions(
         self, event: str | Mapping[str, object] | Event, given: str | Mapping[str, object]
     ) -> pd.Series:
-        """How much every column of the evidence adds to P(event | given): its Shapley value.
+        """Shapley value of every column of the evidence for P(event | given).
 
-        They add up to P(event | given) − P(event).
+        The values sum to P(event | given) − P(event).
         """
         asked = questions.event_of(event, self.schema_)
         known = parse_evidence(given, self.schema_)
@@ -155,7 +155,7 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return pd.Series(contributions, name="contribution")
 
     def _whole(self) -> tuple[Circuit, Parameters]:
-        """The circuit and its values, if they are in this place."""
+        """The circuit and its parameters, if they are held locally."""
         self._check_fitted()
         if not isinstance(self._distribution, Distribution):
             raise QueryError("the parts of this circuit are at several parties: collect() it first")
@@ -169,14 +169,14 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------ prediction
 
     def classes(self, target: str) -> tuple[Scalar, ...]:
-        """The values that ``predict_proba`` has a column for."""
+        """The values of the target, one per column of ``predict_proba``."""
         return questions.classes(target, self.schema_)
 
     def predict_proba(self, X: Rows, target: str | None = None) -> Array:
-        """P(target = class | row), (rows, classes) in the order of ``classes(target)``.
+        """P(target = class | row), shape (rows, classes), in the order of ``classes(target)``.
 
-        Rows that are impossible under the model get the classes' overall probabilities, with a
-        warning. The target's own column in X is ignored.
+        Rows with probability zero under the model get the marginal class probabilities, with a
+        warning. A column of the target in X is ignored.
         """
         name = self._target(target)
         self.classes(name)
@@ -196,8 +196,8 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Rows, target: str | None = None) -> npt.NDArray[np.generic]:
         """The most probable class of every row, or the conditional mean of a real or count.
 
-        Rows that are impossible under the model are predicted as if nothing was known, with a
-        warning. The target's own column in X is ignored.
+        Rows with probability zero under the model are predicted from the marginal distribution,
+        with a warning. A column of the target in X is ignored.
         """
         name = self._target(target)
         if self.schema_[name].size:
@@ -223,7 +223,7 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _predicted(self) -> str | None:
-        """The column that is predicted unless told otherwise: y of ``fit``, or ``target``."""
+        """The column that is predicted by default: y of ``fit``, or ``target``."""
         target = getattr(self, "target_", None)
         return getattr(self, "target", None) if target is None else target
 
@@ -257,8 +257,8 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     def sample(
         self, n: int = 1, given: Given = None, random_state: int | None = None
     ) -> pd.DataFrame:
-        """n rows drawn from p(· | given); with rows given, n for each of them in their order, and
-        in the kind of their frame (pandas, polars, pyarrow)."""
+        """n rows drawn from p(· | given). If ``given`` is rows, n rows are drawn for each of them,
+        in order, and returned as the same type of frame (pandas, polars, pyarrow)."""
         Whole(1).check("sample: n", n, QueryError)
         x, known = self._given(given)
         rng = np.random.default_rng(random_state)
@@ -266,10 +266,10 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return questions.answered_like(given, Table(self.schema_, drawn).to_pandas())
 
     def mpe(self, X: AnyRows) -> AnyRows:
-        """X with its gaps filled by the most probable explanation, in the form X came in.
+        """X with missing values filled by the most probable explanation, in the type of X.
 
-        ``explain(X)`` also tells whether it is exact or the max-product bound; a DataFrame tells
-        it in ``.attrs["exact"]``.
+        ``explain(X)`` also says whether it is exact or the max-product approximation; a DataFrame
+        says so in ``.attrs["exact"]``.
         """
         return questions.like(X, self.explain(X), self.schema_)
 
@@ -288,7 +288,7 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return {"estimator": type(self).__name__, "target": self._predicted}
 
     def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
-        """A picture of the circuit, and of single variables before and after ``given``.
+        """Plot the circuit, and marginals of single variables before and after ``given``.
 
         ``columns`` names the variables to show, by default those that ``given`` changes most.
         """
@@ -311,10 +311,10 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return self.circuit_.schema
 
     def to(self, device: str) -> Self:
-        """Answer questions on "cpu", "cuda", "cuda:1" or another device of torch's from now on.
+        """Evaluate queries on "cpu", "cuda", "cuda:1" or another torch device from now on.
 
-        Learners with an argument ``device`` learn there too. Files and ``parameters_`` stay what
-        they are. No GPU was tried: docs/circuits.md says what the tests do instead.
+        Learners with an argument ``device`` learn there too. Files and ``parameters_`` do not
+        change. No GPU has been tried: docs/circuits.md says what the tests do instead.
         """
         name = str(device_of(device))
         if hasattr(self, "circuit_"):
@@ -323,12 +323,12 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return self
 
     def to_module(self, double: bool = False) -> nn.Module:
-        """The circuit as a torch module: rows (rows, variables) in, log-densities (rows,) out.
+        """The circuit as a torch module from rows (rows, variables) to log-densities (rows,).
 
-        It is differentiable by everything that is learned and by the real values of the rows, NaN
-        is summed out, and categories are codes. Train it by any optimiser, alone or behind a
-        network of yours; ``CircuitModel.from_module`` makes a model of it again. ``double``: in
-        double precision. ``module.to(device)`` moves it as every module.
+        It is differentiable with respect to all parameters and to the real values of the rows. NaN
+        is summed out, and categories are codes. Train it with any optimiser, alone or as part of a
+        larger network; ``CircuitModel.from_module`` converts it back. ``double`` selects double
+        precision, and ``module.to(device)`` moves it like any module.
         """
         import torch
 
@@ -367,19 +367,19 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return questions.values_of(X, self.schema_, ignore, self._predicted)
 
     def _given(self, given: Given) -> tuple[Array, Event]:
-        """Rows of fixed values, and an event over what they leave open."""
+        """Evidence as rows of exact values, and an event over the remaining variables."""
         if questions.is_rows(given):
             return self._values(given), EVERYTHING
         evidence = given if isinstance(given, Evidence) else parse_evidence(given, self.schema_)  # type: ignore[arg-type]
         return evidence.row(self.schema_), evidence.event
 
     def _possible(self, given: Given) -> tuple[Array, Event, Array]:
-        """The same with its log-probability (rows,); QueryError if that is minus infinity."""
+        """The same with its log-probability (rows,); QueryError if it is minus infinity."""
         x, known = self._given(given)
         return x, known, self._distribution.log_evidence(x, known)
 
     def _nothing(self) -> Array:
-        """A row of which nothing is known."""
+        """A row without any known value."""
         return np.full((1, len(self.schema_)), np.nan)
 
 

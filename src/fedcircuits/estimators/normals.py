@@ -1,4 +1,4 @@
-"""A mixture of normals over all real columns, beside tables of the others: few rows suffice."""
+"""A mixture of multivariate normals and of tables for other columns, suited to few rows."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ from fedcircuits.methods.shared.training import HUB, in_one_place
 from fedcircuits.tables.schema import Schema
 
 NORMAL = "multivariate_gaussian"
-BINS = 24  # of a column in which one number is common
-LEAST = 1e-6  # variance of a normal, relative to that of its narrowest column
+BINS = 24  # of the histogram of a column in which one value is common
+LEAST = 1e-6  # variance of a normal, relative to the narrowest column
 
 
 class MixtureOfNormals(SharedByEM):
-    """Components with one normal for all real columns, and a table or rate for every other column.
+    """A mixture with one normal for all real columns, and a table or rate for every other column.
 
-    With a ``target`` that has classes every component is of one class. Components borrow from each
-    other, so that few rows of each suffice: covariances are drawn towards what they have in common,
-    frequencies towards those of all rows. Real columns of which one number is common, such as 0,
-    have histograms.
+    If ``target`` has classes, every component belongs to one class. Components share strength, so
+    that few rows per component suffice: covariances shrink towards the pooled covariance,
+    frequencies towards those of all rows. Real columns in which one value is common, such as 0,
+    are modelled by histograms.
 
-    It is learned from one table, or from a federation of parties that hold different rows of the
-    same columns: they add up, and the mixture is that of EM on all rows.
+    ``fit`` takes one table, or a federation of parties that hold different rows of the same
+    columns. The parties then compute sums, and the mixture is the one that EM learns from all rows.
 
     Parameters
     ----------
     components : int, default=1
-        The number of components, of each class if there are any.
+        The number of components, per class if the target has classes.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
+        The column that ``predict`` predicts by default.
     pooled : float, default=10.0
-        The number of pseudo-rows of every component with the covariance that all have in common.
+        The number of pseudo-rows with the pooled covariance that are added to every component.
     smoothing : float, default=2.0
-        The number of pseudo-rows of every component that look as the whole column does, for columns
-        that are not in normals.
+        The number of pseudo-rows with the column's overall distribution that are added to every
+        component, for columns outside the normals.
     max_iter : int, default=30
-        The largest number of iterations of EM.
+        The maximum number of EM iterations.
     tol : float, default=1e-3
-        EM stops when the mean log-likelihood per row gains less than this in an iteration.
+        EM stops when the mean log-likelihood per row improves by less than this.
     summation : Summation, default=Hub()
-        How the parties of a federation add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with
-        which nobody sees what a single party counts.
+        How the parties of a federation compute sums: ``Hub()``, ``Tree(graph)``, or ``Secret()``,
+        which hides the contributions of single parties.
     privacy : None
-        Differential privacy is refused: a row has no bounded share in the statistics of EM.
+        Differential privacy is refused: the influence of a row on EM statistics is unbounded.
     random_state : int or None, default=None
         The seed of the clusters; None draws one.
 
@@ -113,7 +113,7 @@ class MixtureOfNormals(SharedByEM):
     # ------------------------------------------------------------------ by sums
 
     def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
-        """One for every component."""
+        """One cluster per component."""
         return self.components, self._classes(schema)
 
     def _classes(self, schema: Schema) -> int | None:
@@ -122,7 +122,7 @@ class MixtureOfNormals(SharedByEM):
         return schema.index(self.target)
 
     def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
-        """Components from summed clusters."""
+        """Initial components from clusters of summed statistics."""
         classes = self._classes(schema)
         units = self.components * (1 if classes is None else schema.variables[classes].size)
         lumpy = {i for i, v in enumerate(schema) if v.kind == "real" and rows.sketch.lumpy(i)}
@@ -140,7 +140,7 @@ class MixtureOfNormals(SharedByEM):
         return Beginning(circuit, Parameters(values), {NORMAL: self._rule(rows, schema, lumpy)})
 
     def rounds(self) -> tuple[EMSchedule, float]:
-        """Until nothing is gained; no rows are held back."""
+        """Iterations until convergence; no rows are held out."""
         plan = EMSchedule(
             epochs=self.max_iter,
             tolerance=self.tol,
@@ -157,7 +157,7 @@ class MixtureOfNormals(SharedByEM):
         return MultivariateGaussian(least, self.pooled)
 
     def _structure(self, schema: Schema, units: int, lumpy: set[int]) -> Circuit:
-        """A product of leaves of so many units, and their sum."""
+        """A product of leaves with ``units`` units each, and a sum over the units."""
         classes, groups = self._classes(schema), dict[tuple[str, str, int], list[str]]()
         for i, variable in enumerate(schema):
             if i == classes:
@@ -178,7 +178,7 @@ class MixtureOfNormals(SharedByEM):
 
 
 def _histogram(sketch: Sketch, column: int, units: int) -> Arrays:
-    """Bins of equally many rows, common numbers apart, and one on either side far beyond."""
+    """Bins with equally many rows, separate ones for common values, and one wide bin per side."""
     [levels], _ = sketch.merged_bins([column], BINS)
     edges, counts = sketch.edges[column], sketch.counts[column]
     first = np.flatnonzero(np.diff(levels, prepend=-1))

@@ -35,7 +35,7 @@ class Savable(Protocol):
 
 
 class ModelInParts(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
-    """Every federated estimator, once it is fitted."""
+    """Base class of federated estimators: what they do once fitted."""
 
     name_: str  # of the model
     where_: Whereabouts | None = None  # the sites that keep its parts, if parties are sites
@@ -62,15 +62,15 @@ class ModelInParts(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def collect(self) -> Savable:
-        """The whole model in one place, if every party has allowed it."""
+        """The whole model as a local object, if every party allows it."""
         raise QueryError(f"{type(self).__name__} has no form in one place")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model as one .fc file, whole or not at all.
+        """Write the model atomically as one .fc file.
 
-        Where parties are sites, the file has the coordinator's part and says where the others are:
-        ``load(path, federation)`` asks it again. Otherwise it has the collected model, if every
-        party has allowed that.
+        If the parties are sites, the file holds the coordinator's part and where the others are:
+        ``load(path, federation)`` loads it again. Otherwise it holds the collected model, if every
+        party allows that.
         """
         self._check_fitted()
         if self.where_ is None:
@@ -87,10 +87,10 @@ class ModelInParts(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         self.collect().save(path)
 
     def reconnect(self, federation: Federation) -> Self:
-        """The same model, asked from now on through a federation connected to its sites.
+        """Connect the model to the sites that hold its parts.
 
-        ``model.reconnect(Federation.connect("kits/coordinator"))``. A site that no longer keeps its
-        part is named.
+        ``model.reconnect(Federation.connect("kits/coordinator"))``. FederationError names a site
+        that no longer keeps its part.
         """
         self._check_fitted()
         engine = engine_to(federation, self.where_, self.name_, self._allow_collect)
@@ -99,15 +99,14 @@ class ModelInParts(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         return self
 
     def __getstate__(self) -> dict[str, object]:
-        """Without what belongs to a run, the state of a failed one and distributions made ready,
-        and without a connection."""
+        """Without the state of a failed run, cached distributions and connections."""
         away = ("_state", "_ready", *(("_engine",) if self.where_ else ()))
         return {n: value for n, value in super().__getstate__().items() if n not in away}
 
 
 @dataclass(frozen=True, slots=True)
 class BegunTraining:
-    """What is trained: by which estimator, unless it holds things of other libraries."""
+    """A training in progress; the estimator is None if it holds objects of other libraries."""
 
     estimator: BaseEstimator | None
     seed: int
@@ -120,7 +119,7 @@ class BegunTraining:
 def remember(
     engine: Engine, run: str, estimator: BaseEstimator, seed: int, parties: tuple[str, ...]
 ) -> None:
-    """FederationError if the name is that of another training, which was broken off."""
+    """Record a training; FederationError if an interrupted one has the same name."""
     if (store := getattr(engine, "kept_here", None)) is None:
         return
     if store.recall(run) is not None:
@@ -136,7 +135,7 @@ def remember(
 
 
 def recall(engine: object, run: str) -> BegunTraining:
-    """What was begun under that name and has not come to its end, or FederationError."""
+    """The interrupted training of that name, or FederationError."""
     if (store := getattr(engine, "kept_here", None)) is None:
         raise FederationError(
             f"resume={run!r} goes on with a run on sites: the federation is not connected to any; "
@@ -152,7 +151,7 @@ def recall(engine: object, run: str) -> BegunTraining:
 
 
 def next_name(engine: Engine, run: str) -> str:
-    """Of a run that goes on without a lost party: sites know the old one by its plan."""
+    """The name of a run that continues without a lost party: sites know the old one by its plan."""
     if not hasattr(engine, "named"):
         return run
     stem, _, number = run.rpartition(".")
@@ -160,7 +159,7 @@ def next_name(engine: Engine, run: str) -> str:
 
 
 def keep(engine: Engine, model: str, estimator: BaseEstimator) -> None:
-    """The coordinator's part, in the caller's own store."""
+    """Keep the coordinator's part in the caller's store."""
     if getattr(engine, "where", None) is not None:
         with suppress(ProtocolError):  # arguments of other libraries: it is not kept
             engine.kept_here.keep(model, estimator)  # type: ignore[attr-defined]
@@ -172,7 +171,7 @@ def keep(engine: Engine, model: str, estimator: BaseEstimator) -> None:
 def write(
     path: str | os.PathLike[str], estimator: Any, where: Whereabouts, about: dict[str, object]
 ) -> None:
-    """The coordinator's part and where the others are, as an .fc file."""
+    """Write the coordinator's part, and where the others are, as an .fc file."""
     try:
         part = pack(estimator)
     except ProtocolError as error:
@@ -182,7 +181,7 @@ def write(
 
 
 def read(path: str | os.PathLike[str]) -> object | None:
-    """What a file holds of a model whose other parts are at sites; None if it is no such file."""
+    """The coordinator's part in a file of a model held by sites; None for any other file."""
     members, metadata = files.read_members(Path(path))
     if files.PART not in members:
         return None
@@ -224,7 +223,7 @@ def engine_to(
 
 
 def refuse_to_collect(allowed: Mapping[str, bool]) -> None:
-    """Raise unless every party has allowed what it has learned to leave it."""
+    """Raise unless every party allows what it has learned to be collected."""
     refused = [n for n, allows in allowed.items() if n != COORDINATOR and not allows]
     if refused:
         raise FederationError(

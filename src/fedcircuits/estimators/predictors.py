@@ -1,11 +1,11 @@
 """Circuits as classifiers and regressors of scikit-learn.
 
-Both are thin: ``fit(X, y)`` makes y a column beside those of X and has a learner learn their joint
-distribution, and predictions are conditionals of it. So rows may have gaps, in training and when
-they are asked about. ``model_`` is the distribution, with all its questions.
+``fit(X, y)`` adds y as a column to those of X and learns their joint distribution; predictions are
+conditionals of it. Rows may therefore have missing values, in training and in prediction.
+``model_`` is the joint distribution, which supports all queries.
 
-An array is numbers, every column real. A DataFrame is a table: its columns have the kinds that
-``Table.of`` finds, categories among them, and need no encoding.
+Arrays are numeric with real columns. The columns of a DataFrame have the kinds inferred by
+``Table.of``, including categories, and need no encoding.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Values = npt.NDArray[np.generic]
 
 
 def checked(estimator: BaseEstimator, X: object, reset: bool) -> pd.DataFrame | Array:
-    """X as it is if it is a frame, else as an array of numbers; its columns are remembered, or
-    must be those of ``fit``."""
+    """X unchanged if it is a frame, else as a numeric array. With ``reset`` its columns are
+    recorded; otherwise they must be those of ``fit``."""
     if isinstance(X, Table):
         X = X.to_pandas()
     if is_foreign(X):
@@ -54,7 +54,7 @@ def checked(estimator: BaseEstimator, X: object, reset: bool) -> pd.DataFrame | 
 
 
 def as_table(X: pd.DataFrame | Array) -> Table:
-    """Columns of an array are real."""
+    """X as a table; columns of an array are real."""
     if isinstance(X, pd.DataFrame):
         return Table.of(X)
     names = [f"x{i}" for i in range(X.shape[1])]
@@ -62,7 +62,7 @@ def as_table(X: pd.DataFrame | Array) -> Table:
 
 
 def frozen(model: object) -> Model | None:
-    """The fitted model that is to be used as it is, if this is one; a learner is None."""
+    """The fitted model if ``model`` is one to be used unchanged; None for a learner."""
     inner = getattr(model, "estimator", None) if _is_frozen(model) else model
     if isinstance(inner, Model) and (_is_frozen(model) or not isinstance(inner, Learner)):
         inner._check_fitted()
@@ -75,7 +75,7 @@ def _is_frozen(model: object) -> bool:
 
 
 def learner_of(model: object, seed: int | None, target: str | None = None) -> Learner:
-    """A copy of the learner, with the seed and target where it takes them and has none."""
+    """A copy of the learner with the target, and with the seed if it has none."""
     learner = LearnSPN() if model is None else clone(model)
     if not isinstance(learner, Learner):
         raise ParameterError(
@@ -88,7 +88,7 @@ def learner_of(model: object, seed: int | None, target: str | None = None) -> Le
 
 
 class CircuitPredictor(BaseEstimator):  # type: ignore[misc]
-    """What classifier and regressor share."""
+    """Base class of ``CircuitClassifier`` and ``CircuitRegressor``."""
 
     model_: Model
     target_: str  # the name of y among the columns of ``model_``
@@ -130,19 +130,21 @@ class CircuitClassifier(ClassifierMixin, CircuitPredictor):  # type: ignore[misc
     Parameters
     ----------
     model : learner or fitted model, default=None
-        What learns the joint distribution of X and y, ``LearnSPN()`` if None. A model that has
-        learned already is used as it is, and ``fit`` checks that it fits X and y: a federated one,
-        a loaded one, or ``FrozenEstimator(model)``.
+        The learner of the joint distribution of X and y; None is ``LearnSPN()``. A fitted model
+        (federated, loaded, or ``FrozenEstimator(model)``) is used unchanged, and ``fit`` checks
+        that it matches X and y.
     target : str or None, default=None
-        The name of y in the model: by default that of the Series, or "target"; of a fitted model
-        its own target.
+        The name of y in the model; by default the name of the Series, or "target", or the target
+        of a fitted model.
     random_state : int or None, default=None
-        The seed of a learner that has none.
+        The seed, if the learner has none.
 
     Attributes
     ----------
-    classes_ : the classes, in the order of ``predict_proba``.
-    model_ : the joint distribution, to be asked anything.
+    classes_ : array
+        The classes, in the order of ``predict_proba``.
+    model_ : Model
+        The joint distribution of X and y.
 
     Examples
     --------
@@ -154,7 +156,7 @@ class CircuitClassifier(ClassifierMixin, CircuitPredictor):  # type: ignore[misc
     """
 
     def fit(self, X: object, y: object, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Learn P(X, y), or check that the model that is there knows them."""
+        """Learn P(X, y), or check that a fitted model matches X and y."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         name, labels = named(y), column_or_1d(y, warn=True)
@@ -191,12 +193,12 @@ class CircuitClassifier(ClassifierMixin, CircuitPredictor):  # type: ignore[misc
 
 
 class CircuitRegressor(RegressorMixin, CircuitPredictor):  # type: ignore[misc]
-    """A regressor by E[y | row], which also tells how sure it is.
+    """A regressor by E[y | row], with standard deviations on request.
 
     Parameters
     ----------
     model, target, random_state
-        As of ``CircuitClassifier``.
+        See ``CircuitClassifier``.
 
     Examples
     --------
@@ -209,7 +211,7 @@ class CircuitRegressor(RegressorMixin, CircuitPredictor):  # type: ignore[misc]
     """
 
     def fit(self, X: object, y: object, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Learn P(X, y), or check that the model that is there knows them."""
+        """Learn P(X, y), or check that a fitted model matches X and y."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         name, numbers = named(y), column_or_1d(y, dtype=np.float64, warn=True)
@@ -228,5 +230,5 @@ class CircuitRegressor(RegressorMixin, CircuitPredictor):  # type: ignore[misc]
         return means, np.sqrt(self.model_._distribution.moments(values, self.target_)[1])
 
     def score(self, X: object, y: object, sample_weight: npt.ArrayLike | None = None) -> float:
-        """R² of the predictions: 1 is perfect, 0 as good as the mean of y."""
+        """R² of the predictions: 1 is perfect, 0 is no better than the mean of y."""
         return float(super().score(X, y, sample_weight))

@@ -1,5 +1,5 @@
-"""PrivateForest: a forest of random circuits whose parameters nobody sees, in the style of
-scikit-learn. Training and every question are runs of its parties on their shares."""
+"""PrivateForest: a forest of random circuits whose parameters nobody sees. Training and queries run
+between its parties on secret shares."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ from fedcircuits.privacy.operations.powers import compile_kernels
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ASKER = "asker"  # who asks, if nobody is named
+ASKER = "asker"  # the default name of the asker
 ForestResult: TypeAlias = ForestView | Held | PublicForest
 
 
 class ModelOnShares(Model):
-    """A model whose parameters nobody has: it can be asked, but not saved or drawn."""
+    """A model whose parameters nobody holds: it can be queried, but not saved or plotted."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         raise _secret("save")
@@ -64,55 +64,57 @@ class ModelOnShares(Model):
 class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
     """Random circuits learned by three or more parties with different rows of the same columns.
 
-    After ``fit`` every party holds shares that say nothing alone, nor together with those of fewer
-    than half of the parties. Likelihoods are computed on shares, for whoever asks alone.
+    After ``fit`` every party holds shares that reveal nothing by themselves, nor combined with
+    those of fewer than half of the parties. Likelihoods are computed on shares and revealed only to
+    whoever asks.
 
     Parameters
     ----------
     structures : int, default=3
-        How many random structures the forest has.
+        The number of random structures.
     depth : int, default=0
         0: each structure is a mixture of repetitions · units products. 1 or more: random binary
         structures of this depth.
     repetitions : int, default=1
-        How many random divisions of the columns each structure has.
+        The number of random divisions of the columns per structure.
     units : int, default=33
-        How many units each node has.
+        The number of units per node.
     leaf : {"auto", "categorical"}, default="auto"
         "auto": Bernoulli leaves for booleans, categorical ones for categories. "categorical": for
         all columns.
     combine : {"average", "concatenate", "em"}, default="average"
-        "average": each party learns the forest, counts are averaged on shares, nobody sees a
-        parameter. "concatenate": each party has structures of its own. "em": counts are added up
-        on shares in every iteration, parties see the parameters.
+        "average": each party learns the forest, counts are averaged on shares, and nobody sees a
+        parameter. "concatenate": each party has structures of its own. "em": counts are summed on
+        shares in every iteration, and parties see the parameters.
     weighting : {"rank", "uniform", "loglik", "loglik2"}, default="rank"
-        How structures are weighted by the likelihood of rows held back.
+        How structures are weighted by the likelihood of held-out rows.
     threshold : int or "majority", default="majority"
-        How many parties may put together what they see and learn nothing. "majority": fewer than
-        half of them, which is the most there can be.
+        How many colluding parties learn nothing. "majority": fewer than half of them, the maximum
+        possible.
     public_total : bool, default=True
-        Whether parties may know the number of all rows. False needs combine="average".
+        Whether parties may learn the total number of rows. False needs combine="average".
     together : int, default=0
-        How many iterations of "average" are as in "em", before each party goes on alone.
+        How many iterations of "average" run as in "em" before each party continues alone.
     validation : float, default=0.1
-        The part of its rows that a party holds back, to stop EM and to weight structures.
+        The share of its rows that a party holds out, to stop EM and to weight structures.
     max_iter : int, default=150
-        How many iterations of EM at most.
+        The maximum number of EM iterations.
     tol : float, default=1e-4
-        The least gain of an iteration, in nats per row.
+        The smallest improvement of an iteration in nats per row.
     marginals : bool, default=False
-        Whether rows to ask about may have gaps. Marginals show more of a model.
+        Whether queried rows may have missing values. Marginals reveal more about a model.
     target : str, optional
         The column that ``predict`` predicts by default.
     sealed : bool or "auto", default="auto"
-        Whether messages are sealed, so that whoever carries them cannot read them. "auto": where
-        the engine relays them.
+        Whether messages are encrypted against whoever relays them. "auto": if the engine relays
+        them.
     random_state : int, optional
-        Of structures, starts and rows held back. It is public; shares never depend on it.
+        The seed of structures, initial parameters and held-out rows. It is public; shares never
+        depend on it.
     privacy : None
-        Differential privacy is refused: EM on shares adds no noise, and answers tell of its sums.
+        Differential privacy is refused: EM on shares adds no noise, and answers reveal its sums.
 
-    With ``structures=1`` and ``combine="em"`` it is the mixture of products that EM would learn
+    With ``structures=1`` and ``combine="em"`` the model is the mixture of products that EM learns
     from all rows.
 
     Examples
@@ -127,9 +129,9 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
     """
 
     forest_: Forest  # the public graph
-    views_: dict[str, ForestView | Held]  # what every party holds, or where it does
-    total_: int | None  # number of all rows, where parties know it
-    history_: tuple[tuple[float, ...], ...]  # by structure, of rows held back, where all see it
+    views_: dict[str, ForestView | Held]  # each party's part, or a handle to it
+    total_: int | None  # the total number of rows, if parties know it
+    history_: tuple[tuple[float, ...], ...]  # likelihoods of held-out rows per structure, if public
     sum_weights_: int
 
     allowed: ClassVar[Declared] = {
@@ -232,13 +234,13 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
         return self._reached().asked_by(ASKER)
 
     def _reached(self) -> Holders:
-        """Those who hold it, wherever they run."""
+        """The parties that hold shares, connected to the current engine."""
         self._check_fitted()
         self._holders.engine, self._holders.ledger = self._engine, self.queries_
         return self._holders
 
     def prepare(self, rows: int) -> Self:
-        """Make masks ahead, for so many rows: questions then take two or three rounds."""
+        """Prepare masks for this number of rows: queries then take two or three rounds."""
         self._check_fitted()
         if not is_whole(rows):
             raise QueryError(f"masks are prepared for a whole number of rows from 1, got {rows!r}")
@@ -246,14 +248,14 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
         return self
 
     def connect(self, name: str = ASKER) -> ConnectedForest:
-        """The model as somebody sees it who holds nothing of it, or as a party asks it."""
+        """The model as seen by an outsider, or by a party that asks."""
         return ConnectedForest(self._reached(), name, self.target)
 
     def score_party(self, party: Party) -> Array | Held:
-        """Log-likelihoods of a party's own rows, for it alone, whether it has trained or not.
+        """Log-likelihoods of a party's rows, revealed only to that party, trained or not.
 
-        Where it has a site of its own, neither its rows nor the answers leave it: they stay in its
-        store, and this is the handle.
+        If the party is a site, neither its rows nor the answers leave it: the answers stay in its
+        store, and a handle is returned.
         """
         self._check_fitted()
         if not isinstance(party, Party) or not len(party.table):
@@ -262,12 +264,12 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
 
     @property
     def asked_(self) -> dict[str, int]:
-        """Points by who has asked about them: every answer tells a little about the parameters."""
+        """Queried rows by asker: every answer reveals a little about the parameters."""
         self._check_fitted()
         return dict(self._holders.asked)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Where the sites are that hold shares; nobody can save the parameters."""
+        """Save where the sites are that hold shares; nobody can save the parameters."""
         FederatedEstimator.save(self, path)
 
     def _save_collected(self, path: str | os.PathLike[str]) -> None:
@@ -277,7 +279,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
 
     @property
     def reveals_(self) -> dict[str, list[str]]:
-        """What each party, whoever asked and the coordinator have learned so far."""
+        """What each party, each asker and the coordinator have learned so far."""
         self._check_fitted()
         learned: dict[str, list[str]] = {name: [] for name in (*self.views_, COORDINATOR)}
         for ledger in (self.ledger_, self.queries_):
@@ -289,7 +291,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
 
     def open_parameters(self) -> CircuitModel:
         """The forest in the clear, if every party allows it (``allow_collect``): all parties send
-        the coordinator their shares, and what was secret is so no more."""
+        their shares to the coordinator, which ends the secrecy."""
         holders = self._reached()
         programs: dict[str, Program[Parameters | None]] = {
             me: Program(opening, {"view": view}) for me, view in self.views_.items()
@@ -302,9 +304,9 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
 
 
 class ConnectedForest(ModelOnShares):
-    """A private forest from outside: its public graph, and answers for one who asks.
+    """A private forest seen from outside: its public graph, and answers for one asker.
 
-    Made by ``model.connect("clinic")``. Rows never leave the asker but as shares.
+    Made by ``model.connect("clinic")``. Rows leave the asker only as shares.
     """
 
     def __init__(self, holders: Holders, name: str, target: str | None = None) -> None:

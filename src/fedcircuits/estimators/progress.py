@@ -1,8 +1,8 @@
 """A progress bar for learning that takes more than two seconds, if there is a terminal.
 
-A federated training shows its phase, round, party, likelihood, bytes and time left, as its watch
-tells them (engines/watching.py). Learners that count epochs report how far they are; the bar of
-others moves without an end. There is one bar, the outermost: what is learned within tells it.
+A federated training shows its phase, round, party, likelihood, bytes and time left, as reported by
+engines/watching.py. Learners that count epochs report their progress; for others the bar is
+indeterminate. There is only one bar, the outermost: learning inside it reports to it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Bar:
 
     @property
     def shows(self) -> bool:
-        """Whether anything will be seen of it."""
+        """Whether the bar will be visible."""
         return self._outer._timer is not None
 
     def tell(self, done: int, total: int, text: str) -> None:
-        """How far a learner is that counts epochs."""
+        """Progress of a learner that counts epochs."""
         bar, now = self._outer, time.monotonic()
         with bar._lock:
             if done <= bar._begun[1] or not bar._local:
@@ -57,7 +57,7 @@ class Bar:
             bar._update()
 
     def see(self, progress: Progress) -> None:
-        """What happens in a federated training."""
+        """Progress of a federated training."""
         bar = self._outer
         with bar._lock:
             bar.text, bar._local = progress.words(), ""
@@ -118,7 +118,7 @@ def current() -> Bar | None:
 
 
 def tell(done: int, total: int, text: str) -> None:
-    """How far it is, to the bar of the fit that runs, if there is one."""
+    """Report progress to the bar of the current fit, if there is one."""
     if (bar := current()) is not None:
         bar.tell(done, total, text)
 

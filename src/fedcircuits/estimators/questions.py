@@ -1,4 +1,4 @@
-"""From the user's values to the circuit's numbers and back: rows, events, answers."""
+"""Conversion between the user's values and the circuit's codes: rows, events, answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AnyRows = TypeVar("AnyRows", pd.DataFrame, Table, npt.NDArray[np.generic])
 
 
 def is_rows(given: object) -> bool:
-    """Whether evidence comes as rows, with one answer for each, and not as text or a mapping."""
+    """Whether evidence is rows, with one answer per row, rather than text or a mapping."""
     if isinstance(given, list | tuple | set | int | float):
         raise QueryError(
             "evidence must be text such as 'age > 40', a mapping of names to values, or rows (a "
@@ -41,10 +41,10 @@ def index_of(given: object) -> pd.Index | None:
 def values_of(
     X: object, schema: Schema, ignore: str | None = None, target: str | None = None
 ) -> Array:
-    """X in the circuit's numbers (rows, variables); absent columns are NaN.
+    """X in the circuit's codes, shape (rows, variables); absent columns are NaN.
 
-    ``ignore`` is a column whose values do not count: it is NaN, whatever X has there. ``target``
-    is one that arrays may lack.
+    The column ``ignore`` is set to NaN whatever X holds there. Arrays may lack the column
+    ``target``.
     """
     single = isinstance(X, np.ndarray) and not X.ndim
     if isinstance(X, pd.DataFrame | Table | np.ndarray) and not single and len(X) == 0:
@@ -67,7 +67,7 @@ def _names(X: pd.DataFrame | Table) -> list[object]:
 
 
 def _without(X: object, ignore: str) -> object:
-    """X without the values of one column, which may be of no category that the model knows."""
+    """X without one column, whose values may be categories unknown to the model."""
     if isinstance(X, pd.DataFrame):
         return X.loc[:, [str(c) != ignore for c in X.columns]]
     if isinstance(X, Table) and ignore in X.names:
@@ -78,7 +78,7 @@ def _without(X: object, ignore: str) -> object:
 def _in_place(
     X: npt.NDArray[np.generic], schema: Schema, ignore: str | None, target: str | None
 ) -> npt.NDArray[np.generic]:
-    """An array that has the column to ignore, or lacks it or the target, gets an empty one."""
+    """The array with NaN in the column to ignore, which is inserted if the array lacks it."""
     width, names = len(schema), ", ".join(schema.names[:8]) + (", …" if len(schema) > 8 else "")
     absent = target if ignore is None else ignore
     without = absent is not None and X.shape[1] == width - 1
@@ -99,7 +99,7 @@ def _in_place(
 
 
 def refuse_misspelt(names: list[str], schema: Schema, ignore: str | None) -> None:
-    """A column that is nearly one the model misses is a slip, not an extra."""
+    """TableError for a column whose name nearly matches one that X lacks: it is likely misspelt."""
     absent = {n.strip().casefold(): n for n in schema.names if n not in names}
     absent.pop((ignore or "").strip().casefold(), None)
     if not any(n in schema for n in names):
@@ -122,7 +122,7 @@ def event_of(event: str | Mapping[str, object] | Event, schema: Schema) -> Event
     if isinstance(event, str):
         return parse_event(event, schema)
     if isinstance(event, tuple) and all(isinstance(box, Mapping) for box in event):
-        return event  # which was parsed already
+        return event  # parsed already
     if not isinstance(event, Mapping):
         raise QueryError(
             "an event must be text such as 'age > 40' or a mapping of names to values, got "
@@ -160,11 +160,11 @@ def require_numbers(names: Sequence[str], schema: Schema) -> None:
 
 
 def like(X: AnyRows, explained: Explanation, schema: Schema) -> AnyRows:
-    """The completed rows in the form that X has.
+    """The completed rows in the type of X.
 
-    A DataFrame keeps its index, its order and the columns the model does not know; columns it
-    lacked stand at its end; one of polars or pyarrow stays one. An array of a model whose values
-    are all numbers is one of numbers.
+    A DataFrame keeps its index, its order and the columns unknown to the model, and columns it
+    lacked are appended; frames of polars and pyarrow stay such frames. The array is numeric if all
+    values of the model are numbers.
     """
     if isinstance(X, Table):
         return Table(schema, explained.values, X.row_ids)  # type: ignore[return-value]
@@ -185,7 +185,7 @@ def like(X: AnyRows, explained: Explanation, schema: Schema) -> AnyRows:
 
 
 def answered_like(given: object, frame: pd.DataFrame) -> pd.DataFrame:
-    """A table of answers in the kind of the rows it was asked for; names of two parts are one."""
+    """Answers in the type of frame of the rows given; two-level column names are joined."""
     if not is_foreign(given):
         return frame
     if isinstance(frame.columns, pd.MultiIndex):

@@ -24,8 +24,8 @@ from fedcircuits.tables.inference import StatedKind
 from fedcircuits.tables.schema import Scalar, Schema, Variable
 from fedcircuits.tables.table import Table
 
-TARGET = "target"  # its name where nobody has given it one
-CLASSES = 20  # at most: more whole numbers than these are a count
+TARGET = "target"  # the default name of y
+CLASSES = 20  # at most; more distinct whole numbers are a count
 
 Values = npt.NDArray[np.generic]
 
@@ -38,9 +38,9 @@ def with_target(
     kind: StatedKind | None = None,
     categories: Sequence[Scalar] | None = None,
 ) -> tuple[Table, str]:
-    """X with y as its last column, and the name of that column: the one that is given, or that a
-    Series has, else "target". ``schema`` is of both, ``kind`` and ``categories`` are y's; without
-    them few whole numbers are classes, as for scikit-learn."""
+    """X with y as its last column, and the name of that column: ``name``, the name of the Series,
+    or "target". ``schema`` describes both, ``kind`` and ``categories`` describe y; without them a
+    few distinct whole numbers are classes, as in scikit-learn."""
     if isinstance(X, ParquetRows | str | os.PathLike):
         raise TableError(
             "y is for rows in memory: if the file has the column, name it, target='…', without y"
@@ -83,7 +83,7 @@ def _without(schema: Schema, name: str) -> Schema:
 
 
 def one_column(y: object, rows: int) -> Values:
-    """y as (rows,), in its own values."""
+    """y as an array (rows,) of the user's values."""
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -94,8 +94,8 @@ def one_column(y: object, rows: int) -> Values:
     return values
 
 
-def judged(predicted: Values, y: object, classes: bool) -> float:
-    """Accuracy of classes, R² of numbers: what scikit-learn's ``score`` is."""
+def accuracy_or_r2(predicted: Values, y: object, classes: bool) -> float:
+    """Accuracy of classes or R² of numbers, as ``score`` in scikit-learn."""
     truth = one_column(y, len(predicted))
     if classes:
         return float(np.mean(predicted.astype(object) == truth.astype(object)))
@@ -113,7 +113,7 @@ TASK = Choice(*get_args(Task))
 
 
 def task_of_parties(schema: Schema, name: str | None, task: Task) -> TargetTask:
-    """What parties find out about the target when they meet (methods/meeting/task.py)."""
+    """What the parties decide about the target when they meet (methods/meeting/task.py)."""
     TASK.check("task", task, FederationError)
     if not isinstance(name, str) or name not in schema:
         return "given"  # it is refused later
@@ -134,7 +134,7 @@ def _refuse_text(variable: Variable) -> None:
 def score_predictions(
     variable: Variable, predicted: Array | npt.NDArray[np.int64], truth: Array
 ) -> float:
-    """The share of right classes, or R² of numbers; rows whose truth is NaN do not count."""
+    """Accuracy of classes or R² of numbers; rows whose true value is NaN are ignored."""
     known = ~np.isnan(truth)
     if not known.any():
         raise QueryError(f"no row has a value of {variable.name!r} to compare predictions with")

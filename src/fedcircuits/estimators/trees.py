@@ -33,26 +33,26 @@ HUB = Hub()
 
 
 class ChowLiuTree(FederatedLearner[LearnedTree]):
-    """The best tree-shaped Bayesian network over categories and booleans.
+    """The maximum-likelihood tree-shaped Bayesian network over categories and booleans.
 
-    It is deterministic, so that its most probable explanations are exact. It is learned from one
-    table, or from a federation of parties that hold different rows of the same columns: their
-    pairwise counts are added up, and the tree is the one that all rows in one place would give.
-    All parties see the sum and the tree; ``ledger_`` lists what crossed.
+    The circuit is deterministic, so most probable explanations are exact. ``fit`` takes one table,
+    or a federation of parties that hold different rows of the same columns. Their pairwise counts
+    are then summed, and the tree is the one learned from all rows. All parties see the sum and the
+    tree; ``ledger_`` lists the messages.
 
     Parameters
     ----------
     smoothing : float, default=0.1
         The number of pseudo-rows added to each combination of categories.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
+        The column that ``predict`` predicts by default.
     summation : Summation, default=Hub()
-        How parties add up: ``Hub()``, ``Tree(graph)``, or ``Secret()``, with which nobody sees the
-        counts of a single party.
+        How parties compute sums: ``Hub()``, ``Tree(graph)``, or ``Secret()``, which hides the
+        counts of single parties.
     privacy : DifferentialPrivacy or None, default=None
-        The guarantee that noise in the counts of every party gives to their rows; for federations.
+        Differential privacy for rows, by noise in the counts of every party; for federations.
     random_state : int or None, default=None
-        Not used, as nothing is drawn; here for compatibility with the other learners.
+        Ignored, as nothing is random; present for compatibility with other learners.
 
     Examples
     --------
@@ -122,27 +122,27 @@ class ChowLiuTree(FederatedLearner[LearnedTree]):
 
 
 class MixtureOfChowLiuTrees(Learner):
-    """Components that are Chow–Liu trees, learned by EM; for categories and booleans.
+    """A mixture of Chow–Liu trees, learned by EM; for categories and booleans.
 
     Parameters
     ----------
     components : int, default=20
         The number of trees in each mixture.
     ensemble : int, default=4
-        The number of mixtures that are mixed, each started from different clusters. More of them
-        are worth more than more components.
+        The number of mixtures that are averaged, each initialised with different clusters. A larger
+        ensemble helps more than more components.
     smoothing : float, default=20.0
-        The number of rows like the whole table that every component is given besides its own.
+        The number of pseudo-rows with the distribution of the whole table per component.
     max_iter : int, default=10
-        The largest number of iterations of EM.
+        The maximum number of EM iterations.
     tol : float, default=1e-4
-        EM stops when the mean log-likelihood per row gains less than this in an iteration.
+        EM stops when the mean log-likelihood per row improves by less than this.
     validation : float, default=0.0
-        The share of rows held back; if there is one, the best iteration on them is kept.
+        The share of rows held out; if positive, the best iteration on them is kept.
     target : str or None, default=None
-        The column that ``predict`` predicts unless told otherwise.
+        The column that ``predict`` predicts by default.
     random_state : int or None, default=None
-        The seed of all random draws; None draws one.
+        The seed; the same seed gives the same model. None draws one.
 
     Examples
     --------

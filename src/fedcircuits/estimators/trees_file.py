@@ -1,4 +1,4 @@
-"""Collected trees as one .fc file: the graph, every tree, what fuse nodes know.
+"""Collected trees as one .fc file: the graph, all trees, and the parameters of fuse nodes.
 
     circuit.json            leaves "north/tree 1", …, and the fuse nodes above (ensemble.py)
     parameters.safetensors  arrays of trees under their leaves (decision_tree.py), classes that
@@ -6,7 +6,7 @@
                             coordinator's, "overall" shares or mean of the target under the root
     fedcircuits.json        parties, the columns of all of them, the target, the threshold
 
-Only trees of ours are written: of a predictor of another kind there are no arrays.
+Only ``DecisionTreeLeaf`` is supported: other predictors have no arrays.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OVERALL = "overall"
 
 
 class StoredTrees(msgspec.Struct, frozen=True):
-    """What a file says of trees beside their graph."""
+    """The metadata of a file of trees."""
 
     estimator: Literal["FedTrees"]
     target: str
@@ -58,7 +58,7 @@ class StoredTrees(msgspec.Struct, frozen=True):
 
 
 def write(ensemble: TreeEnsemble, schema: Schema, path: str | os.PathLike[str]) -> None:
-    """``schema``: the columns of all parties."""
+    """Write trees; ``schema``: the columns of all parties."""
     arrays: dict[str, dict[str, AnyArray]] = {}
     for name, values in ensemble.parameters.values.items():
         arrays[name] = dict(values)
@@ -92,7 +92,7 @@ def _tree_stored(leaf: Leaf, ensemble: TreeEnsemble, path: object) -> dict[str, 
 
 
 def read(path: str | os.PathLike[str]) -> tuple[TreeEnsemble, Schema]:
-    """The trees with all their graph, and the columns of all parties."""
+    """The trees with their graph, and the columns of all parties."""
     circuit, parameters, metadata = files.read(path)
     require_estimator(path, metadata, ESTIMATOR)
     with read_from(path):
@@ -131,7 +131,7 @@ def _ensemble(
 
 
 def _placement(circuit: Circuit, parties: list[str]) -> dict[str, str]:
-    """Where nodes live: trees and their fuse node at their party, the others at the coordinator."""
+    """The placement: trees and their fuse node at their party, others at the coordinator."""
     placement: dict[str, str] = {}
     for party in parties:
         fuse = circuit[fuse_of(party)]

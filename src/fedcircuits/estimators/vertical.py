@@ -1,5 +1,5 @@
-"""What VerticalGaussianMixture and VerticalKMeans share: one program per member, weights of rows,
-runs that go on where they failed, questions about rows of a table or of parties."""
+"""The base class of VerticalGaussianMixture and VerticalKMeans: programs of members, sample
+weights, resumed runs, and queries about rows of a table or of parties."""
 
 from __future__ import annotations
 
@@ -52,22 +52,22 @@ Weights: TypeAlias = npt.ArrayLike | Mapping[str, float] | None  # or a pandas S
 
 
 class VerticalEstimator(FederatedEstimator[R]):
-    """Learns from parties that hold different columns of rows that can be matched."""
+    """Base class of estimators for parties that hold different columns of matched rows."""
 
     summation: Summation
     hops: int
     rows: RowRule
     schema_: Schema
     labels_: dict[str, Labels | Held]  # by party: the component or cluster of each of its rows
-    _parties: tuple[str, ...]  # who took part when training began
+    _parties: tuple[str, ...]  # participants when training began
     _components: int  # or clusters
-    _columns: Mapping[str, Schema]  # by party that has learned some
-    _kept: Mapping[str, EMResult | KMeansResult | Held]  # by party: all that it has learned
+    _columns: Mapping[str, Schema]  # the columns modelled, by party
+    _kept: Mapping[str, EMResult | KMeansResult | Held]  # the complete results by party
     _learned: Mapping[str, Learned | Held]  # by party with columns: what gives terms of rows
-    _at_sites: bool  # whether parties live elsewhere
-    _search: NumberSearch[Self]  # of a number that is yet to be found
+    _at_sites: bool  # whether the parties are sites
+    _search: NumberSearch[Self]  # an unfinished search for the number of components
 
-    number_argument: ClassVar[str]  # which says how many components or clusters, or "auto"
+    number_argument: ClassVar[str]  # the parameter with the number of components, or "auto"
 
     # ------------------------------------------------------------------ training
 
@@ -89,13 +89,13 @@ class VerticalEstimator(FederatedEstimator[R]):
         X : Federation
             The parties and their tables.
         y : None
-            Refused: the target is a column of a party.
+            Not allowed: the target is a column of a party.
         engine : {"memory", "process", "ray"} or callable, default="memory"
             Where the parties run.
         sample_weight : array-like, mapping or Series, optional
             Weights of rows: by row id, or in the order of the first party's rows.
         resume, name, callback
-            As for every federated estimator (``FedPC.fit``).
+            See ``FedPC.fit``.
         """
         if getattr(self, self.number_argument) == "auto":
             given = {"engine": engine, "sample_weight": sample_weight, "callback": callback}
@@ -108,7 +108,7 @@ class VerticalEstimator(FederatedEstimator[R]):
     def _fit_best(
         self, X: Federation, y: object, resume: bool | str, given: dict[str, Any], name: str | None
     ) -> Self:
-        """Train with one number after the other, and keep the best; ``given``: arguments of fit."""
+        """Train with increasing numbers and keep the best model; ``given``: arguments of fit."""
         check_arguments(self, FederationError)
         self._check_with_auto()
         if isinstance(resume, str):
@@ -130,25 +130,25 @@ class VerticalEstimator(FederatedEstimator[R]):
         arguments = self.get_params(deep=False)
         learned = {n: v for n, v in vars(best).items() if n not in arguments}
         self.__dict__.update(learned)
-        self.criteria_ = search.worths
+        self.criteria_ = search.criteria
         del self._search
         return self
 
-    def worth(self) -> float:
-        """What training found, as a criterion to choose the number by: lower is better."""
+    def criterion(self) -> float:
+        """The criterion for choosing the number of components: lower is better."""
         raise NotImplementedError
 
-    def most(self) -> int:
-        """The largest number that there are rows for."""
+    def most_components(self) -> int:
+        """The largest number of components for this number of rows."""
         raise NotImplementedError
 
     def _check_with_auto(self) -> None:
-        """FederationError for arguments that say how many there are."""
+        """FederationError for parameters that fix the number of components."""
 
     def _programs_for(
         self, federation: Federation, weights: Mapping[str, SampleWeights]
     ) -> MakePrograms[R]:
-        """How to make programs of those who still take part; ``weights``: of rows, by party."""
+        """A function that makes the programs of the current participants; ``weights`` by party."""
         raise NotImplementedError
 
     def _check_federation(self, federation: Federation) -> Federation:
@@ -169,8 +169,8 @@ class VerticalEstimator(FederatedEstimator[R]):
         arguments: Mapping[str, Mapping[str, object]],
         server: Mapping[str, object] = {},
     ) -> dict[str, Program[T | U]]:
-        """One program per party and one of whoever asks, who adds up if the summation says so.
-        ``own``: arguments of one party, by name and party; ``server``: of the coordinator."""
+        """One program per party and one of the coordinator, which computes sums if the summation
+        says so. ``arguments``: by name and party; ``server``: of the coordinator."""
         secret = state.secrets_of(federation.names, self.rows)
         names, summation = federation.names, self._summation(federation.names)
         summation.members(names)  # an error where they cannot add up so
@@ -187,11 +187,11 @@ class VerticalEstimator(FederatedEstimator[R]):
         return programs
 
     def _summation(self, parties: Sequence[str]) -> Summation:
-        """How these parties, all of those trained or fewer, add up."""
+        """The summation of these parties, all of those trained or fewer."""
         return self.summation.without_lost(self._parties, parties)
 
     def _hubs(self, parties: Sequence[str]) -> tuple[Neighbourhood, ...]:
-        """Parties whose columns move to one of them."""
+        """Groups of parties whose columns move to one member."""
         topology = self._summation(parties).topology(parties) if self.hops else None
         if self.hops and topology is None:
             raise FederationError(
@@ -206,7 +206,7 @@ class VerticalEstimator(FederatedEstimator[R]):
     def _set_kept(
         self, run: FederatedRun[R], columns: Mapping[str, Schema], components: int, terms: str
     ) -> None:
-        """What parties keep: here, or where they are; ``terms``: the part that gives those."""
+        """Set the results of parties, local or remote; ``terms``: the part that gives terms."""
         self._columns, self._components = columns, components
         self._kept = {n: run.results[n] for n in run.federation.names}  # type: ignore[misc]
         self.labels_ = {n: part_of(kept, "labels") for n, kept in self._kept.items()}
@@ -214,7 +214,7 @@ class VerticalEstimator(FederatedEstimator[R]):
         self._at_sites = run.federation.engine is not None
 
     def _table_terms(self, X: Rows) -> Array:
-        """Terms (components, rows) of rows of a table, as the parties tell them."""
+        """Terms (components, rows) of rows of a table, summed over the parties."""
         self._check_fitted()
         index, x = self.schema_.index, questions.values_of(X, self.schema_)
         evidence = {p: x[:, [index(n) for n in s.names]] for p, s in self._columns.items()}
@@ -227,8 +227,8 @@ class VerticalEstimator(FederatedEstimator[R]):
         return terms
 
     def _party_answers(self, X: Federation, log_weights: Array | None = None) -> Array:
-        """What parties find out of every row (…, rows): in the order of the first party's rows,
-        then rows that it does not hold."""
+        """Answers (…, rows) about rows of parties: in the order of the first party's rows, then
+        rows that it does not hold."""
         self._check_fitted()
         if (X.engine is not None) != self._at_sites:
             where = "at sites" if self._at_sites else "in this process"
@@ -246,7 +246,7 @@ class VerticalEstimator(FederatedEstimator[R]):
         return numbers
 
     def _parts(self, name: str, kind: type[T]) -> dict[str, T]:
-        """By party with columns a part of what it has learned, if all allow it."""
+        """A part of the results of every party with columns, if all allow it."""
         self._check_collect()
         return self._handed_over({p: part_of(self._kept[p], name) for p in self._columns}, kind)
 
@@ -257,7 +257,7 @@ def _check_readable(
     columns: Mapping[str, Schema],
     moved: Sequence[Neighbourhood],
 ) -> None:
-    """QueryError unless every party has columns that it had in training, or that nobody had."""
+    """QueryError unless every party has columns that it, or nobody, had in training."""
     root = {m: hub.root for hub in moved for m in hub.members}
     for party in federation:
         home = columns.get(root.get(party.name, party.name), Schema(()))
@@ -271,8 +271,8 @@ def _check_readable(
 
 
 def party_weights(given: Weights, federation: Federation) -> dict[str, SampleWeights]:
-    """By party what it is told of weights: by row id, or in the order of the first party's rows;
-    empty if none are given."""
+    """Sample weights by party: by row id, or in the order of the first party's rows; empty if none
+    are given."""
     if given is None:
         return {}
     first, *others = federation
@@ -299,7 +299,7 @@ def party_weights(given: Weights, federation: Federation) -> dict[str, SampleWei
 
 
 def numbers(name: str, given: object) -> Array:
-    """What a user gave as numbers, in an array."""
+    """A user's argument as an array of numbers."""
     try:
         return np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -309,7 +309,7 @@ def numbers(name: str, given: object) -> Array:
 def latest(
     kept: Kept, members: Sequence[str], plan: EMPlan | KMeansPlan, kind: type[P]
 ) -> tuple[Kept, dict[str, P]]:
-    """The last progress that all members have kept of a run by this plan, and nothing else."""
+    """The latest progress that all members have kept of a run with this plan."""
     steps: dict[tuple[int, int], dict[str, str]] = {}
     for (member, step), state in kept.items():
         if isinstance(state, kind) and state.plan is not None:

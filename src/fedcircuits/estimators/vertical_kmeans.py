@@ -1,4 +1,4 @@
-"""VerticalKMeans: clusters of rows whose columns different parties hold."""
+"""VerticalKMeans: k-means over columns held by different parties."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ Clusters = KMeansResult | TrainedMeans
 
 
 class VerticalKMeans(VerticalEstimator[Clusters]):
-    """k-means over columns of different parties: the clusters of their columns together.
+    """k-means over the joined columns of different parties.
 
     Parameters
     ----------
     n_clusters : int or "auto", default=8
-        Number of clusters; "auto" tries one number after the other, each a training of its own, and
-        takes the one with the lowest Bayesian information criterion (``criteria_``).
+        The number of clusters. "auto" trains with 1, 2, … clusters and keeps the model with the
+        lowest Bayesian information criterion (``criteria_``).
     n_init : int, default=1
-        Starts by k-means++, the best of which is kept.
+        The number of k-means++ initialisations, the best of which is kept.
     max_iter : int, default=300
-        Rounds of Lloyd's rule at most.
+        The maximum number of iterations of Lloyd's algorithm.
     tol : float, default=0.0
-        Stop when the sum of distances falls by a smaller share; 0: when no row changes.
+        Stop when the inertia decreases by a smaller share; 0 stops when no assignment changes.
     standardise : bool, default=False
-        Whether each party divides its numbers by their standard deviation first.
+        Whether each party first divides its numbers by their standard deviation.
     summation, hops, rows, random_state, privacy
-        As for ``VerticalGaussianMixture``.
+        See ``VerticalGaussianMixture``.
 
     Examples
     --------
@@ -137,8 +137,8 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
         self.inertia_, self.n_iter_ = trained.outcome.inertia, trained.outcome.rounds
         self._n_rows, self.notes_ = trained.outcome.rows, trained.notes
 
-    def worth(self) -> float:
-        """The Bayesian information criterion of spheres of one size and weight around centres."""
+    def criterion(self) -> float:
+        """The Bayesian information criterion of spherical clusters of equal size and weight."""
         rows, clusters, width = self._n_rows, self._components, len(self.feature_names_)
         spread = max(self.inertia_, 1e-12) / (width * max(rows - clusters, 1))
         fit = (
@@ -146,13 +146,13 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
         )
         return float(fit + (clusters * width + 1) * np.log(rows))
 
-    def most(self) -> int:
-        """Two rows to a cluster."""
+    def most_components(self) -> int:
+        """Two rows per cluster."""
         return max(self._n_rows // 2, 1)
 
     def predict(self, X: Rows | Federation) -> Labels:
-        """The nearest centre of every row; rows of a federation come in the order of its first
-        party's, then rows that this one does not hold."""
+        """The nearest centre of every row. Rows of a federation are in the order of its first
+        party, followed by rows it does not hold."""
         if isinstance(X, Federation):
             return np.asarray(self._party_answers(X)[0], np.int64)
         return np.asarray(self._table_terms(X).argmax(axis=0))
@@ -163,7 +163,7 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
 
     @property
     def feature_names_(self) -> tuple[str, ...]:
-        """Of the columns of ``cluster_centers_``: numbers, and "column=category"."""
+        """Names of the columns of ``cluster_centers_``: numbers, and "column=category"."""
         self._check_fitted()
         return tuple(n for schema in self._columns.values() for n in feature_names(schema))
 

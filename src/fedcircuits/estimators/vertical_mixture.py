@@ -1,4 +1,4 @@
-"""VerticalGaussianMixture: a mixture over columns that different parties hold."""
+"""VerticalGaussianMixture: a mixture over columns held by different parties."""
 
 from __future__ import annotations
 
@@ -45,50 +45,50 @@ Mixture = EMResult | TrainedMixture
 
 
 class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixture]):
-    """A mixture over columns of different parties: one Gaussian block per party and component.
+    """A mixture over columns of different parties, with a Gaussian per party and component.
 
-    Real columns of a party share a covariance in every component; counts, categories and booleans
-    have Poisson, categorical and Bernoulli leaves beside it, or what ``leaves`` says by column.
+    In every component the real columns of a party have a full covariance; counts, categories and
+    booleans have Poisson, categorical and Bernoulli leaves, or the families given by ``leaves``.
 
     Parameters
     ----------
     n_components : int or "auto", default=1
-        Number of components; "auto" tries one number after the other, each a training of its own,
-        and takes the one with the lowest Bayesian information criterion (``criteria_``).
+        The number of components. "auto" trains with 1, 2, … components and keeps the model with
+        the lowest Bayesian information criterion (``criteria_``).
     tol : float, default=1e-3
-        EM stops when the log-likelihood per row changes by less.
+        EM stops when the log-likelihood per row changes by less than this.
     reg_covar : float, default=1e-6
-        Added to variances, as a share of each column's own variance.
+        Added to variances, relative to the variance of each column.
     max_iter : int, default=100
-        Iterations at most; with ``batch_size`` passes over all rows.
+        The maximum number of iterations; with ``batch_size``, of passes over all rows.
     n_init : int, default=1
-        Starts, the best of which is kept.
+        The number of initialisations, the best of which is kept.
     init_params : {"k-means++", "random_from_data"}, default="k-means++"
-        How EM begins: with drawn rows and Lloyd's rule, or with drawn rows.
+        How EM is initialised: by k-means from random rows, or by random rows.
     weights_init, means_init, precisions_init : array-like, optional
-        A given start: means (components, real columns in the order of the parties), and beside
-        them weights (components,) and precisions, as matrices or diagonals.
+        Initial parameters: means (components, real columns in the order of the parties) and,
+        optionally, weights (components,) and precisions as matrices or diagonals.
     random_state : int, optional
-        A seed gives the same model again, up to rounding; with ``batch_size`` it does so for rows
-        without ids only.
+        The seed. The same seed gives the same model up to rounding; with ``batch_size``, only for
+        rows without ids.
     warm_start : bool, default=False
-        Whether to go on from what the last fit has learned.
+        Whether to continue from the result of the previous fit.
     batch_size : int, optional
-        Rows of a step of incremental EM; None means all.
+        The number of rows per step of incremental EM; None uses all.
     summation : Summation, default=Hub()
-        Who adds up: ``Hub()``, ``Tree(graph)``, ``Chebyshev(graph)``, …
+        How sums are computed: ``Hub()``, ``Tree(graph)``, ``Chebyshev(graph)``, …
     hops : int, default=0
-        Columns move to hubs of parties that are up to so many hops apart in the graph of the
-        summation; 0 means that none move.
+        Columns move to hubs of parties that are up to this many hops apart in the graph of the
+        summation; 0 moves none.
     rows : {"tokens", "private"}, default="tokens"
-        How rows are matched: by hashes of their ids under a key that a coordinator lacks, or by
-        private set intersection (the extra ``psi``), which matches rows that all parties hold.
+        How rows are matched: by hashes of their ids under a key unknown to the coordinator, or by
+        private set intersection (the extra ``psi``), which matches the rows that all parties hold.
     leaves : mapping of str to str, optional
         Leaf families by column, such as ``{"income": "gamma"}``.
     on_lost : {"stop", "continue"}, default="stop"
-        What to do when a party is lost: stop, or continue without its columns.
+        Whether to stop when a party is lost, or to continue without its columns.
     privacy : None
-        Differential privacy is refused: parties tell each other of single rows without noise.
+        Differential privacy is refused: parties exchange statistics of single rows without noise.
 
     Examples
     --------
@@ -121,8 +121,8 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
     weights_: Array  # (components,)
     converged_: bool
     n_iter_: int
-    lower_bound_: float  # log-likelihood per row of what was learned
-    lower_bounds_: list[float]  # the same before every iteration
+    lower_bound_: float  # log-likelihood per row of the fitted model
+    lower_bounds_: list[float]  # log-likelihood per row before every iteration
     _n_parameters: int
 
     def __init__(
@@ -197,8 +197,8 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
     def _start(
         self, federation: Federation
     ) -> tuple[dict[str, EMProgress], dict[str, EMProgress | Held]]:
-        """By member what EM begins with, and by party what it has learned before; both empty if
-        EM makes a start of its own."""
+        """Initial parameters by member and previous results by party; both empty if EM initialises
+        itself."""
         members = self.summation.members(federation.names)
         if self.warm_start and hasattr(self, "converged_"):
             if len(self.weights_) != self.n_components:
@@ -257,9 +257,9 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
                 stacklevel=4,
             )
 
-    def worth(self) -> float:
-        """The Bayesian information criterion of the rows learned from; infinite where a component
-        has collapsed, or has too few rows for its covariances."""
+    def criterion(self) -> float:
+        """The Bayesian information criterion of the training rows; infinite if a component has
+        collapsed, or has too few rows for its covariances."""
         widths = [sum(v.kind == "real" for v in s) for s in self._columns.values()]
         least = float(self.weights_.min()) * self._n_rows
         if len(self.weights_) > 1 and (not self._sound or least <= max(widths) + 1):
@@ -267,8 +267,8 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         penalty = self._n_parameters * np.log(self._n_rows)
         return float(-2 * self._n_rows * self.lower_bound_ + penalty)
 
-    def most(self) -> int:
-        """Two rows to a component."""
+    def most_components(self) -> int:
+        """Two rows per component."""
         return max(self._n_rows // 2, 1)
 
     def _check_with_auto(self) -> None:
@@ -279,15 +279,15 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
     # ------------------------------------------------------------------ components of rows
 
     def predict_proba(self, X: Rows | Federation, target: str | None = None) -> Array:
-        """Responsibilities (rows, components); with ``target`` the probabilities of the classes of
-        that column. Rows of a federation come in the order of its first party's, then rows that
-        this one does not hold."""
+        """Responsibilities (rows, components); with ``target``, class probabilities of that column.
+        Rows of a federation are in the order of its first party, followed by rows it does not
+        hold."""
         if target is not None:
             return super().predict_proba(_require_table(X), target)
         return self._answers(X)[:, :-1]
 
     def predict(self, X: Rows | Federation, target: str | None = None) -> npt.NDArray[np.generic]:
-        """The most responsible component of every row; with ``target`` the value of that column."""
+        """The most probable component of every row; with ``target``, the value of that column."""
         if target is not None:
             return super().predict(_require_table(X), target)
         return np.asarray(self.predict_proba(X).argmax(axis=1))
@@ -297,7 +297,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         return self._answers(X)[:, -1] if isinstance(X, Federation) else super().score_samples(X)
 
     def score(self, X: Rows | Federation, y: object = None) -> float:
-        """Mean log-likelihood of the rows; y is refused."""
+        """Mean log-likelihood per row; y is not allowed."""
         if y is not None:
             raise QueryError("y is not used: a mixture has no target to be judged by; score(X)")
         return float(self.score_samples(X).mean())
@@ -339,7 +339,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         return {party: values["covariance"] for party, (_, values) in self._gaussians().items()}
 
     def _gaussians(self) -> dict[str, tuple[tuple[str, ...], Arrays]]:
-        """By party the columns and parameters of its Gaussian, if it has one."""
+        """Columns and parameters of the Gaussians, by party that has one."""
         gaussians = {}
         for party, progress in self._parts("progress", EMProgress).items():
             with blaming(party, LearnedPart, "part"):
@@ -371,7 +371,7 @@ def _shaped(name: str, given: object, shape: tuple[int, ...]) -> Array:
 
 
 def _covariances(given: object, components: int, width: int, at: list[int]) -> Array:
-    """(components, own, own): precisions between columns of different parties do not count."""
+    """(components, columns, columns) of one party; precisions between parties are ignored."""
     name, precisions = "precisions_init", numbers("precisions_init", given)
     if precisions.ndim == 2:
         precisions = np.stack([np.diag(v) for v in _shaped(name, precisions, (components, width))])

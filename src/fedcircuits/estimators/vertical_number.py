@@ -1,15 +1,14 @@
-"""How many components or clusters: one training after the other, and what each is worth.
+"""The number of components or clusters, chosen by the Bayesian information criterion (BIC).
 
-Numbers 1, 2, 3, … are tried until ``PATIENCE`` of them in a row are no better than the best, at
-most ``MOST``. What a number is worth is the Bayesian information criterion of the rows learned
-from, of a mixture its own, of clusters that of spheres of one size around the centres (Pelleg and
-Moore, 2000). Whoever asked works it out from what every training tells it: the log-likelihood or
-the sum of distances, how many rows there are, how many numbers a component has. Nothing else
-crosses; but each number that is tried is a training of its own, in which everybody learns what
-that one tells.
+Numbers 1, 2, 3, …, at most ``MOST``, are tried until ``PATIENCE`` consecutive ones are no better
+than the best. The criterion is the BIC of the training rows: of the mixture itself, or, for
+k-means, of spherical clusters of equal size (Pelleg and Moore, 2000). The coordinator computes it
+from the results of each training: the log-likelihood or sum of distances, the number of rows, and
+the number of parameters per component. Nothing else is sent; but every number tried is a separate
+training, with everything that training reveals.
 
-A mixture with a component that has collapsed, or that has no more rows than its widest block has
-columns, is never taken: its likelihood is that of a few rows.
+A mixture with a collapsed component, or one with no more rows than its widest block has columns, is
+never chosen: its likelihood is that of a few rows.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ MOST, PATIENCE = 20, 3
 
 
 class Numbered(Protocol):
-    """An estimator of so many components, or clusters."""
+    """An estimator with a number of components or clusters."""
 
     ledger_: Ledger
     notes_: tuple[str, ...]
 
-    def worth(self) -> float: ...
+    def criterion(self) -> float: ...
 
-    def most(self) -> int: ...
+    def most_components(self) -> int: ...
 
     def set_params(self, **arguments: object) -> Self: ...
 
@@ -45,14 +44,14 @@ N = TypeVar("N", bound=Numbered)
 
 @dataclass(slots=True)
 class NumberSearch(Generic[N]):
-    """Trainings so far; one that failed is the last, and may go on."""
+    """A search over the number of components; a training that failed can be resumed."""
 
     argument: str  # such as "n_components"
     tried: dict[int, tuple[N, list[warnings.WarningMessage]]]
-    broken: N | None = None  # its training was broken off
+    broken: N | None = None  # the model whose training failed
 
     def run(self, model: N, fit: Callable[[N, bool], object]) -> N:
-        """The best model of all; ``fit``: trains one, or lets it go on."""
+        """The best model; ``fit`` trains a model, or resumes its training."""
         while not self._over():
             number, again = len(self.tried) + 1, self.broken is not None
             candidate = self.broken if self.broken is not None else clone(model)
@@ -71,19 +70,19 @@ class NumberSearch(Generic[N]):
         return best
 
     @property
-    def worths(self) -> dict[int, float]:
-        return {number: candidate.worth() for number, (candidate, _) in self.tried.items()}
+    def criteria(self) -> dict[int, float]:
+        return {number: candidate.criterion() for number, (candidate, _) in self.tried.items()}
 
     @property
     def best(self) -> int:
-        worths = self.worths
-        return min(worths, key=lambda number: (worths[number], number))
+        criteria = self.criteria
+        return min(criteria, key=lambda number: (criteria[number], number))
 
     def _over(self) -> bool:
         if not self.tried:
             return False
         last = max(self.tried)
-        most = min(MOST, self.tried[last][0].most())
+        most = min(MOST, self.tried[last][0].most_components())
         return last >= most or last - self.best >= PATIENCE
 
     def _ledger(self) -> Ledger:
@@ -93,17 +92,17 @@ class NumberSearch(Generic[N]):
         return ledger
 
     def _note(self, number: int) -> str:
-        worths = ", ".join(f"{k}: {worth:.6g}" for k, worth in self.worths.items())
+        criteria = ", ".join(f"{k}: {criterion:.6g}" for k, criterion in self.criteria.items())
         what = self.argument.removeprefix("n_")
         what = what.removesuffix("s") if number == 1 else what
         return (
             f"{number} {what}, by the Bayesian information criterion of {len(self.tried)} "
-            f"trainings, lower is better: {worths}"
+            f"trainings, lower is better: {criteria}"
         )
 
 
 def refuse_with_auto(argument: str, given: dict[str, bool]) -> None:
-    """FederationError for arguments that say how many there are already."""
+    """FederationError for parameters that fix the number of components."""
     for name, says in given.items():
         if says:
             raise FederationError(f"{name} needs a number: {argument}=3, or leave {name} out")

@@ -352,7 +352,7 @@ def _sums(
     results = {m: trials.SumsFound(**sums) for m, sums in _all(run(programs)).items()}
     for member, sums in results.items():
         _right(member, sums, given, tolerance)
-    _one_told({m: sums.told for m, sums in results.items()}, offers)
+    _all_agree({m: sums.agreed for m, sums in results.items()}, offers)
 
 
 def _right(
@@ -380,11 +380,11 @@ def _close(result: Array, expected: Array, what: str, tolerance: float) -> None:
     assert off <= tolerance, f"{what} is off by {off:.3g}, allowed is {tolerance:.3g}"
 
 
-def _one_told(results: Mapping[str, list[Array]], offers: Mapping[str, list[Array]]) -> None:
+def _all_agree(results: Mapping[str, list[Array]], offers: Mapping[str, list[Array]]) -> None:
     first = next(iter(results.values()))
     known = {_bytes(offer[0]): offer for offer in offers.values()}
     leader = known.get(_bytes(first[0]))
-    assert leader is not None, f"members are told {first[0]!r}, which none of them had"
+    assert leader is not None, f"members agree on {first[0]!r}, which none of them had"
     for member, result in results.items():
         for one, expected in zip(result, leader, strict=True):
-            _same_bytes(one, expected, f"what {member} is told, bit for bit the same for all")
+            _same_bytes(one, expected, f"what {member} agrees to, bit for bit the same for all")

@@ -164,7 +164,7 @@ class SumsFound:
     then: list[Array] = field(default_factory=list)
     again: list[Array] = field(default_factory=list)
     single: list[Array] = field(default_factory=list)
-    told: list[Array] = field(default_factory=list)
+    agreed: list[Array] = field(default_factory=list)
     after: list[Array] = field(default_factory=list)  # the own values, when all is over
 
 
@@ -196,7 +196,7 @@ def summation(
         sums.single.append((yield from summation.sum(f"{tag}/single", small)))  # type: ignore[arg-type]
     for i, value in enumerate(values):
         if i < len(offer):
-            sums.told.append((yield from summation.agree("sum/again", offer[i], "an offer")))
+            sums.agreed.append((yield from summation.agree("sum/again", offer[i], "an offer")))
         twice = np.asarray(2.0 * value)
         sums.again.append((yield from summation.sum("sum/again", twice, "twice a value")))
     return asdict(sums)
