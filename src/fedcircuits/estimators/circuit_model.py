@@ -119,8 +119,7 @@ class CircuitModel(Model):
         epochs : int, default=30
             The largest number of passes over the rows.
         batch_size : int or None, default=256
-            The number of rows per update; None, for EM only, uses all rows, so that the likelihood
-            never decreases.
+            The number of rows per update; None, for EM only, uses all rows.
         step, last_step : float, default=0.3 and 0.01
             The step size of EM in the first and in the last epoch.
         learning_rate : float, default=0.01

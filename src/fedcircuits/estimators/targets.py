@@ -51,8 +51,8 @@ def with_target(
     chosen = name if name is not None else named(y) or TARGET
     if pd.isna(values).all():
         raise TableError("every value of y is missing: there is nothing to learn to predict")
-    whole = values.dtype.kind in "iu"
-    if schema is None and kind is None and whole and len(np.unique(values)) <= CLASSES:
+    integers = values.dtype.kind in "iu"
+    if schema is None and kind is None and integers and len(np.unique(values)) <= CLASSES:
         kind = "category"
     if chosen in table.names:
         raise TableError(

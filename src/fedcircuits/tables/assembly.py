@@ -95,6 +95,21 @@ def _columns(columns: Columns) -> dict[str, Column]:
     return made
 
 
+def restated(
+    schema: Schema,
+    kinds: Mapping[str, StatedKind],
+    units: Mapping[str, str],
+    categories: Mapping[str, Sequence[Scalar]],
+) -> tuple[dict[str, StatedKind], dict[str, str], dict[str, Sequence[Scalar]]]:
+    """Kinds, units and categories of a schema, overridden by those that the user states."""
+    others = [v for v in schema if v.name not in kinds and v.name not in categories]
+    return (
+        {v.name: v.kind for v in others} | dict(kinds),
+        {v.name: v.unit for v in schema if v.unit} | dict(units),
+        {v.name: v.categories for v in others if v.categories} | dict(categories),
+    )
+
+
 def leave_out(columns: Columns, names: Sequence[str]) -> None:
     if isinstance(names, str):
         raise TableError(f"drop: expected a list of columns, got {names!r}")

@@ -1,14 +1,12 @@
-"""The typed table: what every learner and every query takes.
+"""The typed table: the input of every learner and query.
 
-A ``Table`` holds a ``Schema`` and the values in the numbers of the circuit: a category or boolean
-is its code, a count and a real are themselves, NaN is missing. It remembers the user's own values
-through the categories of the schema and gives them back.
+A ``Table`` holds a ``Schema`` and numeric values: categories and booleans as codes, counts and
+reals as they are, and NaN for missing values. The schema converts codes back to the user's values.
 
-``Table.of`` takes what the user has (frames, arrow tables, arrays, dicts of columns), reads text as
-what it spells and leaves out what cannot be learned from (reading.py; ``describe`` tells), and
-infers the kinds by the rules at the head of inference.py; ``kinds``, ``categories`` and ``units``
-override them per column. With ``schema``, that of a learned model, the columns are matched by name
-in any order and read in that model's codes, so that the same category always has the same number.
+``Table.of`` accepts frames, arrow tables, arrays and dicts of columns. It interprets text, leaves
+out columns that cannot be learned from (reading.py; see ``describe``), and infers kinds by the
+rules in inference.py; ``kinds``, ``categories`` and ``units`` override them per column. With the
+``schema`` of a model, columns are matched by name in any order and read in the codes of the model.
 
     >>> table = Table.of({"age": [31, 47, None], "sex": ["f", "m", "f"]})
     >>> table
@@ -18,7 +16,7 @@ in any order and read in that model's codes, so that the same category always ha
     >>> table.values[:, 1]
     array([0., 1., 0.])
 
-A table may also hold series, an array (rows, steps, channels) by name (``Table.from_series``).
+A table may also hold series: arrays (rows, steps, channels) by name (``Table.from_series``).
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from fedcircuits.tables import inference as decoding
 from fedcircuits.tables import series as series_columns
 from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.dates import DateOrder
-from fedcircuits.tables.frames import columns_of, in_kind_of
+from fedcircuits.tables.frames import Columns, columns_of, in_kind_of
 from fedcircuits.tables.gaps import MISSING
 from fedcircuits.tables.inference import StatedKind, Unseen
 from fedcircuits.tables.numerals import Decimal
@@ -61,7 +59,7 @@ _MOST_SHOWN = 12
 
 
 class TableOptions(TypedDict, total=False):
-    """What ``Table.of`` and the readers may be told about the columns."""
+    """Options of ``Table.of`` and of the readers."""
 
     kinds: Mapping[str, StatedKind] | None
     units: Mapping[str, str] | None
@@ -77,14 +75,14 @@ class TableOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Table:
-    """``Table.of(frame)``, ``Table.read("my.csv")``: columns with kinds, values in codes."""
+    """A table of typed columns: ``Table.of(frame)``, ``Table.read("my.csv")``."""
 
     schema: Schema
     values: Floats  # (rows, variables)
     row_ids: NDArray[np.generic] | None = None  # (rows,)
     series: Mapping[str, Series] = field(default_factory=dict)  # (rows, steps, channels) by name
-    readings: tuple[ColumnReading, ...] = ()  # what was made of the user's columns
-    habits: ReadingHabits = NO_HABITS  # how their text writes numbers and dates
+    readings: tuple[ColumnReading, ...] = ()  # how each column was read
+    habits: ReadingHabits = NO_HABITS  # how the text writes numbers and dates
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float64))
@@ -118,49 +116,47 @@ class Table:
     ) -> Table:
         """A table of a frame, an arrow table, an array, a dict of columns or another table.
 
-        An array of bytes is images, its pixels counts up to 255 (``tables.images``). Arguments::
-
-            names       the columns of a plain array (else the schema's, else x0, x1, …)
-            kinds       real, count, category, boolean, date or "date+weekday+month" by column
-            row_id      the column that tells rows apart; it becomes row_ids, not a variable
-            categories  the categories of a column, in order, also those absent from these data
-            drop        columns to leave out
-            decimal     "." or ",": what parts whole numbers from fractions in text
-            dates       "dmy", "mdy" or "ymd": the order of day, month and year in text
-            schema      read the data for this model; partial allows columns to be absent
-            unseen      a category the schema does not know: "pool", with the rare ones if those
-                        were pooled and else as missing, or "missing", both with a warning; "error"
+        Parameters
+        ----------
+        data : DataFrame, pyarrow.Table, array, dict or Table
+            The columns. Arrays of bytes are images, with pixels as counts up to 255.
+        names : sequence of str, optional
+            The columns of a plain array; by default those of the schema, or x0, x1, …
+        kinds, units, categories : mapping of str, optional
+            By column: its kind (real, count, category, boolean, date, "date+weekday+month"), its
+            unit, and its categories in order, including those absent from the data.
+        row_id : str, optional
+            The column that identifies rows; it becomes ``row_ids`` instead of a variable.
+        drop : sequence of str, default=()
+            Columns to leave out.
+        decimal, dates : str, default="auto"
+            The decimal sign in text, "." or ",", and the order of dates, "dmy", "mdy" or "ymd".
+        schema, partial : Schema, optional, and bool, default=False
+            The schema of a model for reading the data, and whether its columns may be absent.
+        unseen : {"pool", "missing", "error"}, default="pool"
+            What becomes of a category unknown to the schema: with a warning, the pooled rare
+            category, or a missing value if there is none; always a missing value; or an error.
         """
-        if schema is not None and (kinds or units or categories):
-            raise TableError("kinds=, units= and categories= are for data without schema=")
-        if unseen not in ("pool", "error", "missing"):
-            raise TableError(f'unseen: expected "pool", "error" or "missing", got {unseen!r}')
+        stated = (kinds or {}, units or {}, categories or {})
+        _check_options(schema, any(stated), unseen)
         if isinstance(data, np.ndarray) and data.dtype == np.uint8:
             data = images.in_rows(data)
-            declared = kinds or units or categories or names or row_id or schema is not None
-            if not declared and images.is_image(data):
+            plain = schema is None and not (any(stated) or names or row_id)
+            if plain and images.is_image(data):
                 return cls(images.pixel_schema(data.shape[1]), data.astype(np.float64))
         if isinstance(data, Table):
-            if schema == data.schema or (schema is None and not (kinds or units or categories)):
+            if schema == data.schema or (schema is None and not any(stated)):
                 return data if row_id is None else data._with_row_ids(row_id)
-            kinds, units, categories = data._declared(kinds or {}, units or {}, categories or {})
-        elif isinstance(data, np.ndarray) and names is None and schema is not None:
-            names = assembly.positional(data, schema)
-        given_table = data if isinstance(data, Table) else None
-        columns = columns_of(data if given_table is None else given_table._frame(), names, row_id)
+            stated = assembly.restated(data.schema, *stated)
+        columns, ids, series = _parts(data, names, row_id, schema)
         assembly.leave_out(columns, drop)
-        ids = None if given_table is None else given_table.row_ids
-        if row_id is not None:
-            ids = assembly.row_ids(columns, row_id)
-        habits = data.habits if isinstance(data, TextFrame) else NO_HABITS
-        typed = not isinstance(data, TextFrame)
-        rule = ReadingRule(typed, decimal, dates, habits.point, habits.order)
-        if schema is None:
-            stated = (kinds or {}, units or {}, categories or {})
-            inferred, values, readings, habits = assembly.inferred(columns, *stated, rule)
-            return cls(inferred, values, ids, _series(given_table), readings, habits)
-        found_values = assembly.matched(columns, schema, partial, unseen, rule)
-        return cls(schema, found_values, ids, _series(given_table))
+        ids = ids if row_id is None else assembly.row_ids(columns, row_id)
+        rule = _rule(data, decimal, dates)
+        if schema is not None:
+            found = assembly.matched(columns, schema, partial, unseen, rule)
+            return cls(schema, found, ids, series)
+        inferred, values, readings, habits = assembly.inferred(columns, *stated, rule)
+        return cls(inferred, values, ids, series, readings, habits)
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame, **options: Unpack[TableOptions]) -> Table:
@@ -194,9 +190,9 @@ class Table:
         kinds: Mapping[str, StatedKind] | None = None,
         categories: Mapping[str, Sequence[Scalar]] | None = None,
     ) -> Table:
-        """Series (rows, steps, channels) by name, NaN where one is shorter, beside columns.
+        """A table of series (rows, steps, channels) by name, padded with NaN, and of columns.
 
-        ``columns`` is whatever ``of`` takes; ``row_id`` the ids of rows, or a column with them.
+        ``columns`` is anything that ``of`` accepts; ``row_id`` holds row ids, or names a column.
 
         >>> table = Table.from_series({"speed": np.ones((2, 12))}, {"event": [True, False]}, [7, 8])
         >>> table.series["speed"].shape, table.rows([1]).row_ids.tolist()
@@ -226,9 +222,9 @@ class Table:
         most_bytes: int = readers.MOST_BYTES,
         **options: Unpack[TableOptions],
     ) -> Table:
-        """A table of a file ending in .csv, .csv.gz, .parquet (.pq) or .npz.
+        """A table from a file ending in .csv, .csv.gz, .parquet (.pq) or .npz.
 
-        What unpacks to more than ``most_bytes`` (a gigabyte) is refused.
+        Files that unpack to more than ``most_bytes`` (one gigabyte) are refused.
         """
         suffix = readers.suffix_of(path)
         if suffix == ".npz":
@@ -249,9 +245,9 @@ class Table:
         most_bytes: int = readers.MOST_BYTES,
         **options: Unpack[TableOptions],
     ) -> Table:
-        """A table of a csv file, also gzipped; ``names`` are for a file without a header line.
+        """A table from a csv file, possibly gzipped; ``names`` are for files without a header.
 
-        Delimiter and encoding are found out unless they are given.
+        Delimiter and encoding are detected by default.
         """
         frame = readers.csv_frame(
             path,
@@ -274,7 +270,7 @@ class Table:
         return cls.of(readers.parquet_table(path, most_bytes), **options)
 
     def describe(self) -> pd.DataFrame:
-        """What was made of each column, one per line, and how to say otherwise.
+        """How each column was read, one per line, and how to override it.
 
         >>> table = Table.of({"born": ["31/05/1964", "01/02/1971"], "dose": ["0,8", "1,25"]})
         >>> table.describe()[["column", "kind", "how"]]
@@ -301,19 +297,19 @@ class Table:
         return self.schema.names
 
     def column(self, name: str) -> NDArray[np.generic]:
-        """The user's own values (rows,): NaN where a real is missing, None where another is."""
+        """The user's values (rows,): missing reals are NaN, other missing values None."""
         return decoding.values_of(self.schema[name], self.values[:, self.schema.index(name)])
 
     def to_pandas(self) -> pd.DataFrame:
-        """The user's own values: categories as Categorical, row ids as the index; no series."""
+        """A DataFrame of the user's values, indexed by row ids, without series."""
         frame = self._frame()
         if self.row_ids is not None:
             frame.index = pd.Index(self.row_ids, name="row_id")
         return frame
 
     def like(self, data: object) -> object:
-        """The user's own values in the kind of ``data``: a polars or pandas frame, a pyarrow table,
-        an array, a dict of columns. Row ids and series are left out.
+        """The user's values in the type of ``data``: a polars or pandas frame, a pyarrow table, an
+        array, or a dict of columns. Row ids and series are left out.
 
         >>> Table.of({"age": [31, 47]}).like({})
         {'age': array([31, 47])}
@@ -375,20 +371,27 @@ class Table:
         others = (n for n in (*self.names, *self.series) if n != name)
         return replace(self.select(others), row_ids=assembly.row_ids(columns, name))
 
-    def _declared(
-        self,
-        kinds: Mapping[str, StatedKind],
-        units: Mapping[str, str],
-        categories: Mapping[str, Sequence[Scalar]],
-    ) -> tuple[dict[str, StatedKind], dict[str, str], dict[str, Sequence[Scalar]]]:
-        """What the schema says of the columns, where the user does not say otherwise."""
-        undeclared = [v for v in self.schema if v.name not in kinds and v.name not in categories]
-        return (
-            {v.name: v.kind for v in undeclared} | dict(kinds),
-            {v.name: v.unit for v in self.schema if v.unit} | dict(units),
-            {v.name: v.categories for v in undeclared if v.categories} | dict(categories),
-        )
+
+def _check_options(schema: Schema | None, stated: bool, unseen: str) -> None:
+    if schema is not None and stated:
+        raise TableError("kinds=, units= and categories= are for data without schema=")
+    if unseen not in ("pool", "error", "missing"):
+        raise TableError(f'unseen: expected "pool", "error" or "missing", got {unseen!r}')
 
 
-def _series(table: Table | None) -> Mapping[str, Series]:
-    return NO_SERIES if table is None else table.series
+def _rule(data: object, decimal: Decimal, dates: DateOrder) -> ReadingRule:
+    """How text is read: that of csv files by the habits of the file."""
+    if not isinstance(data, TextFrame):
+        return ReadingRule(True, decimal, dates)
+    return ReadingRule(False, decimal, dates, data.habits.point, data.habits.order)
+
+
+def _parts(
+    data: object, names: Sequence[str] | None, row_id: str | None, schema: Schema | None
+) -> tuple[Columns, NDArray[np.generic] | None, Mapping[str, Series]]:
+    """Columns, row ids and series of data in any form."""
+    if isinstance(data, Table):
+        return columns_of(data._frame(), names, row_id), data.row_ids, data.series
+    if isinstance(data, np.ndarray) and names is None and schema is not None:
+        names = assembly.positional(data, schema)
+    return columns_of(data, names, row_id), None, NO_SERIES
