@@ -1,8 +1,7 @@
-"""From named columns to a schema and a matrix of numbers: inferred, or matched to a given schema.
+"""From named columns to a schema and a numeric matrix: inferred, or matched to a given schema.
 
-Inference reads every column as what it spells (reading.py) and asks it for its kind. Matching takes
-the columns that a schema names, in any order, ignores the others, and reads them in that schema's
-codes.
+Inference interprets every column (reading.py) and determines its kind. Matching takes the columns
+named by a schema, in any order, ignores others, and reads them in the codes of that schema.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ def inferred(
     categories: Mapping[str, Sequence[Scalar]],
     rule: ReadingRule,
 ) -> tuple[Schema, Floats, tuple[ColumnReading, ...], ReadingHabits]:
-    """The schema of the columns, their values (rows, variables), what became of each, and how
-    their text is written."""
+    """The schema of the columns, their values (rows, variables), how each was read, and how their
+    text is written."""
     for option, named in (("kinds", kinds), ("units", units), ("categories", categories)):
         _refuse_unknown(option, named, columns)
     values, variables, readings = [], [], []
@@ -121,7 +120,7 @@ def leave_out(columns: Columns, names: Sequence[str]) -> None:
 
 
 def _warn_of_left_out(readings: Sequence[ColumnReading]) -> None:
-    """All of them in one warning, with how to keep them."""
+    """One warning about all columns left out, with how to keep them."""
     if left_out := [r for r in readings if r.left_out]:
         lines = "; ".join(f"{r.column!r}: {r.how}" for r in left_out[:12])
         more = f"; and {len(left_out) - 12} more" if len(left_out) > 12 else ""
@@ -136,7 +135,7 @@ def _warn_of_left_out(readings: Sequence[ColumnReading]) -> None:
 def matched(
     columns: Columns, schema: Schema, partial: bool, unseen: Unseen, rule: ReadingRule
 ) -> Floats:
-    """The values (rows, variables) of the columns that the schema names, in its order and codes."""
+    """Values (rows, variables) of the columns named by the schema, in its order and codes."""
     _add_parts(columns, schema, rule)
     absent = [name for name in schema.names if name not in columns]
     if absent and not partial:
@@ -166,7 +165,7 @@ def matched(
 
 
 def _add_parts(columns: Columns, schema: Schema, rule: ReadingRule) -> None:
-    """Weekdays and months that a model knows and the data have as dates alone."""
+    """Add weekdays and months that a model has and the data contain only as dates."""
     for variable in schema:
         taken = None if variable.name in columns else taken_from(variable)
         if taken is None or taken.column not in columns:
@@ -179,10 +178,10 @@ def _add_parts(columns: Columns, schema: Schema, rule: ReadingRule) -> None:
 
 
 def row_ids(columns: Columns, name: str) -> NDArray[np.generic]:
-    """Takes the row ids (rows,), whole numbers or texts, out of the columns.
+    """Remove the row ids (rows,), whole numbers or texts, from the columns and return them.
 
-    1.0 is 1: whole numbers become floats where a tool has seen a gap among them. In a csv 17 is the
-    number, and 0017 a text.
+    1.0 is read as 1: tools store whole numbers as floats if some are missing. In a csv file, 17 is
+    a number and 0017 a text.
     """
     if name not in columns:
         near = difflib.get_close_matches(spelled(name), columns, n=1)
@@ -216,7 +215,7 @@ def _different(series: pd.Series, name: str) -> NDArray[np.generic]:
 
 
 def _whole_texts(series: pd.Series) -> bool:
-    """Of texts, and of objects that are numbers of Python's."""
+    """Whether texts, or Python objects, are whole numbers."""
     if pd.api.types.infer_dtype(series, skipna=False) == "integer":
         return bool(max(map(abs, series)) < 2**63)
     matched = series.str.fullmatch(WHOLE)
@@ -228,7 +227,7 @@ def _whole(series: pd.Series) -> bool:
 
 
 def picked(index: Sequence[int] | NDArray[np.generic], rows: int) -> NDArray[np.generic]:
-    """A checked index or mask of a table's rows."""
+    """A validated index or mask of rows."""
     where = np.asarray(index)
     if where.size == 0 and where.dtype.kind != "b":
         return np.zeros(0, dtype=np.intp)
@@ -242,7 +241,7 @@ def picked(index: Sequence[int] | NDArray[np.generic], rows: int) -> NDArray[np.
 
 
 def positional(array: NDArray[np.generic], schema: Schema) -> Sequence[str] | None:
-    """The names of a plain array's columns when it is read for a schema: those of the schema."""
+    """The names of the columns of a plain array that is read by a schema."""
     if array.dtype.names is not None or array.ndim != 2:
         return None
     if array.shape[1] != len(schema):
@@ -254,7 +253,7 @@ def positional(array: NDArray[np.generic], schema: Schema) -> Sequence[str] | No
 
 
 def check_numbers(schema: Schema, values: Floats) -> None:
-    """Refuses values (rows, variables) that no table of this schema can hold."""
+    """TableError for values (rows, variables) that do not fit the schema."""
     low = np.array([-np.inf if v.kind == "real" else 0.0 for v in schema])
     high = np.array([v.levels - 1.0 if v.levels else np.inf for v in schema])
     whole = np.array([v.discrete for v in schema], dtype=bool)

@@ -1,17 +1,16 @@
-"""One column of a user's data, whatever it came as: numbers, or codes into levels.
+"""One column of a user's data in a common form: numbers, or codes into levels.
 
-Frames, arrow tables and arrays store the same column in a dozen ways (numpy, nullable, arrow and
+Frames, arrow tables and arrays store the same column in many ways (numpy, nullable, arrow and
 object dtypes). All of them become a ``Column`` of one of five forms:
 
     boolean      True, False              numbers are 0 and 1
     integer      whole numbers            also whole floats beside missing values (pandas)
     real         other numbers
-    text         strings                  numbers are codes into ``levels``, as they appear
+    text         strings                  numbers are codes into ``levels``, in order of appearance
     categorical  a declared category      numbers are codes into ``levels``, in the declared order
 
-Missing is NaN in every form. Dates and times are reals: days since 1970-01-01. What is no column of
-a table is refused here: infinite numbers, complex, bytes, nested values, and numbers mixed with
-text.
+Missing values are NaN in every form. Dates and times are reals: days since 1970-01-01. Infinite or
+complex numbers, bytes, nested values, and numbers mixed with text are refused here.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Column:
         return ~np.isnan(self.numbers)
 
     def coded(self) -> tuple[NDArray[np.intp], list[Scalar]]:
-        """Codes (rows,), -1 where missing, and the values they stand for."""
+        """Codes (rows,), −1 for missing values, and the values they represent."""
         if self.form in ("text", "categorical"):
             return np.nan_to_num(self.numbers, nan=-1.0).astype(np.intp), list(self.levels)
         codes, values = pd.factorize(self.numbers)
@@ -59,7 +58,7 @@ class Column:
         return codes, [as_value(v) for v in values]
 
     def as_numbers(self, wanted: str) -> Floats:
-        """The values as numbers; text that spells numbers is read, other text is refused."""
+        """The values as numbers; text is parsed, and TableError is raised if it is not a number."""
         if self.form not in ("text", "categorical"):
             return self.numbers
         codes, levels = self.coded()
@@ -75,7 +74,7 @@ class Column:
         return finite(self.name, values)
 
     def as_days(self) -> Floats:
-        """The values as days since 1970-01-01; text that is no date is refused."""
+        """The values as days since 1970-01-01; TableError for text that is not a date."""
         if self.form not in ("text", "categorical"):
             return self.numbers
         codes, levels = self.coded()
@@ -102,7 +101,7 @@ def _parsed(levels: list[Scalar] | tuple[Scalar, ...]) -> Floats:
 
 
 def column_of(name: str, series: pd.Series) -> Column:
-    """The column that a pandas series of any dtype holds."""
+    """The column of a pandas series of any dtype."""
     dtype, types = series.dtype, pd.api.types
     if isinstance(dtype, pd.ArrowDtype):
         return column_of(name, series.array.__arrow_array__().to_pandas())
@@ -225,7 +224,7 @@ def _word(value: object) -> str:
 
 
 def _dated(name: str, series: pd.Series) -> Column:
-    """Days since 1970-01-01 of dates and moments; days of durations."""
+    """Days since 1970-01-01 of dates and times, or the length of durations in days."""
     if pd.api.types.is_timedelta64_dtype(series.dtype):
         return Column(name, "real", _floats(series / pd.Timedelta(days=1)), unit="days")
     try:
@@ -237,8 +236,8 @@ def _dated(name: str, series: pd.Series) -> Column:
 
 
 def _days(series: pd.Series) -> Floats:
-    """Days (rows,) since 1970-01-01, to the second: as they are given back. Years that mean "never"
-    and "always" (0001, 9999) are missing."""
+    """Days (rows,) since 1970-01-01, rounded to the second. Years that mean "never" and "always"
+    (0001, 9999) are missing."""
     if pd.api.types.is_datetime64_any_dtype(series.dtype):
         moments = series.dt.tz_convert(None) if series.dt.tz is not None else series
         seconds = moments.to_numpy().astype("datetime64[s]").astype(np.float64)
@@ -266,7 +265,7 @@ def _refuse_type(name: str, what: str, dtype: str) -> NoReturn:
 
 
 class UnlearnableColumnError(TableError):
-    """A column of values that are no numbers, booleans or text."""
+    """A column whose values are not numbers, booleans or text."""
 
 
 def _refuse(name: str, what: str, advice: str) -> NoReturn:

@@ -25,7 +25,7 @@ _TAKEN = re.compile(rf"({'|'.join(PARTS)}) of (.+)", re.DOTALL)
 
 
 class DatePart(NamedTuple):
-    """Which part, and of which column."""
+    """A part of a date, and the column it is derived from."""
 
     part: str
     column: str
@@ -34,7 +34,7 @@ class DatePart(NamedTuple):
 def with_parts(
     days: Variable, values: Floats, parts: Sequence[str]
 ) -> list[tuple[Variable, Floats]]:
-    """Parts of a column of days: variables, and their codes (rows,)."""
+    """Variables and codes (rows,) derived from a column of days."""
     return [
         (
             Variable(f"{days.name} {part}", "category", PARTS[part], f"{part} of {days.name}"),
@@ -55,7 +55,7 @@ def codes(days: Floats, part: str) -> Floats:
 
 
 def taken_from(variable: Variable) -> DatePart | None:
-    """Of which column it is which part, if it is one.
+    """The part of a date that a variable is, and of which column; None for other variables.
 
     >>> taken_from(Variable("visit month", "category", PARTS["month"], "month of visit"))
     DatePart(part='month', column='visit')

@@ -1,14 +1,15 @@
-"""Dates and times as people write them in files, as days since 1970-01-01.
+"""Dates and times as written in files, as days since 1970-01-01.
 
     1964-05-31 · 31/05/1964 · 31.5.64 · 5/31/1964 2:20 PM · 31 May 1964 · 31. Mai 1964 · 31MAY1964 ·
     Sun 31 May 1964 · 19640531 · 2024-03-01T08:00:00+02:00 · 05/1964 · Mai 1964 · 2024-W09
 
-Whether 3/4/2024 is in March or April is decided by the column as a whole: a number above 12 says
-which place is the day's. Without one the rest of the file says (``hint``), else days come
-first. Where some say one and others the other, no order is right: ``mixed``.
+Whether 3/4/2024 is in March or April is decided for the column as a whole: a number above 12 shows
+which place holds the day. Otherwise the rest of the file decides (``hint``), else the day comes
+first. If some dates have the day first and others the month, no order is right: ``mixed_orders``.
 
-Months without a day are their first day. Moments with a zone are told in UTC, others as they are.
-Years of two digits up to 30 are of 2000, others of 1900. A day 0000, 9999-12-31 or 31.02. is none.
+A month without a day is read as its first day. Times with a zone are converted to UTC, others kept.
+Two-digit years up to 30 are in the 2000s, others in the 1900s. 0000, 9999-12-31 or 31.02. are not
+dates.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ _ZONES = {"z": 0, "utc": 0, "gmt": 0, "cet": 1, "mez": 1, "cest": 2, "mesz": 2, 
 
 @dataclass(frozen=True, slots=True)
 class SpelledDates:
-    """``days`` (texts,) since 1970-01-01, NaN for what is no date."""
+    """``days`` (texts,) since 1970-01-01, NaN for texts that are not dates."""
 
     days: Floats
     how: str
@@ -109,7 +110,7 @@ def dates(
     enough: float = ENOUGH,
     hint: Order | None = None,
 ) -> SpelledDates | None:
-    """The texts as dates, if this share of them are."""
+    """The texts as dates, if at least this share of them are."""
     parsed = _of_digits([_parsed(text.strip()) for text in texts])
     digits = sum(any(c.isdigit() for c in text) for text in texts)
     if sum(p is not None for p in parsed) < max(1, enough * digits):
@@ -131,12 +132,12 @@ def dates(
 
 
 def mixed_orders(texts: Sequence[str]) -> bool:
-    """Whether days come first in some dates and months in others."""
+    """Whether some dates have the day first and others the month."""
     return len(orders_of([_parsed(text.strip()) for text in texts])) > 1
 
 
 def is_date(text: str) -> bool:
-    """Whether a text alone would be taken for a day of the calendar."""
+    """Whether a single text would be read as a calendar date."""
     parsed = _parsed(text.strip())
     if parsed is None or parsed.form not in ("iso", "parts", "word", "american"):
         return False
@@ -144,7 +145,7 @@ def is_date(text: str) -> bool:
 
 
 def orders_of(parsed: Sequence[_Parsed | None]) -> Counter[Order]:
-    """How many dates say that days come first, and how many that months do."""
+    """How many dates show that the day comes first, and how many that the month does."""
     orders: Counter[Order] = Counter()
     for p in parsed:
         if p is not None and p.form == "parts":
@@ -157,7 +158,7 @@ def orders_of(parsed: Sequence[_Parsed | None]) -> Counter[Order]:
 
 
 def evidence(texts: Sequence[str]) -> Counter[Order]:
-    """The same of texts."""
+    """The same for texts."""
     return orders_of([_parsed(text.strip()) for text in texts])
 
 
@@ -171,7 +172,7 @@ def _parsed(text: str) -> _Parsed | None:
 
 
 def _of_digits(parsed: Sequence[_Parsed | None]) -> list[_Parsed | None]:
-    """Dates of eight digits with the year first or last, as more of them can be."""
+    """Dates of eight digits with the year first or last, whichever fits more of them."""
     if not any(p is not None and p.form.startswith("digits") for p in parsed):
         return list(parsed)
     forms = ("digits", "digits, day first")
@@ -188,7 +189,7 @@ def _digits(p: _Parsed | None, form: str) -> _Parsed | None:
 
 
 def _dates_together(parsed: Sequence[_Parsed]) -> bool:
-    """Digits alone, and fractions such as 05/1964, are dates only where all are."""
+    """Digits alone, and fractions such as 05/1964, are dates only if all texts are."""
     forms = {p.form for p in parsed}
     bare = {"digits", "digits, day first"}
     return not forms & bare or forms <= bare
@@ -228,7 +229,7 @@ def _month(word: str) -> str:
 
 
 def _clock(p: _Parsed) -> float:
-    """The time of day as part of a day, in UTC where a zone is told."""
+    """The time of day as a fraction of a day, in UTC if a zone is given."""
     groups = p.match.groupdict()
     if not groups.get("hour"):
         return 0.0
@@ -241,7 +242,7 @@ def _clock(p: _Parsed) -> float:
 
 
 def _offset(zone: str) -> float:
-    """Minutes ahead of UTC; zones that are not known are none."""
+    """Minutes ahead of UTC; None for unknown zones."""
     if not zone or zone[0] not in "+-":
         return 60 * _ZONES.get(zone.casefold(), 0)
     digits = zone[1:].replace(":", "").ljust(4, "0")
@@ -265,13 +266,13 @@ def _words(parsed: Sequence[_Parsed], order: Order | None) -> str:
 
 
 def day_of(text: str) -> float | None:
-    """Days since 1970-01-01 of one date as a question names it, None if it is no date."""
+    """Days since 1970-01-01 of a date in a query; None if it is not a date."""
     days = dates([text])
     return None if days is None else float(days.days[0])
 
 
 def days_of(moments: Sequence[datetime]) -> Floats:
-    """Days (rows,) since 1970-01-01 of Python's own moments."""
+    """Days (rows,) since 1970-01-01 of Python datetimes."""
     return np.array([(m - datetime(1970, 1, 1)).total_seconds() / 86_400 for m in moments])
 
 
@@ -288,7 +289,7 @@ HOURS = (24, 1, 1 / 60, 1 / 3600)  # of a day, an hour, a minute, a second
 
 
 def hours(texts: Sequence[str]) -> tuple[Floats, str] | None:
-    """Times of day as hours after midnight, durations as hours; and the word about it.
+    """Times of day as hours after midnight, durations as hours, and a description.
 
     >>> hours(["14:30", "2:15 pm"])
     (array([14.5 , 14.25]), 'times of day as hours after midnight')
@@ -304,7 +305,7 @@ def hours(texts: Sequence[str]) -> tuple[Floats, str] | None:
 
 
 def hour_of(text: str) -> float | None:
-    """Hours after midnight of one time of day as a question names it, None if it is none."""
+    """Hours after midnight of a time of day in a query; None if it is not one."""
     hour = _hour(text.strip())
     return None if np.isnan(hour) else hour
 

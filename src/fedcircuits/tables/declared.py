@@ -1,24 +1,24 @@
-"""schema.toml: what the columns of a table mean, in a file that a user reads and edits.
+"""schema.toml: what the columns of a table mean, in a file that users read and edit.
 
-    [reading]                  # of csv files; what is absent is found out
+    [reading]                  # of csv files; what is absent is detected
     delimiter = ";"
     decimal = ","
     dates = "dmy"
     missing = ["k.A.", "-"]
-    ids = "loose"              # 0017 is 17, AB-3 is ab3: where parties write row ids differently
+    ids = "loose"              # 0017 is 17, AB-3 is ab3: if parties write row ids differently
 
     [columns."blood pressure"]
     kind = "real"              # real, count, category, boolean, date, or left out;
-                               # date+weekday+month has these beside the date
+                               # date+weekday+month adds these to the date
     unit = "mmHg"
 
     [columns.pain]
     kind = "category"
     categories = ["low", "middle", "high"]
 
-``schema_text`` writes what was found, but no cell of a table, ``read_schema`` reads it back,
-``read_table`` reads by it.
-Columns that the file does not name are read by the rules, those that no table has are ignored.
+``schema_text`` writes such a file without any cell of a table, ``read_schema`` reads it, and
+``read_table`` reads a table by it. Columns that the file does not name are inferred; columns absent
+from the table are ignored.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class DeclaredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: dict[str, DeclaredColumn] = {}
 
     def options(self, names: Iterable[str]) -> dict[str, Any]:
-        """For ``Table.of`` of a table that has these columns."""
+        """Options of ``Table.of`` for a table with these columns."""
         options = {name: self.columns[name] for name in names if name in self.columns}
         kept = {name: column for name, column in options.items() if column.kind != LEFT_OUT}
         return {
@@ -84,7 +84,7 @@ class DeclaredTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_schema(path: str | PathLike[str]) -> DeclaredTable:
-    """The file, or TableError that names file and key."""
+    """The content of the file; TableError names the file and key."""
     file = Path(path)
     try:
         return msgspec.convert(toml_values(toml_text(file)), DeclaredTable)
@@ -95,7 +95,8 @@ def read_schema(path: str | PathLike[str]) -> DeclaredTable:
 
 
 def contents(path: str | PathLike[str], reading: DeclaredReading) -> object:
-    """A file as it is: the text of a csv, the columns of a parquet file, the arrays of an npz."""
+    """A file without interpretation: the text of a csv, the columns of a parquet file, or the
+    arrays of an npz file."""
     match suffix_of(path):
         case ".npz":
             return npz_arrays(path)
@@ -109,7 +110,7 @@ def contents(path: str | PathLike[str], reading: DeclaredReading) -> object:
 def read_table(
     path: str | PathLike[str], declared: DeclaredTable, row_id: str | None = None
 ) -> Table:
-    """The table of a file, by what is declared of it."""
+    """The table of a file, read by its declaration."""
     data: Any = contents(path, declared.reading)
     if suffix_of(path) == ".npz":
         return Table.of(data, row_id=row_id)
@@ -122,7 +123,7 @@ def schema_text(
     readings: Iterable[ColumnReading] = (),
     reading: DeclaredReading | None = None,
 ) -> str:
-    """The text of a schema.toml; ``reading``: what was said of the files."""
+    """The text of a schema.toml; ``reading``: how the files were declared to be read."""
     known = {r.column: r for r in readings}
     parts = [HEAD, *_reading(reading or DeclaredReading())]
     taken = [part for v in schema if (part := taken_from(v)) is not None]
@@ -136,7 +137,7 @@ def schema_text(
 
 
 def _reading(reading: DeclaredReading) -> list[str]:
-    """What differs from what is found out, if anything does."""
+    """The settings that differ from detection."""
     plain = msgspec.to_builtins(DeclaredReading())
     said = {n: v for n, v in msgspec.to_builtins(reading).items() if v != plain[n]}
     lines = [f"{name} = {_value(value)}" for name, value in said.items()]
@@ -156,7 +157,7 @@ def _column(variable: Variable, reading: ColumnReading | None, taken: Sequence[D
 
 
 def _without_values(how: str) -> str:
-    """What was done to a column, without examples of its cells: the file may be passed on."""
+    """How a column was read, without examples of its cells, as the file may be passed on."""
     return EXAMPLES.sub("", " ".join(how.split()))
 
 
@@ -165,6 +166,6 @@ def _key(name: str) -> str:
 
 
 def _value(value: Scalar | list[str]) -> str:
-    """A value as TOML writes it, whose texts are those of JSON but for one character."""
+    """A value in TOML, whose strings are those of JSON except for one character."""
     text = json.dumps(value, ensure_ascii=False)
     return text.replace("\x7f", "\\u007f")

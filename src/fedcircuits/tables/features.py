@@ -28,7 +28,7 @@ Index = npt.NDArray[np.int64]
 
 
 def several(variable: Variable) -> bool:
-    """Whether it has more than two categories: the code of one of two is as good as indicators."""
+    """Whether it has more than two categories: for two, the code serves as well as indicators."""
     return variable.size > 2
 
 
@@ -42,7 +42,7 @@ class FeatureLayout:
     def of(
         cls, variables: Iterable[Variable], indicated: Callable[[Variable], bool] = several
     ) -> FeatureLayout:
-        """``indicated`` says which variables become indicators of their categories."""
+        """``indicated`` selects the variables that become indicators of their categories."""
         sizes = np.array([v.size if indicated(v) else 0 for v in variables], dtype=np.int64)
         widths = np.maximum(sizes, 1)
         starts = np.concatenate([[0], np.cumsum(widths)])
@@ -54,7 +54,7 @@ class FeatureLayout:
         return len(self.columns)
 
     def values(self, x: Array) -> Array:
-        """(rows, features) of x (rows, columns); NaN stays NaN."""
+        """Features (rows, features) of x (rows, columns); NaN stays NaN."""
         values = np.take(x, self.columns, axis=1)
         hot = self.codes >= 0
         if hot.any():
@@ -63,7 +63,7 @@ class FeatureLayout:
         return values
 
     def names(self, variables: Iterable[Variable]) -> tuple[str, ...]:
-        """Of all features: the column, or "column=category"."""
+        """The names of all features: the column, or "column=category"."""
         known = list(variables)
         return tuple(
             known[at].name if code < 0 else f"{known[at].name}={known[at].categories[code]}"
@@ -72,7 +72,7 @@ class FeatureLayout:
 
 
 def features_of(starts: Index, columns: Index) -> tuple[Index, Index]:
-    """The features of some columns, and where each column's begin among them."""
+    """The features of some columns, and where those of each column begin."""
     widths = np.diff(starts)[columns]
     new = np.concatenate([[0], np.cumsum(widths)])
     return np.repeat(starts[columns] - new[:-1], widths) + np.arange(new[-1]), new

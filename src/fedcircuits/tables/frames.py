@@ -1,9 +1,9 @@
-"""The columns of whatever a user holds: frames, arrow tables, arrays, dicts of columns.
+"""Columns from frames, arrow tables, arrays and dicts.
 
-Every source becomes named pandas series of one length, in the source's own types and order. The
-names must differ; there must be a row and a column. polars and pyarrow are only touched when the
-object comes from them. Other libraries' frames (duckdb, ibis, modin, dask …) come as arrow tables:
-by the arrow stream that most of them offer, else through narwhals where it is installed.
+Every source becomes named pandas series of equal length, in the types and order of the source.
+Names must be distinct, and there must be a row and a column. polars and pyarrow are imported only
+for their own objects. Frames of other libraries (duckdb, ibis, modin, dask …) are read as arrow
+tables: through the arrow stream that most of them offer, or through narwhals if it is installed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def columns_of(
 
 
 def _arrow_of(data: object) -> pyarrow.Table | None:
-    """The arrow table of another library's frame, None for what is no frame."""
+    """The arrow table of another library's frame, None for other objects."""
     if type(data).__name__ == "Series" or isinstance(data, str | list | tuple):
         return None
     if hasattr(data, "__arrow_c_stream__"):
@@ -75,7 +75,7 @@ def _arrow_of(data: object) -> pyarrow.Table | None:
 
 
 def is_foreign(data: object) -> bool:
-    """Whether it is a frame that answers are given in the kind of, and not one of pandas."""
+    """Whether it is a frame of another library than pandas, in whose type answers are given."""
     library = type(data).__module__.partition(".")[0]
     if library in ("polars", "pyarrow"):
         return hasattr(data, "column_names") or hasattr(data, "collect_schema")
@@ -86,7 +86,7 @@ def is_foreign(data: object) -> bool:
 
 
 def _narwhal(data: object) -> nw.DataFrame[Any] | nw.LazyFrame[Any] | None:
-    """Another library's frame as narwhals sees it, where narwhals is installed."""
+    """Another library's frame as a narwhals frame, if narwhals is installed."""
     try:
         import narwhals as nw
     except ImportError:
@@ -96,8 +96,8 @@ def _narwhal(data: object) -> nw.DataFrame[Any] | nw.LazyFrame[Any] | None:
 
 
 def in_kind_of(frame: pd.DataFrame, data: object) -> object:
-    """The frame as the library of ``data`` has it: polars, pyarrow, numpy, a dict, what narwhals
-    can make (modin, duckdb, dask, ibis …), else pandas."""
+    """The frame in the type of ``data``: polars, pyarrow, numpy, a dict, anything narwhals can
+    create (modin, duckdb, dask, ibis …), or pandas."""
     library = type(data).__module__.partition(".")[0]
     if isinstance(data, np.ndarray):
         return frame.to_numpy()
@@ -118,7 +118,8 @@ def in_kind_of(frame: pd.DataFrame, data: object) -> object:
 
 
 def _plainly(frame: pd.DataFrame) -> pd.DataFrame:
-    """Categories that are no texts as plain values: dictionaries of others are not read by all."""
+    """Categories that are not texts as plain values, since not every library reads dictionaries of
+    other types."""
     odd = {
         name: frame[name].cat.categories.dtype
         for name, kind in frame.dtypes.items()
@@ -133,7 +134,7 @@ def _is_str(value: object) -> bool:
 
 
 def _by_narwhals(table: pyarrow.Table, data: object, frame: pd.DataFrame) -> object:
-    """A frame of the library of ``data``; one of pandas where that library cannot make one."""
+    """A frame of the library of ``data``; a pandas frame if that library cannot create one."""
     import narwhals as nw
     import pyarrow.types as types
 
@@ -284,7 +285,7 @@ def _named(name: object) -> str:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Whatever goes wrong inside is wrong with a column; objects of others may raise anything."""
+    """Attributes any error inside to a column; foreign objects may raise anything."""
     try:
         yield
     except FedcircuitsError:

@@ -1,9 +1,9 @@
-"""What stands in a cell where a value is missing: words, and numbers that cannot be meant.
+"""How missing values are written: words, and sentinel numbers.
 
-``MISSING`` are missing in every column. ``UNKNOWN`` are missing among numbers, dates and truth
-values; in a category they are a level like any other, which can be learned from. Numbers of nines
-(999, -99, 9999.99; 88 and 77 beside them) that are far from all others and come several times are
-missing, and so are days such as 1900-01-01 that no other day is near.
+``MISSING`` are missing in every column. ``UNKNOWN`` are missing among numbers, dates and booleans;
+in a category they are an ordinary level. Numbers of nines (999, -99, 9999.99, and 88 and 77 beside
+them) that are far from all others and occur several times are missing, and so are default dates
+such as 1900-01-01 that no other date is near.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_unknown(text: str) -> bool:
 
 
 def without_sentinels(column: Column, never_negative: bool = False) -> tuple[Column, str]:
-    """The column of numbers without those that mean "missing", and which these are."""
+    """The column without sentinel numbers for missing values, and a description of them."""
     known = column.numbers[column.present]
     values, counts = np.unique(known, return_counts=True)
     if len(values) and max(-values[0], values[-1]) > LARGEST >= np.abs(values).min():
@@ -75,7 +75,7 @@ def without_sentinels(column: Column, never_negative: bool = False) -> tuple[Col
 
 
 def without_defaults(column: Column) -> tuple[Column, str]:
-    """The column of dates without those that a program has put where none was given."""
+    """The column without dates that programs enter by default, and a description of them."""
     known = column.numbers[column.present]
     for day in DEFAULTS:
         others = known[known != day]

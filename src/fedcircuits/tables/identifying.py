@@ -1,7 +1,8 @@
-"""Columns that name rows, people or places to reach them, told by their headers and their values.
+"""Columns that identify rows, people or places, recognised by their names and values.
 
-Nothing can be learned from them, and in a federation they would be told to others: ids, numbers of
-accounts and telephones, addresses, names. Each function says in words why a column is such, or "".
+Nothing can be learned from them, and in a federation they would be revealed to others: ids, account
+and telephone numbers, addresses, names. Each function returns the reason why a column is
+identifying, or "".
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ PATTERNS = {
 
 
 def why_text(texts: Sequence[str]) -> str:
-    """Of a column of texts, by their form."""
+    """For a column of texts, by their form."""
     for what, pattern in PATTERNS.items():
         if texts and sum(map(bool, map(pattern.fullmatch, texts))) >= ENOUGH * len(texts):
             return what
@@ -65,7 +66,7 @@ def why_text(texts: Sequence[str]) -> str:
 
 
 def why_named(column: Column, texts: Sequence[str]) -> str:
-    """Of a column of texts that are neither numbers nor dates, by its header."""
+    """For a column of texts that are neither numbers nor dates, by its name."""
     if PERSON.fullmatch(column.name.strip()) and any(len(text) > 2 for text in texts):
         return "names or addresses of persons, by its name"
     if _named(column.name) and _many(len(texts), int(column.present.sum())):
@@ -74,7 +75,7 @@ def why_named(column: Column, texts: Sequence[str]) -> str:
 
 
 def why_number(column: Column, typed: bool) -> str:
-    """Of a column of whole numbers; the types of a frame are trusted further than text."""
+    """For a column of whole numbers; the types of a frame are trusted more than text."""
     known = column.numbers[column.present]
     different = len(np.unique(known))
     distinct = different == len(known) and different > FEW_LEVELS
@@ -104,7 +105,7 @@ def _named(name: str) -> bool:
 
 
 def _many(different: int, rows: int) -> bool:
-    """Whether so many values tell rows apart: also of people with several rows each."""
+    """Whether so many values identify rows, or people with several rows each."""
     return different > FEW_LEVELS and different > rows / 5
 
 

@@ -1,14 +1,14 @@
 """Images as rows of a table: arrays of bytes are grey or colour levels from 0 to 255.
 
-Every pixel, also one that is black in all images, is a count whose largest value is 255. Images
-(rows, height, width) or (rows, height, width, channels) are laid out in reading order, the channels
-of a pixel next to each other. An array of bytes that are only 0 and 1 is a table of booleans.
+Every pixel, even one that is black in all images, is a count with the largest value 255. Images
+(rows, height, width) or (rows, height, width, channels) are flattened in reading order, with the
+channels of a pixel next to each other. An array of bytes that are only 0 and 1 is a table of
+booleans.
 
-``ycocg`` turns red, green and blue into YCoCg-R, whole numbers from which the colours come back
-exactly, so that a probability of the one is a probability of the other, and bits per dimension of
-both can be compared: with 256 levels of Y and 511 of Co and Cg, moved to begin at 0, the transform
-is one to one from colours into these levels. A model over the levels gives some of its mass to
-levels that no colour has, and its bits are to that extent larger, never smaller.
+``ycocg`` converts red, green and blue to YCoCg-R, a lossless integer transform, so that bits per
+dimension of both can be compared: with 256 levels of Y and 511 of Co and Cg, shifted to start at 0,
+it is one to one from colours into these levels. A model over the levels gives some of its mass to
+levels that no colour has, which can only increase its bits.
 
 >>> colours = np.array([[[10, 200, 30], [0, 0, 0]]], dtype=np.uint8)
 >>> bool((rgb(ycocg(colours)) == colours).all())
@@ -46,7 +46,7 @@ def pixel_schema(columns: int) -> Schema:
 
 
 def ycocg(colours: Bytes) -> Whole:
-    """Red, green and blue (…, 3) as Y, Co + 255 and Cg + 255: whole numbers from 0."""
+    """Red, green and blue (…, 3) as Y, Co + 255 and Cg + 255, which are whole numbers from 0."""
     if colours.shape[-1:] != (3,) or colours.dtype != np.uint8:
         raise TableError(
             "ycocg: expected bytes of the shape (…, 3), red, green and blue, got "
@@ -61,7 +61,7 @@ def ycocg(colours: Bytes) -> Whole:
 
 
 def rgb(levels: Whole) -> Whole:
-    """Red, green and blue of what ``ycocg`` gives; of levels that no colour has, outside bytes."""
+    """The inverse of ``ycocg``; levels that no colour has give values outside bytes."""
     light, orange, contrast = np.moveaxis(np.asarray(levels, dtype=np.int64), -1, 0)
     orange, contrast = orange - (LEVELS - 1), contrast - (LEVELS - 1)
     middle = light - (contrast >> 1)
@@ -71,6 +71,6 @@ def rgb(levels: Whole) -> Whole:
 
 
 def ycocg_schema(pixels: int) -> Schema:
-    """The variables of ``ycocg`` laid out in rows: x0 with 256 levels, x1 and x2 with 511, …"""
+    """The variables of flattened ``ycocg`` images: x0 with 256 levels, x1 and x2 with 511, …"""
     most = (LEVELS - 1, 2 * LEVELS - 2, 2 * LEVELS - 2)
     return Schema(tuple(Variable(f"x{i}", "count", most=most[i % 3]) for i in range(3 * pixels)))

@@ -1,6 +1,6 @@
-"""What a column means, and its values in the numbers of the circuit.
+"""The kind of a column, and its values as numbers of the circuit.
 
-A kind that the user does not give is inferred:
+Kinds that the user does not state are inferred:
 
     True and False                                  boolean
     integers or floats that are only 0 and 1        boolean with the categories (0, 1)
@@ -9,9 +9,9 @@ A kind that the user does not give is inferred:
     text                                            category, levels sorted
     a declared category (pandas, polars, arrow)     category, in the declared order
 
-Integers that pandas stored as floats because some are missing count as integers. A constant
-column is kept. What text spells was read before (reading.py), and what cannot be learned from is
-gone; a category that the user declares may have 100,000 levels.
+Integers that pandas stored as floats because some are missing count as integers. A constant column
+is kept. Text has been interpreted before (reading.py), and columns that cannot be learned from are
+gone. A category that the user declares may have 100,000 levels.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def variable_of(
     categories: Sequence[Scalar] | None = None,
     unit: str | None = None,
 ) -> Variable:
-    """The variable of a column: what the user says of it, the rest inferred."""
+    """The variable of a column, as stated by the user or inferred."""
     if kind is not None and kind.partition("+")[0] == DATE and kind in STATED:
         return Variable(column.name, "real", unit=column.unit or DATE)
     if kind is not None and kind not in KINDS:
@@ -85,7 +85,7 @@ def infer_kind(column: Column) -> Kind:
 
 
 def encode(column: Column, variable: Variable, unseen: Unseen = "error") -> Floats:
-    """The column (rows,) in the numbers of the circuit."""
+    """The column (rows,) as numbers of the circuit."""
     if variable.kind == "real":
         return column.as_days() if variable.dated else column.as_numbers("numbers")
     if variable.kind == "count":
@@ -155,7 +155,7 @@ def _sorted_levels(column: Column) -> tuple[Scalar, ...]:
 
 
 def _codes(variable: Variable) -> dict[tuple[bool, Scalar], int]:
-    """Codes by value; texts and numbers apart, and every category also by its spelling."""
+    """Codes by value; texts and numbers are distinct, and each category also has its text."""
     known: dict[tuple[bool, Scalar], int] = {}
     for code, category in enumerate(variable.categories):
         known.setdefault((isinstance(category, str), category), code)
@@ -165,12 +165,12 @@ def _codes(variable: Variable) -> dict[tuple[bool, Scalar], int]:
 
 
 def spelling_key(text: str) -> str:
-    """The same for texts that differ in case, padding and Unicode form alone."""
+    """A key that is equal for texts that differ only in case, padding and Unicode form."""
     return " ".join(unicodedata.normalize("NFKC", visible(text)).split()).casefold()
 
 
 def spellings(categories: Iterable[Scalar]) -> dict[str, Scalar]:
-    """Texts by what is common to all their spellings, where it means one of them alone."""
+    """Texts by spelling key, if the key identifies one of them."""
     texts = [c for c in categories if isinstance(c, str)]
     times = Counter(map(spelling_key, texts))
     return {key: c for c in texts if times[key := spelling_key(c)] == 1}
@@ -226,7 +226,7 @@ def _listed(values: Iterable[object], most: int = 8) -> str:
 
 
 def values_of(variable: Variable, values: Floats) -> NDArray[np.generic]:
-    """An array (rows,): NaN where a real is missing, None where another kind is."""
+    """An array (rows,): missing reals are NaN, other missing values None."""
     if variable.kind == "real":
         return _moments(variable, values) if variable.dated else values.copy()
     missing = np.isnan(values)
@@ -239,14 +239,14 @@ def values_of(variable: Variable, values: Floats) -> NDArray[np.generic]:
 
 
 def _moments(variable: Variable, days: Floats) -> NDArray[np.generic]:
-    """Dates (rows,) of days since 1970-01-01, to the second where times of day are known."""
+    """Dates (rows,) of days since 1970-01-01, to the second if times of day are known."""
     days = np.floor(days) if variable.unit == DATE else days
     seconds = np.round(np.nan_to_num(days) * 86_400).astype("datetime64[s]")
     return np.where(np.isnan(days), np.datetime64("NaT", "s"), seconds)
 
 
 def series_of(variable: Variable, values: Floats) -> pd.Series:
-    """A series: integers for counts, a Categorical for categories, nullable where needed."""
+    """A pandas series: integers for counts, Categorical for categories, nullable if needed."""
     if variable.kind == "real":
         return pd.Series(_moments(variable, values) if variable.dated else values)
     missing = np.isnan(values)
@@ -264,7 +264,7 @@ def series_of(variable: Variable, values: Floats) -> pd.Series:
 
 
 def summary(variable: Variable, values: Floats) -> str:
-    """Categories or range, unit and share of missing values, in a few words."""
+    """Categories or range, unit and share of missing values, as a short text."""
     present = values[~np.isnan(values)]
     if variable.size:
         listed = ", ".join(map(repr, variable.categories))

@@ -46,7 +46,7 @@ class CsvLayout:
 
 
 def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = True) -> CsvLayout:
-    """By the first lines of the file; ``headed``: whether it has a header line."""
+    """The layout, from the first lines of the file; ``headed``: whether it has a header line."""
     first = _first_lines(file, encoding)
     skipped = 0
     if said := re.fullmatch(r"\W?sep=(.)\s*", first[0], re.I):
@@ -73,7 +73,7 @@ def layout_of(file: Path, encoding: str, delimiter: str | None, headed: bool = T
 
 
 def _quote(lines: Sequence[str], delimiter: str) -> str:
-    """The sign around cells: ' where all cells of the first lines are within such."""
+    """The quote character: ' if all cells of the first lines are quoted with it."""
     cells = [cell for line in lines for cell in line.strip().split(delimiter) if cell]
     single = bool(cells) and all(len(c) > 1 and c[0] == c[-1] == "'" for c in cells)
     return "'" if single else '"'
@@ -94,7 +94,7 @@ def _first_lines(file: Path, encoding: str) -> list[str]:
 
 
 def _records(lines: Sequence[str], delimiter: str, quote: str = '"') -> list[tuple[int, list[str]]]:
-    """Cells, and the number of the line with which they end."""
+    """Cells, and the number of the line on which they end."""
     rows = csv.reader(lines, delimiter=delimiter, quotechar=quote, skipinitialspace=True)
     try:
         return [(rows.line_num, [cell.strip() for cell in row]) for row in rows if row]
@@ -103,7 +103,8 @@ def _records(lines: Sequence[str], delimiter: str, quote: str = '"') -> list[tup
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """The one that parts most of the first lines alike, into most cells, below a line of names."""
+    """The delimiter that splits most of the first lines consistently, into most cells, below a line
+    of names."""
 
     def scored(delimiter: str) -> tuple[bool, bool, float]:
         records = _records(lines, delimiter)
@@ -122,7 +123,7 @@ def _delimiter(lines: Sequence[str]) -> str:
 
 
 def _spaced(words: Sequence[Sequence[str]]) -> bool:
-    """Whether spaces part all lines into as many words as the first has, numbers below names."""
+    """Whether spaces split all lines into as many words as the first, numbers below names."""
     width = len(words[0]) if words else 0
     if width < 2 or len(words) < 4 or any(len(line) != width for line in words):
         return False
@@ -131,13 +132,13 @@ def _spaced(words: Sequence[Sequence[str]]) -> bool:
 
 
 def _width(records: Sequence[tuple[int, list[str]]]) -> tuple[int, int]:
-    """The number of cells that most records have, and how many have it."""
+    """The most common number of cells, and how many records have it."""
     widths = Counter(len(cells) for _, cells in records)
     return max(widths.items(), key=lambda entry: (entry[1], entry[0]))
 
 
 def _header(records: Sequence[tuple[int, list[str]]]) -> int:
-    """The first record that is as wide as most, after titles and comments."""
+    """The first record as wide as most, after titles and comments."""
     width, _ = _width(records)
     filling = [sum(map(bool, cells)) for _, cells in records]
     for i, (_, cells) in enumerate(records):
@@ -155,12 +156,12 @@ def _header(records: Sequence[tuple[int, list[str]]]) -> int:
 
 
 def _states(cells: Sequence[str]) -> bool:
-    """Whether it says something of the file: a name with a colon, and what it is."""
+    """Whether it describes the file: a name with a colon, and a value."""
     return cells[0].endswith(":") or (bool(cells[0]) and any(map(_is_value, cells[1:])))
 
 
 def _row_named(records: Sequence[Sequence[str]]) -> bool:
-    """Whether rows have a name before their cells, as R writes them: 1, 2, 3 or different texts."""
+    """Whether rows have a name before their cells, as written by R: 1, 2, 3 or distinct texts."""
     names, *rows = records
     if len(rows) < 3 or any(len(row) != len(names) + 1 for row in rows):
         return False
@@ -171,7 +172,7 @@ def _row_named(records: Sequence[Sequence[str]]) -> bool:
 
 
 def _grouped(records: Sequence[Sequence[str]]) -> bool:
-    """Whether a line of groups, some of them repeated or blank, stands above one of names."""
+    """Whether a line of groups, some repeated or blank, stands above a line of names."""
     if len(records) < 4 or len(records[0]) != len(records[1]):
         return False
     groups, names, rows = records[0], records[1], records[2:]
@@ -188,7 +189,7 @@ def _is_value(cell: str) -> bool:
 
 
 def _both_lines(groups: Sequence[str], names: Sequence[str]) -> list[str]:
-    """A blank cell belongs to the group before it."""
+    """Group and column name joined; a blank cell belongs to the group before it."""
     both, group = [], ""
     for cell, name in zip(groups, names, strict=True):
         group = cell or group
@@ -200,7 +201,7 @@ def _both_lines(groups: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def headings(file: Path, cells: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """A different name for every column, and what was done for it."""
+    """A distinct name for every column, and notes on what was changed."""
     if values := _values(cells):
         raise TableError(
             f"{file}: the first line has values such as {values[0]!r} for names (the file seems to "
@@ -232,7 +233,8 @@ def _one_line(cell: str) -> str:
 
 
 def _values(cells: Sequence[str]) -> list[str]:
-    """Dates and numbers that are no names: not a scale of rising ones, as of years and spectra."""
+    """Dates and numbers that are not names; an ascending scale, as of years or spectra, is one of
+    names."""
     days = [cell for cell in cells if is_date(cell)]
     if len(days) == 1:
         return days
@@ -260,7 +262,8 @@ LAST = 12  # rows that may be sums and remarks
 
 
 def without_extras(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """The rows without a line of units, repeated headers and sums, and what was left out."""
+    """The rows without a line of units, repeated headers and totals, and notes on what was left
+    out."""
     gone: dict[int, str] = {}
     if _is_units(frame):
         some = ", ".join(repr(str(cell)) for cell in frame.iloc[0].dropna()[:3])
@@ -300,7 +303,7 @@ def _at_the_end(frame: pd.DataFrame) -> dict[int, str]:
 
 
 def _is_remark(cells: pd.Series) -> bool:
-    """One cell, the first, of several words."""
+    """Whether only the first cell is filled, with several words."""
     if cells.notna().sum() != 1 or not isinstance(cells.iloc[0], str):
         return False
     text = cells.iloc[0]
@@ -309,7 +312,7 @@ def _is_remark(cells: pd.Series) -> bool:
 
 
 def _adds_up(frame: pd.DataFrame) -> bool:
-    """Whether the last row has no name, where all others have one, and the sums of all others."""
+    """Whether the last row is an unnamed total below named rows."""
     first = frame.iloc[:, 0]
     if len(frame) < 5 or isinstance(first.iloc[-1], str) or first.iloc[:-1].isna().any():
         return False
@@ -323,7 +326,7 @@ def _adds_up(frame: pd.DataFrame) -> bool:
 
 
 def _is_units(frame: pd.DataFrame) -> bool:
-    """Whether the first row has units, or labels, where the rows below have numbers."""
+    """Whether the first row has units, or labels, above numbers."""
     if len(frame) < 4:
         return False
     units, below = frame.iloc[0], frame.iloc[1:6]

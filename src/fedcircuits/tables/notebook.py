@@ -1,4 +1,4 @@
-"""How objects show themselves in a notebook: a caption and a table, plain HTML."""
+"""HTML representations for notebooks: a caption and a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST = 30  # rows
 
 
 def shown(caption: str, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; of many rows the first, and how many there are besides.
+    """A table of at most ``MOST`` rows, and the number of rows omitted.
 
     >>> shown("two", ["n"], [["1 < 2"]])
     '<p><b>two</b></p><table><thead><tr><th>n</th></tr></thead><tbody><tr><td>1 &lt; 2</td></tr>\

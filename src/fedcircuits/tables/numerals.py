@@ -1,17 +1,17 @@
-"""Numbers as people write them in files.
+"""Numbers as written in files.
 
     1234.5 · 1.234,5 · 1'234 · 1 234 · 12 % · € 3,50 · 3.2 mg/l · <5 · ca. 40 · 53 H · 3.50- · 1e-3
 
-``numbers`` takes the distinct texts of a column and says what they are, or None if too few of those
-with a digit are numbers. Texts that are not are missing in the result; whoever asks tells the user.
+``numbers`` parses the distinct texts of a column, or returns None if too few of those with a digit
+are numbers. Texts that are not numbers are missing in the result; the caller reports them.
 
-Whether a comma is the decimal sign is decided for a column as a whole, by the numbers that can be
-read in one way alone. ``1,234`` can be read in two: as the other numbers of the column are, else as
-the rest of the file (``hint``), else as thousands; ``doubtful`` then is an example.
+Whether a comma is the decimal sign is decided for the column as a whole, by the numbers that can be
+read in only one way. ``1,234`` is ambiguous: it is read like the other numbers of the column, or of
+the file (``hint``), else as thousands; ``doubtful`` then holds an example.
 
-``<5`` is read as 5, the bound: measured, but too small to be told. Where half of the texts are
-bounds, they are classes. A column of codes with leading zeros (postcodes, 01234) is no column of
-numbers, nor is one of two units: 3 mg and 2 g must not be added.
+``<5`` is read as the bound 5: measured, but below the detection limit. If half of the texts are
+bounds, they are classes. A column of codes with leading zeros (postcodes, 01234) is not numeric,
+nor is one with two units: 3 mg and 2 g must not be added.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ SCALES = {"k": 1e3, "tsd": 1e3, "tsd.": 1e3, "mio": 1e6, "mio.": 1e6, "m": 1e6, 
 
 @dataclass(frozen=True, slots=True)
 class SpelledNumbers:
-    """``values`` (texts,), NaN for what is no number; ``how`` says in words what was read."""
+    """``values`` (texts,), NaN for texts that are not numbers; ``how`` describes what was read."""
 
     values: Floats
     how: str
@@ -72,7 +72,7 @@ class SpelledNumbers:
 
 @dataclass(frozen=True, slots=True)
 class _Numeral:
-    """The digits of a number, and what stands around them."""
+    """The digits of a number, and what surrounds them."""
 
     digits: str
     unit: str = ""
@@ -81,28 +81,28 @@ class _Numeral:
 
 
 def is_amount(text: str) -> bool:
-    """Whether it is a number with a currency, which a code such as EUR 12 could also be."""
+    """Whether it is a number with a currency, which could also be a code such as EUR 12."""
     rest, found = _MONEY.subn("", text.strip(), count=1)
     return found > 0 and not np.isnan(_number(rest.strip(_SPACES), "."))
 
 
 def is_plain(texts: Sequence[str]) -> bool:
-    """Whether all of them are numbers as programs write them."""
+    """Whether all texts are numbers as programs write them."""
     return all(_PLAIN.fullmatch(text.strip()) for text in texts) and not has_codes(texts)
 
 
 def has_codes(texts: Sequence[str]) -> bool:
-    """Whether a zero stands before other digits: postcodes and such are no numbers."""
+    """Whether digits have a leading zero, as in postcodes, which are not numbers."""
     return any(_CODE.fullmatch(text.strip()) for text in texts)
 
 
 def visible(text: str) -> str:
-    """The text without spaces around it and characters of no width in it."""
+    """The text stripped of surrounding spaces and of zero-width characters."""
     return (text if text.isascii() else text.translate(INVISIBLE)).strip()
 
 
 def bare(text: str) -> str:
-    """The text without the signs by which spreadsheets mark text: ="00123", '00123."""
+    """The text without the marks by which spreadsheets denote text: ="00123", '00123."""
     stripped = visible(text)
     match = _QUOTED.match(stripped) if stripped[:1] in ("=", "'") else None
     return stripped if match is None else (match[1] or match[2] or "")
@@ -114,7 +114,7 @@ def numbers(
     enough: float = ENOUGH,
     hint: Point | None = None,
 ) -> SpelledNumbers | None:
-    """The texts as numbers, if this share of them are."""
+    """The texts as numbers, if at least this share of them are."""
     plain = [bare(text) for text in texts]
     if not texts or (enough and has_codes(plain)):
         return None
@@ -157,7 +157,7 @@ def numbers(
 
 
 def units_of(written: Iterable[str]) -> dict[str, int]:
-    """The units in which numbers are written, spelled as most of them are: mg/dl is mg/dL.
+    """The units of the numbers, in their most common spelling: mg/dl is mg/dL.
 
     >>> units_of(["mg/dl", "mg/dL", "mg/dl", ""])
     {'mg/dl': 3}
@@ -177,7 +177,8 @@ def written_units(texts: Sequence[str]) -> dict[str, int]:
 
 
 def unit_key(unit: str) -> str:
-    """The same for units that mean the same: only a first m is not M, as in mW and MW."""
+    """A key that is equal for units that mean the same; only a leading m differs from M, as in mW
+    and MW."""
     folded = unit.replace("μ", "µ").replace(" ", "").replace("€", "EUR").casefold()
     return unit[0] + folded[1:] if unit[:1] in ("m", "M") and len(unit) > 1 else folded
 
@@ -211,7 +212,7 @@ def _numeral(text: str) -> _Numeral:
 
 
 def _sign(digits: str) -> str:
-    """The decimal sign that a text needs: a point, a comma, "" for either, "?" for doubt."""
+    """The decimal sign that a text needs: a point, a comma, "" for either, "?" if ambiguous."""
     point, comma = _number_by(digits, "."), _number_by(digits, ",")
     if np.isnan(point) or np.isnan(comma):
         return "," if not np.isnan(comma) else "." if not np.isnan(point) else ""
@@ -232,7 +233,7 @@ def _doubt(texts: Sequence[str], signs: Sequence[str], values: Floats, point: Po
 
 
 def _number(digits: str, point: Point) -> float:
-    """By the decimal sign of the column, or by the other one if that alone reads it."""
+    """The number by the decimal sign of the column, or by the other sign if only that fits."""
     value = _number_by(digits, point)
     return _number_by(digits, "," if point == "." else ".") if np.isnan(value) else value
 
@@ -247,7 +248,7 @@ def _number_by(digits: str, point: str) -> float:
 
 
 def _scales(numerals: Sequence[_Numeral], read: NDArray[np.bool_]) -> Floats | None:
-    """Factors (texts,) of numbers such as 3k beside 1.2M or 900; None if that is not so."""
+    """Factors (texts,) of numbers such as 3k beside 1.2M or 900; None if there are none."""
     units = {n.unit.casefold() for n, good in zip(numerals, read, strict=True) if good}
     if len(units) < 2 or not all(unit in SCALES for unit in units - {""}):
         return None

@@ -1,7 +1,7 @@
-"""The bytes of a file, plain or packed (.gz, .zip), and the encoding of its text.
+"""The bytes of a file, plain or compressed (.gz, .zip), and the encoding of its text.
 
-A small file may unpack to any size: above a limit it is refused before it is read. Of a zip archive
-the one file in it is meant.
+A small file may unpack to any size: above a limit it is refused before it is read. A zip archive
+must contain exactly one file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MARKS = {
 
 
 def existing(path: str | PathLike[str]) -> Path:
-    """The path of a file that can be read and is not empty."""
+    """The path of a readable file that is not empty."""
     file = Path(path)
     if not file.exists():
         near = f" in {file.parent.resolve()}" if not file.is_absolute() else ""
@@ -60,7 +60,7 @@ JSON = re.compile(rb"\s*(\[\s*)?\{\s*(\"[^\"]*\"\s*:|\})")
 
 
 def refuse_foreign(file: Path) -> None:
-    """TableError for what is no csv, whatever its name says: it names what the file is."""
+    """TableError for a file that is not csv, whatever its name, naming what it is."""
     with opened(file) as data:
         head = data.read(512).removeprefix(codecs.BOM_UTF8)
     what = next((words for start, words in FOREIGN if head.startswith(start)), "")
@@ -92,7 +92,7 @@ def refuse_bomb(file: Path, size: int, most_bytes: int) -> None:
 
 
 def opened(file: Path) -> IO[bytes]:
-    """The bytes in the file, unpacked."""
+    """The file opened for reading, decompressed."""
     if file.name.lower().endswith(".gz"):
         return cast(IO[bytes], gzip.open(file, "rb"))
     if file.name.lower().endswith(".zip"):
@@ -110,7 +110,7 @@ def opened_text(file: Path, encoding: str) -> TextIO:
 
 
 def _as_windows(error: UnicodeError) -> tuple[str, int]:
-    """The byte that is no UTF-8, in the encoding of Windows."""
+    """Decodes a byte that is not UTF-8 as Windows-1252."""
     assert isinstance(error, UnicodeDecodeError)
     return error.object[error.start : error.start + 1].decode("cp1252", "replace"), error.start + 1
 
@@ -119,7 +119,7 @@ codecs.register_error(MIXED, _as_windows)
 
 
 def refuse_large(file: Path, most_bytes: int) -> None:
-    """TableError for what unpacks to more than so many bytes, counted to just above them."""
+    """TableError for a file that unpacks to more than this many bytes."""
     if not file.name.lower().endswith((".gz", ".zip")):
         return
     size = 0
@@ -130,7 +130,7 @@ def refuse_large(file: Path, most_bytes: int) -> None:
 
 
 def encoding_of(file: Path) -> str:
-    """By its first bytes, or by whether all of it is UTF-8."""
+    """The encoding, by the first bytes or by whether all of the file is UTF-8."""
     with opened(file) as data:
         head = data.read(4096)
         for mark, encoding in MARKS.items():
@@ -152,7 +152,7 @@ def encoding_of(file: Path) -> str:
 
 
 def _wide(head: bytes) -> str | None:
-    """UTF-16 without a mark: every second byte of Latin text is zero, and none of the others."""
+    """UTF-16 without a byte-order mark: every second byte of Latin text is zero, and no other."""
     even, odd = head[0:256:2], head[1:256:2]
     if len(odd) < 2:
         return None

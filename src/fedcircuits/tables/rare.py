@@ -1,9 +1,9 @@
-"""Categories that few rows have, pooled: the name of a category that one patient has would give
-this patient away to whoever hears the categories of a column.
+"""Pooling of rare categories: a category that only one patient has would identify this patient to
+whoever learns the categories of a column.
 
-Of a column of texts, all categories with fewer than so many rows become one, "other"; so do those
-without any row, so that nobody can tell few rows from none. Of numbers such values are missing.
-Booleans have two values whatever the rows are, and stay; so do words for yes and no.
+In a column of texts, all categories with fewer than a given number of rows become one, "other"; so
+do those without any row, so that few rows cannot be told from none. Rare numbers become missing
+values. Booleans, and words for yes and no, are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedcircuits.tables.truths import truth_of
 
 
 def pool_rare(table: Table, least: int) -> tuple[Table, tuple[str, ...]]:
-    """The table with the categories that ``least`` rows have or more, and which columns had others.
+    """The table with categories of fewer than ``least`` rows pooled, and the columns that changed.
 
     >>> table = Table.of({"town": ["ash", "ash", "elm", "oak"]})
     >>> pooled, columns = pool_rare(table, 2)

@@ -112,7 +112,8 @@ def npz_arrays(
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[np.generic]:
-    """An array whose header says as many bytes as there are, so that no more room is made."""
+    """An array whose header declares exactly the bytes present, so that no more memory is
+    allocated."""
     with archive.open(member) as packed:
         version = np.lib.format.read_magic(packed)
         read = np.lib.format.read_array_header_2_0
@@ -130,18 +131,18 @@ FEW_ODD = 0.1  # of the rows, which may have another number of cells
 
 
 class TextFrame(pd.DataFrame):  # type: ignore[misc]
-    """A frame of a csv file: all its columns are text, also after some are picked or renamed."""
+    """A frame of a csv file: all columns are text, also after selecting or renaming."""
 
     @property
     def habits(self) -> ReadingHabits:
-        """How it is likely to write numbers and dates: as those before it (``following``), and by
-        its delimiter."""
+        """How the file is likely to write numbers and dates: as the files before it
+        (``following``), and by its delimiter."""
         known: ReadingHabits = self.attrs.get("habits", ReadingHabits())
         semicolons = self.attrs.get("delimiter") == ";"
         return replace(known, point=",") if semicolons and known.point is None else known
 
     def following(self, habits: ReadingHabits) -> TextFrame:
-        """The same frame of a file that is to be read as others were, where it is in doubt."""
+        """The same frame, to be read like other files where it is ambiguous."""
         self.attrs["habits"] = habits
         return self
 
@@ -214,7 +215,7 @@ def _frame(
 def _parsed(
     file: Path, layout: CsvLayout, header: list[str], encoding: str, words: Sequence[str]
 ) -> tuple[pd.DataFrame, list[str]]:
-    """The rows, read fast where all have as many cells as the header."""
+    """The rows, parsed fast if all have as many cells as the header."""
     try:
         with warnings.catch_warnings(), opened_text(file, encoding) as text:
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -249,7 +250,7 @@ def _parsed(
 def _even_rows(
     file: Path, layout: CsvLayout, width: int, encoding: str
 ) -> tuple[list[list[str]], list[str]]:
-    """The rows that have as many cells as the header, and which lines have not."""
+    """The rows with as many cells as the header, and notes on the other lines."""
     rows: list[list[str]] = []
     odd: list[tuple[int, list[str]]] = []
     empty = 0
@@ -279,7 +280,7 @@ def _even_rows(
 
 
 def _endings(odd: Sequence[tuple[int, list[str]]]) -> int:
-    """How many of the odd lines are remarks: one cell of words."""
+    """How many of the odd lines are trailing remarks: one cell of words."""
     remarks = (
         sum(map(bool, cells)) == 1 and any(c.isalpha() for c in max(cells, key=len))
         for _, cells in reversed(odd[-12:])
@@ -302,7 +303,7 @@ def _refuse_odd(file: Path, odd: Sequence[tuple[int, list[str]]], width: int, so
 
 
 def _cells(file: Path, layout: CsvLayout, encoding: str) -> Iterator[tuple[int, list[str]]]:
-    """Cells of every row, and the number of the line with which it ends."""
+    """The cells of every row, and the number of the line on which it ends."""
     with opened_text(file, encoding) as text:
         for _ in range(layout.lines):
             text.readline()
@@ -319,7 +320,7 @@ def _cells(file: Path, layout: CsvLayout, encoding: str) -> Iterator[tuple[int, 
 
 
 def _without_dashes(frame: pd.DataFrame, missing: set[str]) -> pd.DataFrame:
-    """Dashes are missing, but for columns of findings: +, ++ and -."""
+    """Dashes are missing values, except in columns of findings such as +, ++ and -."""
     dashes = [dash for dash in DASHES if dash in missing]
     if not dashes:
         return frame

@@ -1,14 +1,16 @@
-"""What is made of each column of a user's data before its kind is inferred, and the word about it.
+"""The interpretation of each column of a user's data before its kind is inferred, with a
+description.
 
-Files and frames hold dates, amounts with signs, codes, names and remarks as text. Taken for
-categories they would teach a model nothing, and in a federation their names would be told to
-others. So text is read by what it spells (numerals.py, dates.py, truths.py, gaps.py), and what
-cannot be learned from is left out: identifiers (identifying.py), remarks, columns without a value.
-Nothing of this is silent: every column has a ``ColumnReading``, ``Table.describe`` shows them, and
-what was left out is a warning.
+Files and frames hold dates, amounts with units, codes, names and remarks as text. As categories
+they would teach a model nothing, and in a federation they would be revealed to others. So text is
+parsed (numerals.py, dates.py, truths.py, gaps.py), and columns that cannot be learned from are left
+out: identifiers (identifying.py), remarks, columns without a value. Nothing of this is silent:
+every column has a ``ColumnReading`` shown by ``Table.describe``, and columns left out cause a
+warning.
 
-A column whose kind or categories the user states is taken as stated. Frames have types: there, text
-of plain numbers (``"12"``) and of two words (``"yes"``) is what it is; in a csv all is text.
+A column whose kind or categories the user states is read as stated. Frames have types: text of
+plain numbers (``"12"``) or of two words (``"yes"``) stays text there; in a csv file everything is
+text.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ SEEN = 50  # columns, and texts of a column, that say how its file writes number
 
 @dataclass(frozen=True, slots=True)
 class ColumnReading:
-    """What became of one column: its kind, or "left out", and how it was read."""
+    """How one column was read: its kind, or "left out", and a description."""
 
     column: str
     became: str
@@ -60,7 +62,7 @@ LEFT_OUT: Final = "left out"
 
 
 def otherwise(kind: str) -> str:
-    """What a user types who means something else."""
+    """How a user can override a reading."""
     return {
         LEFT_OUT: 'kinds={column: "category"}',
         "date": 'kinds={column: "category"}, dates="mdy", drop=[column]',
@@ -70,7 +72,7 @@ def otherwise(kind: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReadingHabits:
-    """How a file writes decimal signs and dates, by what in it can be read in one way alone."""
+    """How a file writes decimal signs and dates, by what in it is unambiguous."""
 
     point: numerals.Point | None = None
     order: Order | None = None
@@ -81,8 +83,8 @@ NO_HABITS = ReadingHabits()
 
 @dataclass(frozen=True, slots=True)
 class ReadingRule:
-    """How text is read: ``typed`` where the source has types, as frames have; ``point`` and
-    ``order`` are those of the rest of a file, for numbers and dates in doubt."""
+    """How text is read. ``typed``: the source has types, as frames do; ``point`` and ``order`` are
+    those of the rest of the file, for ambiguous numbers and dates."""
 
     typed: bool = True
     decimal: numerals.Decimal = "auto"
@@ -91,8 +93,8 @@ class ReadingRule:
     order: Order | None = None
 
     def of_file(self, columns: Iterable[Column]) -> ReadingRule:
-        """The rule with what the columns together say. A file parted by semicolons keeps commas
-        for its numbers."""
+        """The rule with the evidence of all columns of a file. A file delimited by semicolons is
+        likely to use decimal commas."""
         points: Counter[str] = Counter()
         orders: Counter[Order] = Counter()
         for column in islice(columns, SEEN):
@@ -112,7 +114,7 @@ Read = tuple[Column | None, str]  # None: left out; and the word about it
 
 
 def read_column(column: Column, rule: ReadingRule) -> Read:
-    """The column as what it spells."""
+    """The column interpreted by its values."""
     if not column.present.any() and column.form != "categorical":
         return None, "it has no values"
     if column.form == "text":
@@ -125,7 +127,7 @@ def read_column(column: Column, rule: ReadingRule) -> Read:
 
 
 def read_as(column: Column, kind: str, rule: ReadingRule) -> Read:
-    """The text of a csv as a kind that is known: stated by the user, or that of a model."""
+    """The text of a csv column as a known kind: stated by the user, or that of a model."""
     if rule.typed or column.form != "text":
         return column, ""
     column, _ = _without_marks(column)
@@ -219,7 +221,7 @@ def _read_numbers(column: Column, texts: list[str], rule: ReadingRule) -> Read |
 
 
 def _mostly(column: Column, texts: list[str], values: Floats) -> bool:
-    """Whether words among numbers, or dates, are few enough to be gaps."""
+    """Whether words among numbers, or dates, are few enough to be missing values."""
     read = int(np.isfinite(values).sum())
     if read >= numerals.ENOUGH * sum(not gaps.is_unknown(text) for text in texts):
         return True
@@ -228,7 +230,7 @@ def _mostly(column: Column, texts: list[str], values: Floats) -> bool:
 
 
 def _read_digit_dates(column: Column, texts: list[str]) -> Read | None:
-    """19640531 and 31051964, which could be numbers."""
+    """Dates such as 19640531 and 31051964, which could be numbers."""
     digits = [text.strip() for text in texts if text.strip().isdigit()]
     if len(digits) < 3 or len(digits) < numerals.ENOUGH * len(texts):
         return None
@@ -257,7 +259,7 @@ def _read_dates(column: Column, texts: list[str], rule: ReadingRule) -> Read | N
 
 
 def _half_counted(column: Column, texts: list[str], rule: ReadingRule) -> Read | None:
-    """Dates of which a spreadsheet has made numbers in some rows."""
+    """Dates that a spreadsheet has converted to numbers in some rows."""
     rest = [text for text in texts if not dates.is_date(text)]
     numbers = numerals.numbers(rest)
     if numbers is None or np.isnan(numbers.values).any():
@@ -347,13 +349,13 @@ def _joined(*words: str) -> str:
 
 
 def _lookup(column: Column, by_level: Floats) -> Floats:
-    """Of every row what stands for its level, NaN where it is missing."""
+    """Values (rows,) by level, NaN for missing values."""
     codes = np.nan_to_num(column.numbers, nan=-1.0).astype(np.intp)
     return np.append(by_level, np.nan)[codes]
 
 
 def _words(how: str, before: Column, texts: list[str], after: Column) -> str:
-    """What was read, and how many values were not, with some of them."""
+    """A description, with the number and examples of values that could not be read."""
     odd = before.present & ~after.present
     if not odd.any():
         return how
@@ -363,7 +365,7 @@ def _words(how: str, before: Column, texts: list[str], after: Column) -> str:
 
 
 def _without_marks(column: Column) -> tuple[Column, str]:
-    """The levels without what spreadsheets mark text with."""
+    """The levels without the marks by which spreadsheets denote text."""
     texts = [str(level).strip() for level in column.levels]
     levels = [numerals.bare(text) for text in texts]
     if levels == texts:
@@ -374,7 +376,7 @@ def _without_marks(column: Column) -> tuple[Column, str]:
 
 
 def _merged_spellings(column: Column, texts: list[str]) -> Column:
-    """Levels that differ in case and padding are one, spelled as most rows do."""
+    """Levels that differ in case and padding merged under the most common spelling."""
     rows = np.bincount(column.numbers[column.present].astype(np.intp), minlength=len(texts))
     keys = [spelling_key(text) for text in texts]
     best: dict[str, tuple[int, str]] = {}

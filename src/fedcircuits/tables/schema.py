@@ -74,7 +74,7 @@ class Variable:
 
     @property
     def levels(self) -> int:
-        """Number of values that can come: codes, or counts up to ``most``; 0 if none is known."""
+        """Number of possible values: codes, or counts up to ``most``; 0 if unknown."""
         return self.size if self.most is None else self.most + 1
 
     @property
@@ -87,7 +87,7 @@ class Variable:
         return self.kind == "real" and self.unit in (DATE, TIME)
 
     def encode(self, value: object) -> float:
-        """The number that stands for a user's value inside the circuit."""
+        """The number that represents a user's value in the circuit."""
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return math.nan
         if not self.categories:
@@ -110,7 +110,7 @@ class Variable:
 
     @property
     def pooling(self) -> str:
-        """For errors about a category that is not there: it may have been pooled."""
+        """For errors about an unknown category: it may have been pooled."""
         if OTHER not in self.categories:
             return ""
         return f"; a federation calls categories that few rows of a party have {OTHER!r}"
@@ -143,7 +143,7 @@ class Variable:
         return day
 
     def decode(self, code: float) -> Scalar | None:
-        """The user's value for a number of the circuit; None where it is missing."""
+        """The user's value of a number in the circuit; None for missing values."""
         if math.isnan(code):
             return None
         if self.categories:
@@ -157,7 +157,7 @@ class Variable:
         return str(self.unit) if self.dated else self.kind
 
     def described(self) -> str:
-        """Kind and categories in a few words."""
+        """Kind and categories as a short text."""
         return f"a {self.kind_in_words}" + (f" of {self._listed()}" if self.categories else "")
 
     def _listed(self, most: int = 8) -> str:
@@ -166,7 +166,7 @@ class Variable:
 
 
 def spelled_day(days: float, timed: bool = False) -> str:
-    """Days since 1970-01-01 as ISO 8601 writes the date, or the moment."""
+    """Days since 1970-01-01 as an ISO 8601 date, or date and time."""
     try:
         moment = EPOCH + timedelta(days=days)
     except OverflowError:
@@ -175,7 +175,7 @@ def spelled_day(days: float, timed: bool = False) -> str:
 
 
 def shown(value: object, most: int = 60) -> str:
-    """Any value in an error: short, and such as can be printed."""
+    """Any value in an error message: short and printable."""
     try:
         text = repr(value)
     except Exception:  # an object of the user's, or a whole number of too many digits
@@ -185,7 +185,7 @@ def shown(value: object, most: int = 60) -> str:
 
 
 def spelled(value: object) -> str:
-    """The text of a value, by which it may be meant; nothing for what has none."""
+    """The text of a value by which it may be meant; "" for values without one."""
     try:
         return str(value)
     except Exception:  # as above
@@ -193,7 +193,7 @@ def spelled(value: object) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether it can be written: no half of a pair of UTF-16 (U+D800 to U+DFFF) is in it."""
+    """Whether it can be encoded: no lone UTF-16 surrogate (U+D800 to U+DFFF)."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -221,7 +221,7 @@ def _check_most(variable: Variable) -> None:
 
 
 def _plain(name: str, categories: Iterable[object]) -> tuple[Scalar, ...]:
-    """Categories as Python's own values, whatever library they come from."""
+    """Categories as plain Python values, whatever library they come from."""
     if isinstance(categories, str):
         raise StructureError(f"variable {name!r}: categories must be a tuple, got {categories!r}")
     plain = []
@@ -237,7 +237,7 @@ def _plain(name: str, categories: Iterable[object]) -> tuple[Scalar, ...]:
 
 
 def _refuse_twice(name: str, categories: tuple[Scalar, ...]) -> None:
-    """1, 1.0, True and '1' cannot stand beside each other: a value must find its code."""
+    """StructureError for categories such as 1, 1.0, True and '1', which cannot be distinguished."""
     seen: dict[tuple[str, Scalar], Scalar] = {}
     for category in categories:
         for key in (("value", category), ("text", str(category))):

@@ -1,8 +1,9 @@
-"""Series columns: of every row a series, an array (rows, steps, channels), NaN where it is shorter.
+"""Series columns: a series per row, as an array (rows, steps, channels), padded with NaN.
 
-They stand beside the ordinary columns of a ``Table`` and have no place in its schema: no circuit is
-a distribution over them. Encoders (encoders.py) read them; every other learner refuses them. Those
-of different lengths may be given as a list of arrays, one per row: (steps,) or (steps, channels).
+They are held beside the ordinary columns of a ``Table`` and are not part of its schema, as no
+circuit is a distribution over them. Encoders (encoders.py) read them; other learners refuse them.
+Series of different lengths may be given as a list of arrays, one per row: (steps,) or (steps,
+channels).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NO_SERIES: Mapping[str, Series] = MappingProxyType({})
 
 
 def rows_of(series: Mapping[str, npt.ArrayLike]) -> int:
-    """How many rows the first of some series has."""
+    """The number of rows of the first series."""
     if not isinstance(series, Mapping):
         raise TableError(
             f"expected series by name, such as {{'speed': array}}, got {type(series).__name__}"
@@ -36,7 +37,7 @@ def rows_of(series: Mapping[str, npt.ArrayLike]) -> int:
 
 
 def checked(series: Mapping[str, npt.ArrayLike], rows: int, schema: Schema) -> dict[str, Series]:
-    """The series of a table with so many rows, as float32; (rows, steps) is one channel."""
+    """The series of a table with this many rows, as float32; (rows, steps) is one channel."""
     columns: dict[str, Series] = {}
     for name, given in series.items():
         array = _numbers(name, given)
@@ -72,7 +73,7 @@ def _numbers(name: str, given: npt.ArrayLike) -> Series:
 
 
 def _padded(given: npt.ArrayLike) -> npt.ArrayLike:
-    """Rows of different lengths, filled up with NaN; anything else as it is."""
+    """Rows of different lengths padded with NaN; anything else unchanged."""
     rows = [np.asarray(row, dtype=np.float32) for row in given]  # type: ignore[union-attr]
     if len({row.shape for row in rows}) < 2 or {row.ndim for row in rows} not in ({1}, {2}):
         return given
@@ -84,7 +85,7 @@ def _padded(given: npt.ArrayLike) -> npt.ArrayLike:
 
 
 def refuse_series(names: Iterable[str], learner: str, whose: str = "") -> NoReturn:
-    """Where a learner reads ordinary columns only."""
+    """TableError for a learner that reads only ordinary columns."""
     listed = ", ".join(map(repr, names))
     raise TableError(
         f"{learner} cannot learn from series: {listed}{whose}; learn from them with FeatureFusion, "
@@ -93,7 +94,7 @@ def refuse_series(names: Iterable[str], learner: str, whose: str = "") -> NoRetu
 
 
 def described(array: Series) -> str:
-    """For the picture of a table."""
+    """A short text for the representation of a table."""
     _, steps, channels = array.shape
     missing = float(np.isnan(array).mean())
     gaps = f", {100 * missing:.1f} % missing" if missing else ""

@@ -1,11 +1,8 @@
-"""A table from where a party keeps its rows: a file, or a query to a database.
+"""A party's rows from a file or a database query, in agreed names, codes and units.
 
-Names, codes and units of the source are brought to those that all parties have agreed on:
-
-    columns   the agreed name of a column = the source's; columns that are not named are left out,
-              unless none is
-    codes     of a column: the agreed value = the source's; other values are missing
-    scale     of a column: its numbers times this are in the agreed unit
+columns   agreed name = name in the source; columns not named are left out, unless none is named
+codes     per column: agreed value = value in the source; other values are missing
+scale     per column: the factor that converts its numbers to the agreed unit
 """
 
 from __future__ import annotations
@@ -77,7 +74,7 @@ def mapped(
     row_id: str | None = None,
     decimal: Decimal = "auto",
 ) -> pd.DataFrame:
-    """The same rows in agreed names, values and units; ``row_id`` is named as the source does."""
+    """The same rows in agreed names, values and units; ``row_id`` is the name in the source."""
     if columns:
         if absent := [local for local in columns.values() if local not in frame]:
             raise TableError(
@@ -100,7 +97,7 @@ def mapped(
 
 
 def _numbers(column: pd.Series, decimal: Decimal) -> pd.Series:
-    """Of a column that may be text, as people write numbers; a word about what is none."""
+    """The numbers of a column that may be text, with a warning about other values."""
     plain = pd.to_numeric(column, errors="coerce")
     odd = plain.isna() & column.notna()
     if not odd.any():
@@ -123,7 +120,7 @@ def _numbers(column: pd.Series, decimal: Decimal) -> pd.Series:
 def read_rows(
     path: Path | None, database: str, query: str, reading: DeclaredReading | None = None
 ) -> pd.DataFrame:
-    """Of a file, or of a database; ``reading`` says how a csv file is written."""
+    """The rows of a file or a database; ``reading`` says how a csv file is written."""
     if (path is None) == (not database):
         raise TableError("say where the rows are: either path, or database and query")
     if path is None:

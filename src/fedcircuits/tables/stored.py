@@ -1,9 +1,9 @@
-"""Tables whose rows stay in a file until they are used, and are read where that is.
+"""Tables whose rows stay in a file until they are needed.
 
-A ``StoredTable`` knows its columns and its number of rows. Its values are read when they are asked
-for, and are in memory only as long as somebody holds them. It crosses to another process or machine
-as the path of its file, so a party that runs there reads its own rows, and whoever trains with many
-parts of a large file never has it in memory.
+A ``StoredTable`` knows its columns and its number of rows. Its values are read on access, and stay
+in memory only while they are referenced. It is sent to another process or machine as the path of
+its file, so a party there reads its own rows, and a caller that trains with many parts of a large
+file never holds it in memory.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HELD: WeakValueDictionary[object, NDArray[np.generic]] = WeakValueDictionary()
 
 
 class StoredTable(Table):
-    """Rows of a file, read when they are used.
+    """Rows of a file, read on access.
 
-    ``groups``: row groups of a parquet file, the number of its rows before each, as pairs; its row
-    ids are then the numbers of its rows. Without them it is a whole file, as ``Table.read`` reads
-    it, with categories of fewer than ``least`` rows pooled.
+    ``groups`` are row groups of a parquet file, each with the number of rows before it; row ids are
+    then row numbers. Without groups it is a whole file, as read by ``Table.read``, with categories
+    of fewer than ``least`` rows pooled.
     """
 
     __slots__ = ("groups", "least", "path", "row_id", "rows_there")
@@ -92,7 +92,7 @@ class StoredTable(Table):
         return table.select(self.schema.names)
 
     def select(self, names: Iterable[str]) -> Table:
-        """The same rows with these columns, of which alone the file is read."""
+        """The same rows with these columns; only these are read from the file."""
         schema = self.schema.select([names] if isinstance(names, str) else names)
         about = (self.rows_there, self.groups, self.row_id, self.least)
         return StoredTable(self.path, schema, *about)

@@ -19,7 +19,7 @@ _DOTTED = re.compile(  # possessive, and not from the middle of a word: one pass
 
 
 def toml_text(path: Path) -> str:
-    """ValueError in words for what is no text or too long; OSError."""
+    """The text of the file; ValueError if it is too long or not text, or OSError."""
     with path.open("rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -32,7 +32,7 @@ def toml_text(path: Path) -> str:
 
 
 def toml_values(text: str) -> dict[str, object]:
-    """ValueError in words for what is no TOML, or is nested too deeply."""
+    """The values in the text; ValueError if it is not TOML, or nested too deeply."""
     deep = f"expected at most {DEEPEST} levels, got more"
     if _DOTTED.search(text):
         raise ValueError(deep)
@@ -48,7 +48,7 @@ def toml_values(text: str) -> dict[str, object]:
 
 
 def shortened(error: BaseException) -> str:
-    """Its words, on one line without control characters, and not all of a long value."""
+    """The message on one line, without control characters and shortened."""
     text = "".join(c if c.isprintable() else " " for c in str(error))
     return text if len(text) <= 500 else f"{text[:300]} … {text[-150:]}"
 

@@ -1,4 +1,4 @@
-"""Words for yes and no, in the languages of files: ja, nein, oui, TRUE, WAHR, pos., +, ✓."""
+"""Words for yes and no in several languages: ja, nein, oui, TRUE, WAHR, pos., +, ✓."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ MARKS = frozenset(("x", "✓", "✔", "☑", "☒", "✗", "✘"))  # a tick: wh
 
 
 def truth_of(text: str) -> bool | None:
-    """What a word for yes or no means, None for other words."""
+    """The boolean that a word for yes or no means; None for other words."""
     word = text.strip().casefold()
     return True if word in YES else False if word in NO else None
 
 
 def truths(texts: Sequence[str]) -> tuple[str, str] | None:
-    """Words for no and yes, if all the texts are such, in any case and padding, and both come.
+    """The words for no and yes, if all texts are such words, in any case and padding, and both
+    occur.
 
     >>> truths(["Ja ", "nein", "JA"])
     ('nein', 'ja')
@@ -39,5 +40,5 @@ def truths(texts: Sequence[str]) -> tuple[str, str] | None:
 
 
 def ticked(texts: Sequence[str]) -> bool:
-    """Whether all texts are ticks, so that what is blank is not ticked."""
+    """Whether all texts are ticks, so that blanks mean false."""
     return bool(texts) and all(text.strip().casefold() in MARKS for text in texts)
