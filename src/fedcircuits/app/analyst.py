@@ -1,4 +1,4 @@
-"""What whoever trains and asks does with sites: train, go on, list, forget, read an audit."""
+"""What an analyst does with sites: train, resume, list, forget, read an audit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def train(
     resume: str | None,
     watch: Path | None = None,
 ) -> dict[str, object]:
-    """Learn at the sites of a consortium; ``resume``: go on with what was broken off."""
+    """Train at the sites of a consortium; ``resume`` names an interrupted training to continue."""
     from fedcircuits.app import methods, training  # what only training needs takes long to load
 
     methods.check_output(output, words.name, sites=True)
@@ -65,7 +65,7 @@ def train(
 def _begun(
     federation: Federation, name: str, words: MethodOptions
 ) -> tuple[FederatedEstimator[object], Federation]:
-    """What was begun under that name, and with whom."""
+    """The interrupted training of that name, and its participants."""
     from fedcircuits.estimators.federated import FederatedEstimator
     from fedcircuits.estimators.parts import recall
 
@@ -93,7 +93,7 @@ def _connected(place: Path) -> Iterator[Remote]:
 
 
 def status(place: Path, timeout: float, as_json: bool) -> list[str]:
-    """Show which sites are there; those that are away."""
+    """Show which sites are reachable; the names of those that are not."""
     with _connected(place) as remote:
         frame = described.status(remote, remote.sites, timeout)
     if as_json:
@@ -108,7 +108,7 @@ def status(place: Path, timeout: float, as_json: bool) -> list[str]:
 
 
 def models(place: Path, timeout: float, as_json: bool) -> None:
-    """Show models by who keeps a part of them, and trainings that were broken off."""
+    """Show models by the sites that keep a part of them, and interrupted trainings."""
     with _connected(place) as remote:
         kept = described.models(remote, remote.sites, timeout)
         broken = remote.kept_here.trainings()
@@ -124,7 +124,7 @@ def models(place: Path, timeout: float, as_json: bool) -> None:
 
 
 def forget(place: Path, model: str, timeout: float, as_json: bool = False) -> list[str]:
-    """Have all sites delete a model; those that have not."""
+    """Have all sites delete a model; the names of those that have not."""
     with _connected(place) as remote:
         answers = described.forget(remote, remote.sites, model, timeout)
     if as_json:

@@ -62,12 +62,12 @@ class Answer:
 
 
 def _plain(number: float) -> str:
-    """Three digits, written out."""
+    """Three significant digits, without an exponent."""
     return f"{float(f'{number:.3g}'):g}"
 
 
 def answered(model: Queryable, question: str) -> Answer:
-    """The answer, or a QueryError in one line that starts with the question."""
+    """The answer, or a one-line QueryError that starts with the question."""
     text = question.strip()
     try:
         return Answer(text, *_found(model, text))

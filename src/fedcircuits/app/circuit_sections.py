@@ -1,4 +1,4 @@
-"""Sections of a report that draw a circuit: what it believes, and how it is built."""
+"""Sections of a report that draw a circuit: its marginals, and its structure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _pairs_drawing(comparison: Comparison, test: Table) -> Drawing:
 
 
 def graph(model: AnyModel, record: TrainingRecord | None) -> Iterator[Block]:
-    """The circuit, by party where it is known who has which part."""
+    """The circuit, by party if the placement is known."""
     yield Heading("The circuit")
     circuit = model.circuit_
     placement = {} if record is None else record.placement

@@ -1,7 +1,7 @@
-"""Columns on the command line: what the user says of them, and is told: --schema, --kind, --drop …
+"""Columns on the command line: --schema, --kind, --drop …, and how columns were read.
 
-Options win over the schema file. ``train`` shows what was made of every column and writes it beside
-the model, as a schema.toml to be edited and given back.
+Options override the schema file. ``train`` shows how every column was read and writes it beside
+the model, as a schema.toml to be edited and passed back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ READING = ("delimiter", "decimal", "dates", "ids")  # options that are fields of
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """What the user has said of the columns; None and nothing: to be found out."""
+    """The user's options for columns; None or empty: to be detected."""
 
     schema: Path | None = None
     kinds: Sequence[str] = ()  # COLUMN=KIND
@@ -49,8 +49,8 @@ class ColumnOptions:
     ids: str | None = None
 
     def declared(self, before: DeclaredReading | None = None) -> DeclaredTable:
-        """TableError for what is no kind, or a file that cannot be read; ``before``: what was said
-        of the files that a model has learned from."""
+        """The declaration; TableError for an unknown kind or an unreadable file. ``before``: how
+        the training files were read."""
         table = DeclaredTable(before or DeclaredReading())
         table = table if self.schema is None else read_schema(self.schema)
         columns = dict(table.columns)
@@ -71,7 +71,7 @@ class ColumnOptions:
         return DeclaredTable(_checked(reading), columns)
 
     def words(self) -> list[str]:
-        """What was said, as options of the command line."""
+        """The options as arguments of the command line."""
         words = ["--schema", str(self.schema)] if self.schema else []
         for option, texts in (("--kind", self.kinds), ("--drop", self.drop)):
             words += [word for text in texts for word in (option, text)]
@@ -102,15 +102,15 @@ def readings_of(federation: Federation) -> list[ColumnReading]:
 
 @contextmanager
 def shown_in_table() -> Iterator[None]:
-    """Without the warnings about columns that ``show`` has in its table."""
+    """Suppress the warnings about columns that ``show`` lists in its table."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "left out: ", UserWarning)
         yield
 
 
 def show(tables: Mapping[str, Table]) -> None:
-    """What was made of every column that is not simply what it looks like; parties of whose column
-    the same is to be said are in one line."""
+    """Show how columns were read that are not obvious; parties whose column was read alike share
+    a line."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for party, table in tables.items():
         for r in table.readings:
@@ -127,7 +127,8 @@ def show(tables: Mapping[str, Table]) -> None:
 
 
 def write(model: Path, federation: Federation, reading: DeclaredReading) -> Path:
-    """schema.toml beside the model; the path. Like the model it has no categories of few rows."""
+    """Write schema.toml beside the model and return its path. Like the model, it has no rare
+    categories."""
     path = model.with_suffix(SUFFIX)
     readings = {r.column: r for r in readings_of(federation)}
     schema = federation.pooled().schema

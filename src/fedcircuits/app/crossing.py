@@ -1,4 +1,4 @@
-"""What crossed between parties and what they learned from it, as tables."""
+"""The messages between parties, and what they reveal, as tables."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def listed(names: Sequence[str], most: int = MOST_NAMES) -> str:
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """1 party, 2 parties."""
+    """A number with its noun: 1 party, 2 parties."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
 
 
 def holdings(federation: Federation) -> TextTable:
-    """Who holds what; variables that the same parties hold are in one line."""
+    """Who holds what; variables held by the same parties share a line."""
     few = len(federation) <= MOST_PARTIES
     rows = []
     for space in federation.subspaces:
@@ -52,7 +52,7 @@ def by_phase(ledger: Ledger) -> TextTable:
 
 
 def by_route(ledger: Ledger) -> TextTable:
-    """Messages and bytes from whom to whom, and what they revealed."""
+    """Messages and bytes by sender and receiver, and what they revealed."""
     routes: dict[tuple[str, str], tuple[int, int, dict[str, None]]] = {}
     for e in ledger:
         messages, size, revealed = routes.get((e.sender, e.receiver), (0, 0, {}))
@@ -66,7 +66,7 @@ def by_route(ledger: Ledger) -> TextTable:
 
 
 def revealed(ledger: Ledger) -> TextTable:
-    """What was revealed to whom; the same thing from or to several parties is in one line."""
+    """What was revealed to whom; the same information from or to several parties shares a line."""
     parties: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
     for _, to, sender, phase, what in ledger.revealed().itertuples():
         readers, writers = parties.setdefault((phase, what), ({}, {}))

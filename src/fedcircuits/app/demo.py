@@ -1,11 +1,11 @@
-"""A first look: three hospitals learn one model without putting their data in one place.
+"""A demonstration: three hospitals learn one model without pooling their data.
 
 The breast cancer data of scikit-learn have 569 tumours, 30 measurements of cell nuclei, and the
-diagnosis. The rows are divided at random, several times, into rows to learn from (70 %) and test
-rows. The rows to learn from are split among three hospitals by rows (with different shares of
-diagnoses), by columns, and by both. Every hospital alone, the federation, and one learner with all
-rows are compared on the same test rows, which are used for nothing else. The folder ``demo`` gets
-report.html and circuit.png. The same seed gives the same report, except for the time.
+diagnosis. The rows are divided at random, several times, into training rows (70 %) and test
+rows. The training rows are split among three hospitals by rows (with different shares of
+diagnoses), by columns, and by both. Every hospital alone, the federation, and one learner with
+all rows are compared on the same test rows, which are used for nothing else. The folder ``demo``
+gets report.html and circuit.png. The same seed gives the same report, except for the time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run(folder: Path, seed: int, divisions: int) -> None:
 
 
 def held_out(table: Table, share: float, rng: np.random.Generator) -> tuple[Table, Table]:
-    """Rows to learn from and test rows: a share of every diagnosis, drawn at random."""
+    """Training rows and test rows, stratified by diagnosis."""
     codes = table.values[:, table.schema.index(TARGET)]
     drawn = np.zeros(len(table), dtype=bool)
     for code in np.unique(codes):
@@ -157,7 +157,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def answers(model: FedPC) -> list[tuple[str, str]]:
-    """A question answered across the parties, and by the collected circuit."""
+    """Questions answered across the parties, and by the collected circuit."""
     collected, before = model.collect(), len(model.queries_)
     prior, after = (float(np.asarray(model.probability(EVENT, given=g))) for g in (None, EVIDENCE))
     crossed = Ledger(model.queries_.entries[before:])

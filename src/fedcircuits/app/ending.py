@@ -1,6 +1,7 @@
-"""How commands end: well, or with one line on the error stream and a code.
+"""How commands end: successfully, or with one line on standard error and an exit code.
 
-0 success; 1 an error; 2 wrong usage; 130 stopped by the user. Only --debug shows a traceback.
+0 success; 1 an error; 2 wrong usage; 130 interrupted by the user. Only --debug shows a
+traceback.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DEBUG: ContextVar[bool] = ContextVar("debug", default=False)
 
 @contextmanager
 def clear() -> Iterator[None]:
-    """Whatever goes wrong inside ends the command with one line; warnings are notes."""
+    """Any error inside ends the command with one line; warnings become notes."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", UserWarning)

@@ -1,4 +1,4 @@
-"""``fedcircuits evaluate``: how well a model fits rows that it has not seen."""
+"""``fedcircuits evaluate``: how well a model fits unseen rows."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def headline(evaluation: Evaluation) -> str:
 
 
 def scores(evaluation: Evaluation) -> TextTable:
-    """A line per model; — for what it does not have."""
+    """A line per model; — where a measure does not apply."""
     from fedcircuits.app.report import TextTable
 
     names = [n for n in evaluation.scores.columns if evaluation.scores[n].notna().any()]

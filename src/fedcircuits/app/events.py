@@ -1,8 +1,10 @@
-"""The events of a training in a file, a JSON object per line, that a dashboard reads as it grows.
+"""The events of a training in a file, one JSON object per line, which a dashboard reads as it
+grows.
 
-``fedcircuits train … --watch run.jsonl`` writes it, ``fedcircuits dashboard run.jsonl`` shows it:
-on this machine, for any engine, during a training or after it. Messages and waits of one party
-within a moment are one line; counts of messages and bytes are totals, so none is missing in them.
+``fedcircuits train … --watch run.jsonl`` writes it, ``fedcircuits dashboard run.jsonl`` shows
+it: on this machine, for any engine, during a training or afterwards. Messages and waits of one
+party in quick succession share a line; numbers of messages and bytes are totals, so none is
+lost.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ MOST = 1 << 20  # bytes that are read at once
 
 
 class EventWriter:
-    """A callback that writes down what it hears."""
+    """A callback that writes events to a file."""
 
     def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self.file, self.clock = file, clock
@@ -51,7 +53,7 @@ class EventWriter:
 
 
 def plain(progress: Progress) -> dict[str, object]:
-    """Without numbers that JSON does not know."""
+    """The event without numbers that JSON does not support."""
     values = asdict(progress)
     bad = (n for n, v in values.items() if isinstance(v, float) and not math.isfinite(v))
     return {**values, **dict.fromkeys(bad)}
@@ -59,7 +61,7 @@ def plain(progress: Progress) -> dict[str, object]:
 
 @contextmanager
 def written(path: Path | None) -> Iterator[Callback | None]:
-    """What writes events to a file; one that is there tells of another run, and is replaced."""
+    """A callback that writes events to a file, replacing that of an earlier run."""
     if path is None:
         yield None
         return
@@ -69,8 +71,8 @@ def written(path: Path | None) -> Iterator[Callback | None]:
 
 
 def read_from(path: Path, offset: int) -> tuple[list[dict[str, object]], int]:
-    """Whole lines from there on, and where the next begin. A file that has become shorter tells of
-    another run: it is read from its beginning, and the first place is 0 again."""
+    """Complete lines from ``offset`` on, and the next offset. A file that became shorter belongs
+    to another run and is read from its beginning."""
     if not path.is_file():
         return [], 0
     size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""``fedcircuits impute``: gaps of a table filled by a model."""
+"""``fedcircuits impute``: missing values of a table filled in by a model."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _as_given(data: object) -> pd.DataFrame:
 
 
 def _gaps(rows: Table, data: object) -> dict[str, int]:
-    """By column of the file."""
+    """The number of missing values by column of the file."""
     import numpy as np
 
     held = _as_given(data).columns
@@ -100,8 +100,8 @@ def _gaps(rows: Table, data: object) -> dict[str, int]:
 
 
 def _filled(frame: pd.DataFrame, rows: Table, table: Table, text: bool) -> pd.DataFrame:
-    """The frame as it is, with values where the model's columns have none; in the words, and with
-    the decimal sign, of a column of ``text``."""
+    """The frame with missing values of modelled columns filled in; in a ``text`` column, in its
+    spelling and with its decimal sign."""
     import numpy as np
 
     filled = frame.astype(object)
@@ -117,7 +117,7 @@ def _filled(frame: pd.DataFrame, rows: Table, table: Table, text: bool) -> pd.Da
 
 
 def _spelled(variable: Variable, own: pd.Series, known: Floats, found: Floats) -> list[object]:
-    """Values as the column writes them: ``own`` texts mean ``known`` numbers."""
+    """Values as the column writes them: ``own`` are its texts, ``known`` their numbers."""
     from fedcircuits.tables.numerals import evidence
 
     if variable.size:

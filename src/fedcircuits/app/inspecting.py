@@ -1,4 +1,4 @@
-"""What ``fedcircuits inspect`` shows of a model's file."""
+"""``fedcircuits inspect``: the content of a model file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def describe(path: Path) -> None:
 
 
 def data(path: Path) -> dict[str, object]:
-    """The same for other programs; of a model at sites, its coordinator's part."""
+    """The same as JSON; for a model at sites, the coordinator's part."""
     size: dict[str, object] = {"file": str(path), "bytes": path.stat().st_size}
     if files.is_part(path):
         model = _part(path)
@@ -88,7 +88,7 @@ def _part(path: Path) -> FederatedEstimator[object]:
 
 
 def _describe_part(path: Path) -> None:
-    """Of a model at sites: the coordinator's part, and where the others are."""
+    """Show the coordinator's part of a model at sites, and where the others are."""
     model = _part(path)
     size, where = path.stat().st_size, model.where_
     assert where is not None
@@ -109,7 +109,7 @@ def _describe_part(path: Path) -> None:
 
 
 def places(circuit: Circuit, placement: Mapping[str, str]) -> TextTable:
-    """By party how many nodes and leaves it has."""
+    """The numbers of nodes and leaves by party."""
     nodes: Counter[str] = Counter(placement[node.name] for node in circuit.nodes)
     leaves: Counter[str] = Counter(placement[leaf.name] for leaf in circuit.leaves())
     rows = [(party, f"{n:,}", f"{leaves[party]:,}") for party, n in sorted(nodes.items())]
@@ -125,14 +125,14 @@ def variables(schema: Schema) -> TextTable:
 
 
 def nodes(circuit: Circuit, parameters: Parameters) -> TextTable:
-    """How many nodes there are of each kind, including those of circuits that are leaves."""
+    """The number of nodes of each kind, including those of nested circuits."""
     counts = _counts(circuit, parameters)
     rows = [(kind, f"{number:,}") for kind, number in counts.most_common()]
     return TextTable(("node", "number"), [*rows, ("all", f"{counts.total():,}")])
 
 
 def fuses(circuit: Circuit) -> TextTable:
-    """The nodes that join predictions or representations, and how they do it."""
+    """The nodes that combine predictions or representations, and how."""
     rows = []
     for node in circuit.nodes:
         if isinstance(node, Fuse):
@@ -142,7 +142,8 @@ def fuses(circuit: Circuit) -> TextTable:
 
 
 def encoders(path: Path, circuit: Circuit, metadata: files.Metadata) -> TextTable:
-    """For each owner in a fusion: its encoder, what that reads, and how many numbers it gives."""
+    """For each owner of a fusion: its encoder, the columns it reads, and the width of its
+    output."""
     from fedcircuits.estimators.fusion_file import encoder_names
 
     rows = []
@@ -170,7 +171,7 @@ def _counts(circuit: Circuit, parameters: Parameters) -> Counter[str]:
 
 
 def _value(value: object) -> str:
-    """Parties with their rows and columns; anything else as JSON writes it."""
+    """Parties with their rows and columns; other values as JSON."""
     if isinstance(value, dict):
         return "; ".join(f"{name} {_value(size)}" for name, size in value.items())
     if isinstance(value, list) and len(value) == 2 and all(isinstance(n, int) for n in value):

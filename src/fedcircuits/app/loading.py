@@ -1,4 +1,4 @@
-"""Any model of a file, distribution or predictor, for verbs that judge it."""
+"""Any model of a file, distribution or predictor, for commands that evaluate it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ M = TypeVar("M", Model, Model | Predictions)
 
 @contextmanager
 def any_model(path: Path, consortium: Path | None = None) -> Iterator[AnyModel]:
-    """The model of a file. One at sites is connected meanwhile."""
+    """The model of a file; for a model at sites, a connection is kept open meanwhile."""
     if not files.is_part(path):
         yield _whole(path)
         return
@@ -50,7 +50,7 @@ def _whole(path: Path) -> AnyModel:
 
 @contextmanager
 def connected(model: M, path: Path, consortium: Path | None) -> Iterator[M]:
-    """A model whose parts are at sites, ready for questions."""
+    """A model whose parts are at sites, connected to them."""
     if not isinstance(model, FederatedEstimator) or model.where_ is None:
         raise FileError(f"{path} does not say where its parts are")
     place = consortium or Path(model.where_.kit)
@@ -61,7 +61,7 @@ def connected(model: M, path: Path, consortium: Path | None) -> Iterator[M]:
 
 
 def distribution(model: AnyModel, path: Path, verb: str) -> Model:
-    """QueryError for a predictor, which has no answer to what a verb asks."""
+    """The model if it is a distribution; QueryError for a predictor."""
     if isinstance(model, Model):
         return model
     kind = "FedTrees" if isinstance(model, Predictions) else type(model).__name__

@@ -1,7 +1,8 @@
-"""Methods by the words of the command line, and the files that hold what they have learned.
+"""Methods by their names on the command line, and the files of their models.
 
-All files of ``fedcircuits train`` belong to whoever runs it, so every party lets its part of the
-model be collected. Of k-means there is no model to collect: the file has the cluster of every row.
+All files of ``fedcircuits train`` belong to whoever runs it, so every party allows its part of
+the model to be collected. k-means has no model to collect: its file has the cluster of every
+row.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ SUMMATIONS = {"hub": Hub, "masked": Masked, "secret": Secret}
 
 @dataclass(frozen=True, slots=True)
 class MethodOptions:
-    """What the user has said of how to learn; None: nothing."""
+    """The user's options for learning; None: not given."""
 
     method: str | None
     target: str | None
@@ -79,7 +80,7 @@ class MethodOptions:
 
     @property
     def said(self) -> dict[str, object]:
-        """Options by name."""
+        """The given options by name."""
         options = {
             "target": self.target,
             "learner": self.learner,
@@ -90,7 +91,7 @@ class MethodOptions:
         return {name: value for name, value in options.items() if value is not None}
 
     def estimator(self) -> FederatedEstimator[object]:
-        """FederationError for an option or argument that the method has not."""
+        """The estimator; FederationError for an option or parameter unknown to the method."""
         kind, given = METHODS[self.name], dict[str, object]()
         known = kind._get_param_names()
         for option, value in self.said.items():
@@ -108,7 +109,7 @@ class MethodOptions:
         return kind(**given, random_state=self.seed)  # type: ignore[no-any-return]
 
     def words(self) -> list[str]:
-        """What was said, as options of the command line."""
+        """The options as arguments of the command line."""
         words = ["--method", self.method] if self.method else []
         for name, value in self.said.items():
             option = f"--{name.replace('_', '-')}"
@@ -117,7 +118,7 @@ class MethodOptions:
         return [*words, "--seed", str(self.seed)] if self.seed else words
 
     def about(self, engine: str) -> dict[str, object]:
-        """What a file says of it."""
+        """The metadata for the file of the model."""
         if self.name == "fedpc":
             chosen = {"learner": self.learner or "learn-spn", "weights": "cooccurrence"}
             chosen |= {"weights": self.weights} if self.weights else {}
@@ -158,7 +159,7 @@ def save(
     command: str,
     reading: DeclaredReading,
 ) -> None:
-    """Write what was learned from files, how, and how these were read."""
+    """Write the model, how it was learned, and how its files were read."""
     if isinstance(model, VerticalKMeans):
         report.write(path, _clusters(model, federation))
         return

@@ -1,7 +1,7 @@
-"""The model of a file, ready for questions of the command line.
+"""The model of a file, for queries on the command line.
 
-A question to a file need not wait for torch and scikit-learn: what only models at sites and draws
-need is imported for them.
+A query of a file need not wait for torch and scikit-learn: they are imported only for models at
+sites and for sampling.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def asked(path: Path, consortium: Path | None) -> Iterator[Queryable]:
-    """What a file knows, for single questions. Sites are connected meanwhile."""
+    """The distribution in a file, for single queries; sites are connected meanwhile."""
     if files.is_part(path):
         with opened(path, consortium) as model:
             yield model._distribution
@@ -35,7 +35,7 @@ def asked(path: Path, consortium: Path | None) -> Iterator[Queryable]:
 
 @contextmanager
 def opened(path: Path, consortium: Path | None) -> Iterator[Model]:
-    """The model of a file. One at sites is connected meanwhile."""
+    """The model of a file; for a model at sites, a connection is kept open meanwhile."""
     from fedcircuits.app.loading import connected
     from fedcircuits.estimators.loading import load
     from fedcircuits.estimators.model import Model

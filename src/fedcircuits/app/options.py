@@ -21,7 +21,8 @@ IdForms = Literal["plain", "loose"]
 
 
 def among(choices: Any) -> Any:
-    """How the values of a Literal are read and shown: typer before 0.19 does not do it itself."""
+    """How the values of a Literal are parsed and shown, which typer does itself only from 0.19
+    on."""
     known = get_args(choices)
 
     def one_of(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Commands of whoever owns data or founds a consortium: ``consortium``, ``provision``, ``site``."""
+"""Commands of data owners and founders of a consortium: ``consortium``, ``provision``, ``site``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands on the page of ``fedcircuits report``, section by section."""
+"""The page of ``fedcircuits report``, section by section."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IN_WORDS = {"log_likelihood": "log-likelihood", "auc": "AUC", "r2": "r²"}
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the user has given for a report."""
+    """The user's arguments for a report."""
 
     rows: RowReader
     test: tuple[str, ...]
@@ -55,7 +55,7 @@ class Given:
 
 
 def judged(model: AnyModel, given: Given) -> Evaluation | None:
-    """None without test rows."""
+    """The evaluation on test rows; None without any."""
     if not given.test:
         return None
     if isinstance(model, FusionModel):
@@ -135,7 +135,7 @@ def fit(evaluation: Evaluation | None) -> Iterator[Block]:
 
 
 def _best(evaluation: Evaluation) -> str:
-    """Which line is best in every measure: if a plain baseline wins, that is said."""
+    """The best line in every measure, even if it is a baseline."""
     winners = []
     for measure, better in BEST.items():
         if measure not in evaluation.scores:

@@ -1,7 +1,7 @@
-"""How a model was learned, as its file tells: from whom, by which command, what crossed.
+"""How a model was learned, as recorded in its file: parties, command, messages.
 
-``train`` writes it into the file of every model that it learns from files. A model at sites has its
-own ledger, from which the same is found.
+``train`` writes the record into the file of every model learned from files. For a model at sites
+it is derived from its ledger.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Lines = list[list[str]]
 
 
 class HoldingRecord(msgspec.Struct, frozen=True):
-    """What one party had."""
+    """The rows and columns of one party."""
 
     rows: int
     columns: list[str]
 
 
 class TrainingRecord(msgspec.Struct, frozen=True):
-    """What a report tells of a training."""
+    """The record of a training, for reports."""
 
     estimator: str
     split: str
@@ -53,7 +53,8 @@ def of_training(
     command: str,
     reading: DeclaredReading | None = None,
 ) -> TrainingRecord:
-    """``federation``: whose rows can be counted here; ``reading``: what was said of its files."""
+    """``federation``: parties whose rows can be counted here; ``reading``: how their files were
+    read."""
     parties = {} if federation is None else {
         p.name: HoldingRecord(len(p.table), list(p.table.names)) for p in federation
     }  # fmt: skip
@@ -79,12 +80,12 @@ def of_training(
 
 
 def write(path: Path, record: TrainingRecord) -> None:
-    """Into a model's file that is there already."""
+    """Write the record into an existing model file."""
     files.note_training(path, msgspec.to_builtins(record))
 
 
 def read(path: Path) -> TrainingRecord | None:
-    """None for a model whose file does not tell."""
+    """The record in a model file; None if there is none."""
     training = files.training_of(path)
     if not training:
         return None

@@ -1,8 +1,8 @@
 """A report as one HTML page: title, headings, paragraphs, answers, tables, pictures, commands.
 
 The page is self-contained: pictures are embedded, nothing is loaded from elsewhere, and it is
-readable on a phone, in light and dark. All text is escaped: whatever the name of a column, it is
-shown and never run.
+readable on a phone, in light and dark mode. All text is escaped, so that names of columns cannot
+inject code.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table. Columns after the first ``texts`` are numbers, aligned to the right."""
+    """A table; columns after the first ``texts`` are right-aligned numbers."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -77,7 +77,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Lines to type."""
+    """Commands to type."""
 
     lines: Sequence[str]
 
@@ -113,7 +113,7 @@ def check_output(path: Path, what: str, ending: str, *sources: Path) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write the file, whole or not at all."""
+    """Write the file atomically."""
     replace_file(path, lambda file: file.write(content))
 
 

@@ -1,8 +1,8 @@
 """Files of rows that the command line is given for a model.
 
-They are read as those were that the model has learned from: what was said of these (--decimal,
---dates, --ids …) holds again unless something else is said, and what one of their files alone
-leaves open is read as the file of the same party was, or as all of them were.
+They are read like the training files of the model: the options given then (--decimal, --dates,
+--ids …) apply again unless others are given, and what is ambiguous in a file is read as in the
+file of the same party, or as in all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from fedcircuits.tables.table import Table
 
 @dataclass(frozen=True)
 class RowReader:
-    """``path``: of the model's file, which tells how others were read."""
+    """Reads rows for the model in the file ``path``, which records how its training files were
+    read."""
 
     path: Path
     words: ColumnOptions
@@ -44,12 +45,12 @@ class RowReader:
         return self.words.declared(None if self.before is None else self.before.reading)
 
     def contents(self, party: str, path: Path) -> object:
-        """A file as it is, which knows how to be read."""
+        """The uninterpreted content of a file, with the habits for reading it."""
         found = contents(path, self.declared.reading)
         return found.following(self._habits(party)) if isinstance(found, TextFrame) else found
 
     def rows(self, data: object, schema: Schema) -> Table:
-        """Contents in the columns of a model."""
+        """Content in the columns of a model."""
         return rows_of(data, schema, self.row_id, self.declared.reading)
 
     def one(self, schema: Schema, path: str | Path) -> Table:
@@ -57,12 +58,12 @@ class RowReader:
         return self.rows(self.file(path), schema)
 
     def file(self, path: str | Path) -> object:
-        """One file as it is; NAME=FILE says whose it is."""
+        """The uninterpreted content of one file; NAME=FILE names its party."""
         (party, file), *_ = parties_of([str(path)]).items()
         return self.contents(party, file)
 
     def parts(self, model: Model | Predictions, files: Sequence[str]) -> dict[str, Table]:
-        """The rows of every file in the columns of the model, by the names of parties."""
+        """The rows of every file in the columns of the model, by party."""
         return {
             name: self.rows(self.contents(name, path), model.schema_)
             for name, path in parties_of(files).items()
@@ -73,7 +74,7 @@ class RowReader:
         return joined(self.parts(model, files))
 
     def owned(self, files: Sequence[str]) -> Federation:
-        """The rows of every file as those of an owner, for a fusion."""
+        """A federation with the rows of every file, for a fusion."""
         return Federation(parties_of(files), self.row_id, declared=self.declared)
 
     def _habits(self, party: str) -> ReadingHabits:

@@ -1,7 +1,7 @@
-"""What the command line shows: tables and text on standard output, progress on the error stream.
+"""Output of the command line: tables and text on standard output, progress on standard error.
 
-Names come from other people's files: characters that cannot be printed are shown as �, and never
-sent to a terminal.
+Names come from other people's files: unprintable characters are shown as � and never sent to a
+terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def plain(text: str) -> str:
 
 
 def one_line(message: str) -> str:
-    """A message on one line; one with a caret names the place that the caret points at."""
+    """A message on one line; a caret is replaced by the text it points at."""
     lines = message.split("\n")
     if len(lines) == 3 and lines[2].strip() == "^":
         rest = lines[1][lines[2].index("^") :]
@@ -33,12 +33,12 @@ def one_line(message: str) -> str:
 
 
 def say(text: str = "") -> None:
-    """Text as it is, without wrapping lines."""
+    """Print text without wrapping lines."""
     print(plain(text), flush=True)
 
 
 def show(grid: TextTable) -> None:
-    """A table as wide as the terminal; long texts are wrapped within their column."""
+    """Print a table as wide as the terminal; long texts are wrapped within their column."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
     for i, name in enumerate(grid.columns):
         table.add_column(Text(plain(name)), justify="left" if i < grid.texts else "right")
@@ -65,7 +65,7 @@ def data(content: object) -> None:
 
 
 def tell(step: str) -> None:
-    """A step that begins, if the error stream is a terminal."""
+    """Announce a step on standard error, if it is a terminal."""
     if sys.stderr.isatty():
         print(f"… {plain(step)}", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""Commands for a consortium and its sites: what an operator types, and what it shows."""
+"""The commands for a consortium and its sites."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def init(path: Path) -> None:
 
 
 def request(name: str, output: Path) -> None:
-    """Make a member's keys where they stay, and what it asks the lead for."""
+    """Create a member's keys locally, and a request to the lead."""
     asked = make_request(output, name)
     screen.say(f"made the keys of {name} in {output}: they stay there")
     screen.say(f"send {output / REQUEST} to the lead of the consortium, who sees the fingerprint")
@@ -66,7 +66,7 @@ def request(name: str, output: Path) -> None:
 
 
 def asked_by(paths: Sequence[Path]) -> list[JoinRequest]:
-    """Requests of members, with what the lead compares before it approves them."""
+    """Requests of members, shown for the lead to compare before approving them."""
     asked = [read_request(path) for path in paths]
     for analyst in asked:
         screen.say(f"{analyst.name} asks with the fingerprint  {analyst.fingerprint}")
@@ -76,7 +76,7 @@ def asked_by(paths: Sequence[Path]) -> list[JoinRequest]:
 def provision(
     path: Path, output: Path, renew: Sequence[str] = (), requests: Sequence[JoinRequest] = ()
 ) -> None:
-    """Make the kits of a consortium; those that are there stay, unless they are renewed."""
+    """Create the kits of a consortium; existing ones are kept unless they are renewed."""
     consortium = read_toml(path, ConsortiumFile)
     made = make_kits(consortium, output, renew, requests)
     screen.say(f"made {', '.join(str(kit) for kit in made) or 'nothing new'}")
@@ -93,7 +93,7 @@ def provision(
 
 
 def revoke(path: Path, output: Path, names: Sequence[str]) -> None:
-    """Take sites off a consortium and its file, and their certificates back."""
+    """Remove sites from a consortium and its file, and revoke their certificates."""
     consortium = read_toml(path, ConsortiumFile)
     if not output.is_dir():
         raise FederationError(f"{output}: there are no kits here: name their folder by --output")
@@ -112,7 +112,7 @@ def revoke(path: Path, output: Path, names: Sequence[str]) -> None:
 
 
 def opened(folder: Path, data: Path | None) -> tuple[Kit, Party, Policy, str]:
-    """A site's kit with its rows; ``data`` in place of the file that site.toml names."""
+    """A site's kit with its rows; ``data`` replaces the file named in site.toml."""
     kit = Kit(folder)
     site = kit.site_file()
     if data is not None:
@@ -121,7 +121,7 @@ def opened(folder: Path, data: Path | None) -> tuple[Kit, Party, Policy, str]:
 
 
 def check(folder: Path, data: Path | None) -> None:
-    """Show what this site would tell the others, and what it allows."""
+    """Show what this site would reveal to others, and what it allows."""
     kit, party, policy, _ = opened(folder, data)
     kit.check()
     screen.say(f"{kit.name} of {kit.consortium.name}: {len(party.table):,} rows")
@@ -134,7 +134,7 @@ def check(folder: Path, data: Path | None) -> None:
 
 
 def start(folder: Path, data: Path | None) -> None:
-    """Serve until it is stopped."""
+    """Serve until stopped."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # what was started is ended on the way
     if (leading := Kit(folder)).name == COORDINATOR and leading.consortium.engine == "nvflare":
         screen.say(f"keeps NVFlare's job of {leading.consortium.name} going")
@@ -166,7 +166,7 @@ def stop(folder: Path) -> None:
 
 
 def status(folder: Path, as_json: bool = False) -> None:
-    """Whether it runs, what it keeps, and what it was asked."""
+    """Show whether the site runs, what it keeps, and what it was asked."""
     kit = Kit(folder)
     store = Store(_store_of(kit))
     process = process_of(store.folder)
@@ -189,7 +189,7 @@ def status(folder: Path, as_json: bool = False) -> None:
 
 
 def answers(folder: Path, model: str, output: Path) -> None:
-    """Write what a private model has answered about this site's own rows, for the site alone."""
+    """Write a private model's answers about this site's rows, which only the site holds."""
     kit, party, *_ = opened(folder, None)
     kept = Store(_store_of(kit)).model(model, kit.name)
     if not isinstance(kept, np.ndarray) or kept.shape != (len(party.table),):

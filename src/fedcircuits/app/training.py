@@ -1,8 +1,8 @@
-"""What ``fedcircuits train`` and ``fedcircuits split`` do, apart from their options.
+"""The implementation of ``fedcircuits train`` and ``fedcircuits split``.
 
-Every file is a party, named after the file: ``data/north.csv`` is north, ``site=data/north.csv`` is
-site. All files belong to whoever runs the command, so every party allows its part of the circuit to
-be collected into one file.
+Every file is a party, named after the file: ``data/north.csv`` is north, ``site=data/north.csv``
+is site. All files belong to whoever runs the command, so every party allows its part of the
+circuit to be collected into one file.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from fedcircuits.tables.table import Table
 
 
 def is_consortium(places: Sequence[str]) -> bool:
-    """Whether sites are named, by a kit or a consortium.toml, and not files of parties."""
+    """Whether sites are named, by a kit or a consortium.toml, instead of files."""
     return len(places) == 1 and (Path(places[0]).suffix == ".toml" or Path(places[0]).is_dir())
 
 
 def parties_of(arguments: Sequence[str]) -> dict[str, Path]:
-    """Paths of files by the names of their parties."""
+    """Paths of files by party."""
     paths: dict[str, Path] = {}
     problems: list[TableError] = []
     for argument in arguments:
@@ -79,9 +79,8 @@ def fit(
     watch: Path | None = None,
     **settings: Any,
 ) -> None:
-    """Fit, with progress, and its events in a file (``watch``); warnings become notes.
-    The error about a lost party comes without the advice to resume, which is another one for a
-    command."""
+    """Fit with progress, and with events written to the file ``watch``; warnings become notes.
+    The error about a lost party comes without the advice to resume, which differs for commands."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         where = counted(len(federation), "party", "parties")
@@ -111,7 +110,7 @@ def train(
     said: ColumnOptions,
     watch: Path | None = None,
 ) -> dict[str, object]:
-    """Learn from files, each a party; what is to be told of it as JSON."""
+    """Learn from files, each a party; a summary for JSON."""
     methods.check_output(output, words.name)
     model, parties = words.estimator(), parties_of(files)
     screen.tell("reading")
@@ -139,7 +138,7 @@ def train(
 def summary(
     model: FederatedEstimator[object], federation: Federation | None, how: str
 ) -> dict[str, object]:
-    """From whom it was learned, what crossed and what was revealed, as JSON."""
+    """Parties, messages and what was revealed, for JSON."""
     about = record.of_training(model, federation, how)
     crossed = [
         {"phase": phase, "messages": messages, "bytes": size}
@@ -174,7 +173,7 @@ def skew_of(text: str | None) -> Skew:
 
 
 def names_of(text: str) -> list[str]:
-    """The names of parties, from their number or from names separated by commas."""
+    """The names of parties, from their number or from comma-separated names."""
     if text.isdigit():
         return [f"party-{i + 1}" for i in range(int(text))]
     names = [name.strip() for name in text.split(",")]
@@ -205,7 +204,7 @@ class CsvFolder:
         return self.folder / f"{name}.csv"
 
     def summary(self, federation: Federation) -> dict[str, object]:
-        """What was written, as JSON."""
+        """The files written, for JSON."""
         files = {
             p.name: {"file": str(self.path(p.name)), "rows": len(p.table), "columns": p.table.names}
             for p in federation
@@ -220,7 +219,7 @@ class CsvFolder:
             report.write(self.path(party.name), frame.to_csv(index=False).encode())
 
     def say(self, names: Sequence[str], target: str | None) -> None:
-        """What was written, and what to type next."""
+        """Say what was written, and what to type next."""
         words = ["fedcircuits", "train", *(str(self.path(n)) for n in names)]
         words += ["--row-id", self.row_id, *(["--target", target] if target else [])]
         screen.say(f"wrote {', '.join(str(self.path(n)) for n in names)}; now try\n")

@@ -1,9 +1,9 @@
-"""The public files that data sets come from: fetched, checked byte by byte, and read.
+"""The public files of data sets: downloaded, verified and read.
 
-A file is used only when its sha256 is the one in the manifest. For HTRU2 no digest of the original
-is known, several spellings of the same numbers being about: there the numbers are checked. A
-download is written beside its place and renamed when it is complete and right, so that a broken
-line leaves nothing behind.
+A file is used only if its sha256 matches the manifest. For HTRU2 the digest of the original is
+unknown, as several spellings of the same numbers circulate: there the numbers are verified. A
+download is written to a temporary file and renamed once it is complete and verified, so that a
+broken connection leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _digests: dict[tuple[str, int, int], str] = {}  # by path, time of change and si
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """A public file; ``url`` where it can be fetched as it is, gzipped or plain."""
+    """A public file; ``url``: where it can be downloaded, gzipped or plain, if anywhere."""
 
     file: str
     sha256: str | None = None
@@ -45,7 +45,7 @@ class Original:
 
 
 def digest(path: Path) -> str:
-    """The sha256 of a file, computed once for a file that does not change."""
+    """The sha256 of a file, cached while the file does not change."""
     state = path.stat()
     key = (str(path.resolve()), state.st_mtime_ns, state.st_size)
     if key not in _digests:
@@ -70,7 +70,7 @@ def verify(path: Path, sha256: str | None, url: str | None) -> Path:
 
 
 def download(original: Original, folder: Path) -> Path:
-    """Fetches a public file into a folder; whole and right, or not at all."""
+    """Download a public file into a folder atomically."""
     if original.url is None:
         raise DatasetError(f"{original.file} has no address to fetch it from")
     target = folder / original.file
@@ -117,7 +117,7 @@ def read_originals(reader: str, files: Mapping[str, Path]) -> Arrays | pd.DataFr
 
 
 def _debd(files: Mapping[str, Path]) -> Arrays:
-    """Lines of 0 and 1 with commas between, for train, valid and test."""
+    """Lines of comma-separated 0 and 1, for train, valid and test."""
     arrays: Arrays = {}
     for name, path in files.items():
         text = path.read_bytes()
@@ -127,7 +127,8 @@ def _debd(files: Mapping[str, Path]) -> Arrays:
 
 
 def _idx(files: Mapping[str, Path]) -> Arrays:
-    """Four bytes, the last the number of dimensions; the dimensions, four bytes each; pixels."""
+    """The IDX format: four bytes, the last the number of dimensions; the dimensions, four bytes
+    each; pixels."""
     arrays: Arrays = {}
     for name, path in files.items():
         data = path.read_bytes()

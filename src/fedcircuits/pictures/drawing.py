@@ -1,9 +1,9 @@
-"""What all pictures share: colours, sizes in inches, and drawings that can stand side by side.
+"""The base of all pictures: colours, sizes in inches, and drawings that can be placed side by
+side.
 
-A drawing knows its size in inches before it is painted, so texts keep their size and a figure is
-made to fit its drawings, never the other way round. Figures are made directly, without pyplot, so
-that there is no global state and no screen. Names are the user's: they are drawn as they are, never
-read as formulas.
+A drawing knows its size in inches before it is painted, so texts keep their size, and a figure
+is made to fit its drawings. Figures are created without pyplot, so there is no global state and
+no display. Names come from the user and are drawn literally, never as formulas.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Drawing:
 
 
 def figure_of(drawing: Drawing, title: str = "") -> Figure:
-    """A figure of the drawing's size."""
+    """A figure of the size of the drawing."""
     head = 0.42 if title else 0.0
     width, height = drawing.width + 2 * MARGIN, drawing.height + head + 2 * MARGIN
     figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
@@ -46,7 +46,7 @@ def figure_of(drawing: Drawing, title: str = "") -> Figure:
 
 
 def beside(a: Drawing, b: Drawing) -> Drawing:
-    """a to the left of b, aligned at the top; above it where a is low, to waste no room."""
+    """a to the left of b, aligned at the top; above it if a is low, to save space."""
     stacked = a.height < 0.6 * b.height and a.width < 1.3 * b.width
     width = max(a.width, b.width) if stacked else a.width + GAP + b.width
     height = a.height + GAP + b.height if stacked else max(a.height, b.height)
@@ -60,7 +60,7 @@ def beside(a: Drawing, b: Drawing) -> Drawing:
 
 
 def axes_at(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Axes at a place in inches."""
+    """Axes at a position in inches."""
     whole_width, whole_height = figure.get_size_inches()
     return figure.add_axes(
         (left / whole_width, bottom / whole_height, width / whole_width, height / whole_height)
@@ -68,7 +68,7 @@ def axes_at(figure: Figure, left: float, bottom: float, width: float, height: fl
 
 
 def sheet(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
-    """Bare axes whose coordinates are inches from their lower left corner."""
+    """Bare axes whose coordinates are inches from the lower left corner."""
     axes = axes_at(figure, left, bottom, width, height)
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
@@ -79,7 +79,7 @@ def sheet(figure: Figure, left: float, bottom: float, width: float, height: floa
 def label(
     axes: Axes, x: float, y: float, text: str, color: str = INK, size: float = TEXT, **style: Any
 ) -> None:
-    """A text as it is: names of users are never read as formulas."""
+    """A literal text, never parsed as a formula."""
     axes.text(x, y, text, color=color, size=size, parse_math=False, **style)
 
 
@@ -96,13 +96,13 @@ def rounded_box(
 
 
 def text_width(text: str, size: float = TEXT) -> float:
-    """Inches that a text needs, estimated on the safe side."""
+    """A conservative estimate of the width of a text in inches."""
     ems = sum(1.1 if unicodedata.east_asian_width(c) in "WF" else 0.64 for c in text)
     return ems * size / 72
 
 
 def shortened(name: str, most: int) -> str:
-    """A name on one line, cut in its middle: the ends tell names apart."""
+    """A name on one line, cut in the middle, as names differ at their ends."""
     flat = " ".join(name.split())
     if len(flat) <= most:
         return flat

@@ -1,12 +1,13 @@
-"""Pictures of a federation: where the nodes of its circuit live, and how many bytes crossed.
+"""Pictures of a federation: where the nodes of its circuit are held, and how many bytes were
+sent.
 
-A federated circuit is drawn from its root, on top, to its leaves, which are grouped by party. A
-leaf is a whole circuit that its party keeps; everything above lives at the coordinator. Edges of
-the root are as wide as their weights.
+A federated circuit is drawn from its root at the top to its leaves, which are grouped by party.
+A leaf is a whole circuit held by its party; everything above is held by the coordinator. Edges
+of the root are as wide as their weights.
 
-With more than a few leaves no eye follows single edges. Then each party is a panel with a square
-per circuit, those of most weight first and darkest: the share of rows that it describes. One band
-leads from the combinations, which the coordinator keeps, to each party.
+With many leaves, single edges cannot be followed. Each party is then a panel with a square per
+circuit, sorted and shaded by weight: the share of rows that it describes. One band leads from
+the combinations, held by the coordinator, to each party.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def federated_drawing(
 
 
 def _places(circuit: Circuit, placement: Placement, parties: Sequence[str]) -> dict[str, Place]:
-    """Leaves by party, every other level in the order of what is below it."""
+    """Leaves by party, every other level in the order of its children."""
     level = levels(circuit)
     order = {party: i for i, party in enumerate(parties)}
     leaves = sorted(circuit.leaves(), key=lambda n: order[placement[n.name]])
@@ -110,7 +111,7 @@ def _paint_node(axes: Axes, node: Node, place: Place, colour: str) -> None:
 
 
 def bytes_drawing(ledgers: Mapping[str, Ledger]) -> Drawing:
-    """One bar per run, divided into the phases."""
+    """One bar per run, divided into phases."""
     phases = list(dict.fromkeys(e.phase for ledger in ledgers.values() for e in ledger))
     height = 0.42 * len(ledgers) + 0.8
 

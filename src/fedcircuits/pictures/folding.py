@@ -1,9 +1,9 @@
-"""A circuit folded by layers: some dozens of boxes for a graph of any size.
+"""A circuit folded by layers: a few dozen boxes for a graph of any size.
 
-The level of a node is the longest path from it to a leaf. Nodes with the same level, kind, family
-and units make a box; all edges between two boxes make a band. Where that gives too many boxes,
-units are joined to a range first, then families, then neighbouring levels into one row. The root
-keeps a row of its own.
+The level of a node is the longest path from it to a leaf. Nodes with the same level, kind,
+family and units form a box; all edges between two boxes form a band. If there are too many
+boxes, units are merged into ranges first, then families, then neighbouring levels into one row.
+The root keeps a row of its own.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def fold(circuit: Circuit) -> Folded:
 
 
 def _rows(circuit: Circuit, level: Mapping[str, int]) -> dict[str, int]:
-    """Rows from below: the leaves, the levels between in steps, the root."""
+    """Rows from the bottom: the leaves, the levels between in steps, the root."""
     top = level[circuit.root.name]
     step = -(-max(top - 1, 1) // (MOST_ROWS - 2))
     row = {name: 0 if at == 0 else 1 + (at - 1) // step for name, at in level.items()}

@@ -1,4 +1,4 @@
-"""Pictures of a fusion: its losses, its graph, its alignment, and how far owners disagree."""
+"""Pictures of a fusion: losses, graph, alignment, and disagreement of owners."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def history(losses: pd.DataFrame) -> Figure:
 
 
 def graph(weights: pd.DataFrame) -> Figure:
-    """Edges by their weight, or learned probability."""
+    """Edges by weight, or learned probability."""
     size = float(np.clip(0.12 * len(weights), 3.5, 9.0))
     figure, axes = _page(size + 1, size, "Edges that owners were mixed over")
     shown = axes.imshow(
@@ -51,7 +51,7 @@ def graph(weights: pd.DataFrame) -> Figure:
 
 
 def alignment(matrices: Mapping[str, Array]) -> Figure:
-    """The first owners' matrices side by side."""
+    """The matrices of the first owners side by side."""
     chosen = list(matrices.items())[:MOST_MATRICES]
     columns = min(4, len(chosen))
     rows = -(-len(chosen) // columns)
@@ -79,7 +79,7 @@ def conflict(entropy: Array, classes: int) -> Figure:
 
 
 def _short(name: str) -> str:
-    """Names differ at their ends more often than in their midst."""
+    """Names shortened in the middle, as they differ at their ends."""
     half = LONGEST_NAME // 2
     return name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[-half:]}"
 

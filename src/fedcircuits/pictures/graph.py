@@ -114,7 +114,7 @@ def _folded_drawing(folded: Folded) -> Drawing:
 
 
 def _places(folded: Folded) -> tuple[list[Place], float]:
-    """Every row centred; and the width of all."""
+    """Every row centred, and the total width."""
     widths = [max(map(text_width, _lines(b))) + 0.25 for b in folded.boxes]
     rows: dict[int, list[int]] = {}
     for i, box in enumerate(folded.boxes):
@@ -154,7 +154,7 @@ def _paint_box(axes: Axes, box: Box, place: Place) -> None:
 
 
 def _drawn(folded: Folded) -> dict[Band, int]:
-    """All bands between neighbouring rows, and of those that pass by rows the widest."""
+    """All bands between neighbouring rows, and the widest of those that skip rows."""
     bands = {b: n for b, n in folded.bands.items() if b[0] != b[1]}
     passing = sorted((n, b) for b, n in bands.items() if _fall(folded, b) > 1)
     for _, band in passing[:-MOST_PASSING]:
@@ -192,7 +192,7 @@ def _path(above: Place, below: Place) -> Path:
 
 
 def _detour(folded: Folded, band: Band, places: list[Place], width: float) -> Path:
-    """Around the rows between, on a side where both boxes stand outermost if there is one."""
+    """Around the rows between, on a side where both boxes are outermost if there is one."""
     (x0, y0, w0), (x1, y1, w1) = (places[i] for i in band)
     free = [s for s in (-1, 1) if all(_outermost(folded, i, s, places) for i in band)]
     side = free[_fall(folded, band) % len(free)] if free else 1

@@ -1,4 +1,4 @@
-"""Pictures of how good a model is: calibration of its probabilities, dependence of its columns."""
+"""Pictures of the quality of a model: calibration of probabilities, dependence of columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Small multiples: the distribution of every variable, before evidence in grey, after it in colour.
+"""Small multiples: the distribution of every variable, before evidence in grey, after it in
+colour.
 
 Reals are shown as densities, counts as stems, categories and booleans as bars with percentages.
-Variables that the evidence mentions come first and are marked; a value that it fixes is a line.
+Variables with evidence come first and are marked; an exact value is drawn as a line.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Belief:
 
 
 def evidence_words(schema: Schema, x: Array, event: Event) -> str:
-    """Evidence of one row x (1, variables) and an event, in the user's own values."""
+    """Evidence of one row x (1, variables) and an event, as text in the user's values."""
     boxes = []
     for box in event:
         parts = [_condition(region, schema[name]) for name, region in box.items()]
@@ -95,7 +96,7 @@ def _condition(region: Region, variable: Variable) -> str:
 
 
 class Beliefs:
-    """Asks a distribution about one variable at a time, given x (1, variables) and an event."""
+    """Marginals of single variables given x (1, variables) and an event."""
 
     def __init__(self, distribution: Distribution, x: Array, event: Event) -> None:
         if len(x) != 1:
@@ -117,11 +118,11 @@ class Beliefs:
             self.drawn.append(distribution.sample(np.repeat(x, DRAWS, axis=0), rng, event))
 
     def words(self) -> str:
-        """The evidence, in the user's own values."""
+        """The evidence as text in the user's values."""
         return evidence_words(self.schema, self.x, self.event)
 
     def shown(self, columns: Sequence[str] | None = None) -> list[Belief]:
-        """Of the columns, each once, or of the variables that the evidence changes most."""
+        """The marginals of the columns, or of the variables that the evidence changes most."""
         if columns is None:
             return [self.of(name) for name in self.most_changed(MOST_SHOWN)]
         if not columns:
@@ -129,7 +130,7 @@ class Beliefs:
         return [self.of(name) for name in dict.fromkeys(columns)]
 
     def most_changed(self, most: int) -> list[str]:
-        """What is known first, then the variables whose distribution changes most."""
+        """Variables with evidence first, then those whose distribution changes most."""
         if not self.known:
             return list(self.schema.names[:most])
         changes = {v.name: self._change(v) for v in self.schema if v.name not in self.known}
@@ -177,7 +178,7 @@ class Beliefs:
         return np.unique(np.concatenate([grid, self._steps(variable.name, grid[0], grid[-1])]))
 
     def _steps(self, name: str, low: float, high: float) -> Array:
-        """Both sides of the places where evidence cuts a density off."""
+        """Points on both sides of where evidence truncates a density."""
         cuts = {e for box in self.event for i in box.get(name, ()) for e in i if low < e < high}
         at = np.array(sorted(cuts))
         return np.concatenate([np.nextafter(at, -np.inf), np.nextafter(at, np.inf)])
@@ -285,14 +286,14 @@ def _tidy(axes: Axes, belief: Belief) -> None:
 
 
 def _ticks(low: float, high: float, whole: bool) -> list[float]:
-    """Round numbers, not so near to an end that their labels would leave the panel."""
+    """Round numbers, not so close to an end that their labels would leave the panel."""
     room = 0.07 * (high - low)
     ticks = MaxNLocator(4, integer=whole).tick_values(low, high)
     return [t for t in ticks if low + room <= t <= high - room]
 
 
 def _dates(low: float, high: float) -> tuple[list[float], list[str]]:
-    """Ticks of days since 1970: years, or days where there are few."""
+    """Ticks of days since 1970: years, or days for short ranges."""
     if high - low > 4 * YEAR:
         years = _ticks(1970 + low / YEAR, 1970 + high / YEAR, True)
         return [(year - 1970) * YEAR for year in years], [f"{year:.0f}" for year in years]
@@ -336,7 +337,7 @@ def _colors(belief: Belief) -> list[str]:
 
 
 def _bars(belief: Belief) -> tuple[list[str], list[list[float]]]:
-    """Names and probabilities; where there are many, the rarer ones make one bar."""
+    """Names and probabilities; if there are many, the rarer ones share a bar."""
     shares = [belief.before] if belief.after is None else [belief.before, belief.after]
     names = [shortened(str(c), 13) for c in belief.variable.categories]
     if len(names) <= MOST_BARS:
@@ -348,7 +349,7 @@ def _bars(belief: Belief) -> tuple[list[str], list[list[float]]]:
 
 
 def percent(share: float) -> str:
-    """A probability in whole percent, never rounded to impossible or certain."""
+    """A probability in whole percent, never rounded to 0 % or 100 %."""
     if 0 < share < 0.005:
         return "< 1 %"
     if 0.995 < share < 1:

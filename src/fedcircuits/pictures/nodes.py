@@ -1,9 +1,8 @@
 """A small circuit node by node: the root on the left, its leaves in one column on the right.
 
-Columns are levels (the longest path to a leaf), so every edge points to the right. The leaves are
-in the order in which a walk from the root meets them, so that the edges of a tree hardly cross.
-With parameters, the edges of a sum are as wide as their weights; a child with few units gets one
-line for each.
+Columns are levels (the longest path to a leaf), so every edge points to the right. The leaves
+are in depth-first order, so that the edges of a tree hardly cross. With parameters, the edges of
+a sum are as wide as their weights; a child with few units gets one line per unit.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def node_drawing(circuit: Circuit, parameters: Parameters | None) -> Drawing:
 
 
 def _places(circuit: Circuit) -> tuple[dict[str, Place], float]:
-    """Middles of nodes and left ends of leaves; and the height of all."""
+    """Centres of nodes and left ends of leaves, and the total height."""
     level = levels(circuit)
     top = level[circuit.root.name]
     rows = _heights(circuit, level)
@@ -93,7 +92,7 @@ def _heights(circuit: Circuit, level: dict[str, int]) -> dict[str, float]:
 
 
 def _walk(circuit: Circuit) -> list[str]:
-    """The leaves in the order of a walk from the root."""
+    """The leaves in depth-first order."""
     order: dict[str, None] = {}
     seen: set[str] = set()
     stack = [circuit.root.name]
@@ -109,7 +108,7 @@ def _walk(circuit: Circuit) -> list[str]:
 
 
 def _apart(wanted: list[float]) -> list[float]:
-    """Falling heights moved as little as needed to be APART, and centred again."""
+    """Descending heights moved as little as needed to be APART, and centred again."""
     placed: list[float] = []
     for y in wanted:
         placed.append(min(y, placed[-1] - APART) if placed else y)
@@ -173,7 +172,8 @@ def _paint_edges(
 
 
 def _shares(node: Node, circuit: Circuit, parameters: Parameters | None) -> list[Array]:
-    """The weights of every child's units, averaged over the node's own; one line without them."""
+    """The weights of every child's units, averaged over the units of the node; one line without
+    parameters."""
     if not isinstance(node, Sum) or parameters is None or node.name not in parameters:
         return [np.full(1, 0.2)] * len(node.children)
     weight = parameters[node.name][WEIGHT].mean(axis=0)  # (inputs,)

@@ -1,8 +1,8 @@
-"""A federated circuit of many leaves: a panel per party, a square per circuit that it keeps.
+"""A federated circuit with many leaves: a panel per party, a square per circuit that it holds.
 
-The square of a circuit is the darker the more weight the combinations with it have: the weights of
-the root's children that lead to it. Squares are in the order of their weights. Of many parties, or
-many circuits of one, the first are drawn and the others counted.
+The square of a circuit is darker the larger the total weight of the children of the root that
+contain it. Squares are sorted by weight. If there are many parties, or many circuits of one,
+only the first are drawn and the others counted.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _parties(
 
 
 def leaf_shares(circuit: Circuit, weights: Array) -> Mapping[str, float]:
-    """By leaf the weight of the root's children that lead to it."""
+    """The total weight of the children of the root that contain each leaf."""
     below: dict[str, frozenset[str]] = {}
     for node in circuit.nodes:
         mine = [below[c] for c in node.children]

@@ -1,12 +1,12 @@
-"""Plain baselines that learn from the same training rows, all in one place.
+"""Simple baselines trained on the pooled training rows.
 
-    independent columns    the product of a distribution of each column
+    independent columns    the product of the marginals
     most frequent class, or the mean
     logistic or ridge regression, and gradient boosting, of scikit-learn
 
-Features of the regressions: numbers are standardised and their gaps filled by the median, with a
-flag; classes are one-hot with a place for gaps. All of that is learned from training rows alone.
-Gradient boosting takes numbers, codes and gaps as they are.
+Features of the regressions: numbers are standardised and missing ones replaced by the median,
+with an indicator; classes are one-hot, with a level for missing values. All of that is learned
+from training rows only. Gradient boosting takes numbers, codes and missing values directly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MOST_CODES = 255  # that gradient boosting takes as categories
 
 
 class PlainPredictor(Protocol):
-    """What baselines need of scikit-learn."""
+    """The interface of scikit-learn that baselines need."""
 
     classes_: Array
 
@@ -46,12 +46,12 @@ class PlainPredictor(Protocol):
 
 
 def independent(train: Table) -> MixtureOfProducts:
-    """A distribution of every column, and their product."""
+    """The product of the marginals of all columns."""
     return MixtureOfProducts(1, random_state=0).fit(train)
 
 
 def constant(train: Array, rows: int, target: Variable) -> Forecast:
-    """The most frequent class with the shares of all, or the mean, whatever the row."""
+    """The most frequent class with the frequencies of all, or the mean, for every row."""
     if not target.size:
         return Forecast(np.full(rows, train.mean()))
     shares = np.bincount(train.astype(np.int64), minlength=target.size) / len(train)
@@ -73,7 +73,7 @@ def regression(features: list[Variable], target: Variable) -> PlainPredictor:
 
 
 def boosting(features: list[Variable], target: Variable) -> PlainPredictor:
-    """Gradient boosting with the settings of scikit-learn."""
+    """Gradient boosting with scikit-learn's default settings."""
     codes = [0 < v.size <= MOST_CODES for v in features]
     kind = HistGradientBoostingClassifier if target.size else HistGradientBoostingRegressor
     estimator: PlainPredictor = kind(categorical_features=codes, random_state=0)
@@ -87,7 +87,7 @@ PREDICTORS: dict[str, Callable[[list[Variable], Variable], PlainPredictor]] = {
 
 
 def predicted(kind: str, train: Table, test: Table, target: Variable) -> Forecast | None:
-    """A forecast of a plain predictor; None if training rows have one class, or no other column."""
+    """The forecast of a baseline; None if training rows have only one class, or no other column."""
     at = train.schema.index(target.name)
     features = [i for i in range(len(train.schema)) if i != at and _known(train, i)]
     known = ~np.isnan(train.values[:, at])

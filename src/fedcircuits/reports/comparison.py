@@ -1,11 +1,11 @@
 """Two models, or a model and data, side by side: likelihoods, columns, dependencies.
 
-A model is compared by rows drawn from it, with the columns that both sides have. ``chance`` is the
-distance of the first model's draws from others of its own, as many as the second side has rows:
-what is not above it is no difference.
+A model is represented by rows sampled from it, in the columns of both sides. ``chance`` is the
+distance between two samples of the first model, the second as large as the other side: distances
+that do not exceed it are not significant.
 
-    divergence   of two models a and b, the mean of log a(x) − log b(x) over draws x of a: KL(a ‖ b)
-                 in nats per row, and the other way round
+    divergence   of two models a and b, the mean of log a(x) − log b(x) over samples x of a, which
+                 estimates KL(a ‖ b) in nats per row, and the other way round
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_ROWS = 5_000  # of data, or draws, that columns are compared by
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How two sides differ: ``compare(model, other).columns``."""
+    """The differences of two sides: ``compare(model, other).columns``."""
 
     likelihoods: dict[str, float]  # mean log-likelihood per row; divergences of two models
     columns: pd.DataFrame  # by column: distance, chance
@@ -118,7 +118,7 @@ def _of_models(
 
 
 def common(first: Schema, second: Schema) -> Schema:
-    """The columns of both; QueryError if there is none, or one means two things."""
+    """The columns of both; QueryError if there are none, or if they have different meanings."""
     names = [n for n in first.names if n in second]
     if not names:
         raise QueryError(
@@ -136,7 +136,7 @@ def common(first: Schema, second: Schema) -> Schema:
 
 
 def drawn(model: Model, schema: Schema, rows: int, rng: np.random.Generator) -> Table:
-    """Rows of a model in the columns, and the codes, of a schema."""
+    """Rows sampled from a model in the columns and codes of a schema."""
     nothing = np.full((rows, len(model.schema_)), np.nan)
     table = Table(model.schema_, model._distribution.sample(nothing, rng))
     return Table.of(table.select(schema.names), schema=schema)

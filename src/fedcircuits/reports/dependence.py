@@ -1,12 +1,12 @@
-"""How the columns of two tables differ: one by one, and in pairs.
+"""Differences between the columns of two tables, one by one and in pairs.
 
-Columns are compared in bins: a class is a bin, a number falls into one of at most ten bins whose
-ends are quantiles of the first table, a gap is a bin of its own.
+Columns are compared in bins: one per class; for a number, at most ten bins between quantiles of
+the first table; and one for missing values.
 
-    distance of a column    total variation, ½ Σ |p − q|: 0 if the same, 1 if nothing in common
+    distance of a column    total variation, ½ Σ |p − q|: 0 if equal, 1 if disjoint
     dependence of a pair    mutual information over the smaller of the two entropies: 0 if
-                            independent, 1 if one tells the other. Few rows in many bins show some
-                            dependence by chance; the expected part of it is taken off
+                            independent, 1 if one determines the other. With few rows in many bins
+                            it is positive by chance; the expected bias is subtracted
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Codes = npt.NDArray[np.int64]
 
 
 def bin_ends(variable: Variable, column: Array) -> Array:
-    """Where bins of a number end: quantiles of what is known."""
+    """The ends of the bins of a number: quantiles of its known values."""
     known = column[~np.isnan(column)]
     if len(known) == 0:
         return np.zeros(0)
@@ -35,7 +35,7 @@ def bin_ends(variable: Variable, column: Array) -> Array:
 
 
 def binned(variable: Variable, column: Array, ends: Array) -> Codes:
-    """(rows,) bins; a gap is the last one."""
+    """Bins (rows,); missing values are in the last one."""
     gaps = np.isnan(column)
     if variable.size:
         return np.where(gaps, variable.size, np.nan_to_num(column)).astype(np.int64)
@@ -43,7 +43,7 @@ def binned(variable: Variable, column: Array, ends: Array) -> Codes:
 
 
 def columns_in_bins(first: Table, second: Table) -> tuple[list[Codes], list[Codes], list[int]]:
-    """Of two tables in one schema: the bins of every column in both, and how many there are."""
+    """The bins of every column in two tables of one schema, and their numbers."""
     one, two, sizes = [], [], []
     for i, variable in enumerate(first.schema):
         ends = bin_ends(variable, first.values[:, i])
@@ -63,9 +63,9 @@ def distances(first: Table, second: Table) -> pd.Series:
 
 
 def pairs(first: Table, second: Table) -> pd.DataFrame:
-    """Dependence of every pair of columns in both tables; strongest in the first one first.
+    """Dependence of every pair of columns in both tables, sorted by that in the first.
 
-    Of wide tables, pairs of the first 40 columns.
+    Wide tables are limited to the first 40 columns.
     """
     one, two, sizes = columns_in_bins(first, second)
     names = first.names[:MOST_COLUMNS]
@@ -79,7 +79,7 @@ def pairs(first: Table, second: Table) -> pd.DataFrame:
 
 
 def dependence(a: Codes, b: Codes, n: int, m: int) -> float:
-    """Normalised mutual information, less what independent columns of so many rows would show."""
+    """Normalised mutual information, minus its expected value for independent columns."""
     joint = np.bincount(a * m + b, minlength=n * m).reshape(n, m) / len(a)
     p, q = joint.sum(axis=1), joint.sum(axis=0)
     information = _entropy(p) + _entropy(q) - _entropy(joint.ravel())

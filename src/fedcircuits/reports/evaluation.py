@@ -1,9 +1,9 @@
-"""How well a model fits rows that it has not seen, beside plain baselines.
+"""How well a model fits unseen rows, compared with baselines.
 
 Every line of ``Evaluation.scores`` is measured on the same rows (measures.py). The likelihood is
-joint over all columns that these rows have; a line without one is no distribution over them. With
-training rows there are lines of baselines (baselines.py), of each party that learns alone, and of
-LearnSPN with all of these rows in one place.
+joint over all columns of these rows; a line without one is not a distribution over them. With
+training rows there are lines for baselines (baselines.py), for each party that learns alone, and
+for LearnSPN with all of these rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TrainingRows: TypeAlias = Rows | Mapping[str, Rows] | None
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores on rows that a model has not seen: ``evaluate(model, test).scores``."""
+    """Scores on unseen rows: ``evaluate(model, test).scores``."""
 
     rows: int
     impossible: int  # rows of probability zero under the model
@@ -57,7 +57,7 @@ class Evaluation:
     reliability: tuple[ReliabilityBin, ...] = ()  # of the model, where the target has classes
 
     def to_json(self) -> dict[str, object]:
-        """Plain values; None for what cannot be had."""
+        """Plain values; None for undefined ones."""
         lines = {
             str(name): {k: float(v) if math.isfinite(v) else None for k, v in line.items()}
             for name, line in self.scores.iterrows()
@@ -114,7 +114,7 @@ def evaluate(
 
 
 def _evaluate_fusion(model: FusionModel, X: object) -> Evaluation:
-    """Owners read the rows, and those that hold the target tell it."""
+    """Owners read the rows, and those that hold the target reveal it."""
     if not isinstance(X, Federation):
         raise QueryError("a fusion predicts from the rows of its owners: give them as a Federation")
     answers, variable = model._answers(X, truth=True), model.fusion_.target
@@ -131,7 +131,7 @@ def _evaluate_fusion(model: FusionModel, X: object) -> Evaluation:
 
 
 class _Contest:
-    """One model, its test rows, and what it is compared with."""
+    """One model, its test rows, and its competitors."""
 
     def __init__(
         self, model: Predicting, X: Rows, train: TrainingRows, target: str | None, seed: int
@@ -208,7 +208,7 @@ class _Contest:
                 yield baselines.name_of(kind, self.target), measures
 
     def _learned(self, rows: Table) -> Measures:
-        """Of LearnSPN, from the columns that these rows have."""
+        """Measures of LearnSPN trained on the columns of these rows."""
         held = [n for n, c in zip(rows.names, rows.values.T, strict=True) if not np.isnan(c).all()]
         target = self.target if self.target is not None and self.target.name in held else None
         name = None if target is None else target.name
@@ -223,7 +223,7 @@ class _Contest:
     # ------------------------------------------------------------------ likelihoods
 
     def _fit_of(self, model: Predicting) -> Measures:
-        """Of models that know all columns of the test rows."""
+        """The likelihood, for models of all columns of the test rows."""
         held = [
             n for n, c in zip(self.test.names, self.test.values.T, strict=True)
             if not np.isnan(c).all()
@@ -261,7 +261,7 @@ def _bins(predicted: Forecast, truth: Array) -> tuple[ReliabilityBin, ...]:
 def forecast(
     model: Predicting, rows: Table, target: Variable, rng: np.random.Generator
 ) -> Forecast:
-    """The target of these rows from their remaining columns."""
+    """The target of these rows predicted from their remaining columns."""
     features = rows.select(n for n in rows.names if n != target.name and n in model.schema_)
     if target.size:
         p = model.predict_proba(features, target.name)
@@ -276,7 +276,7 @@ def forecast(
 
 
 def _ranks(model: Model, rows: Table, target: Variable, rng: np.random.Generator) -> Array:
-    """Where the truth lies among draws from p(target | rest of the row); ties at random."""
+    """The rank of the true value among samples of p(target | rest of the row); ties at random."""
     at = model.schema_.index(target.name)
     x = Table.of(rows, schema=model.schema_, partial=True).values.copy()
     truth = x[:, at].copy()

@@ -1,15 +1,15 @@
-"""Gaps of rows filled by a model, in four ways.
+"""Missing values filled in by a model, in four ways.
 
     mpe      jointly, by the most probable explanation (exact for deterministic circuits, otherwise
              the best single path)
-    mean     each gap by itself: the conditional mean of a number, the most probable class
-    mode     each gap by itself: the most probable value. Of classes it is exact; of numbers it is
-             the densest of 50 draws from the conditional distribution
-    sample   jointly, by draws from the exact conditional distribution; several of them are multiple
-             imputations
+    mean     each separately: the conditional mean of a number, the most probable class
+    mode     each separately: the most probable value, exact for classes; for numbers the densest of
+             50 samples from the conditional distribution
+    sample   jointly, by samples from the exact conditional distribution; several of them are
+             multiple imputations
 
-A row that is impossible under the model cannot be completed from it: its gaps are filled as if
-nothing was known, with a warning.
+A row with probability zero under the model cannot be completed from it: its missing values are
+filled from the marginal distribution, with a warning.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def impute(
 
 
 def _possible(model: Model, x: Array) -> Array:
-    """Rows with nothing known where what is known is impossible."""
+    """The rows, with all values removed if they have probability zero."""
     impossible = np.isneginf(model._distribution.log_likelihood(x))
     if not impossible.any():
         return x
@@ -114,7 +114,7 @@ def _filled(model: Model, x: Array, by: Filling, rng: np.random.Generator) -> Ar
 def _one_column(
     model: Model, x: Array, variable: Variable, by: Filling, rng: np.random.Generator
 ) -> Array:
-    """(rows,): one variable of rows that lack it."""
+    """One variable (rows,) of rows that lack it."""
     if variable.size:
         return np.asarray(
             model._distribution.posterior(x, variable.name).argmax(axis=1), np.float64
@@ -131,7 +131,7 @@ def _one_column(
 
 
 def _as_kinds(values: Array, model: Model, by: Filling) -> Array:
-    """Means of counts as the nearest count: a table of the model holds nothing between."""
+    """Means of counts rounded to counts, as tables of the model require."""
     if by != "mean":
         return values
     counts = [i for i, v in enumerate(model.schema_) if v.kind == "count"]

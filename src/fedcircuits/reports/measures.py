@@ -32,7 +32,7 @@ Measures = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a model says about one column of some rows."""
+    """A prediction of one column of some rows."""
 
     predicted: Array  # (rows,) codes of classes, or means of numbers
     probabilities: Array | None = None  # (rows, classes)
@@ -40,7 +40,7 @@ class Forecast:
 
 
 def measures_of(forecast: Forecast, truth: Array, size: int) -> Measures:
-    """All measures; ``truth`` (rows,) has no NaN, ``size`` is the number of classes, 0 of a
+    """All measures; ``truth`` (rows,) has no NaN, ``size`` is the number of classes, or 0 for a
     number."""
     return class_measures(forecast, truth, size) if size else number_measures(forecast, truth)
 
@@ -68,7 +68,7 @@ def class_measures(forecast: Forecast, truth: Array, size: int) -> Measures:
 
 
 def area(p: Array, codes: Codes, size: int) -> float:
-    """Area under the ROC curve; of several classes the mean over those that occur."""
+    """Area under the ROC curve; for several classes the mean over those that occur."""
     present = np.unique(codes)
     if len(present) < 2:
         return float("nan")
@@ -86,7 +86,7 @@ class ReliabilityBin:
 
 
 def reliability(p: Array, codes: Codes) -> list[ReliabilityBin]:
-    """Bins of rows by the probability of their most probable class; empty ones are left out."""
+    """Bins of rows by the probability of their most probable class, without empty ones."""
     confidence, right = p.max(axis=1), p.argmax(axis=1) == codes
     at = np.minimum((confidence * BINS).astype(int), BINS - 1)
     bins = []
@@ -115,6 +115,6 @@ def number_measures(forecast: Forecast, truth: Array) -> Measures:
 
 
 def rank_error(ranks: Array) -> float:
-    """How far ranks of truths among draws are from uniform."""
+    """How far the ranks of true values among samples are from uniform."""
     levels = np.arange(1, 10) / 10
     return float(np.mean([abs((ranks <= q).mean() - q) for q in levels]))

@@ -1,4 +1,4 @@
-"""Rows of files in the columns of a model, joined where several parties hold parts of them."""
+"""Rows in the columns of a model, joined if several parties hold parts of them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def rows_of(
     row_id: str | None = None,
     reading: DeclaredReading = DECLARED_NOTHING,
 ) -> Table:
-    """Rows in the codes of ``schema``, of what ``Table.of`` takes; columns that they lack are
-    missing values, and TableError is for a column that is nearly one of these."""
+    """Rows in the codes of ``schema``, from anything that ``Table.of`` accepts. Absent columns
+    are missing values; TableError is raised for a column whose name nearly matches one."""
     if not isinstance(data, Table | np.ndarray):
         names = [str(name) for name in columns_of(data, None, row_id) if name != row_id]
         refuse_misspelt(names, schema, None)
@@ -41,11 +41,11 @@ def rows_of(
 
 
 def joined(parts: Mapping[str, Table]) -> Table:
-    """One table of what several parties hold, in one schema.
+    """One table of the rows of several parties, in one schema.
 
-    Rows with the same id become one row; where several parties hold a value of it, the first one
-    counts. Without row ids, rows are put below each other: then
-    one of them must have all columns that any of them has.
+    Rows with the same id become one row; if several parties hold a value, the first one counts.
+    Without row ids the rows are concatenated: then one party must have all columns that any of
+    them has.
     """
     tables = list(parts.values())
     if len(tables) == 1:

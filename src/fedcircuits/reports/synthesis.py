@@ -1,16 +1,16 @@
-"""How faithful a synthetic table is to a real one, and how near it comes to single rows of it.
+"""How faithful a synthetic table is to a real one, and how close it comes to single rows of it.
 
     columns     total variation of every column, and of the pair that differs most (dependence.py)
     usefulness  gradient boosting learns to predict the target from synthetic rows, and from real
-                ones; both are measured on test rows that neither has seen
-    nearness    for every synthetic row the distance to the nearest training row, beside the same
-                for test rows: a table that repeats its training rows is nearer to them than new
-                rows are. Distance: the mean over columns of |difference| over the interquartile
-                range of the training rows, at most 1, and 0 or 1 of classes; a gap is 1 away from
-                a value
+                ones; both are measured on unseen test rows
+    nearness    the distance of every synthetic row to the nearest training row, and the same for
+                test rows: copies of training rows are closer to them than new rows are. The
+                distance is the mean over columns of |difference| over the interquartile range of
+                the training rows, at most 1; for classes it is 0 or 1; a missing value is at
+                distance 1 from any value
 
-Nearness is a test that finds copies. It proves nothing: a private row can show in a synthetic table
-in other ways. A guarantee comes from noise in training alone (docs/differential-privacy.md).
+Nearness detects copies but proves nothing: a private row can show in a synthetic table in other
+ways. Only noise in training gives a guarantee (docs/differential-privacy.md).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Nearness:
 
 @dataclass(frozen=True, slots=True)
 class Synthesis:
-    """A synthetic table and what is known of it: ``synthesise(model, 100, real=train)``."""
+    """A synthetic table and its report: ``synthesise(model, 100, real=train)``."""
 
     table: Table
     columns: pd.Series | None = None  # total variation by column
@@ -129,7 +129,8 @@ def synthesise(
 
 
 def usefulness(made: Table, train: Table, test: Table, target: Variable) -> pd.DataFrame | None:
-    """None if the target has one class, or no test row or no training row has it."""
+    """Measures by training table; None if the target has one class, or is absent from test or
+    training rows."""
     at = test.schema.index(target.name)
     known = ~np.isnan(test.values[:, at])
     if not known.any() or np.isnan(train.values[:, at]).all():
@@ -156,7 +157,7 @@ def nearness(made: Table, train: Table, test: Table | None, rng: np.random.Gener
 
 
 def nearest(rows: Table, train: Table) -> Array:
-    """(rows,): the distance of each to the nearest training row."""
+    """The distance (rows,) of each row to the nearest training row."""
     x, y = (_scaled(t, train) for t in (rows, train))
     classes = np.array([v.size > 0 for v in train.schema])
     distances = np.empty(len(x))

@@ -1,7 +1,7 @@
-"""The conformance suites of engines and summations: every law, for any implementation.
+"""Conformance suites of engines and summations.
 
-Both raise one AssertionError that names each law that failed and how. An engine is measured
-against the one in memory: the same results to the last bit, the same bytes in the ledger.
+Both raise one AssertionError that names each law that failed and how. An engine is compared with
+the memory engine: equal results to the last bit, equal bytes in the ledger.
 """
 
 from __future__ import annotations
@@ -40,9 +40,13 @@ ODD: dict[str, Any] = {
 
 
 def check_engine(run: Engine, *, without: Collection[str] = ()) -> None:
-    """Raise AssertionError unless the engine keeps every law of its contract.
+    """Raise AssertionError unless the engine satisfies every law of its contract.
 
-    without     names of laws an engine is known not to keep.
+    Parameters
+    ----------
+    run : Engine
+    without : collection of str, default=()
+        Names of laws that the engine is known to violate.
     """
     if unknown := set(without) - LAWS.keys():
         raise ValueError(f"unknown laws {sorted(unknown)}: expected some of {', '.join(LAWS)}")
@@ -95,7 +99,7 @@ def order(run: Engine) -> None:
 
 
 def tags(run: Engine) -> None:
-    """Interleaved by the sender, read one tag after the other; then a tag in many rounds."""
+    """Interleaved by the sender, read one tag after the other; then one tag in many rounds."""
     messages = [(f"tags/{'xyz'[i % 3]}", i) for i in range(30)]
     read = [f"tags/{tag}" for tag in "zxy" for _ in range(10)]
     programs: dict[str, Program[Any]] = {
@@ -111,7 +115,7 @@ def tags(run: Engine) -> None:
 
 
 def large_payloads(run: Engine) -> None:
-    """Both ways before anybody reads: an engine that waits for the reader stands still here."""
+    """Sent both ways before anybody reads: an engine that waits for the reader deadlocks here."""
     rng = np.random.default_rng(1)
     sent = {name: rng.integers(0, 256, LARGE, np.uint8) for name in "ab"}
     programs = {
@@ -193,8 +197,8 @@ def early_finishers(run: Engine) -> None:
 
 
 def errors(run: Engine) -> None:
-    """Who waits for a party that failed hears who and where, never the text of an error or the key
-    of a step."""
+    """Whoever waits for a failed party learns which party and step failed, never the text of an
+    error or the key of a step."""
     for kind in trials.ERRORS:
         programs: dict[str, Program[Any]] = {
             "a": Program(trials.fail, {"to": "b", "words": 0, "kind": kind}),
@@ -211,7 +215,7 @@ def errors(run: Engine) -> None:
 
 
 def losses(run: Engine) -> None:
-    """What a lost party had sent arrives first; the others go on without it."""
+    """Messages sent before a loss arrive first; the other parties continue."""
     programs: dict[str, Program[Any]] = {
         "a": Program(trials.fail, {"to": "b", "words": 50}),
         "b": Program(trials.hear_until_lost, {"sender": "a", "tell": "c"}),
@@ -311,14 +315,19 @@ def check_summation(
     tolerance: float = 1e-6,
     rng: np.random.Generator | None = None,
 ) -> None:
-    """Raise AssertionError unless every member ends up with the sum, and with what one is told.
+    """Raise AssertionError unless every member obtains the sum, and agrees with the others.
 
-    Arguments::
-
-        make        a choice such as Tree("cycle"), or what makes the summation of one member:
-                    make("north", ("north", "south"))
-        counts      of parties to try it with
-        tolerance   how far a sum of numbers around 100 may be off; 1e-3 if they travel as float32
+    Parameters
+    ----------
+    make : Summation or callable
+        A summation such as Tree("cycle"), or a function that makes the collective of one member:
+        make("north", ("north", "south")).
+    run : Engine, default=memory.run
+    counts : iterable of int, default=range(1, 6)
+        Numbers of parties to test.
+    tolerance : float, default=1e-6
+        The largest error of a sum of numbers around 100; 1e-3 if they are sent as float32.
+    rng : numpy.random.Generator, optional
     """
     rng = np.random.default_rng(4) if rng is None else rng
     failures = []

@@ -1,4 +1,5 @@
-"""The flows that conformance.py has engines run. They stand in a module, so that they can be sent.
+"""The flows by which testing/engines.py checks engines. They are module-level so that they can
+be sent.
 
 Each does one thing that an engine may get wrong, and returns what shows whether it did.
 """
@@ -23,7 +24,7 @@ ERRORS = {e.__name__: e for e in (ValueError, TableError, FederationError, Proto
 
 
 class Anything(Message, frozen=True):
-    """Whatever a message may hold: a value of JSON, an array, or several of them."""
+    """Any content of a message: a JSON value, an array, or several of them."""
 
     value: Any
 
@@ -43,7 +44,7 @@ def give(to: str, messages: Sequence[tuple[str, Any]], reveals: str = "") -> Flo
 
 
 def give_unsendable(to: str, what: str) -> Flow[None]:
-    """It makes the payload itself: a program that holds one could not be sent either."""
+    """Creates the payload itself: a program that holds it could not be sent either."""
     strange = {"an object": object(), "an array of objects": np.array([object(), "x"], object)}
     yield from say(to, "refused/payload", strange[what])
 
@@ -56,7 +57,7 @@ def take(sender: str, tags: Sequence[str]) -> Flow[list[Any]]:
 
 
 def weigh(sender: str, tag: str) -> Flow[int]:
-    """How many bytes an array has, which stays where it is."""
+    """The number of bytes of an array, which is not returned."""
     return int((yield from hear(sender, tag)).nbytes)
 
 
@@ -70,14 +71,14 @@ def swap(other: str, payload: Any, rounds: int = 1) -> Flow[list[Any]]:
 
 
 def give_and_change(to: str, size: int) -> Flow[None]:
-    """The receiver must have what the array was when it was sent."""
+    """The receiver must get the array as it was when it was sent."""
     array = np.arange(float(size))
     yield from say(to, "copy/array", array)
     array[:] = -1.0
 
 
 def keep(table: Array) -> Flow[Array]:
-    """No message at all: the program's argument as it has arrived."""
+    """No message at all: returns the argument of the program as received."""
     yield from ()
     return table
 
@@ -88,7 +89,7 @@ def finish_early(to: str) -> Flow[str]:
 
 
 def read_late(sender: str) -> Flow[tuple[Any, str]]:
-    """Reads what a party sent that has ended, writes to it, and waits for what never comes."""
+    """Reads from a party that has ended, writes to it, and waits for a message that never comes."""
     yield from compute("taking its time", partial(_busy, 200_000))
     word = yield from hear(sender, "early/word")
     yield from say(sender, "early/answer", "too late")
@@ -101,7 +102,7 @@ def _busy(terms: int) -> float:
 
 
 def fail(to: str, words: int, kind: str = "ValueError") -> Flow[None]:
-    """Some messages, then an error whose text holds data."""
+    """Some messages, then an error whose text contains data."""
     for i in range(words):
         yield from say(to, "fail/word", i)
     yield from compute("learning from rows", partial(_raise, kind), key=SECRET)
@@ -112,7 +113,7 @@ def _raise(kind: str) -> None:
 
 
 def blame(sender: str, tag: str) -> Flow[str]:
-    """Whom the engine says is lost, and the text."""
+    """The party that the engine reports as lost, and the text."""
     try:
         yield from hear(sender, tag)
     except PartyLostError as lost:
@@ -121,7 +122,7 @@ def blame(sender: str, tag: str) -> Flow[str]:
 
 
 def hear_until_lost(sender: str, tell: str) -> Flow[tuple[int, str]]:
-    """Counts what comes, and goes on with another party when the sender is lost."""
+    """Counts messages, and continues with another party when the sender is lost."""
     heard = 0
     try:
         while True:
@@ -133,7 +134,7 @@ def hear_until_lost(sender: str, tell: str) -> Flow[tuple[int, str]]:
 
 
 def steps(me: str, value: float, fails: bool) -> Flow[float]:
-    """Two steps that are kept, and an error after them."""
+    """Two steps whose results are kept, then an error."""
     first = yield from compute("first step", partial(float, value))
     second = yield from compute("second step", partial(float, 10 * first))
     if fails:
@@ -142,7 +143,7 @@ def steps(me: str, value: float, fails: bool) -> Flow[float]:
 
 
 def averaging(me: str, members: tuple[str, ...], table: Array, rounds: int) -> Flow[Array]:
-    """Sums of functions of own rows, round after round: every digit of it depends on the order."""
+    """Sums of functions of local rows over several rounds: every digit depends on the order."""
     hub = HubSum(me, members, members[0])
     centre = np.zeros(table.shape[1])
     for i in range(rounds):
@@ -158,7 +159,7 @@ Make = Callable[[str, tuple[str, ...]], Collective]
 
 @dataclass(frozen=True, slots=True)
 class SumsFound:
-    """What one member ends up with, of every value."""
+    """The results of one member, per value."""
 
     totals: list[Array] = field(default_factory=list)
     then: list[Array] = field(default_factory=list)
@@ -169,12 +170,13 @@ class SumsFound:
 
 
 def outlined(total: Array) -> Array:
-    """Something of another shape that is made of a sum."""
+    """A function of a sum, with another shape."""
     return np.append(np.ravel(total), float(np.size(total)))
 
 
 def offer(place: int) -> list[Array]:
-    """What a member would tell: of a size of its own, with bits that arithmetic would lose."""
+    """A value that a member would announce: of its own size, with bits that arithmetic would
+    lose."""
     odd = np.array([1 / 3, -0.0, np.nan, -np.inf])
     return [np.full(place + 1, place / 7), odd + place, np.array(2**53 + 1 + place)]
 
@@ -186,7 +188,7 @@ def summation(
     values: Sequence[Array],
     offer: Sequence[Array],
 ) -> Flow[dict[str, list[Array]]]:
-    """Every sum by itself, then over again under one tag, between words of the leader."""
+    """Every sum separately, then again under one tag, between announcements of the leader."""
     summation, sums = make(me, members), SumsFound(after=list(values))
     for i, value in enumerate(values):
         tag = f"sum/{i}"

@@ -73,7 +73,7 @@ def serve(paths: Sequence[Path], host: str, port: int, consortium: Path | None) 
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket at that place; an error in one line if there is none to be had."""
+    """A socket bound to that address, or a one-line error."""
     import socket
 
     from fedcircuits.errors import FederationError

@@ -1,16 +1,15 @@
-"""Questions of the dashboard to one model, and their answers as plain values.
+"""Queries of the dashboard to one model, and their answers as plain values.
 
-Evidence comes by column: ``{"low": 40, "high": None}``, ``{"value": 3}`` or ``{"codes": [0, 2]}``,
-where codes are places in the categories of a column. Every answer says what crossed for it.
+Evidence is given by column: ``{"low": 40, "high": None}``, ``{"value": 3}`` or ``{"codes": [0,
+2]}``, where codes are positions in the categories of a column. Every answer lists its messages.
 
-    grids        where each column is looked at: the MOST_CODES most probable codes, or POINTS
-                 numbers between quantiles of draws. They stay the same, so that curves move and
+    grids        the points at which each column is evaluated: the MOST_CODES most probable codes, or
+                 POINTS numbers between quantiles of samples. They are fixed, so that curves move and
                  axes do not
-    marginals    p(column = point | evidence) at every point, exact, of all columns that evidence
-                 leaves open at once: one question to the model, in which leaves that evidence does
-                 not touch keep their values
-    within       the same of columns that evidence gives a range: one question each
-    averages     E[column | evidence], exact: one question each, which is not asked of sites
+    marginals    p(column = point | evidence) at every point, exact, for all columns without
+                 evidence in one query, in which leaves without evidence keep their values
+    within       the same for columns with a range as evidence: one query each
+    averages     E[column | evidence], exact: one query each, not asked of sites
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Desk:
     # ------------------------------------------------------------------ questions
 
     def columns(self) -> list[Plain]:
-        """What can be asked about, and what the model knows without evidence."""
+        """The columns, and their distributions without evidence."""
         return [
             {
                 "name": v.name,
@@ -79,7 +78,7 @@ class Desk:
         ]
 
     def marginals(self, known: Mapping[str, object], within: bool = False) -> Plain:
-        """Of all open columns, or of those with a range (``within``)."""
+        """Marginals of all columns without evidence, or of those with a range (``within``)."""
 
         def answer() -> Plain:
             x, event = self._given(known)
@@ -115,7 +114,7 @@ class Desk:
         return self._crossing(answer)
 
     def event(self, known: Mapping[str, object], text: str) -> Plain:
-        """P(event | evidence), and without evidence, in words."""
+        """P(event | evidence), and P(event), for an event given as text."""
 
         def answer() -> Plain:
             asked = parse_event(text, self.schema)
@@ -129,7 +128,7 @@ class Desk:
         return self._crossing(answer)
 
     def completed(self, known: Mapping[str, object]) -> Plain:
-        """The most probable row with the values that are fixed; ranges cannot be told it."""
+        """The most probable row given exact values; ranges are ignored."""
 
         def answer() -> Plain:
             x, event = self._given(known)
@@ -149,7 +148,7 @@ class Desk:
         return self._crossing(answer)
 
     def drawn(self, known: Mapping[str, object], number: int, seed: int) -> Plain:
-        """Rows as csv."""
+        """Sampled rows as csv."""
         if not 1 <= number <= MOST_ROWS:
             raise QueryError(f"expected 1 to {MOST_ROWS:,} rows, got {number:,}")
 
@@ -174,7 +173,7 @@ class Desk:
     def _marginals(
         self, x: Array, event: Event, columns: Sequence[int]
     ) -> tuple[float, dict[str, list[float]]]:
-        """log p(evidence), and by column densities or probabilities at its points."""
+        """log p(evidence), and densities or probabilities by column at its points."""
         asked = np.concatenate([[0], *(np.arange(*self.spans[i]) for i in columns)]).astype(int)
         logs = self._logs(asked, x, event)
         if np.isneginf(logs[0]):
@@ -185,7 +184,7 @@ class Desk:
         return float(logs[0]), {n: p.tolist() for n, p in zip(names, parts, strict=True)}
 
     def _without_evidence(self, text: str, asked: Event) -> float:
-        """P(event), which stays the same while evidence changes."""
+        """P(event), which does not depend on the evidence."""
         if text not in self.events:
             nothing = np.full((1, len(self.schema)), np.nan)
             self.events = {text: float(np.exp(self.ask_model.log_probability(nothing, asked)[0]))}
@@ -220,7 +219,7 @@ class Desk:
         return {name: _evidence(self.schema[name], said) for name, said in known.items()}
 
     def _crossing(self, answer: Callable[[], Plain]) -> Plain:
-        """The answer, how long it took, and what crossed for it alone."""
+        """The answer with its time and its messages."""
         with self._lock:
             ledger = getattr(self.model, "queries_", None)
             already, began = len(ledger or ()), time.perf_counter()
@@ -232,13 +231,13 @@ class Desk:
 
 
 def fixed_reals(x: Array, schema: Schema) -> bool:
-    """Whether a real has one exact value: evidence then has a density and no probability."""
+    """Whether a real has an exact value: evidence then has a density instead of a probability."""
     pairs = zip(schema, x[0], strict=True)
     return any(v.kind == "real" and not np.isnan(value) for v, value in pairs)
 
 
 def _evidence(variable: Variable, said: object) -> object:
-    """What the page says of a column, as evidence of the library."""
+    """The page's evidence about a column as evidence of the library."""
     match said:
         case {"codes": [*codes]} if variable.size and all(
             isinstance(c, int) and 0 <= c < variable.size for c in codes

@@ -1,4 +1,4 @@
-"""What the dashboard shows of a model and of a site: parties, what was revealed, policy, audit."""
+"""What the dashboard shows of a model and a site: parties, what was revealed, policy, audit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AUDITED = 200  # lines of an audit, the latest
 
 
 def describe(path: Path, model: Model) -> Plain:
-    """A model's own page."""
+    """The page of a model."""
     federated = isinstance(model, FederatedEstimator) and hasattr(model, "ledger_")  # else: a table
     training = None if federated else record.read(path)
     circuit, parties = model.circuit_, parties_of(model.circuit_, _placement(model, path))
@@ -60,7 +60,7 @@ def _rows(rows: object) -> list[list[str]]:
 
 
 def _placement(model: Model, path: Path) -> Mapping[str, str]:
-    """By node who holds it; of a collected circuit, who held it when it was learned."""
+    """The party that holds each node or, for a collected circuit, held it in training."""
     placed = getattr(model, "placement_", None)
     if not isinstance(placed, Mapping):
         training = record.read(path)
@@ -69,7 +69,7 @@ def _placement(model: Model, path: Path) -> Mapping[str, str]:
 
 
 def parties_of(circuit: Circuit, placement: Mapping[str, str]) -> list[Plain]:
-    """Who holds how many leaves, over which columns; nothing where one party holds all."""
+    """The leaves and columns by party; empty if one party holds all."""
     counts = Counter(placement[leaf.name] for leaf in circuit.leaves())
     if set(counts) <= {COORDINATOR}:
         return []
@@ -84,7 +84,7 @@ def parties_of(circuit: Circuit, placement: Mapping[str, str]) -> list[Plain]:
 
 
 def picture(path: Path, model: Model) -> bytes:
-    """The circuit as SVG: by party where it is federated."""
+    """The circuit as SVG, by party if it is federated."""
     text = io.BytesIO()
     figure_of(_drawing(path, model)).savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
@@ -106,7 +106,7 @@ def _drawing(path: Path, model: Model) -> Drawing:
 
 
 def of_site(folder: Path) -> Plain:
-    """A kit: whose it is, what its site allows, and what was asked of it lately."""
+    """A kit: its owner, the policy of its site, and recent audit lines."""
     kit = Kit(folder)
     summary: Plain = {
         "name": kit.name,

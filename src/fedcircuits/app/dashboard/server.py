@@ -62,7 +62,7 @@ Plain = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a dashboard shows: some of these."""
+    """The contents of a dashboard; any of them may be absent."""
 
     path: Path | None = None
     desk: Desk | None = field(default=None, repr=False)
@@ -71,7 +71,8 @@ class Shown:
 
 
 def application(shown: Shown, hosts: Sequence[str], token: str = "") -> Starlette:
-    """``hosts``: names by which it may be called; ``token``: what a caller must know, if any."""
+    """The web application; ``hosts``: allowed host names; ``token``: required from callers, if
+    any."""
     pages = _Pages(shown)
     routes = [
         Route("/", pages.page),
@@ -101,7 +102,7 @@ def application(shown: Shown, hosts: Sequence[str], token: str = "") -> Starlett
 
 
 class _Gate:
-    """Lets those in who know the token, and pages of this origin alone."""
+    """Admits callers with the token, and requests from this origin only."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self.app, self.token = app, token
@@ -136,8 +137,8 @@ class _Gate:
 
 
 def _from_elsewhere(request: Request) -> bool:
-    """Whether a page of another origin asks. Pictures and scripts of such pages say no origin, but
-    browsers tell where they stand; only the page itself may be opened from elsewhere."""
+    """Whether a page of another origin asks. Its images and scripts send no origin, but browsers
+    send their site; only the page itself may be opened from elsewhere."""
     origin = request.headers.get("origin")
     try:
         if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
@@ -154,7 +155,7 @@ Asked = Callable[[Request, Plain], Plain | Response]
 
 
 def _answered(function: Asked) -> Callable[[Request], Awaitable[Response]]:
-    """A function's answer as JSON; errors of the asker are told in one line."""
+    """The answer of a function as JSON; errors of the caller become one line."""
 
     async def endpoint(request: Request) -> Response:
         try:

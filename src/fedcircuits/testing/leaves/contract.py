@@ -1,4 +1,4 @@
-"""Laws of the contract's form: axes, refused values, gradients."""
+"""Laws of the form of the contract: axes, rejected values, gradients."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _shape(what: str, value: Array, shape: Sequence[int]) -> None:
 
 
 def refused_values(s: Subject) -> None:
-    """``check`` lets these parameters through, and nothing that is no distribution."""
+    """``check`` accepts these parameters, and none that do not define a distribution."""
     wrong = s.family.check(s.p)
     expect(wrong is None, f"the parameters given are refused: {wrong}")
     for name, value in s.p.items():

@@ -1,4 +1,4 @@
-"""Laws of a distribution: density, masses, moments, quantiles, mode and draws are of one thing."""
+"""Laws of a distribution: density, masses, moments, quantiles, mode and samples are consistent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DRAWS = 4000
 
 
 def normalisation(s: Subject) -> None:
-    """The density adds up to 1 over the support."""
+    """The density sums to 1 over the support."""
     ends = s.cuts(np.array([1e-12, 1 - 1e-12]))
     low, high = (-np.inf, np.inf) if s.atomic else (float(ends[0]), float(ends[-1]))
     expect_close(s.expectation(0, low, high), 1.0, "the density sums to", 1e-6, 0.0)
@@ -34,7 +34,7 @@ def density(s: Subject) -> None:
 
 
 def support(s: Subject) -> None:
-    """Where an interval holds nothing, the density says so."""
+    """The density is zero where an interval has no mass."""
     if s.variable.kind == "count":
         outside = np.array([-1.0, 0.5])
     elif s.variable.discrete:
@@ -56,7 +56,7 @@ def _empty_points(s: Subject) -> Array:
 
 
 def cdf(s: Subject) -> None:
-    """From 0 to 1 without ever falling."""
+    """Increases from 0 to 1."""
     for end in (-np.inf, np.inf):
         nothing = s.family.moments(s.p, end, end)
         expect_close(nothing, np.zeros(3), f"moments of the interval ({end}, {end})", 0.0, 0.0)
@@ -83,7 +83,7 @@ def quantile(s: Subject) -> None:
 
 
 def moments(s: Subject) -> None:
-    """Partial moments against the density, in the bulk and both tails; parts add up."""
+    """Partial moments agree with the density, in the bulk and in both tails, and add up."""
     edges = s.cuts(np.array([1e-9, 1e-6, 0.01, 0.3, 0.6, 0.95, 1 - 1e-6, 1 - 1e-9]))
     pairs = [*pairwise(edges), (edges[0], edges[-1])]
     for a, b in pairs:
@@ -109,14 +109,14 @@ def mode(s: Subject) -> None:
 
 
 def samples(s: Subject) -> None:
-    """Draws fall into intervals as often as their masses say."""
+    """Samples fall into intervals as often as their masses say."""
     x = s.draws(DRAWS)
     expect(x.shape == (DRAWS,), f"expected one draw for every distribution, got shape {x.shape}")
     _fits(s, x, s.cuts(np.linspace(0.03, 0.97, 24)), -np.inf, np.inf)
 
 
 def truncated_samples(s: Subject) -> None:
-    """The same within an interval, also where it lies in a tail."""
+    """The same within an interval, also in a tail."""
     for low, high in ((0.2, 0.45), (0.0, 0.1), (0.9, 1.0), (1 - 1e-6, 1.0), (0.0, 1e-6)):
         lower, upper = _ends(s, low, high)
         if s.mass(lower, upper) <= 0:
@@ -134,7 +134,7 @@ def _ends(s: Subject, low: float, high: float) -> tuple[float, float]:
 
 
 def _fits(s: Subject, x: Array, cuts: Array, lower: float, upper: float) -> None:
-    """A chi-square test that a right sampler fails once in ten million times."""
+    """A chi-square test that a correct sampler fails once in ten million times."""
     cuts = np.concatenate([[lower], cuts[(cuts > lower) & (cuts < upper)], [upper]])
     masses = np.array([s.mass(a, b) for a, b in pairwise(cuts)])
     wanted = masses / masses.sum() * len(x)
@@ -149,7 +149,7 @@ def _fits(s: Subject, x: Array, cuts: Array, lower: float, upper: float) -> None
 
 
 def single_precision(s: Subject) -> None:
-    """float32 gives nearly what float64 does on the same float32 numbers."""
+    """float32 agrees closely with float64 on the same float32 numbers."""
     x = torch.as_tensor(s.atoms if s.atomic else s.quantiles(np.linspace(0.01, 0.99, 99))).float()
     p = s.tensors(dtype=torch.float32)
     wide = {k: v.double() for k, v in p.items()}

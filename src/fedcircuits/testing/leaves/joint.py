@@ -1,7 +1,7 @@
-"""Laws of a joint family, tried on two real variables by brute force on a grid.
+"""Laws of a joint family, tested on two real variables by brute force on a grid.
 
-The box is twelve deviations to every side of a unit's mean, as ``moments`` tells them; the
-``normalisation`` law finds out if that is wrong.
+The box extends twelve standard deviations around the mean of a unit, according to ``moments``;
+the ``normalisation`` law detects errors in these.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _moments_beside_value(s: JointSubject, unit: int) -> None:
 
 
 def highest(s: JointSubject) -> None:
-    """``log_maximum`` is the density at ``complete`` without randomness, and nothing is higher."""
+    """``log_maximum`` is the density at ``complete`` without randomness, and no other is higher."""
     for unit in range(s.units):
         for rows in (np.full((1, 2), np.nan), np.array([[s.interval(unit, 0, 0.8, 1)[0], np.nan]])):
             top = float(s.family.log_maximum(torch.as_tensor(rows), s.tensors())[unit, 0])
@@ -174,7 +174,8 @@ def highest(s: JointSubject) -> None:
 
 
 def samples(s: JointSubject) -> None:
-    """Draws fall into cells as often as the density says: free, conditional and inside regions."""
+    """Samples fall into cells as often as the density says: free, conditional and inside
+    regions."""
     for unit in range(s.units):
         value = s.interval(unit, 0, 0.8, 1.0)[0]
         near, far = s.interval(unit, 1, -0.3, 0.9), s.interval(unit, 0, 1.5, 9.0)
@@ -224,7 +225,7 @@ def statistics(s: JointSubject) -> None:
 
 
 def start(s: JointSubject) -> None:
-    """What learning begins with is one distribution, whatever is missing."""
+    """The initial parameters are a distribution, whatever is missing."""
     many = _rows(s, 200)
     for x in (many, many[:1], np.full((3, 2), np.nan), np.empty((0, 2))):
         p = {name: value[None] for name, value in s.family.start(x).items()}
@@ -238,7 +239,7 @@ def start(s: JointSubject) -> None:
 
 
 def maximum(s: JointSubject) -> None:
-    """EM with a fifth of the values missing climbs, and ends above the truth."""
+    """EM with a fifth of the values missing increases the likelihood, beyond that of the truth."""
     for unit in range(s.units):
         x = _rows(s, 2000, unit)
         weight = np.zeros((s.units, len(x)))
@@ -255,7 +256,7 @@ def maximum(s: JointSubject) -> None:
 
 
 def degenerate_data(s: JointSubject) -> None:
-    """Constant rows, one row, collinear columns or no weight leave a distribution."""
+    """Constant rows, one row, collinear columns or zero weight give a distribution."""
     centre = s.mean[0]
     line = centre + np.linspace(-1, 1, 50)[:, None] * s.deviation[0]
     for what, x in (("constant", np.tile(centre, (50, 1))), ("one", centre[None]), ("line", line)):
@@ -269,7 +270,7 @@ def degenerate_data(s: JointSubject) -> None:
 
 
 def refused_values(s: JointSubject) -> None:
-    """``check`` takes these parameters, and none that are not finite."""
+    """``check`` accepts these parameters, and none that are not finite."""
     wrong = s.family.check(s.p)
     expect(wrong is None, f"the parameters given are refused: {wrong}")
     for name, value in s.p.items():

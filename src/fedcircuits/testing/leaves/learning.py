@@ -29,7 +29,7 @@ def statistics(s: Subject) -> None:
 
 
 def maximum(s: Subject) -> None:
-    """The fit to a large weighted sample is near the truth, and nothing near it is likelier."""
+    """The fit to a large weighted sample is close to the truth and a local maximum."""
     x, weight = s.draws(ROWS), s.rng.uniform(0, 2, ROWS)
     start = _fit(s, x, s.rng.exponential(1.0, ROWS), s.p, 1)
     best = _fit(s, x, weight, start, 200)
@@ -48,7 +48,7 @@ def maximum(s: Subject) -> None:
 
 
 def start(s: Subject) -> None:
-    """What learning begins with is a distribution that can give every value seen."""
+    """The initial parameters give positive probability to every value seen."""
     many = s.draws(200)
     for x in (many, many[:1], np.repeat(many[:1], 50), np.empty(0)):
         p = s.family.start(x, s.variable)
@@ -63,7 +63,7 @@ def start(s: Subject) -> None:
 
 
 def degenerate_data(s: Subject) -> None:
-    """Constant data, one row, hardly any weight or none leave a distribution."""
+    """Constant data, one row, tiny or zero weight give a distribution."""
     middle = float(s.quantiles(np.array([0.5]))[0])
     for value in {middle, 0.0, 1.0}:
         if float(s.log_density(np.array(value))) < -1e6:

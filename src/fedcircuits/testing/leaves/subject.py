@@ -1,6 +1,6 @@
-"""What the laws are asked of: one distribution of a family, with the tools to question it.
+"""One distribution of a family, with the tools for testing the laws.
 
-A subject is atomic where single points hold mass. Atoms are known from the variable (codes, whole
+A subject is atomic if single points have mass. Atoms are known from the variable (codes, whole
 numbers) or, for a real variable, found by walking up the quantile function. Everything else is
 continuous, and integrated by adaptive Gauss–Legendre quadrature between quantiles.
 """
@@ -67,7 +67,7 @@ class Subject:
         return np.asarray(self.family.sample(self.rng, p, lower, upper))
 
     def cuts(self, levels: Array) -> Array:
-        """Different ascending points at about these quantiles, none of them an atom."""
+        """Distinct ascending points near these quantiles, none of them an atom."""
         points = np.unique(self.quantiles(levels))
         points = points[np.isfinite(points)]
         return points + self.gap if self.atomic else points
@@ -83,7 +83,7 @@ class Subject:
 
     @cached_property
     def knots(self) -> Array:
-        """Quantiles to integrate between, and the ends of gaps that hold next to no mass."""
+        """Quantiles to integrate between, and the ends of gaps with almost no mass."""
         low, high = LEVELS[:-1], LEVELS[1:]
         a, b = self.quantiles(low), self.quantiles(high)
         width = b - a
@@ -133,7 +133,8 @@ def integrate(function: Callable[[Array], Array], knots: Array, depth: int = 40)
 
 
 def _decades(knots: Array) -> Array:
-    """Pieces that span many orders of magnitude, as near a pole at 0, cut at every factor 10."""
+    """Pieces that span many orders of magnitude, as near a pole at 0, split at every factor of
+    10."""
     size = np.abs(knots[knots != 0])
     low, high = np.log10(size.min()), np.log10(size.max())
     powers = 10.0 ** np.arange(np.ceil(low), high)
@@ -158,7 +159,7 @@ def expect(condition: object, message: str) -> None:
 def expect_close(
     value: Array | float, right: Array | float, what: str, relative: float, absolute: float
 ) -> None:
-    """The message tells the worst element and by how much it is off."""
+    """AssertionError with the worst element and its error."""
     value, right = np.broadcast_arrays(value, right)
     with np.errstate(invalid="ignore"):
         off = np.where(value == right, 0.0, np.abs(value - right))

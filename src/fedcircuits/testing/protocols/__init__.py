@@ -63,15 +63,22 @@ def check_protocol(
     goes_on: bool = False,
     run: Engine = processes,
 ) -> None:
-    """Raise AssertionError unless a protocol keeps every law.
+    """Raise AssertionError unless a protocol satisfies every law.
 
-    programs    of all parties by name, or a function that makes equal ones each time.
-    without     names of laws to leave out.
-    equal       whether two results of a party are the same; to the last bit if not given.
-    silent      tags, without rounds, of messages that reveal nothing, whatever they hold.
-    unread      tags, without rounds, of messages that nobody need read.
-    goes_on     the protocol's policy is to go on without a lost party.
-    run         the engine that must give the results of the one in memory.
+    Parameters
+    ----------
+    programs : mapping of str to Program, or callable
+        The programs of all parties by name, or a function that makes equal ones each time.
+    without : collection of str, default=()
+        Names of laws to skip.
+    equal : callable, optional
+        Whether two results of a party are equal; by default to the last bit.
+    silent, unread : collection of str, default=()
+        Tags, without rounds, of messages that reveal nothing, and of those that need not be read.
+    goes_on : bool, default=False
+        Whether the protocol continues without a lost party.
+    run : Engine
+        An engine whose results must equal those of the memory engine.
     """
     if unknown := set(without) - LAWS.keys():
         raise ValueError(f"unknown laws {sorted(unknown)}: expected some of {', '.join(LAWS)}")

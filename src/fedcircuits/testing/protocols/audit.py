@@ -137,7 +137,7 @@ def _received(records: Mapping[str, Record], ledger: Ledger) -> Iterator[str]:
 
 
 def _kind(tag: str, data: bytes, sender: str) -> type[Message] | str:
-    """The class that says what these bytes are, or what is wrong with them."""
+    """The message class of these bytes, or what is wrong with them."""
     names = tuple(_fields(data))
     declared = [k for k in set(_below(Message)) if not k.tag or f"{tag}/".startswith(f"{k.tag}/")]
     declared.sort(key=lambda k: (not k.tag, k.__name__))  # those of the tag first
@@ -173,7 +173,7 @@ def _below(kind: type[Message]) -> Iterator[type[Message]]:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A role, that is run again from an inbox in which one message ends earlier."""
+    """A role, which is run again with one message truncated in its inbox."""
 
     name: str
     program: Program[Any]
@@ -230,7 +230,7 @@ class _Reader:
 
 
 def _shortened(fields: Mapping[str, object]) -> Iterator[tuple[str, dict[str, object]]]:
-    """The fields, with one array, list of numbers or string of bytes in them one shorter."""
+    """The fields, with one array, list of numbers or byte string shortened by one."""
     for name, value in fields.items():
         for path, other in _shorter(value):
             yield f"{name}{path}", {**fields, name: other}

@@ -1,10 +1,10 @@
-"""Whether two values are the same to the last bit, and where they first differ.
+"""Whether two values are equal to the last bit, and where they first differ.
 
-Arrays are compared by type, shape and bytes, numbers likewise (so that NaN equals NaN and −0 is not
-0), everything else by its parts: elements, fields, or the state that a copy of it would carry over,
-so that whatever can go to another process can be compared. What a class computes once and keeps
-(``cached_property``, fields left out of comparison) is no part, and neither is the state of a
-source of randomness, which is spent by use.
+Arrays are compared by type, shape and bytes, numbers likewise (so that NaN equals NaN and −0 is
+not 0), everything else by its parts: elements, fields, or the state that a copy would have, so
+that anything that can be sent to another process can be compared. Cached values
+(``cached_property``, fields excluded from comparison) are ignored, and so is the state of random
+generators.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FRAMES = (pd.DataFrame, pd.Series, pd.Index)
 
 
 def difference(expected: object, result: object) -> str:
-    """Where they first differ, such as ``.weights[2]: other bytes``; empty if nowhere."""
+    """Where they first differ, such as ``.weights[2]: other bytes``; empty if they are equal."""
     return _difference(expected, result, "", {})
 
 
@@ -70,7 +70,7 @@ Part = tuple[str, object]  # as it is written behind the whole
 
 
 def _parts(value: object) -> Iterator[Part] | None:
-    """In an order that does not depend on how the value came about; None: it has none."""
+    """The parts in a canonical order; None if there are none."""
     if isinstance(value, Mapping):
         return iter([(f"[{k!r}]", value[k]) for k in sorted(value, key=repr)])
     if isinstance(value, list | tuple):

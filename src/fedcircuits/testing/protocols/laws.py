@@ -50,12 +50,12 @@ def reveals(trial: Trial[T]) -> Iterator[str]:
 
 
 def _among(tag: str, named: frozenset[str]) -> bool:
-    """Whether the tag is named, or all its rounds are."""
+    """Whether the tag, or the tag without its round, is named."""
     return tag in named or "/".join(tag.split("/")[:2]) in named
 
 
 def _holds(payload: object) -> bool:
-    """Whether there is any value in it."""
+    """Whether the payload contains any value."""
     if isinstance(payload, np.ndarray):
         return payload.size > 0
     if isinstance(payload, Mapping):
@@ -164,7 +164,7 @@ def losses(trial: Trial[T]) -> Iterator[str]:
 def _with_failure(
     programs: Programs[T], lengths: Mapping[str, int], party: str, at: int
 ) -> Programs[T]:
-    """``party`` fails before message ``at``, the others if they never come to an end."""
+    """``party`` fails before message ``at``, and others if they never end."""
     failures = {}
     for name, program in programs.items():
         most = 10 * lengths[name] + 100
@@ -208,7 +208,7 @@ def _reads(record: Record, sender: str, tag: str) -> bool:
 
 
 def _to_blame(name: str, lost: Mapping[str, PartyLostError]) -> str:
-    """Whoever waits for a party that waits for another one blames that one."""
+    """The party at the end of a chain of parties that wait for each other."""
     seen: list[str] = []
     while name in lost and name not in seen:
         seen.append(name)

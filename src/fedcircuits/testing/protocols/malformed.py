@@ -1,15 +1,15 @@
-"""Malformed messages: every message of a protocol, with every field of it spoiled in turn.
+"""Malformed messages: every field of every message of a protocol is corrupted in turn.
 
-A protocol is run in memory once. Then one message at a time is changed on its way: its reader is
-run again from its inbox, and where it does not refuse the message at once the whole run is
-repeated, with all computations kept. What is changed is either the form of a message (a field is
-missing, unknown, of another type, an array of another kind or number of axes) or what it means (an
-array is a row shorter or longer, has NaN, infinite, negative or huge numbers, a list has another
-length). A message of a wrong form must be refused by its reader, who blames the sender and names
-the message and the field. One that means something else is refused likewise, or is as good as the
-first, or, where its reader alone cannot tell (shares of secrets), ends in an error of ours that
-names its sender among those who may have sent it; so does the sender itself where it is answered to
-something that it has not said. Nobody fails with an error of Python or numpy.
+A protocol is run in memory once. Then one message at a time is changed in transit: its reader is
+run again from its inbox, and if it does not reject the message at once, the whole run is
+repeated with all computations kept. A change concerns either the form of a message (a field is
+missing, unknown, of another type, or an array has another type or number of axes) or its meaning
+(an array is a row shorter or longer, has NaN, infinite, negative or huge numbers, or a list has
+another length). A message of wrong form must be rejected by its reader, which blames the sender
+and names the message and the field. One with another meaning is rejected likewise, or is
+harmless, or, where its reader alone cannot know (shares of secrets), ends in an error of the
+library that names its sender among the possible ones; the same holds for a sender that is
+answered about something it has not sent. Nobody fails with an error of Python or numpy.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ EXTRA = "a field that nobody knows"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One message, and one way to spoil it."""
+    """One message, and one way to corrupt it."""
 
     sender: str
     receiver: str
@@ -113,10 +113,10 @@ def check_messages(
 def _read_alone(
     change: Change, program: Program[Any], record: Record, kept: Kept
 ) -> Outcome[Any] | None:
-    """What its reader makes of the message, before anybody else can notice; None: it goes on.
+    """The reaction of the reader to the message, before anybody else can notice; None if it goes
+    on.
 
-    Until the reader sends something else than in the first run, all messages to it are those of
-    that run.
+    Until the reader sends something different, all messages to it are those of the first run.
     """
     left, outcome, numbers = iter(record.inbox), Outcome[Any](kept={}), count()
     sent = iter(record.sent)
@@ -156,7 +156,7 @@ def _read_alone(
 
 
 def _repeated(change: Change, programs: Programs[T], kept: Kept) -> Outcome[T]:
-    """The whole run again, with the message changed on its way."""
+    """The whole run again, with the message changed in transit."""
     spoiled = dict(programs)
     spoiled[change.sender] = Program(
         changing, {"program": spoiled[change.sender], "change": change}
@@ -165,7 +165,7 @@ def _repeated(change: Change, programs: Programs[T], kept: Kept) -> Outcome[T]:
 
 
 def changing(program: Program[T], change: Change) -> Flow[T]:
-    """The same flow, but one of its messages is another one."""
+    """The same flow with one of its messages replaced."""
     numbers = count()
 
     def spoil(effect: Effect) -> Flow[object]:
@@ -199,7 +199,7 @@ def _problem(change: Change, outcome: Outcome[Any]) -> str:
 
 
 def _changes(sent: Mapping[str, list[Any]]) -> Iterator[Change]:
-    """The first and the last message of every sender, receiver and kind, each in all ways."""
+    """All changes of the first and last message of every sender, receiver and kind."""
     for sender, messages in sent.items():
         places: dict[tuple[str, str], list[tuple[str, int, bytes]]] = {}
         numbers: dict[tuple[str, str], int] = {}

@@ -1,4 +1,4 @@
-"""A protocol under trial: its first run in memory, with which every other run is compared."""
+"""A protocol under test: its first run in memory, with which all other runs are compared."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Trial(Generic[T]):
         return cls(fresh, settings, results, records, outcome, tuple(spent), changed)
 
     def same(self, results: Mapping[str, T], run: str) -> Iterator[str]:
-        """What is wrong with the results of another run."""
+        """Differences in the results of another run."""
         for name, expected in self.results.items():
             if name not in results:
                 yield f"{name} has no result {run}"
@@ -61,7 +61,7 @@ class Trial(Generic[T]):
                 yield f"the result of {name} is another one {run}: result{where}"
 
     def sends(self, sent: Mapping[str, list[Envelope]], run: str) -> Iterator[str]:
-        """What is wrong with what parties send in another run, in the order of the first."""
+        """Differences in the messages of another run, in the order of the first."""
         left = {name: list(reversed(sends)) for name, sends in sent.items()}
         for name, message, _ in self.messages():
             if name in left and (not left[name] or left[name].pop() != message):
@@ -72,7 +72,7 @@ class Trial(Generic[T]):
                 yield f"{name} sends {len(more)} more messages {run}"
 
     def messages(self) -> Iterator[tuple[str, Envelope, str]]:
-        """Sender, message, and what it is said to reveal, in the order they were sent."""
+        """Sender, message, and what it is said to reveal, in the order of sending."""
         left = {name: iter(record.sent) for name, record in self.records.items()}
         for entry in self.outcome.ledger:
             yield entry.sender, next(left[entry.sender]), entry.reveals
