@@ -322,8 +322,8 @@ def test_counts_of_parties() -> None:
         ("half", r"type of numbers of member 0, sum 0 .* got dtype\('float32'\)"),
         ("no_then", "shape that member 0, sum 0 of shape .*, with then"),
         ("keeps", "member 0, sum 1 .*, under a tag used before"),
-        ("own_word", "with 2 members: what member 1 is told, bit for bit the same for all"),
-        ("rounds_word", "what member 0 is told, bit for bit"),
+        ("own_word", "with 2 members: what member 1 agrees to, bit for bit the same for all"),
+        ("rounds_word", "what member 0 agrees to, bit for bit"),
         ("no_word", "which none of them had"),
     ],
 )
