@@ -1,7 +1,7 @@
-"""fedcircuits: one model from data that cannot be put in one place, and answers from it.
+"""fedcircuits: one model from data that cannot be pooled, and answers from it.
 
-Names are imported when they are first asked for, so that ``fedcircuits --help`` need not wait for
-torch and scikit-learn.
+Names are imported on first access, so that ``fedcircuits --help`` need not wait for torch and
+scikit-learn.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""What arguments may be, declared once and checked in one form of words.
+"""Valid values of parameters, declared once and checked with uniform error messages.
 
-A class declares its arguments by name and checks itself where it begins to work:
+A class declares its parameters by name and checks itself before it starts:
 
     class Sketch:
         allowed = {
@@ -13,7 +13,7 @@ A class declares its arguments by name and checks itself where it begins to work
     check_arguments(sketch, FederationError)
     # FederationError: clusters must be 'auto' or a whole number from 1, got -1
 
-Numbers of numpy are numbers like those of Python. True and False are no numbers.
+numpy numbers are accepted like Python numbers. True and False are not numbers.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from fedcircuits.errors import FedcircuitsError, ParameterError
 
 
 class Allowed(ABC):
-    """The values that one argument may have. ``or_`` holds what is allowed besides: single values,
-    or declarations such as ``Instance(…)``."""
+    """The valid values of one parameter. ``or_`` holds further valid values, or declarations
+    such as ``Instance(…)``."""
 
     or_: tuple[object, ...] = ()
 
     @property
     @abstractmethod
     def expected(self) -> str:
-        """The values in words, such as "a whole number from 1"."""
+        """The valid values as text, such as "a whole number from 1"."""
 
     @abstractmethod
     def fits(self, value: object) -> bool:
-        """Whether it is one of these values, apart from ``or_``."""
+        """Whether the value is valid, apart from ``or_``."""
 
     def check(self, name: str, value: object, error: type[FedcircuitsError]) -> None:
-        """Raise ``error`` unless the value is allowed."""
+        """Raise ``error`` unless the value is valid."""
         if _among(value, self.or_) or self.fits(value):
             return
         others = [o.expected if isinstance(o, Allowed) else repr(o) for o in self.or_]
@@ -58,7 +58,7 @@ Declared: TypeAlias = Mapping[str, Allowed]
 
 
 def check_arguments(thing: object, error: type[FedcircuitsError] = ParameterError) -> None:
-    """Raise ``error`` unless an object's arguments are as its class declares in ``allowed``."""
+    """Raise ``error`` unless an object's parameters are as its class declares in ``allowed``."""
     declared: Declared = type(thing).allowed  # type: ignore[attr-defined]
     for name, allowed in declared.items():
         allowed.check(name, getattr(thing, name), error)
@@ -66,7 +66,7 @@ def check_arguments(thing: object, error: type[FedcircuitsError] = ParameterErro
 
 @dataclass(frozen=True, slots=True)
 class Whole(Allowed):
-    """A whole number from ``least``, and up to ``most`` if that is given."""
+    """A whole number from ``least`` up to ``most``."""
 
     least: int = 0
     most: float = math.inf
@@ -124,7 +124,7 @@ class Real(Allowed):
 
 
 class Choice(Allowed):
-    """One of a few values: words mostly, True, False or None."""
+    """One of a few values: mostly strings, True, False or None."""
 
     def __init__(self, *values: object) -> None:
         self.values = values
@@ -139,7 +139,7 @@ class Choice(Allowed):
 
 @dataclass(frozen=True, slots=True)
 class Instance(Allowed):
-    """An object of a class, or of one of several; ``what`` says in words what is expected."""
+    """An instance of one of some classes; ``what`` describes what is expected."""
 
     kinds: type | tuple[type, ...]
     what: str
@@ -160,7 +160,7 @@ COLUMN = Instance(str, "the name of a column", or_=(None,))
 
 
 def is_whole(value: object, least: int = 1) -> bool:
-    """Whether it is a whole number from ``least``."""
+    """Whether it is a whole number from ``least`` on."""
     return Whole(least).fits(value)
 
 
@@ -169,7 +169,7 @@ def _is(value: object, kinds: object) -> bool:
 
 
 def _among(value: object, known: tuple[object, ...]) -> bool:
-    """Whether it is one of a few plain values, which arrays and frames never are, or fits."""
+    """Whether it equals one of a few plain values, as arrays and frames never do, or fits."""
     if isinstance(value, np.bool_):
         value = bool(value)
     return any(

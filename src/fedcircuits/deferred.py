@@ -1,8 +1,8 @@
-"""torch, imported when something of it is first used.
+"""torch, imported on first use.
 
-torch takes longer to import than most questions take to answer. Modules that are also needed
-without it, such as leaves, whose masses and moments are numpy, take it from here; whatever cannot
-do without imports it at its head.
+Importing torch takes longer than answering most queries. Modules that are also needed without
+it, such as leaves, whose masses and moments use numpy, import it from here; modules that always
+need it import it directly.
 """
 
 from __future__ import annotations

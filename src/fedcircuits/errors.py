@@ -1,24 +1,24 @@
-"""Every error that is raised on purpose: what is wrong, what was expected, what to do.
+"""All errors raised on purpose: what is wrong, what was expected, what to do.
 
-A text may hold values of a row, so it stays with the party that raised the error, and with whoever
-owns its process. Other parties hear ``safe_text``, which is made of names alone: of kinds of
-errors, parties, messages and their fields.
+A message may contain values of a row, so it stays with the party that raised the error, and with
+the owner of its process. Other parties receive ``safe_text``, which consists of names only: of
+error classes, parties, messages and their fields.
 """
 
 from __future__ import annotations
 
 
 class FedcircuitsError(Exception):
-    """Root of the tree: catch this to catch everything the library raises on purpose."""
+    """Base class: catch this to catch everything the library raises on purpose."""
 
     @property
     def safe_text(self) -> str:
-        """What other parties hear."""
+        """The text that other parties receive."""
         return type(self).__name__
 
 
 class StructureError(FedcircuitsError, ValueError):
-    """A graph that is no circuit: not smooth, not decomposable, a child that does not exist."""
+    """A graph that is not a circuit: not smooth, not decomposable, a child that does not exist."""
 
 
 class ParameterError(FedcircuitsError, ValueError):
@@ -30,7 +30,7 @@ class TableError(FedcircuitsError, ValueError):
 
 
 class QueryError(FedcircuitsError, ValueError):
-    """A question that cannot be asked of this model, or evidence that has probability zero."""
+    """A query that this model does not support, or evidence with probability zero."""
 
 
 class FileError(FedcircuitsError, ValueError):
@@ -38,7 +38,7 @@ class FileError(FedcircuitsError, ValueError):
 
 
 class DatasetError(FedcircuitsError, LookupError):
-    """A data set that is unknown, cannot be found, or has other bytes than its manifest says."""
+    """A data set that is unknown, cannot be found, or differs from its manifest."""
 
 
 class ExtraMissingError(FedcircuitsError, ImportError):
@@ -46,12 +46,12 @@ class ExtraMissingError(FedcircuitsError, ImportError):
 
 
 class FederationError(FedcircuitsError, ValueError):
-    """Parties that do not fit together: columns that mean two things, rows that cannot be matched,
-    something that a party has not allowed."""
+    """Parties that do not fit together: columns with two meanings, rows that cannot be matched,
+    or something that a party has not allowed."""
 
 
 class SiteError(FederationError):
-    """What a site refuses or cannot do, in words that others may hear."""
+    """What a site refuses or cannot do, in a text that others may read."""
 
     @property
     def safe_text(self) -> str:
@@ -59,11 +59,11 @@ class SiteError(FederationError):
 
 
 class ProtocolError(FedcircuitsError, RuntimeError):
-    """A message that is not what the protocol says, or parties that wait for each other."""
+    """A message that violates the protocol, or parties that wait for each other."""
 
 
 class MessageError(ProtocolError):
-    """A message that is not what its method says. It blames ``sender``, not whoever read it."""
+    """A message that violates its method. It blames ``sender``, not the reader."""
 
     def __init__(self, sender: str, tag: str, field: str, problem: str) -> None:
         where = f"field {field!r}: " if field else ""
@@ -83,7 +83,7 @@ class MessageError(ProtocolError):
 
 
 class VersionError(MessageError):
-    """A party that runs another version of the library or of a method than whoever reads it."""
+    """A party that runs another version of the library or of a method."""
 
     def __init__(self, sender: str, tag: str, field: str, problem: str) -> None:
         super().__init__(sender, tag, field, problem)
@@ -97,7 +97,7 @@ class VersionError(MessageError):
 class PartyLostError(FedcircuitsError, RuntimeError):
     """A party that failed, died or no longer answers while others still need it.
 
-    ``words`` is what other parties hear where ``message`` is not for them.
+    ``words`` is what other parties receive if ``message`` is not for them.
     """
 
     def __init__(self, party: str, message: str, words: str | None = None) -> None:
