@@ -1,11 +1,12 @@
 """Queries of the dashboard to one model, and their answers as plain values.
 
-Evidence is given by column: ``{"low": 40, "high": None}``, ``{"value": 3}`` or ``{"codes": [0,
-2]}``, where codes are positions in the categories of a column. Every answer lists its messages.
+Evidence is given by column: ``{"low": 40, "high": None}``, ``{"value": 3}`` or
+``{"codes": [0, 2]}``, where codes are positions in the categories of a column. Every answer lists
+its messages.
 
-    grids        the points at which each column is evaluated: the MOST_CODES most probable codes, or
-                 POINTS numbers between quantiles of samples. They are fixed, so that curves move and
-                 axes do not
+    grids        the points at which each column is evaluated: the MOST_CODES most probable codes,
+                 or POINTS numbers between quantiles of samples. They are fixed, so that curves
+                 move and axes do not
     marginals    p(column = point | evidence) at every point, exact, for all columns without
                  evidence in one query, in which leaves without evidence keep their values
     within       the same for columns with a range as evidence: one query each
