@@ -151,7 +151,7 @@ def status(connection: Connection, sites: Sequence[str], timeout: float) -> pd.D
 
 
 def models(connection: Connection, sites: Sequence[str], timeout: float) -> dict[str, list[str]]:
-    """By model the sites that keep a part of it; PartyLostError for a site that is away."""
+    """The sites that keep a part of each model; PartyLostError for a site that is away."""
     kept: dict[str, list[str]] = {}
     for site, facts in connection.describe_there(sites, timeout).items():
         if isinstance(facts, PartyLostError):

@@ -182,11 +182,11 @@ class Federation:
     # ------------------------------------------------------------------ of sites
 
     def status(self, timeout: float = 10.0) -> pd.DataFrame:
-        """By site: whether it is there, its rows, the models it keeps, its version."""
+        """One row per site: whether it is reachable, its rows, its models, its version."""
         return described.status(connection_of(self.engine), self.names, timeout)
 
     def models(self, timeout: float = 10.0) -> dict[str, list[str]]:
-        """By model the sites that keep a part of it."""
+        """The sites that keep a part of each model."""
         return described.models(connection_of(self.engine), self.names, timeout)
 
     def forget(self, model: str, timeout: float = 10.0) -> dict[str, str]:
@@ -239,11 +239,11 @@ class Federation:
         return kind_of(self.subspaces, len(self))
 
     def select(self, names: Sequence[str]) -> Federation:
-        """The same with some of the parties."""
+        """The federation of these parties."""
         return self.with_tables({n: self[n].table for n in names})
 
     def with_tables(self, tables: Mapping[str, Table]) -> Federation:
-        """Some of the parties with other tables, and with what they allow."""
+        """These parties with other tables, and with their permissions."""
         other = Federation(
             tables,
             allow_collect=[n for n in tables if self[n].allow_collect],

@@ -1,4 +1,4 @@
-"""What crossed between parties: every message with its bytes, and what its reader learned by it."""
+"""What crossed between parties: every message with its size, and what its reader learned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PrivacySpent:
-    """The guarantee that noise has bought: (ε, δ) for tables that are neighbours."""
+    """The guarantee of the noise: (ε, δ) for neighbouring tables."""
 
     epsilon: float
     delta: float
@@ -72,7 +72,7 @@ class Ledger:
         return pd.DataFrame(list(rows), columns=["to", "from", "phase", "what"])
 
     def _repr_html_(self) -> str:
-        """By phase what crossed, and what was revealed to whom."""
+        """What crossed in each phase, and what was revealed to whom."""
         phases: dict[str, list[int]] = {}
         for e in self.entries:
             sums = phases.setdefault(e.phase, [0, 0])

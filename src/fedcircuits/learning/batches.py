@@ -26,7 +26,7 @@ FIRST = 2 * MOST_LEVELS + 100  # rows of a piece, enough to distinguish identifi
 class Source(Protocol):
     @property
     def weight(self) -> float:
-        """Of all rows together."""
+        """The total weight of all rows."""
 
     def __len__(self) -> int: ...
 
@@ -38,12 +38,12 @@ class Source(Protocol):
 
 
 def _writeable(values: Array) -> Array:
-    """Torch shares the memory of arrays, and warns of those that may not be written to."""
+    """Torch shares the memory of arrays, and warns about read-only ones."""
     return np.require(values, np.float64, ["C", "W"])
 
 
 def row_weights(given: npt.ArrayLike | None, rows: int) -> Array:
-    """What a user gave as ``sample_weight``, checked; 1 for every row if nothing was given."""
+    """The user's ``sample_weight``, checked; 1 for every row if none was given."""
     weight = np.ones(rows) if given is None else np.asarray(given, dtype=np.float64)
     if weight.shape != (rows,) or not np.isfinite(weight).all() or (weight < 0).any():
         raise TableError(
@@ -84,7 +84,7 @@ class InMemory:
         return InMemory(self.values[at], None if self.weights is None else self.weights[at])
 
     def mean(self, values: Array) -> float:
-        """Of one number a row."""
+        """The weighted mean of one number per row."""
         return float(np.average(values, weights=self.weights))
 
 
@@ -128,7 +128,7 @@ class ParquetRows:
 
     @classmethod
     def of(cls, given: ParquetRows | str | os.PathLike[str]) -> ParquetRows:
-        """Of a path, or what it is."""
+        """From a path; ``ParquetRows`` unchanged."""
         return given if isinstance(given, ParquetRows) else cls(given)
 
     @property

@@ -312,7 +312,8 @@ class _EMRun:
         self.packed = Packed(maximised.frames, tuple(_revivable(new, old) for new, old in pairs))
 
     def _judge(self) -> None:
-        """Validation rows decide what is kept and when to stop; else the number of epochs."""
+        """Validation rows decide what is kept and when to stop; without them, the number of
+        epochs."""
         if self.held is None:
             self.best = self.packed
         else:
@@ -325,5 +326,5 @@ class _EMRun:
             self.finished = True
 
     def parameters(self) -> Parameters:
-        """Of the best epoch."""
+        """The parameters of the best epoch."""
         return self.program.unpack(self.best)

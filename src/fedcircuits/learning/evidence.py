@@ -74,7 +74,7 @@ def _polynomials(column: Array) -> Floats:
 
 
 def _middle_ranks(x: Array) -> Array:
-    """In (0, 1); equal values share theirs."""
+    """Ranks in (0, 1); equal values have equal ranks."""
     values, place, count = np.unique(x, return_inverse=True, return_counts=True)
     below = np.cumsum(count) - count / 2
     return np.asarray((below / max(len(x), 1))[place]) if len(values) else np.zeros(0)

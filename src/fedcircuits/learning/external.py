@@ -1,12 +1,13 @@
-"""Density estimators of other libraries: what they must have, and what can be asked of them.
+"""Density estimators of other libraries: what they must provide, and which queries they answer.
 
 Anything with ``fit(X)``, ``score_samples(X)`` (log densities of rows) and ``sample(n)`` is one:
-scikit-learn's KernelDensity and GaussianMixture, a normalising flow. Nothing else can be asked of
-such an object: marginals, conditionals, masses of events and explanations need integrals and maxima
-that it does not offer. ``Outside`` answers what can be answered and refuses the rest by name.
+scikit-learn's KernelDensity and GaussianMixture, a normalising flow. Such an object answers no
+other queries: marginals, conditionals, probabilities of events and explanations need integrals and
+maxima that it does not offer. ``Outside`` answers what is possible and refuses the rest with an
+error.
 
-A Gaussian mixture is a circuit, exactly: a sum over components, whose leaf has a Gaussian a column
-where covariances are diagonal, or one multivariate Gaussian where they are not.
+A Gaussian mixture equals a circuit: a sum over components, whose leaf has one Gaussian per column
+where covariances are diagonal, or a multivariate Gaussian where they are not.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class EMLeaf:
 
 
 def _least_variance(circuit: Circuit, values: Parameters, moments: Moments) -> float:
-    """In the deviations of all rows."""
+    """The least variance, relative to that of all rows."""
     least = LEAST
     for leaf in circuit.leaves():
         if leaf.family == "gaussian":

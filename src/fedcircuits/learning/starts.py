@@ -1,11 +1,11 @@
-"""Where EM begins: leaves from clusters of rows, weights that keep the clusters together.
+"""Starting points for EM: leaves from clusters of rows, weights that keep the clusters together.
 
 start_from          Unit k of every leaf is learned from cluster k. An aligned sum lets unit k read
-                    unit k of its children (of an outer product: the pair k, k) more than others:
-                    the circuit begins as the mixture of products of the clusters.
-start_from_regions  Every node clusters the rows by its own columns; a sum weighs its children's
-                    clusters by how often they occur with its own. For columns of one scale that
-                    belong together by place, as pixels do. The idea is that of latent variable
+                    unit k of its children (in an outer product, the pair k, k) more than others:
+                    the circuit starts as the mixture of products of the clusters.
+start_from_regions  Every node clusters the rows by its own columns; a sum weights its children's
+                    clusters by how often they co-occur with its own. For columns of one scale with
+                    spatial structure, such as pixels. The idea is that of latent variable
                     distillation (Liu et al., 2023), with k-means as the teacher.
 """
 

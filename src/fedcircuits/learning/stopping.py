@@ -60,11 +60,12 @@ def held_back(lots: Array, share: float) -> Mask:
 
 
 def mean_likelihood(possible: float, impossible: float, rows: float) -> float:
-    """By the sum of log-likelihoods of rows that are possible, and how many rows are not."""
+    """The mean, from the sum of log-likelihoods of possible rows and the number of impossible
+    ones."""
     return float((possible + impossible * IMPOSSIBLE) / rows)
 
 
 def mean_of_rows(logs: Array) -> float:
-    """The same, of the log-likelihoods of all rows."""
+    """The same, from the log-likelihoods of all rows."""
     possible = np.isfinite(logs)
     return mean_likelihood(logs[possible].sum(), (~possible).sum(), len(logs))

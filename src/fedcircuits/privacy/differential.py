@@ -108,11 +108,11 @@ class UniformDraws:
                 return number
 
     def happens(self, part: int, whole: int) -> bool:
-        """With the probability part / whole."""
+        """True with probability part / whole."""
         return self.below(whole) < part
 
     def decays(self, part: int, whole: int) -> bool:
-        """With the probability exp(−part / whole)."""
+        """True with probability exp(−part / whole)."""
         while part > whole:
             if not self.decays(1, 1):
                 return False
@@ -211,7 +211,7 @@ class DifferentialPrivacy:
         )
 
     def spent(self, shares: Sequence[float]) -> PrivacySpent:
-        """By releases with these shares of the budget."""
+        """What releases with these shares of the budget spend."""
         multiplier = multiplier_for(self.epsilon, self.delta)
         epsilon = epsilon_of([multiplier / sqrt(s) for s in shares], self.delta)
         return PrivacySpent(epsilon, self.delta, RELATION)
@@ -226,7 +226,7 @@ class DifferentialPrivacy:
 
 
 def spent_on_representations(noise: float) -> PrivacySpent:
-    """By one release of clipped representations, with noise as a share of ``clip``.
+    """What one release of clipped representations spends, with noise as a share of ``clip``.
 
     Clipped vectors are at most twice ``clip`` apart.
     """

@@ -82,7 +82,7 @@ class CountTasks(Message, frozen=True):
 
 
 class CountedRows(Message, frozen=True):
-    """By task: which of a party's rows are counted, as places in its list."""
+    """For each task, which of a party's rows are counted, as positions in its list."""
 
     tag: ClassVar[str] = "count/rows"
     reveals: ClassVar[str] = "which of its rows other parties hold"
@@ -135,7 +135,7 @@ class SecretCounts:
     def collect(
         self, tables: Mapping[int, Contingency], where: Labels
     ) -> Flow[dict[int, CombinationCounts]]:
-        """As ``PlainCounts``, for tables of several parties and rows that are complete."""
+        """Like ``PlainCounts``, for tables of several parties and complete rows."""
         tasks, rows = _tasks(self.parties, tables, where)
         yield from broadcast(self.parties, CountTasks(tuple(tasks)))
         for party in self.parties:
@@ -341,7 +341,8 @@ class _Tally:
 
 
 def _labels_claim(lists: Elements) -> Claim:
-    """That a row's numbers are 0 or 1 and add up to 1, of shares (labels, rows, limbs)."""
+    """The claim that a row's numbers are 0 or 1 and add up to 1, of shares (labels, rows,
+    limbs)."""
     x = lists.reshape(-1, RING.limbs)
 
     def made(stream: Stream) -> Made:

@@ -206,7 +206,7 @@ class Queryable(ABC):
 
 
 def _refuse_unknown_codes(x: Array, columns: list[int], schema: Schema) -> None:
-    """By blocks of rows that stay in the cache."""
+    """QueryError for numbers that are not codes, in blocks of rows that fit the cache."""
     sizes = np.array([schema.variables[c].levels for c in columns])
     step = max(1, CELLS // max(1, len(columns)))
     for start in range(0, len(x) if columns else 0, step):

@@ -129,7 +129,7 @@ def _refuse_former(project: NvflareProject, folder: Path, made: Collection[str])
 
 
 def _forget_keys(state: Path, names: Collection[str]) -> None:
-    """Of members that NVFlare's tool is to make new ones for; it uses those again that it knows."""
+    """Delete keys that NVFlare's tool should make again; it reuses those that it finds."""
     if names and state.exists():
         known = json.loads(state.read_text())
         state.write_text(json.dumps({n: v for n, v in known.items() if n not in names}))

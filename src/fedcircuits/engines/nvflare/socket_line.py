@@ -49,7 +49,7 @@ class SocketLine:
 
 
 def dialled(folder: Path) -> SocketLine:
-    """To the member's program, if it runs; else OSError."""
+    """A connection to the member's program; OSError if it does not run."""
     connection = socket.socket(socket.AF_UNIX)
     with _Address(folder) as address:
         try:
@@ -61,7 +61,7 @@ def dialled(folder: Path) -> SocketLine:
 
 
 def listening(folder: Path) -> socket.socket:
-    """For the job processes to come; OSError if another program listens there already."""
+    """A socket for future job processes; OSError if another program listens there already."""
     made = socket.socket(socket.AF_UNIX)
     try:
         dialled(folder).close()

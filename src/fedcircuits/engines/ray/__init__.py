@@ -142,7 +142,7 @@ class RayEngine:
         return self.needs if isinstance(self.needs, Needs) else self.needs.get(home, Needs())
 
     def _homes(self, parties: Iterable[str]) -> dict[str, str]:
-        """By party the name of its worker: the same in every run, so that it finds its table."""
+        """The worker of each party, by name: the same in every run, so that it finds its table."""
         if self.workers is None:
             return {party: party for party in parties}
         known = HOMES.setdefault((cluster.session(), self.workers), {COORDINATOR: 0})

@@ -50,7 +50,7 @@ class Needs:
     node: str = ""
 
     def options(self) -> dict[str, Any]:
-        """As Ray calls them."""
+        """The options by Ray's names."""
         options: dict[str, Any] = {"num_cpus": self.cpus, "resources": dict(self.custom)}
         if self.memory:
             options["memory"] = self.memory

@@ -108,7 +108,7 @@ class Courier:
         self._lock, self._closed = threading.RLock(), threading.Event()
 
     def start(self, link: Link) -> None:
-        """From now on packets go out and come in (``receive``)."""
+        """Start sending packets and accepting them (``receive``)."""
         self.link = link
         for peer in self._peers.values():
             threading.Thread(target=self._deliver, args=(peer,), daemon=True).start()

@@ -72,7 +72,7 @@ class JoinRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """For its owner alone, from the first byte on."""
+    """Write a file that only its owner can read, from the first byte on."""
     write(path, data, rights=0o600)
 
 

@@ -286,7 +286,7 @@ class Remote(SiteInquiries):
         return self._shown(run, party, body) if self.trial else Held(run.name, party)
 
     def _shown(self, run: _Run, party: str, body: Data) -> Any:
-        """In trials sites show what they have found and kept."""
+        """In tests, sites show their results and kept work."""
         if not self.trial or not body:
             return None
         result, kept = unpack(body)

@@ -112,7 +112,7 @@ class PartySeat:
             self.say("tell", [news.phase, news.round, news.rounds, news.likelihood])
 
     def say(self, kind: str, facts: Head, body: bytes = b"") -> None:
-        """To the caller."""
+        """Send a frame to the caller."""
         head = [kind, self.run, self.party, self.attempt, *facts]
         self.station.carrier.send(CALLER, head, body)
 

@@ -237,7 +237,7 @@ class SpanningTree:
 
 @lru_cache(maxsize=64)
 def spanning_tree(topology: Topology, root: str | None = None) -> SpanningTree:
-    """By breadth-first search from the root; without one from a centre, so that depth is least.
+    """By breadth-first search from the root; without one, from a centre, which minimises the depth.
 
     >>> spanning_tree(Topology.of("path", ["a", "b", "c"])).root
     'b'

@@ -121,7 +121,7 @@ class BestEncoder(BaseEstimator):  # type: ignore[misc]
         return self.choose(jobs, fit_all(jobs))
 
     def encode(self, X: Table) -> Array:
-        """As the encoder that was chosen does."""
+        """The representation of the chosen encoder."""
         return np.asarray(self._fitted().encode(X), dtype=np.float64)
 
     def predict_vector(self, X: Table) -> Array:

@@ -155,7 +155,7 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
         return ReadyTraining(reading, network, variable, goal, outputs, arrays, scale)
 
     def keep(self, ready: ReadyTraining, learned: Learned) -> Self:
-        """With what it has learned."""
+        """Store the learned state."""
         self.target_ = ready.target
         self.reading_, self.network_ = ready.reading, ready.network
         self.weights_, self.history_ = learned.weights, learned.history
@@ -280,7 +280,7 @@ def _target(table: Table, target: str | None) -> tuple[Array, Variable | None]:
 
 
 def run_all(ready: Sequence[ReadyTraining], schedule: Schedule) -> list[Learned]:
-    """Of networks, rows and goals of one shape."""
+    """Train all; networks, rows and objectives must have one shape."""
     first = ready[0]
     jobs = [r.job for r in ready]
     return apart.learn(first.network, first.goal, first.outputs, jobs, schedule)

@@ -89,7 +89,7 @@ class StoredEncoder(msgspec.Struct, frozen=True, tag_field="kind"):
 
     @property
     def name(self) -> str:
-        """Of its class."""
+        """The name of its class."""
         return str(self.__struct_config__.tag)
 
     @property
@@ -334,7 +334,7 @@ def _filled(
     encoder: NetworkEncoder, record: StoredNetwork, reading: InputReading, arrays: StoredArrays,
     inputs: int,
 ) -> Encoder:  # fmt: skip
-    """With what it has learned; ``inputs``: how many numbers it gives back without labels."""
+    """The encoder with its learned state; ``inputs``: its number of outputs without labels."""
     target = None if record.target is None else variable_of(record.target, "the target")
     encoder.reading_, encoder.target_, encoder._scale = reading, target, record.scale
     encoder._outputs = inputs if target is None else target.size or 1

@@ -170,7 +170,7 @@ class FixedEncoder(RegressingEncoder):
 
     @property
     def numbers(self) -> int:
-        """Of a row, before they are reduced."""
+        """Numbers per row, before reduction."""
         raise NotImplementedError
 
     @property

@@ -43,7 +43,7 @@ class InputReading:
 
     @classmethod
     def of(cls, table: Table, target: str | None, in_steps: bool) -> InputReading:
-        """As the rows of a table suggest; the target is not read."""
+        """Derived from the rows of a table; the target is not read."""
         require_inputs(table, target, in_steps)
         names = [n for n in table.names if n != target]
         shapes = {n: (a.shape[1], a.shape[2]) for n, a in table.series.items()}
@@ -66,7 +66,7 @@ class InputReading:
 
     @property
     def channels(self) -> int:
-        """Of all series together."""
+        """Channels of all series together."""
         return sum(channels for _, channels in self.shapes.values())
 
     def scaled(self, table: Table) -> Floats:

@@ -50,7 +50,7 @@ class Network(Protocol):
     def width(self) -> int: ...
 
     def shapes(self) -> Shapes:
-        """Of one owner's weights."""
+        """Shapes of one owner's weights."""
         ...
 
     def start(self, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -198,7 +198,7 @@ class FusionTraining:
         return None if given is None else torch.tensor(given, dtype=torch.float32)
 
     def _graph(self, h: Tensor, draw: bool) -> heads.Graph:
-        """Of standardised representations."""
+        """The graph, from standardised representations."""
         settings = self.settings
         if self.fixed is not None or not settings.has_graph:
             return self.fixed

@@ -179,7 +179,7 @@ def hellos_of(members: Sequence[str], method: Method) -> Flow[dict[str, Hello]]:
 
 
 def _introductions(members: Sequence[str], kind: type[H], method: Method) -> Flow[dict[str, H]]:
-    """Of parties that run the same versions; others are refused, with both versions named."""
+    """The introductions of parties with the same versions; others are refused, naming both."""
     versions = Versions(__version__, method.name, method.version)
     introductions: dict[str, H] = {}
     for party in members:
@@ -232,7 +232,7 @@ def agreed_table(
     """Everybody sends everybody its settings, and continues only if all are the same.
 
     The result is the party's table in the codes that all mean, with columns in one order for all.
-    ``model`` is what they learn, in the words of errors; ``least`` the rows a party needs.
+    ``model``: what they learn, for error messages; ``least``: the rows that a party needs.
     """
     check_rows(party.name, len(party.table), least)
     written = {name: json.dumps(value, sort_keys=True) for name, value in settings.items()}

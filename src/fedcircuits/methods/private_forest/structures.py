@@ -148,7 +148,7 @@ def joined(circuits: Sequence[Circuit]) -> Circuit:
 def joined_parameters(
     circuits: Sequence[Circuit], learned: Sequence[Parameters], weights: Array
 ) -> Parameters:
-    """Of ``joined(circuits)``, where structure i has the weight ``weights[i]``."""
+    """The parameters of ``joined(circuits)``, where structure i has the weight ``weights[i]``."""
     values: dict[str, Arrays] = {}
     roots = []
     for i, (circuit, parameters) in enumerate(zip(circuits, learned, strict=True)):
@@ -252,7 +252,7 @@ class StructureFit:
         return np.append(counts.flat(), ends)
 
     def judge(self, total: Array, schedule: EMSchedule | None, last: bool) -> None:
-        """By the totals of all parties; without a schedule nothing stops it."""
+        """Judge by the totals of all parties; without a schedule nothing stops."""
         seen, rows, judged, held = total[-JUDGED:]
         self.history.append(float(judged / held if held else seen / rows))
         if schedule is not None:

@@ -209,12 +209,12 @@ class GrowingTree:
         return np.stack(sums, axis=2)
 
     def sums(self, terms: Array) -> Array:
-        """Of terms (rows, terms) by the node where rows are, (nodes, terms)."""
+        """Sums of terms (rows, terms) by the current node of rows, (nodes, terms)."""
         nodes = len(self.children)
         return np.stack([np.bincount(self.place, term, nodes) for term in terms.T], axis=1)
 
     def split(self, chosen: Array) -> None:
-        """By what ``best_splits`` has said of the last level."""
+        """Split the last level as ``best_splits`` has chosen."""
         width = (chosen.shape[1] - 2) // 2
         if not self.terms:
             self.terms.append(chosen[0, 2 : 2 + width] + chosen[0, 2 + width :])

@@ -48,7 +48,7 @@ from sklearn.base import clone
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import LEAST_COUNT
-from fedcircuits.federation.flow import Flow, Tell, compute, tell
+from fedcircuits.federation.flow import Flow, compute, driven, tell
 from fedcircuits.federation.sums.checked import MOST_ROWS, CheckedSums, counts_problem
 from fedcircuits.federation.sums.collectives import HubSum, Summation
 from fedcircuits.federation.sums.summations import Hub
@@ -112,8 +112,8 @@ class TreesPlan:
         return self.trees if self.trees != "auto" else (BOOSTED if boosted else BAGGED)
 
     def share(self, target: Variable) -> float:
-        """Of columns. No share from 0.5 to 1 was best for classes in all splits of adult and breast
-        cancer; numbers were predicted best from all columns."""
+        """The share of columns. For classes, no share from 0.5 to 1 was best in all splits of adult
+        and breast cancer; numbers were predicted best from all columns."""
         return self.columns if self.columns != "auto" else (0.8 if target.size else 1.0)
 
 
@@ -244,13 +244,7 @@ def boost_alone(rows: LabelledRows, trees: int) -> list[FlatTree]:
     """The same for a single party, without communication."""
     alone = (rows.party,)
     sums = CheckedSums(HubSum(rows.party, alone, rows.party), alone)
-    flow = _boost(rows, rows.tally, trees, sums)
-    try:
-        while isinstance(next(flow), Tell):
-            pass
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-    raise AssertionError("a party alone has nothing to wait for")
+    return driven(_boost(rows, rows.tally, trees, sums), lambda progress: None)
 
 
 def _boost(rows: LabelledRows, tally: Array, trees: int, sums: CheckedSums) -> Flow[list[FlatTree]]:

@@ -81,7 +81,7 @@ class RatedRows:
 
     @classmethod
     def of(cls, rows: LabelledRows, grown: GrownTrees) -> RatedRows:
-        """By trees that have not seen a row; by all if they are boosted."""
+        """Each row rated by trees that were not grown from it; by all if they are boosted."""
         vectors = []
         for name, tree in grown.trees.items():
             vector = tree.predict_vector(rows.x)

@@ -177,7 +177,7 @@ class MixtureBlock:
         return factor.of_all_rows(self.components)
 
     def collapsed(self, state: BlockState) -> dict[str, list[int]]:
-        """By column the components without any spread in it, though the others have some."""
+        """For each column the components without any spread in it, though others have some."""
         columns: dict[str, list[int]] = {}
         each = zip(self.factors, state, strict=True)
         for factor, values in each:

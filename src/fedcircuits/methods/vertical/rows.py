@@ -90,7 +90,7 @@ class RowSums:
         return slice(int(first), int(last))
 
     def held(self, values: Array, part: slice) -> Array:
-        """Of values (…, rows of the range) those of the member's own rows."""
+        """The entries of the member's own rows, from values (…, rows of the range)."""
         if self.rows.complete:
             return values
         return values[..., self.rows.at[self.held_range(part)] - part.start]
@@ -372,7 +372,7 @@ def check_enough(rows: MatchedRows, number: int, groups: str) -> None:
 def schemas_of(
     columns: Columns, parties: Sequence[str], leader: str, tag: str
 ) -> dict[str, Schema]:
-    """By party its columns, each with one holder, as a leader reports them under a tag."""
+    """The columns of each party, each with one holder, as a leader reports them under a tag."""
     known = columns.keys() == set(parties)
     require(known, leader, tag, "columns", f"expected those of {', '.join(parties)}")
     with blaming(leader, tag, "columns"):

@@ -94,11 +94,11 @@ class Ring:
         return np.zeros((*shape, self.limbs), np.uint64)
 
     def integers(self, elements: Elements) -> npt.NDArray[np.object_]:
-        """From 0 to modulus − 1."""
+        """Python integers from 0 to modulus − 1."""
         return to_integers(elements)
 
     def signed(self, elements: Elements) -> npt.NDArray[np.object_]:
-        """From −modulus / 2 to modulus / 2."""
+        """Python integers from −modulus / 2 to modulus / 2."""
         integers = to_integers(elements)
         return np.where(integers > self.modulus // 2, integers - self.modulus, integers)
 

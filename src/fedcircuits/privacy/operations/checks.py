@@ -115,7 +115,7 @@ class _Rule:
 
     @property
     def size(self) -> int:
-        """Of a group."""
+        """Terms of a group."""
         return -(-max(1, self.terms) // self.groups)
 
     @property
@@ -178,7 +178,7 @@ def _times(modulus: int) -> Callable[[int, int], int]:
 
 @cache
 def _denominators(points: int, modulus: int) -> tuple[int, ...]:
-    """Of Lagrange's polynomials at 1 to ``points``, inverted."""
+    """Inverse denominators of Lagrange's polynomials at 1 to ``points``."""
     every = range(1, points + 1)
     return tuple(pow(prod(i - j for j in every if j != i), -1, modulus) for i in every)
 

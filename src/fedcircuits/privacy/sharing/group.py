@@ -197,7 +197,7 @@ def shape_of(lots: Sequence[Lot]) -> tuple[int, ...]:
 
 
 def reading(data: Sequence[Bytes], senders: Sequence[str], ring: Ring, tag: str) -> Fill:
-    """From flat bytes of every sender."""
+    """A function that reads elements from the flat bytes of every sender."""
 
     def fill(i: int, span: slice, row: Elements) -> None:
         piece = data[i][span.start * ring.bytes : span.stop * ring.bytes]
