@@ -1,4 +1,5 @@
-"""Gradient training of any circuit: Adam on the mean log-likelihood of batches, beside EM."""
+"""Gradient training of any circuit: Adam on the mean log-likelihood of batches, as an alternative
+to EM."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Evidence that columns depend on each other: a p-value for every pair, of any kinds.
 
-The smaller it is, the surer; with more rows weaker dependence is found. All pairs come from one
-matrix product of features: indicators of categories, and of numbers orthonormal polynomials of
-their ranks (the first sees what rises or falls, the second what spreads, the higher ones what comes
-and goes). The null distributions are known, nothing is drawn:
+With more rows, weaker dependence is detected. All pairs come from one matrix product of features:
+indicators of categories, and orthonormal polynomials of the ranks of numbers (the first detects
+trends, the second differences in spread, the higher ones oscillations). The null distributions are
+known, so nothing is sampled:
 
     number, number       n Σ r² over the correlations r of their polynomials: χ² of p · q degrees
     number, category     Σ over categories of n times the squared means: χ² of p · (levels − 1)
@@ -11,10 +11,10 @@ and goes). The null distributions are known, nothing is drawn:
                          of rows (Haldane 1940), as a gamma: right for rare categories too
 
 Numbers take polynomials up to each of ``ORDERS``; the p-value is the smallest, times their number.
-So linear dependence has the power of a test of one correlation, and any other is seen as well
+Linear dependence is thus tested with the power of a single correlation, and others are detected too
 (smooth tests of independence, Kallenberg and Ledwina 1999).
 
-A missing value takes part in no pair. Weights count as repetitions.
+A missing value belongs to no pair. Weights count as repetitions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """A leaf in EM across parties: expected statistics of rows by their posteriors, and its M-step.
 
-Gaussians are seen in the mean and deviation of all rows of the party that holds the leaf. Variances
-are bounded in these deviations, or by those it begins with where these are smaller, so that no step
-has to raise them. The holder's rows stand behind every M-step with the weight of ``behind`` rows: a
-leaf may be narrow or lack a category, but not be a spike or call a category impossible.
+Gaussians are standardised by the mean and deviation of all rows of the party that holds the leaf.
+Variances are bounded relative to these deviations, or by their starting values where these are
+smaller, so that no step has to raise them. The holder's rows are a prior of every M-step with the
+weight of ``behind`` rows: a leaf may be narrow or lack a category, but it cannot become a spike or
+make a category impossible.
 
 Steps are damped. EM has no memory: after a step, a unit depends only on the rows that reach it,
 even if that is a thousandth of one row. A few outlying rows are soon covered by narrow Gaussians,
@@ -13,12 +14,12 @@ leaf or sum that m rows reach therefore moves only part of the way to its maximu
 
     now + m / (m + n) · (maximum − now), in all its parameters,
 
-as if n = ``damping`` rows that look as it expects came with the others. A unit that hundreds of
-rows reach hardly notices; one that next to none reach stays what it is. The likelihood never falls,
-as in EM: on the straight way to its maximum the expected likelihood of a unit rises all along, for
-weights, probabilities, rates and natural parameters because it is concave, for the mean and
-(co)variance of normal distributions by its derivative. With w the part of the way that is left, Δ
-from mean to mean, v = v* + w d and r = v* + w² Δ²,
+as if n = ``damping`` rows distributed as it expects were added. A unit that hundreds of rows reach
+hardly changes by this; one that almost none reach stays as it is. The likelihood never decreases,
+as in EM: on the straight line to its maximum the expected likelihood of a unit increases
+monotonically, for weights, probabilities, rates and natural parameters because it is concave, for
+the mean and (co)variance of normal distributions by its derivative. With w the remaining part of
+the line, Δ the distance of the means, v = v* + w d and r = v* + w² Δ²,
 
     d/dw (log v + r / v) = w (d² + Δ² (v + v*)) / v² ≥ 0.
 """

@@ -6,7 +6,7 @@
 
 with σ the logistic function, so that the masses sum to exactly 1. n is ``top``, a parameter that is
 given and not learned: the largest value that the variable declares, or the largest seen. A number
-outside 0 … n, or none that is whole, is IMPOSSIBLE. With a and b the ends of a bin,
+outside 0 … n, or one that is not whole, is IMPOSSIBLE. With a and b the ends of a bin,
 
     log (σ(b) − σ(a)) = log σ(b) + log σ(−a) + log (1 − e^(a − b))
 

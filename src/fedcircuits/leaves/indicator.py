@@ -1,8 +1,8 @@
 """Indicator leaf: all mass on one code, f(x) = 1 where x = code and 0 elsewhere.
 
-A leaf of C units with codes 0 … C − 1 lays a variable of C values open to the sums above it, which
-then learn all there is to learn: the leaf's own parameter never changes. Its one statistic counts
-how often its own code was seen.
+A leaf of C units with codes 0 … C − 1 exposes a variable of C values to the sums above it, which
+learn everything: the leaf's own parameter never changes. Its one statistic counts how often its
+code was seen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Poisson leaf: log f(x) = x log rate − rate − log x!.
 
 As a linear form, natural = [log rate, −1, IMPOSSIBLE] on the statistics [x, log x!, outside];
-outside is 1 where x is negative or no whole number, and the other statistics are then 0.
+outside is 1 where x is negative or not a whole number, and the other statistics are then 0.
 
     P(i ≤ X ≤ j) = Q(j + 1, rate) − Q(i, rate) = P(i, rate) − P(j + 1, rate)
 

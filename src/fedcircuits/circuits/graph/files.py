@@ -8,9 +8,9 @@ A model whose leaves live at sites has neither: beside fedcircuits.json there is
 
     model.msgpack           the coordinator's part, as a recipe (federation/recipes.py)
 
-Written to a temporary file beside the target and moved there whole, so that a crash leaves the old
-file or the new one. Read with every member checked before use: a file that is truncated, tampered
-with or not ours is refused by name.
+It is written to a temporary file next to the target and moved there as a whole, so that a crash
+leaves the old file or the new one. Every member is checked before use: a file that is truncated,
+modified or of another format is refused with its name.
 """
 
 from __future__ import annotations

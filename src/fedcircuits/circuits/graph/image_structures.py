@@ -9,7 +9,7 @@ Variables are pixels in reading order, the channels of a pixel next to each othe
 pixel are distributions of all its channels. ``product`` is "cp", elementwise (unit k of all parts
 of a rectangle go together, and a sum mixes the units; cirkit calls this order cp-t), or "tucker",
 all pairs of units of two parts. Names and structures are those of cirkit, which cuts sides that are
-no powers of two at other places.
+not powers of two at other places.
 """
 
 from __future__ import annotations

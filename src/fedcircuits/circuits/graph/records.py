@@ -6,8 +6,8 @@ A part of a model is declared once, as a frozen struct or slotted dataclass with
         parties: list[str]
         threshold: Probability
 
-It is written as JSON by ``fields_of`` and read by ``record_of``, which refuses whatever would not
-be written just so: a field that is missing, unknown, of another type, out of its range, or not
+It is written as JSON by ``fields_of`` and read by ``record_of``, which refuses anything that would
+not be written this way: a field that is missing, unknown, of another type, out of its range, or not
 finite. Records may be nested. ``StoredArrays`` are the arrays of one node, each taken with the
 shape and type that it must have. All raise FileError that names the thing, what was expected and
 what was found.

@@ -11,8 +11,8 @@ Then for every unit n of p and m of q over the same variables,
     products      S = Π S_i,  T = Σ T_i · Π of the other S    over parts of the same variables
     leaves        entropies.py
 
-which asks that both circuits take variables apart in compatible ways (Vergari et al., 2021). H(p)
-needs p deterministic as well (entropies.py). Whatever is not so is refused, with the reason.
+which requires that both circuits decompose variables in compatible ways (Vergari et al., 2021).
+H(p) also needs a deterministic p (entropies.py). Anything else is refused, with the reason.
 """
 
 from __future__ import annotations

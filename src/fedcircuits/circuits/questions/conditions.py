@@ -1,7 +1,7 @@
 """One variable against values: the atoms of which events and evidence are made.
 
-A condition says that a variable is in a list of values, or stands below or above one. Values come
-as the user writes them and are kept as numbers of the circuit. A value matches a category by
+A condition says that a variable is in a list of values, or below or above one. Values are given as
+the user writes them and kept as numbers of the circuit. A value matches a category by
 itself, by its text, by its truth (yes, no, true, false, … for booleans) or, where all categories
 are numbers, by its size; only such categories can be compared by order.
 

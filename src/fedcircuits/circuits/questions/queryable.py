@@ -1,4 +1,4 @@
-"""Questions to a distribution, wherever its circuit lives: numbers in, numbers out, all exact.
+"""Queries of a distribution, wherever its circuit lives: numbers in, numbers out, all exact.
 
 Rows x are (rows, variables) in the numbers of the circuit; NaN means "sum this variable out". A
 number that is not a code of a category or boolean is an error; a count of −1 or 2.5 has probability
@@ -13,9 +13,8 @@ sample           NaN filled by draws from p(· | x, event)
 mpe              NaN filled by the most probable explanation: exact where the circuit is
                  deterministic, otherwise the best single path (max-product), a lower bound
 
-Events are taken apart here. What is left are three questions about rows and one box, which a
-circuit on this machine answers itself (distribution.py, small.py) and a federated one by asking
-around.
+Events are decomposed here. What remains are three queries about rows and one box, which a circuit
+on this machine answers itself (distribution.py, small.py) and a federated one by asking parties.
 """
 
 from __future__ import annotations

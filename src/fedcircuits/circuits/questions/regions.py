@@ -1,4 +1,4 @@
-"""Exact algebra of the sets of values that questions speak of.
+"""Exact algebra of the sets of values that queries refer to.
 
 A region is a set of values of one variable: sorted, disjoint, open intervals (lower, upper). Ends
 of discrete variables are halves, so (2.5, 3.5) is {3}. Values of a real variable are floats:

@@ -1,4 +1,4 @@
-"""A place in a text that moves on: words, names, values and operators, as the schema knows them.
+"""A cursor in a text that reads words, names, values and operators by the schema.
 
 A bare name is the longest name of the schema at this position (``hours-per-week``,
 ``mean radius``), in any case if no other of that length fits; a bare value is the longest category

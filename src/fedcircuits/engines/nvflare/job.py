@@ -1,14 +1,14 @@
 """The standing job: what NVFlare's processes run to carry packets between members.
 
-At a member its process hands packets from the member's program (link.py) to NVFlare, and those of
-other members to the program. At the server nothing is done but to go on. The job is three JSON
-files that name the two classes below; it carries no code and no data, and no process of it sees a
+At a member, its process passes packets from the member's program (link.py) to NVFlare, and packets
+of other members to the program. At the server it only keeps running. The job is three JSON files
+that name the two classes below; it carries no code and no data, and none of its processes sees a
 table or a key: packets are sealed by the programs (courier.py).
 
-Who a packet comes from is said by NVFlare: its server lets a message pass only if it bears the
-token given to that client when it proved its certificate, and the message's origin is that
-client's. A message that has not come through the server, or whose origin takes no part in the job,
-is dropped. Nothing is taken from the packet itself.
+The sender of a packet is determined by NVFlare: its server passes a message on only if it carries
+the token given to that client when it proved its certificate, and if the message's origin is that
+client. A message that did not come through the server, or whose origin is not part of the job, is
+dropped. Nothing in the packet itself is trusted.
 
 NVFlare imports this module; nothing else of the library does.
 """

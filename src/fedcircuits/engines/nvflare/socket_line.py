@@ -2,8 +2,8 @@
 
     length of the name (2 bytes), length of the packet (4 bytes), name, packet
 
-The name is the other member's: the receiver's on the way out, the sender's on the way in. The
-socket lies in NVFlare's workspace; nobody but its user may open it.
+The name is that of the other member: the receiver for outgoing packets, the sender for incoming
+ones. The socket is in NVFlare's workspace; only its user may open it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One operating-system process a party, on one machine: all cores, and a party may crash alone.
+"""One operating-system process per party on one machine: all cores are used, and crashes isolated.
 
 Messages go through the process that called ``run``: one connection per party instead of one per
 pair, so 64 parties need 64 file handles, the ledger is written where messages pass, and a party
@@ -8,13 +8,12 @@ the computation between two messages. Three parties start in 0.2 s, the first ti
 server below loads, or in 20 s if kernels have never been compiled.
 
 Processes are forked from a server that has imported the library and compiled its kernels
-(preload.py), never from the caller, which may have used threads. Where that does not exist they
-are started from nothing. A program must be a function of a module with arguments that can be sent
-(parcels.py). The cores are shared out among parties. All processes belong to one owner: results and
-kept work come back to the caller, who has the tables anyway, and are not in the ledger.
+(preload.py), never from the caller, which may have used threads. Where forking is not available,
+they are started from scratch. A program must be a function of a module with arguments that can be
+sent (parcels.py). The cores are divided among parties. All processes belong to one owner: results
+and kept work return to the caller, who has the tables anyway, and are not in the ledger.
 
-A party waits at most ``timeout`` seconds for a message. Parties that wait for each other for ever
-are found by that alone.
+A party waits at most ``timeout`` seconds for a message; only this detects a deadlock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a party's process and the one that started it say to each other: a head and a body.
+"""Frames between a party's process and the one that started it: a head and a body.
 
     to the party     start  sizes, block, members, threads, time-out   body: its program, kept work
                      mail   sender, tag                                body: the message
@@ -11,8 +11,8 @@
                      result form                                       body: what its flow returned
                      failed party, text, text for others, places in the code
 
-Heads are JSON, so that the process in between routes messages without looking into them. Room is
-made for what has arrived, not for what the other end says it will send.
+Heads are JSON, so that the process in between routes messages without decoding them. Memory is
+allocated for what has arrived, not for what the other end announces.
 """
 
 from __future__ import annotations

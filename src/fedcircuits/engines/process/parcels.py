@@ -1,8 +1,8 @@
 """Python objects for another process of the same machine: arrays cross through shared memory.
 
-Between parties only messages cross. This is the other way, between a party's process and the one
-that started it, the caller. Out go a program and kept work, pickled: a party trusts its caller.
-Buffers of arrays are copied once into a block of shared memory, and the party sees them there.
+Only messages cross between parties. This is for the connection between a party's process and the
+caller that started it. A program and kept work go out, pickled: a party trusts its caller. Buffers
+of arrays are copied once into a block of shared memory, which the party maps.
 
 Results and kept work come back, and a caller need not trust a party. They are recipes
 (federation/recipes.py), which contain no code and create only classes of this library. Only if the

@@ -2,9 +2,9 @@
 
 Importing this module compiles the loops of circuits/evaluation/kernel.py, or reads them from the
 disk. The server that party processes are forked from imports it once. Numba writes the index of
-its cache and the entries one after the other, so processes that compile at once may mix them up:
-one compiles, the others find everything done. It does so on one thread: a process that has run
-torch on several cannot be forked.
+its cache and the entries one after the other, so processes that compile at the same time may
+corrupt it: one compiles, and the others find everything done. It uses a single thread: a process
+that has run torch on several cannot be forked.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""A worker: an actor of Ray in which one or several parties live, from run to run.
+"""A worker: a Ray actor in which one or several parties live, from run to run.
 
-What crosses between the caller and a worker is bytes and plain words:
+Bytes and plain values cross between the caller and a worker:
 
-    describe path                 what a file holds that lies where the worker is
-    begin run, party, recipe      a party takes a seat; which large arguments are not here yet
+    describe path                 the contents of a file on the worker's machine
+    begin run, party, recipe      starts a party; returns which large arguments are missing here
     place run, party, mark, data  a large argument, kept here under its mark for later runs
     run run, party                a stream of reports: steps, kept work, entries of the ledger, and
-                                  a last word
-    deliver, gone                 from other workers a message; from the caller, who sends no more
-    end run                       all seats of the run are taken away
+                                  the result or failure
+    deliver, gone                 a message from another worker; from the caller, who sends no more
+    end run                       removes all parties of the run
 
-Recipes hold no code (federation/recipes.py). A table is placed once, and so is what a party has
-learned: a question finds it where it was asked before. Parties of one worker take turns: while one
-computes, the others wait, so that no more than one part of a large table is in memory.
+Recipes contain no code (federation/recipes.py). Tables and learned models are placed once, and
+later queries find them. Parties of one worker take turns: while one computes, the others wait, so
+that at most one part of a large table is in memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How a site admits a recipe: open places are filled in, and its policy checks the whole.
 
-Nothing of a recipe is believed: the site puts in its own party, its own limits of questions, and
-what it has learned as its owner allows today; it runs roles that sites play and nothing else
-(``ROLES`` in policy.py); and it takes part only where every party lives at its own site.
+Nothing in a recipe is trusted: the site inserts its own party, its own limits on queries, and what
+it has learned with its owner's current permissions. It runs only roles that sites play (``ROLES``
+in policy.py), and takes part only if every party lives at its own site.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frames between sites over a link that loses, doubles, delays and reorders packets, and is read.
+"""Frames between sites over an untrusted link that loses, repeats, delays and reorders packets.
 
 A link carries packets to a site by name; what it says about their sender is not trusted. A courier
 turns it into what runs need: frames (a head of plain values and a body) that arrive in order, once

@@ -1,7 +1,7 @@
 """Keys made where they are used: a member requests a certificate, the lead approves it.
 
     at the member   request: site.key, identity and site.toml in its own folder, and request.toml,
-                    which holds public halves alone and goes to the lead
+                    which holds only public halves and goes to the lead
     at the lead     provision with the request: site.crt, ca.crt, consortium.toml go back
 
 The lead of the consortium never has a private key of such a member. A request proves that its

@@ -1,9 +1,9 @@
 """Packets between sites through a NATS server (the extra ``sites``).
 
-Every site dials out to the server and stays. A packet to a site goes under the subject
-``fedcircuits.<receiver>.<sender>``. The server knows sites by their certificates and lets each
-publish as itself and read what is for it, nothing else. It stores nothing and can read nothing:
-packets are sealed (courier.py). What is lost while a connection is broken, couriers send again.
+Every site dials out to the server and stays connected. A packet to a site has the subject
+``fedcircuits.<receiver>.<sender>``. The server identifies sites by their certificates and lets each
+only publish as itself and read its own packets. It stores nothing and can read nothing: packets are
+sealed (courier.py). Couriers resend what is lost while a connection is down.
 
 A member is one program. A program that connects asks under its own name, ``fedcircuits.<me>.<me>``,
 whether it is already running, and a running one answers: a copy of a kit elsewhere is noticed.

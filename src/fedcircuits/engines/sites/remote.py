@@ -1,9 +1,9 @@
-"""An engine whose parties live at sites of their own; every other role runs here.
+"""An engine whose parties live at their own sites; every other role runs here.
 
-Nothing crosses before all sites have said that they are ready. What a party learns stays at its
-site: its result here is ``Held(run, party)``, which later programs may have as an argument. A site
-that is away for less than ``patience`` seconds comes back to where it was (station.py), and so does
-a caller that runs the same programs again under the name of a run that was broken off.
+Nothing crosses before all sites are ready. What a party learns stays at its site: its result here
+is ``Held(run, party)``, which later programs can take as an argument. A site that is away for less
+than ``patience`` seconds resumes where it was (station.py), and so does a caller that runs the same
+programs again under the name of an interrupted run.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ columns have one common cause, every pair of them is dependent. Ordered columns 
 modelled as discretised normal variables x = Λz + noise, with one or two factors z:
 
     correlations   of normal scores of states, over the rows that have both columns, corrected for
-                   what cutting takes away and drawn towards 0 where such rows are few
+                   discretisation and shrunk towards 0 where such rows are few
     Λ              by EM for factor analysis on these correlations
     z              on a grid: every point of it is a component in which all columns are independent,
                    P(state | z) = Φ of the state's ends
 
-Columns without an order have a table P(state | z) of their own, by EM over the points. One number
-per column and factor is all that is learned of ordered columns, so that few rows are enough.
+Unordered columns have their own table P(state | z), by EM over the points. Only one number per
+factor is learned for an ordered column, so few rows are enough.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""States of columns, with gaps: cells, whose neighbours may have an order, and what a pair of
-columns is worth to a tree over them (forests.py)."""
+"""States of columns with missing values: cells, which may be ordered, and the gain of joining a
+pair of columns in a tree (forests.py)."""
 
 from __future__ import annotations
 

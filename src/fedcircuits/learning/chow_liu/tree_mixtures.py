@@ -6,9 +6,9 @@ M-step  every component's tree and tables are learned again from its weighted pa
         that small components are shrunk towards all rows. An edge that gains less than it costs
         (extended BIC) is left out, so that trees may be forests.
 
-Missing values take part in no pair table and are summed out in the E-step: with gaps the M-step
-counts the pairs that are there, which is not exact EM. Weights of rows count as repetitions, but
-not towards the k-means clusters that EM begins from.
+Missing values are in no pair table and are summed out in the E-step: the M-step then counts the
+observed pairs, which is not exact EM. Weights of rows count as repetitions, except in the k-means
+clusters from which EM starts.
 """
 
 from __future__ import annotations

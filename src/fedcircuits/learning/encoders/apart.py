@@ -1,12 +1,12 @@
-"""Training of owners who never train together: many at once, each as if it were alone.
+"""Separate training of many owners at once, each as if it were alone.
 
-An owner has a network (networks.py) with a linear layer on its representation, that predicts a
-class, a number, or the owner's own input where there are no labels. Each owner has its own start,
-its own order of rows and its own end: Adam on batches, the weights with the least loss on held-back
-rows, an end after ``patience`` epochs without a lower one. All of it is elementwise in the axis of
-owners, so a batch of owners learns what one after the other would, up to the rounding of products.
+An owner has a network (networks.py) with a linear layer on its representation, which predicts a
+class, a number, or the owner's input if there are no labels. Each owner has its own start, order of
+rows and early stopping: Adam on batches, the weights with the least loss on held-back rows, an end
+after ``patience`` epochs without a lower loss. Everything is elementwise along the axis of owners,
+so a batch of owners learns the same as one after the other, up to the rounding of products.
 
-Owners are taken ``OWNERS`` at a time: with more, what a step needs no longer fits into caches.
+Owners are processed ``OWNERS`` at a time: with more, a step no longer fits into caches.
 """
 
 from __future__ import annotations

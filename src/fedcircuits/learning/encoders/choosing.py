@@ -1,8 +1,8 @@
-"""Every owner's encoder: which one it is, and the training of many owners.
+"""The choice of every owner's encoder, and the training of many owners.
 
-Whatever can encode rows is welcome (``encoder_of``): an encoder of this package or its name, any
-object with ``encode``, a torch module that is trained already, a scikit-learn transformer. A party
-that holds the target alone has nothing to encode (``LabelsOnly``).
+Anything that can encode rows is accepted (``encoder_of``): an encoder of this package or its name,
+any object with ``encode``, a trained torch module, a scikit-learn transformer. A party that only
+holds the target has nothing to encode (``LabelsOnly``).
 
 ``BestEncoder`` chooses on the owner's held-back rows: all candidates learn from the rest, and each
 predicts the held-back ones. The first candidate, which needs the fewest rows, is taken unless the

@@ -5,10 +5,10 @@
     encode(table)        (rows, width): the representation of each row; NaN for empty rows
 
 ``SequenceEncoder`` and ``TabularEncoder`` are networks with a linear layer on top. With labels that
-layer predicts them; without, it gives back the inputs (an autoencoder). What is encoded is what
-goes into that layer. Owners may have different encoders, of different widths.
+layer predicts them; without, it reconstructs the inputs (an autoencoder). The representation is the
+input of that layer. Owners may have different encoders, of different widths.
 
-Other encoders are in fixed.py and foreign.py, and which one per owner has is in choosing.py.
+Other encoders are in fixed.py and foreign.py, and the choice for each owner is in choosing.py.
 """
 
 from __future__ import annotations

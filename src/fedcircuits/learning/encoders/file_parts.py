@@ -1,4 +1,4 @@
-"""Parts that records of encoders share: what is read, and how an owner alone predicts."""
+"""Parts that records of encoders share: what is read, and the owner's own regression."""
 
 from __future__ import annotations
 

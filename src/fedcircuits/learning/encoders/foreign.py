@@ -1,4 +1,4 @@
-"""Encoders that are not networks of ours: what an encoder must have, and how others become one.
+"""Encoders of other libraries: what an encoder must provide, and adapters for models.
 
 ``Frozen`` is an encoder that has learned already. ``ForeignEncoder`` is a model of another library:
 any object with ``encode``, a torch module, a transformer. Such models give representations. The

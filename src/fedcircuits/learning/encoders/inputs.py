@@ -1,13 +1,13 @@
-"""What encoders read of an owner's table: numbers on one scale, NaN nowhere.
+"""Inputs of encoders from an owner's table: standardised numbers without NaN.
 
     flat    (rows, inputs)             numbers standardised, categories one-hot, series end to end
     series  (rows, steps, channels)    series on common steps, ordinary columns as constant
                                        channels, a last channel that is 1 where a step exists
 
-Means and deviations are those of the rows that were learned from; a missing number is the mean, 0.
-What differs by less than its rounding is constant. No input is more than ``REACH`` deviations away.
-A step is there up to the last one at which some channel has a value, so that gaps inside a series
-are filled and its end is its end. Rows of which nothing is known are reported, not made up.
+Means and deviations are those of the training rows; a missing number is the mean, 0. Columns that
+vary by less than rounding are constant. Inputs are limited to ``REACH`` deviations. Steps exist up
+to the last one at which some channel has a value, so that gaps inside a series are filled and its
+length is kept. Rows without any value are reported, not imputed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the values of every column lie, from counts of rows in bins: these add up over parties.
+"""The distribution of every column from counts of rows in bins, which add up over parties.
 
 Categories have a bin for each of their codes. The scale of numbers is unknown, so the first bins
 are bounded by powers of two, on either side of 0. Their counts determine finer bins, which hold

@@ -1,4 +1,4 @@
-"""Fusion of representations in one place: a head (heads.py) is trained over cached ones.
+"""Training of a fusion at the coordinator: a head (heads.py) over cached representations.
 
 Owners' networks are frozen, so their representations are computed once and kept; the trained part
 is small. Adam on batches; a learned graph is drawn again for every batch, and its probabilities are
@@ -13,15 +13,15 @@ suits them all only then. Without alignment they are used unchanged.
 fusion has seen rows like those where owners are missing. For a transformer, whose cost is quadratic
 in owners, they are left out of a whole batch.
 
-Predictions of owners can also be combined without training, which a fusion has to beat. ``h`` of
-``OwnerRows`` then has the owners' predictions (owners, rows, outputs):
+Predictions of owners can also be combined without training; these are baselines for a fusion. ``h``
+of ``OwnerRows`` then contains the owners' predictions (owners, rows, outputs):
 
-    vote        the class that most owners predict; of numbers the mean
-    threshold   of two classes: the second if at least this share of owners predicts it, the share
-                with the best F1 on the rows learned from
-    best        the owner that is best on rows held back: F1 of the second of two classes, macro-F1
-                of more, squared error of numbers. In rows that it does not know, the mean of the
-                others' predictions
+    vote        the class that most owners predict; for numbers, the mean
+    threshold   for two classes: the second if at least a share of owners predicts it, the share
+                with the best F1 on training rows
+    best        the owner that is best on held-back rows: F1 of the second of two classes, macro-F1
+                for more, squared error for numbers. In rows that it lacks, the mean of the others'
+                predictions
 """
 
 from __future__ import annotations

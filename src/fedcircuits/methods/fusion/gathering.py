@@ -1,12 +1,12 @@
 """How the coordinator gathers representations of rows: owner by owner, or as sums over owners.
 
-    gather/rows  owner → coordinator, or query/rows in a question: for each row in the order of
-                 its token: the token, whether the owner knows anything of it, its representation
-                 as float32, float16 or int8. int8 goes with the middle and step of every component,
+    gather/rows  owner → coordinator (query/rows in a query), for each row in the order of tokens:
+                 the token, whether the owner knows anything about it, and its representation as
+                 float32, float16 or int8. int8 comes with the middle and step of every component,
                  so that its error is at most half a step: 1/508 of the range on the rows sent
 
-A complete graph without alignment mixes representations by their mean, so their sums are all that
-the fusion needs. Where the user gives a summation, nobody's own representations are gathered:
+A complete graph without alignment mixes representations by their mean, so the fusion needs only
+their sums. If the user gives a summation, representations of single owners are not gathered:
 
     sum/tokens   owner → coordinator: tokens of its rows, and the width of its representations
     sum/union    coordinator → owner: how many rows there are, where its own are, and the width
@@ -18,8 +18,8 @@ In training, gather/rows and sum/tokens also contain labels, which rows are held
 columns were read. With ``Secret()`` everybody learns the sums; a row that only one owner holds is
 not hidden.
 
-The coordinator sorts rows by what they hold: an order that does not depend on the key of tokens, so
-that two runs with one seed learn the same.
+The coordinator sorts rows by their content, an order that does not depend on the key of tokens, so
+that two runs with one seed learn the same model.
 """
 
 from __future__ import annotations

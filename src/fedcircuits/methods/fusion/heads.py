@@ -1,4 +1,4 @@
-"""What a fusion does with representations: aligns them, mixes them over a graph, predicts.
+"""The heads of a fusion: they align representations, mix them over a graph, and predict.
 
 h is (owners, rows, width), zeros where an owner is absent or has a narrower representation.
 
@@ -19,16 +19,16 @@ it, z = σ((F⁻¹(θ) − s) / τ), which tends to Bernoulli(θ) as the tempera
 edge; the Gumbel trick needs two, whose difference is logistic, so it is this rule with the logistic
 reference. A graph shows what helped prediction, not who depends on whom.
 
-The mixing is Â = D^−½ (A + I) D^−½, with D the degrees among the owners that are there. Where
-owners are missing, degrees differ from row to row, and one product with the mask gives all of them.
-A complete graph mixes by averaging all owners that are there, so that all have the same ever after,
-ReLU(mean_i P_i h_i W₀ + b₀): aligned, it is the layer of "concat". P_i W₀ is folded into one matrix
-per owner, and the second mixing into a vector, so that a step costs one product with the graph.
+The mixing is Â = D^−½ (A + I) D^−½, with D the degrees among the present owners. Where owners are
+missing, degrees differ from row to row, and one product with the mask gives all of them. A complete
+graph averages all present owners, so that all have the same value afterwards, ReLU(mean_i P_i h_i
+W₀ + b₀): with alignment, this is the layer of "concat". P_i W₀ is folded into one matrix per owner,
+and the second mixing into a vector, so that a step costs one product with the graph.
 
-Owners that are absent leave the mean of the others, which suits owners that say the same; a number
-that each owner holds a part of is less with fewer of them. So where numbers are predicted, what is
-pooled is multiplied by share^γ: the share of the owners that are there, and γ learned from 0
-("presence").
+Without absent owners the mean is over the others, which suits owners with redundant information; a
+number of which each owner holds a part becomes smaller with fewer of them. Where numbers are
+predicted, the pooled value is therefore multiplied by share^γ: the share of present owners, with γ
+learned from 0 ("presence").
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
-"""A fusion that has been learned: what each party holds of it, and questions to it.
+"""A trained fusion: what each party holds of it, and queries.
 
     p/encoder   a leaf of family "predictor" at owner p, over its columns and series ("p/speed"),
                 with one unit per number of its representation
     fusion      the root at the coordinator, a Fuse of all leaves by the head's operation, with one
                 unit per output
 
-Columns carry their owner's name: columns of one name at two owners are two things here, two
-sensors' speeds.
+Columns carry their owner's name: columns of one name at two owners are different things here, such
+as the speeds at two sensors.
 
-In a question, owners send what they know of new rows, and the coordinator predicts them:
+In a query, owners send representations of new rows, and the coordinator predicts:
 
-    key             first owner → other owners: a key for row tokens, another one in every question
+    key             first owner → other owners: a key for row tokens, a new one in every query
     query/rows      owner → coordinator: tokens and representations of its rows (where only sums are
                     shown: the sums of gathering.py)
-    query/truth     party → coordinator, if predictions are to be compared with what parties know:
-                    values of the target of its rows
+    query/truth     party → coordinator, if predictions are to be compared with known values: the
+                    target of its rows
     query/asked     coordinator → party: whether the order of its rows is needed
     query/order     owner → coordinator: where its rows are in its table
 
-Owners may be missing, and rows at owners. Answers are in the order of the rows of the first owner,
-then of those that only later ones hold. The coordinator learns representations, predictions, and in
-which order owners keep these rows, not which rows they are; owners learn nothing.
+Owners may be missing, and owners may lack rows. Answers are in the order of the rows of the first
+owner, then of rows that only later ones hold. The coordinator learns representations, predictions
+and the order in which owners keep these rows, but cannot identify them; owners learn nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What parties have learned, brought to one place: the only way in which a whole model leaves them.
+"""Collecting the parts of a model in one place: the only way in which a whole model leaves parties.
 
-Roles: the parties that hold a part of a model; the coordinator, which has asked for it.
+Roles: the parties that hold a part of a model, and the coordinator that asks for it.
 
-    collect/part   party → coordinator: everything that it has learned of this model.
+    collect/part   party → coordinator: its whole part of this model.
 
 The coordinator learns every part, and whatever the parts reveal about rows; parties learn nothing.
 A party whose owner has not allowed it fails, and nothing leaves it. At a site the line ``collect``

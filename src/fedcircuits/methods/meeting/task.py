@@ -1,14 +1,14 @@
-"""What is predicted, classes or a number, where kinds of columns do not say: the parties do.
+"""The prediction task, classes or a number, where the kind of the target does not determine it.
 
 Kinds of columns are inferred from their values: labels 0, 1 and 2 look like counts, and like reals
-if one of them is missing. As the target, a few whole numbers are more often labels ("auto"), or the
-user says that they are ("classes"). Only holders know which numbers there are, so before the hello:
+if one of them is missing. In a target, a few whole numbers are usually labels ("auto"), or the user
+says that they are ("classes"). Only holders know which numbers there are, so before the hello:
 
-    agree/classes   party → coordinator: the different numbers of its target; not if the task is
-                    "auto" and they are many or no whole numbers
+    agree/classes   party → coordinator: the distinct numbers of its target; not if the task is
+                    "auto" and they are many or not whole
     agree/task      coordinator → party: the classes of all parties, or that it is a number
 
-The coordinator and all parties learn which classes there are, as they do of a category.
+The coordinator and all parties learn which classes there are, as for a category.
 """
 
 from __future__ import annotations

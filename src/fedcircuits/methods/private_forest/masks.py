@@ -1,4 +1,4 @@
-"""Masks for private inference, which no data goes into: made ahead, used once.
+"""Masks for private inference: independent of data, prepared in advance, used once.
 
 For every row and every exponent of a forest a mask r and shares of 2^(−r) (powers.py); for every
 row a factor R = 2^shift + ρ and an addend that drown the root's lower bits, in which single
@@ -11,9 +11,9 @@ the sum, or the product, of what all pairs have drawn is known to no t parties.
     prepare/powers/k/…        party → party: shares of products of powers, ⌈log2(pairs)⌉ rounds
     prepare/checks/k/…        party → party: the check of these products (checks.py), 7 rounds
 
-Any t parties learn nothing. One party that deviates, in whatever message, is noticed before the
-masks are there: what it deals as one of a pair is watched by the other, and products are checked.
-Rows are made in groups of a size that fits into memory.
+Any t parties learn nothing. A single party that deviates in any message is noticed before the masks
+are complete: what it deals as one of a pair is checked by the other, and products are checked. Rows
+are processed in groups that fit into memory.
 """
 
 from __future__ import annotations

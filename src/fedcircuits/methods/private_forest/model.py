@@ -1,4 +1,4 @@
-"""A circuit whose parameters nobody sees: its public graph, and what each party holds of it.
+"""A circuit with secret parameters: its public graph, and what each party holds of it.
 
 The graph is public: a root sum of one unit over sums, products and leaves that are Bernoulli or
 categorical. A *region* is a largest part without sums: a leaf, or leaves joined by elementwise
@@ -9,15 +9,15 @@ products. In a *flat* forest every child of the root is a region. Secret are
     the root, if flat   log2 of its weights (1, inputs), over the field with 36 fractional bits
     any other sum       its weights (units, inputs), over ``forest.ring(parties)`` with 40
 
-as shares of degree t = ⌊(N − 1)/2⌋. How small a value may be is public and follows from the numbers
-of variables and codes alone; owners keep to it before anything is shared (``bounded``):
+as shares of degree t = ⌊(N − 1)/2⌋. The smallest value is public and follows from the numbers of
+variables and codes; owners enforce it before anything is shared (``bounded``):
 
     region   Σ_v min log2 p_v ≥ −``bound``: 9.5 bits per variable, log2(codes) + 5 if that is more
     weight   log2 w ≥ −16
 
-log and min are concave, so averages of parameters that keep to the bounds do so too. Then values on
-shares never vanish and never overflow: the value of a node is a whole number below 2^scale, and the
-root is at least 2^(scale − low) (``ValueScale``).
+log and min are concave, so averages of parameters within the bounds are within them, too. Values on
+shares therefore never vanish and never overflow: the value of a node is a whole number below
+2^scale, and the root is at least 2^(scale − low) (``ValueScale``).
 """
 
 from __future__ import annotations

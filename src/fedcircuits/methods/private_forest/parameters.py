@@ -7,8 +7,8 @@
     average/weights/…   party → party: the same for powers, in deeper forests only
     open/model          party → coordinator: its shares of all parameters
 
-**Dealt.** Who deals a leaf deals the weights on it, of every sum above. So parties that put their
-components under one root each deal their own, and nobody sees those of the others.
+**Dealt.** The owner of a leaf also deals the weights on it, of every sum above. Parties that put
+their components under one root therefore each deal their own, and nobody sees those of others.
 
 **Averaged.** Every party has learned the same forest from the same start. A unit is averaged by how
 often parties use it, which is far better than a plain mean where splits are uneven: with u_i the
@@ -24,9 +24,9 @@ the number of all rows where that is public, otherwise by 2^``row_bits``, and u_
 of a party's rows, so that they lie in a public range. A party whose numbers lie outside it ends the
 run before it shares anything.
 
-**Opened.** Afterwards the coordinator has the parameters, for good. A party that does not allow it
-ends it before it has sent anything. Shares that do not fit together are found, as N − t − 1 of them
-are to spare.
+**Opened.** Afterwards the coordinator has the parameters permanently. A party that does not allow
+it ends the run before it has sent anything. Inconsistent shares are detected, as N − t − 1 of them
+are redundant.
 """
 
 from __future__ import annotations

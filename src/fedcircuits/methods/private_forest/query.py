@@ -3,12 +3,11 @@
 Parties hold shares of a model (model.py) and masks made ahead (masks.py). The asker is one of them,
 or an outsider who knows the forest's graph.
 
-    query/checks/…    party → party: what two checks begin with (checks.py), while points are on
-                      their way
+    query/checks/…    party → party: the start of two checks (checks.py), while points are sent
     query/points      asker → party: shares of its points, (rows, codes of all variables)
     query/check/…     party → party: the check that these are points
-    query/exponents   party → party: shares of masked exponents (evaluation.py), which say nothing;
-                      16 bytes per exponent and row
+    query/exponents   party → party: shares of masked exponents (evaluation.py), which reveal
+                      nothing; 16 bytes per exponent and row
     query/level/k     party → party: shares dealt again, in deeper forests only
     query/product     party → party: the same, of the root times noise
     query/answer/…    party → party: the check of everything since the points
@@ -34,10 +33,10 @@ with coefficients that are drawn when all parties have their shares. A wrong poi
 chance of about 2^−122, for odd N too, and whatever t parties do, the asker among them.
 
 **One party that deviates.** All that is opened among parties has degree t or is checked, and they
-compare what they have seen. So one party that changes, swaps, repeats or makes up shares in any
-message ends the query, but with a chance of 2^−50: no answer is silently wrong. The same holds for
-up to t parties together if no two of them make a pair (privacy/sharing/dealing.py). One that sends
-nothing ends it too. Nobody learns anything by it but that it ended.
+compare what they have seen. A single party that changes, swaps, repeats or invents shares in any
+message therefore ends the query, except with probability 2^−50: no answer is silently wrong. The
+same holds for up to t parties together if no two of them form a pair (privacy/sharing/dealing.py).
+A party that sends nothing ends it, too. Nobody learns anything from that except that it ended.
 
 The answer is off by less than 1.1·10⁻⁵ nats.
 """

@@ -1,6 +1,6 @@
-"""Forests of random structures, and how one is learned: alone, or by all parties together.
+"""Forests of random structures, and how they are learned: alone, or by all parties together.
 
-Parties that never see each other's rows can have the same structures. One is a mixture of
+Parties that never see each other's rows can use the same structures. A structure is a mixture of
 ``repetitions · units`` products (depth 0) or a random binary circuit (RAT, circuits/structures.py).
 A forest joins structures under one root: the root of each is folded into it, its weights times
 that of the structure. Structures and the start of EM follow from a public seed, so component j of
@@ -18,8 +18,8 @@ Learned together, expected counts are added up on shares, as if all rows were in
                     numbers; then shares of the totals
 
 One iteration of EM is two rounds of messages. All parties learn the totals, and so the parameters
-of every iteration; N − 1 of them together know the counts of the last one, fewer than half nothing
-but the totals. A structure that no longer gains on the rows held back stops and takes no more part.
+of every iteration. N − 1 of them together know the counts of the remaining one; fewer than half
+know nothing but the totals. A structure that no longer improves on held-back rows stops.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
 """Decision trees over typed tables, as arrays and as leaves of an ensemble (FC[DT]).
 
-A tree is arrays, which are stored and sent instead of another library's object. Node 0 is the root,
-children stand behind their parents. A node asks one question of one column:
+A tree is a set of arrays, which are stored and sent instead of another library's object. Node 0 is
+the root, and children come after their parents. A node tests one column:
 
     category < 0    is the number at most ``threshold``? (in single precision, as scikit-learn asks)
     category ≥ 0    is the code different from ``category``?
 
-Yes goes to the first child, no to the second, a missing value where ``missing_first`` says. A node
-without children has −1 for both, and its row of ``value`` is the answer.
+If so, a row goes to the first child, otherwise to the second; ``missing_first`` decides for a
+missing value. A node without children has −1 for both, and its row of ``value`` is the output.
 
-``DecisionTreeLeaf`` grows scikit-learn's tree. It takes missing values as they are: every split
-learns which way they go, and where there were none they follow the larger side. A category of 3 to
-``MOST_CODES`` values is asked for value by value (one-hot); beyond that, and for two values, splits
-are on the codes. On held-back rows of adult's training split (8,000, four seeds), one-hot gave a
-macro-F1 0.004 above codes both for one tree and for five trees of a fifth of the rows each. Depth
-10 with 5 rows per leaf gave 0.787 and 0.789, and the five the lowest cross-entropy of twelve
-settings (0.320); trees that grow to the end gave 0.748 and 0.779 (1.295).
+``DecisionTreeLeaf`` grows scikit-learn's tree. Missing values are allowed: every split learns which
+way they go, and without any in training they follow the larger side. A category of 3 to
+``MOST_CODES`` values is one-hot encoded; beyond that, and for two values, splits are on the codes.
+On held-back rows of adult's training split (8,000, four seeds), one-hot gave a macro-F1 0.004 above
+codes both for one tree and for five trees of a fifth of the rows each. Depth 10 with 5 rows per
+leaf gave 0.787 and 0.789, and the five the lowest cross-entropy of twelve settings (0.320); trees
+that grow to the end gave 0.748 and 0.779 (1.295).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where columns of numbers are cut into cells: at numbers of a public grid, none a value of a row.
+"""Cutting numeric columns into cells, at numbers of a public grid, none of which is a row's value.
 
-The grid are the numbers of single precision in their order, each eight digits to the base 16: sign
-and exponent first, so that the grid is as coarse at first as powers of two, and halves intervals
-then. Blocks of the grid, those (a, b] whose numbers begin with the same digits, end at round
+The grid is the ordered set of single-precision numbers, each written as eight digits to the base
+16: sign and exponent first, so that the first digits separate powers of two and later ones halve
+intervals. Blocks of the grid, those (a, b] whose numbers begin with the same digits, end at round
 numbers. A block that holds many rows is divided by its next digit, one that holds few never is:
 
     boost/known      how many rows have a value of each number. To all: the sums.

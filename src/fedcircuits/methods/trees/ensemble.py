@@ -1,4 +1,4 @@
-"""The tree ensemble: predictors that live at parties, joined by fuse nodes; and questions to it.
+"""The tree ensemble: predictors that live at parties, joined by fuse nodes; and queries.
 
     p/tree 1 …   leaves of family "predictor": the columns that one tree reads, one unit per output
     p/trees      Fuse at party p, "mean" of bagged trees and "product" of boosted ones (a sum of
@@ -9,23 +9,23 @@
 
                      P(y | x) ∝ P(y) Π_i (P_i(y | x_i) / P(y))^a_i
 
-A mean of experts that see different columns is timid: where one knows and the other does not, the
-answer is half way. The product is exact where their columns are independent given the class (naive
-Bayes between parties). a_i is the mean, over the columns of child i, of 1 / children that hold the
-column, so that no column counts twice: 1 where columns are disjoint. On held-back training rows
-(three seeds), macro-F1 of mean and product: adult by columns 0.751 and 0.790, both ways with 2 and
-4 parties 0.764 and 0.787, 0.768 and 0.783; breast cancer 0.968 and 0.965, 0.951 and 0.961, 0.947
-and 0.950. Sums of deviations, its analogue for numbers, lost against means once trees read all
-columns. The paper's rule, a mean of all parties, remains as an option.
+A mean of experts that see different columns is too cautious: if one is certain and the other is
+not, the answer is half-way. The product is exact if their columns are independent given the class
+(naive Bayes between parties). a_i is the mean, over the columns of child i, of 1 / children that
+hold the column, so that no column counts twice: 1 where columns are disjoint. On held-back training
+rows (three seeds), macro-F1 of mean and product: adult by columns 0.751 and 0.790, both ways with 2
+and 4 parties 0.764 and 0.787, 0.768 and 0.783; breast cancer 0.968 and 0.965, 0.951 and 0.961,
+0.947 and 0.950. Sums of deviations, its analogue for numbers, lost against means once trees read
+all columns. The paper's rule, a mean of all parties, remains as an option.
 
-A child that sees nothing of a row does not take part in it; a row of which nobody sees anything
-gets the overall shares of classes, or the overall mean.
+A child without any value of a row is left out for that row; a row without any value gets the
+overall shares of classes, or the overall mean.
 
-A question:
+A query:
 
     query/evidence   coordinator → client: evidence on columns that its trees read, every different
                      row once, and no row of which it would see nothing (rows, columns)
-    query/values     client → coordinator: what its trees say, p/trees above (rows, outputs)
+    query/values     client → coordinator: the outputs of its trees, p/trees above (rows, outputs)
 """
 
 from __future__ import annotations

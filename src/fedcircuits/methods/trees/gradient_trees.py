@@ -1,6 +1,6 @@
-"""Trees of gradient boosting, from sums over cells: no row is needed where a tree is decided.
+"""Trees of gradient boosting from sums over cells: splits are chosen without access to rows.
 
-A tree predicts what the trees before it got wrong. With scores f (rows, outputs), the gradient
+A tree corrects the errors of the trees before it. With scores f (rows, outputs), the gradient
 g = y − P(y | f) and the curvature h = P (1 − P) of every row, a node with the sums G and H over its
 rows moves its scores by the Newton step G / (H + SMOOTH), and gains Σ G² / (H + SMOOTH). Two
 classes have one score, the log-odds of the second; more have one each, moved by one tree.

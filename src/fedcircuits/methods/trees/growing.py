@@ -1,14 +1,14 @@
 """How a party grows its trees from its rows: bagged, or boosted alone or with others.
 
-Rows count by class so that every party, or the parties of a group together, learn as if classes had
-their overall shares: parties that prefer different classes then mean the same by their
-probabilities.
+Rows are weighted by class so that every party, or the parties of a group together, learn as if
+classes had their overall shares: the probabilities of parties with different class balances are
+then comparable.
 
-    bagged    every tree is of rows drawn with replacement and of a share of the columns; the answer
-              is the mean of the trees. Nothing crosses.
-    boosted   every tree is of what those before it got wrong, and has probabilities as values,
-              P_t(y | x) ∝ P(y) exp(step). The answer is their product P(y) Π P_t(y | x) / P(y), a
-              sum of log-odds. From a party alone nothing crosses.
+    bagged    every tree is grown from rows drawn with replacement and a share of the columns; the
+              prediction is the mean of the trees. Nothing crosses.
+    boosted   every tree corrects those before it, and has probabilities as values,
+              P_t(y | x) ∝ P(y) exp(step). The prediction is their product,
+              P(y) Π P_t(y | x) / P(y), a sum of log-odds. With a single party nothing crosses.
 
 Parties that hold the same columns can decide every split together. The trees are then those of all
 their rows in one place, to the last bit. All members add up (Collective) and receive the result; a
@@ -32,7 +32,7 @@ error that names the possible senders.
 On held-back training rows (three seeds of adult, credit and breast cancer; five parties with the
 same columns), macro-F1 was: bagged 0.776, 0.547, 0.931; boosted each alone 0.788, 0.532, 0.942;
 together 0.806, 0.636, 0.970. Counting all rows in the leaves of trees that one party has grown
-gained little or nothing: questions that only one party's rows have chosen are not the best ones.
+gained little or nothing: splits chosen by one party's rows are not the best ones.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Trees of several parties with differential privacy (privacy/differential.py): what crosses of
-rows is noisy.
+"""Trees of several parties with differential privacy (privacy/differential.py): everything that
+crosses about rows is noisy.
 
 The noise of a histogram grows with the columns and with every level of a tree, and would drown the
 choice of splits. Splits are therefore drawn at random, identically by all from the public seed, and

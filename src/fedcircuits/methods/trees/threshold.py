@@ -1,8 +1,8 @@
 """The threshold on the probability of the second class that gives the best macro-F1 on training
 rows: rare classes are seldom the more probable ones.
 
-Answers are of trees that have not seen the row (out of the bag) where there are such. Rows count by
-class as if classes had their overall shares everywhere.
+Predictions are those of trees that were not grown from the row (out of bag) where there are any.
+Rows are weighted by class as if classes had their overall shares everywhere.
 
     decide/counts      where all trees read the same columns. Every party adds up how many of its
                        rows of each class its own trees rate at or above each of 199 thresholds; all
