@@ -15,7 +15,6 @@ from fedcircuits.errors import FederationError
 from fedcircuits.federation.sums.topology import (
     Neighbourhood,
     Topology,
-    between_hubs,
     hubs,
     plain,
     spanning_tree,
@@ -186,14 +185,12 @@ def test_hubs_as_in_the_paper() -> None:
         Neighbourhood("6", tuple("678")),
         Neighbourhood("9", tuple("9")),
     )
-    assert between_hubs(graph, found).edges == (("2", "6"), ("2", "9"))
 
 
 def test_without_hops_everyone_is_alone() -> None:
     graph = Topology.of("cycle", FOUR)
     found = hubs(graph, 0)
     assert found == tuple(Neighbourhood(n, (n,)) for n in FOUR)
-    assert between_hubs(graph, found) == graph
 
 
 def test_ways_through_hubs_that_have_left_do_not_count() -> None:
@@ -219,5 +216,3 @@ def test_hubs_part_the_parties(topology: Topology, hops: int) -> None:
     for hub in found:
         inside = graph.subgraph(hub.members)
         assert nx.eccentricity(inside, hub.root) <= hops
-    between = between_hubs(topology, found)
-    assert nx.is_connected(as_networkx(between))

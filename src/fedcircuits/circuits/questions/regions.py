@@ -131,11 +131,6 @@ def disjunction(events: Iterable[Event], schema: Schema) -> Event:
     return _merged(boxes, schema)
 
 
-def negation(event: Event, schema: Schema) -> Event:
-    """The event does not hold."""
-    return _merged(difference(EVERYTHING, event, schema), schema)
-
-
 def difference(a: Event, b: Event, schema: Schema) -> Event:
     """``a`` holds and ``b`` does not."""
     pieces, steps = list(a), 0

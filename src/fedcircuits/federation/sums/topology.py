@@ -35,6 +35,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import FederationError
 
 Node: TypeAlias = str | int
+Pairs: TypeAlias = list[tuple[int, int]]
 Edge: TypeAlias = tuple[Node, Node]
 
 
@@ -311,14 +312,7 @@ def hubs(topology: Topology, hops: int) -> tuple[Neighbourhood, ...]:
     return tuple(neighbourhoods)
 
 
-def between_hubs(topology: Topology, neighbourhoods: Sequence[Neighbourhood]) -> Topology:
-    """The graph over the roots: two are linked if some of their members are."""
-    root = {member: hub.root for hub in neighbourhoods for member in hub.members}
-    names = tuple(name for name in topology.names if root[name] == name)
-    return _linked(names, ((root[a], root[b]) for a, b in topology.edges))
-
-
-Pairs = list[tuple[int, int]]
+# ---------------------------------------------------------------------- graphs by name
 
 
 def named(graph: str, count: int, radius: float | None, links: int, seed: int) -> tuple[Pairs, str]:

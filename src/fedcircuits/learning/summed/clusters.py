@@ -86,11 +86,6 @@ class SummedFeatures:
     def __call__(self, values: Array) -> Array:
         return np.nan_to_num(self.seen(values)) * self.weight
 
-    @property
-    def moments_size(self) -> int:
-        d = len(self.layout)
-        return 1 + d + (d * d if d <= WIDE else d)
-
     def moments(self, values: Array) -> Array:
         """Rows, sums of features, and of their products or squares, end to end."""
         x = self(values)
