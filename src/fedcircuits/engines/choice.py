@@ -31,6 +31,9 @@ from fedcircuits.privacy.channels import sealed
 from fedcircuits.privacy.identity import Identity
 
 T = TypeVar("T")
+Seal: TypeAlias = bool | Literal["auto"]
+SEAL = Choice("auto", True, False)
+ENGINES: dict[str, Engine] = {"memory": memory.run, "process": process.run, "ray": RayEngine()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,6 @@ def covered(programs: Mapping[str, Program[T]]) -> dict[str, Program[T]]:
         me: Program(sealed, {"program": program, "me": me, "identity": identities[me], **common})
         for me, program in programs.items()
     }
-
-
-Seal: TypeAlias = bool | Literal["auto"]
-SEAL = Choice("auto", True, False)
-
-ENGINES: dict[str, Engine] = {"memory": memory.run, "process": process.run, "ray": RayEngine()}
 
 
 def engine_of(engine: object, seal: Seal = "auto") -> Engine:

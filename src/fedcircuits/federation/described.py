@@ -23,6 +23,7 @@ from fedcircuits.tables.table import Table
 
 NAME = re.compile(r"[\w][\w .-]{0,99}")
 NONE: Mapping[str, Sequence[int]] = MappingProxyType({})
+FORGOTTEN, NOTHING = GONE = ("forgotten", "keeps no such model")  # when asked to forget
 
 
 class DescribedTable(Table):
@@ -99,7 +100,7 @@ def chosen_rows(table: Table, where: object, count: int) -> Table:
     return table.rows(where)  # type: ignore[arg-type]
 
 
-FORGOTTEN, NOTHING = GONE = ("forgotten", "keeps no such model")  # when asked to forget
+# ---------------------------------------------------------------------- inquiries
 
 
 class KeptHere(Protocol):

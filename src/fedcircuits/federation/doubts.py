@@ -26,6 +26,14 @@ from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
 
 FEW = range(2, 13)  # categories: of fewer and more, others may well be at another party
+FORMS: Mapping[str, Callable[[str], str]] = {
+    "spaces": lambda text: "".join(text.split()),
+    "case": str.casefold,
+    "Unicode forms": lambda text: unicodedata.normalize("NFKC", text),
+    "zeros": lambda text: text.lstrip("0") or "0",
+    "decimals": lambda text: text.removesuffix(".0"),
+    "signs": lambda text: "".join(c for c in text if c.isalnum()),
+}
 
 
 def doubts(tables: Mapping[str, Table], matched: bool) -> Iterator[str]:
@@ -81,14 +89,7 @@ def _absent_unit(column: Mapping[str, Variable]) -> Iterator[str]:
         )
 
 
-FORMS: Mapping[str, Callable[[str], str]] = {
-    "spaces": lambda text: "".join(text.split()),
-    "case": str.casefold,
-    "Unicode forms": lambda text: unicodedata.normalize("NFKC", text),
-    "zeros": lambda text: text.lstrip("0") or "0",
-    "decimals": lambda text: text.removesuffix(".0"),
-    "signs": lambda text: "".join(c for c in text if c.isalnum()),
-}
+# ---------------------------------------------------------------------- spellings of ids and names
 
 
 def loosened(text: str, forms: Iterable[str] = tuple(FORMS)) -> str:

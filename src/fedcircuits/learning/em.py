@@ -45,6 +45,9 @@ from fedcircuits.learning.stopping import EarlyStopping
 
 SETTLING = 4  # epochs
 SETTLED = 2.0  # times the last step: nothing is left to fall
+Report = Callable[[int, float], None]  # after every epoch: its number, mean log-likelihood
+PIECE = 65_536  # rows of one E-step where no batch size is given
+LEAST_WEIGHT = 1e-20  # of a sum, over batches
 
 
 @dataclass
@@ -91,11 +94,6 @@ class FallingStep:
 
     def _now(self) -> float:
         return self.first + min(1.0, self.done / self.planned) * (self.last - self.first)
-
-
-Report = Callable[[int, float], None]  # after every epoch: its number, mean log-likelihood
-PIECE = 65_536  # rows of one E-step where no batch size is given
-LEAST_WEIGHT = 1e-20  # of a sum, over batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ from fedcircuits.privacy.sharing.randomness import derived
 
 VERSION = b"fedcircuits sealed messages, version 1"
 KEY, SIGNATURE, NUMBER = 32, 64, 8  # bytes
+T = TypeVar("T")
 
 
 class RunKey(Message, frozen=True):
@@ -171,7 +172,7 @@ class Session:
         return plain
 
 
-T = TypeVar("T")
+# ---------------------------------------------------------------------- sealed flows
 
 
 def sealed(

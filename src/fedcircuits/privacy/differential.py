@@ -49,6 +49,18 @@ from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.privacy.sharing.randomness import Stream
 
+PIECE = 1 << 16  # bits that are drawn at once
+STEP = 2.0**-24  # noise and what it is added to are multiples of it
+DELTA = 1e-6  # by default
+REPRESENTATION = (
+    "what one row is represented by at one owner, its encoder given; not: what the encoder has "
+    "learned from the row, labels, and which rows an owner knows; every question spends again"
+)
+RELATION = "one row of one party, full or empty; the number of rows is public"
+
+
+# ---------------------------------------------------------------------- accounting
+
 
 def epsilon_of(multipliers: Sequence[float], delta: float) -> float:
     """What releases with these multipliers spend together.
@@ -86,7 +98,7 @@ def accountant_library() -> ModuleType:
     return library
 
 
-PIECE = 1 << 16  # bits that are drawn at once
+# ---------------------------------------------------------------------- exact draws
 
 
 class UniformDraws:
@@ -156,13 +168,7 @@ def draws_of(
     return np.array([n * step for n in numbers], np.float64).reshape(shape)
 
 
-STEP = 2.0**-24  # noise and what it is added to are multiples of it
-DELTA = 1e-6  # by default
-REPRESENTATION = (
-    "what one row is represented by at one owner, its encoder given; not: what the encoder has "
-    "learned from the row, labels, and which rows an owner knows; every question spends again"
-)
-RELATION = "one row of one party, full or empty; the number of rows is public"
+# ---------------------------------------------------------------------- noise
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,9 @@ from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import threshold, threshold_of
 
 Coalition = Literal["majority", "all"]
+MASKED = "numbers under masks, which say nothing"
+MASK_KEY = "a key, from which both draw masks"
+Auto = Literal["auto"]
 
 
 class HiddenSummation(Summation):
@@ -109,6 +112,9 @@ class HiddenSum:
     ) -> Flow[Array]:
         leader, *others = self.members
         return (yield from agreed(self.me, leader, others, tag, value, reveals, check))
+
+
+# ---------------------------------------------------------------------- on shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +211,7 @@ class SecretSum(HiddenSum):
         return Group(self.me, self.members, stream)
 
 
-MASKED = "numbers under masks, which say nothing"
-MASK_KEY = "a key, from which both draw masks"
-Auto = Literal["auto"]
+# ---------------------------------------------------------------------- under masks
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from fedcircuits.tables.schema import Schema, Variable
 Expected = tuple[Array, Array]  # S and T, (units of p, units of q)
 TAIL = 1e-13
 MOST_COUNTS = 100_000
+Rule = Callable[[Family, Arrays, Arrays], Expected]
 
 
 def expected_log(
@@ -124,7 +125,6 @@ def _histogram(p: Family, arrays: Arrays, other: Arrays) -> Expected:
     return mass, logs
 
 
-Rule = Callable[[Family, Arrays, Arrays], Expected]
 REAL: dict[str, Rule] = {
     "gaussian": _gaussian, "exponential": _exponential, "gamma": _gamma, "histogram": _histogram,
 }  # fmt: skip

@@ -25,6 +25,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedcircuits.errors import FederationError
 
 SOON = datetime.timedelta(days=30)
+REVOKED = "revoked.crl"
+LASTS = datetime.timedelta(days=3650)  # as the authority: an old list is better than none
 
 
 def check_there(path: Path) -> None:
@@ -81,8 +83,7 @@ def ends_soon(path: Path) -> str:
     return f"the certificate ends on {ends:%Y-%m-%d}: ask the lead of the consortium to renew it"
 
 
-REVOKED = "revoked.crl"
-LASTS = datetime.timedelta(days=3650)  # as the authority: an old list is better than none
+# ---------------------------------------------------------------------- revocation
 
 
 def revoked_list(

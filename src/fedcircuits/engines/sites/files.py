@@ -243,6 +243,8 @@ hidden_sums = false          # whether it adds up only where nobody sees its par
 """
 
 
+# ---------------------------------------------------------------------- where an error is
+
 KeyPath = tuple[str, ...]
 TOKEN = re.compile(r"\[\.\.\.\]|\[\d+\]|[^.\[\]$]+")  # of a place such as $.columns[...].kind
 HEADER = re.compile(r"\s*\[+([^\[\]]+)\]+\s*(?:#.*)?$")

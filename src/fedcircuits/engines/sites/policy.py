@@ -25,6 +25,11 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.tables.table import Table
 
 METHODS = "fedcircuits.methods."
+COLUMNS = "names, kinds and categories of columns, number of rows"
+EVERY = ("*",)
+ALLOWED = ("collect", "share_target", "share_clusters", "share_columns")
+LIMITS = ("least_rows", "questions_per_day", "most_questions", "least_rows_behind")
+DEEPEST = 50  # parts within parts of a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,6 @@ class SiteRole:
     counts_rows: bool = False
 
 
-COLUMNS = "names, kinds and categories of columns, number of rows"
 ROLES = {
     "fedpc.training:client": SiteRole(
         "learn", f"{COLUMNS}; tokens of rows; rows of every cluster and of those that meet"
@@ -94,10 +98,7 @@ def name_of(function: Callable[..., object]) -> str:
     return f"{home}:{name}".removeprefix(METHODS)
 
 
-EVERY = ("*",)
-ALLOWED = ("collect", "share_target", "share_clusters", "share_columns")
-LIMITS = ("least_rows", "questions_per_day", "most_questions", "least_rows_behind")
-DEEPEST = 50  # parts within parts of a plan
+# ---------------------------------------------------------------------- policies
 
 
 class PolicyError(SiteError):

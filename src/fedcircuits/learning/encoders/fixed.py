@@ -37,6 +37,9 @@ from fedcircuits.tables.table import Table
 
 LONGEST = 9
 PIECE = 1 << 23  # values of convolutions that are held at once
+THIRDS = 3
+SUMMARIES = 7 + THIRDS  # numbers of a channel
+SAME = 1e-9  # deviation of a number that never changes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,9 +113,7 @@ def _there(x: Floats) -> npt.NDArray[np.bool_]:
     return np.flip(np.logical_or.accumulate(np.flip(at, axis=1), axis=1), axis=1)
 
 
-THIRDS = 3
-SUMMARIES = 7 + THIRDS  # numbers of a channel
-SAME = 1e-9  # deviation of a number that never changes
+# ---------------------------------------------------------------------- encoders
 
 
 class FixedEncoder(RegressingEncoder):

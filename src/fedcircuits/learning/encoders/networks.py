@@ -41,6 +41,9 @@ from torch import Tensor
 Cell: TypeAlias = Literal["lstm", "gru"]
 Weights: TypeAlias = Mapping[str, Tensor]  # (owners, …) by name
 Shapes: TypeAlias = dict[str, tuple[int, ...]]
+FAST = {"contract", "reassoc", "nsz", "arcp", "nnan"}
+_ARRAY = "float32[:,:,:,::1]"
+_MATRIX = "float32[:,:,::1]"
 
 
 class Network(Protocol):
@@ -157,11 +160,6 @@ def views(flat: Tensor, shapes: Shapes) -> dict[str, Tensor]:
 def flattened(weights: Mapping[str, np.ndarray], shapes: Shapes) -> np.ndarray:
     """One owner's weights end to end, float32 (size,)."""
     return np.concatenate([np.reshape(weights[n], -1) for n in shapes]).astype(np.float32)
-
-
-FAST = {"contract", "reassoc", "nsz", "arcp", "nnan"}
-_ARRAY = "float32[:,:,:,::1]"
-_MATRIX = "float32[:,:,::1]"
 
 
 def lstm(series: Tensor, inputs: Tensor, states: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ ROUNDS = 10  # of Lloyd's rule
 STILL = 1e-3  # how far centres move at least
 DRAWN = 50  # rows for each cluster
 FEWEST, MOST = 2_000, 20_000  # rows drawn in all
+SMOOTHING = 1.0  # rows of every pair of values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +189,7 @@ def drawn_rows(
     return values, labels
 
 
-SMOOTHING = 1.0  # rows of every pair of values
+# ---------------------------------------------------------------------- from counts of pairs
 
 
 def clustered_by_pairs(

@@ -169,10 +169,7 @@ class MeansEnd:
         return MeansOutcome(best.inertia, best.rounds, rows, columns, self.rows.notes)
 
 
-# ---------------------------------------------------------------------- starts
-
-
-# ---------------------------------------------------------------------- Lloyd's rule
+# ---------------------------------------------------------------------- the outcome
 
 
 class MeansOutcome(Message, frozen=True):

@@ -154,6 +154,9 @@ def _features(schema: Schema, values: Array) -> Array:
     return features
 
 
+# ---------------------------------------------------------------------- k-means
+
+
 @dataclass(frozen=True, slots=True)
 class KMeansPlan:
     """Settings that are the same at all members of a run."""

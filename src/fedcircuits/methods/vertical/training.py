@@ -90,6 +90,8 @@ from fedcircuits.methods.vertical.rows import (
 )
 from fedcircuits.tables.schema import Schema
 
+METHOD = Method("vertical mixture", 2)
+
 
 class MixtureOutcome(Message, frozen=True):
     """The outcome of EM."""
@@ -131,72 +133,7 @@ class TrainedMixture:
     notes: tuple[str, ...] = ()
 
 
-# ---------------------------------------------------------------------- at the coordinator
-
-
-def _received_outcome(leader: str, components: int, rounds: int) -> Flow[MixtureOutcome]:
-    """The outcome that the first party sends, checked."""
-    outcome = yield from receive(leader, MixtureOutcome)
-    require_shape(outcome.weights, (components,), leader, MixtureOutcome, "weights")
-    shares = bool((outcome.weights >= 0).all()) and abs(outcome.weights.sum() - 1) < 1e-6
-    known = all(k < components and t <= rounds for k, t in outcome.restarts)
-    for field, holds, problem in (
-        ("weights", shares, "expected shares that add up to 1"),
-        ("bounds", 0 < len(outcome.bounds) <= rounds, f"expected 1 to {rounds} log-likelihoods"),
-        ("bounds", bool((outcome.bounds < np.inf).all()), "expected numbers"),
-        ("bound", outcome.bound < np.inf, "expected a number"),
-        ("rows", outcome.rows > 0, "expected at least 1"),
-        ("restarts", known, f"expected components below {components} and rounds to {rounds}"),
-    ):
-        require(holds, leader, MixtureOutcome, field, problem)
-    return outcome
-
-
-def trained_mixture(
-    outcome: MixtureOutcome,
-    schemas: Mapping[str, Schema],
-    blocks: Mapping[str, BlockReport],
-    hubs: Sequence[Neighbourhood],
-    reg_covar: float,
-) -> TrainedMixture:
-    """The result, from the outcome of EM and every party's report."""
-    held = holders(schemas, hubs)
-    for party, block in blocks.items():
-        schema = held.get(party, Schema(()))
-        fits = all(
-            name in schema and all(k < len(outcome.weights) for k in which)
-            for name, which in block.collapsed.items()
-        )
-        require(fits, party, BlockReport, "collapsed", "expected its columns, and components")
-    notes = [*outcome.notes, *two_parties(held), *_restarted(outcome.restarts)]
-    notes += [n for p, b in blocks.items() for n in _collapsed(p, b.collapsed, reg_covar)]
-    joint = joint_of(np.array(outcome.weights, np.float64), schemas, held)
-    numbers = sum(block.numbers for block in blocks.values())
-    sound = not any(block.collapsed for block in blocks.values())
-    return TrainedMixture(outcome, joint, held, numbers, sound, tuple(notes))
-
-
-def _collapsed(me: str, columns: Mapping[str, Sequence[int]], reg_covar: float) -> list[str]:
-    return [
-        f"{_named(which)} collapsed at {me}: {column!r} varies no more there than reg_covar="
-        f"{reg_covar:g} says; raise reg_covar, or take fewer components"
-        for column, which in columns.items()
-    ]
-
-
-def _named(which: Sequence[int]) -> str:
-    if len(which) == 1:
-        return f"component {which[0]} has"
-    return f"components {', '.join(map(str, which[:5]))}{', …' if len(which) > 5 else ''} have"
-
-
-def _restarted(restarts: Sequence[tuple[int, int]]) -> list[str]:
-    which = ", ".join(f"component {k} after {t} iterations" for k, t in restarts[:5])
-    which += ", …" if len(restarts) > 5 else ""
-    return [f"without rows, and begun anew at the row of lowest density: {which}"] if which else []
-
-
-METHOD = Method("vertical mixture", 2)
+# ---------------------------------------------------------------------- roles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,3 +238,68 @@ class MixtureEnd:
             self.model.weights, np.array(best.bounds), bound, settled(self.local.plan, best),
             best.restarts, int(np.count_nonzero(self.rows.weight)), columns, self.rows.notes,
         )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- at the coordinator
+
+
+def _received_outcome(leader: str, components: int, rounds: int) -> Flow[MixtureOutcome]:
+    """The outcome that the first party sends, checked."""
+    outcome = yield from receive(leader, MixtureOutcome)
+    require_shape(outcome.weights, (components,), leader, MixtureOutcome, "weights")
+    shares = bool((outcome.weights >= 0).all()) and abs(outcome.weights.sum() - 1) < 1e-6
+    known = all(k < components and t <= rounds for k, t in outcome.restarts)
+    for field, holds, problem in (
+        ("weights", shares, "expected shares that add up to 1"),
+        ("bounds", 0 < len(outcome.bounds) <= rounds, f"expected 1 to {rounds} log-likelihoods"),
+        ("bounds", bool((outcome.bounds < np.inf).all()), "expected numbers"),
+        ("bound", outcome.bound < np.inf, "expected a number"),
+        ("rows", outcome.rows > 0, "expected at least 1"),
+        ("restarts", known, f"expected components below {components} and rounds to {rounds}"),
+    ):
+        require(holds, leader, MixtureOutcome, field, problem)
+    return outcome
+
+
+def trained_mixture(
+    outcome: MixtureOutcome,
+    schemas: Mapping[str, Schema],
+    blocks: Mapping[str, BlockReport],
+    hubs: Sequence[Neighbourhood],
+    reg_covar: float,
+) -> TrainedMixture:
+    """The result, from the outcome of EM and every party's report."""
+    held = holders(schemas, hubs)
+    for party, block in blocks.items():
+        schema = held.get(party, Schema(()))
+        fits = all(
+            name in schema and all(k < len(outcome.weights) for k in which)
+            for name, which in block.collapsed.items()
+        )
+        require(fits, party, BlockReport, "collapsed", "expected its columns, and components")
+    notes = [*outcome.notes, *two_parties(held), *_restarted(outcome.restarts)]
+    notes += [n for p, b in blocks.items() for n in _collapsed(p, b.collapsed, reg_covar)]
+    joint = joint_of(np.array(outcome.weights, np.float64), schemas, held)
+    numbers = sum(block.numbers for block in blocks.values())
+    sound = not any(block.collapsed for block in blocks.values())
+    return TrainedMixture(outcome, joint, held, numbers, sound, tuple(notes))
+
+
+def _collapsed(me: str, columns: Mapping[str, Sequence[int]], reg_covar: float) -> list[str]:
+    return [
+        f"{_named(which)} collapsed at {me}: {column!r} varies no more there than reg_covar="
+        f"{reg_covar:g} says; raise reg_covar, or take fewer components"
+        for column, which in columns.items()
+    ]
+
+
+def _named(which: Sequence[int]) -> str:
+    if len(which) == 1:
+        return f"component {which[0]} has"
+    return f"components {', '.join(map(str, which[:5]))}{', …' if len(which) > 5 else ''} have"
+
+
+def _restarted(restarts: Sequence[tuple[int, int]]) -> list[str]:
+    which = ", ".join(f"component {k} after {t} iterations" for k, t in restarts[:5])
+    which += ", …" if len(restarts) > 5 else ""
+    return [f"without rows, and begun anew at the row of lowest density: {which}"] if which else []

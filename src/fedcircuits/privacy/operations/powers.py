@@ -71,6 +71,12 @@ MANTISSA = 63  # bits of a power below the point
 PRECISE = 160  # bits of the tables while they are made
 UNIT = np.uint64(1 << FRACTION)
 TWELVE, LOW = np.uint64(12), np.uint64(4095)
+STEP = 20  # fractional bits of log2 e
+SLOPE = round(log2(e) * (1 << STEP))
+Dealt = tuple[Lot, int, Elements | None]  # what a contributor deals, at which degree
+
+
+# ---------------------------------------------------------------------- powers of two in a ring
 
 
 def inverse_powers(ring: Ring, exponents: Elements) -> Elements:
@@ -153,11 +159,6 @@ def compile_kernels() -> None:
         ring.rotate(ring.reduced(ring.mix([[1]], one)), 1)
         exponents = FIELD.elements([[1]])
         weighted_powers(ring, exponents, inverse_powers(ring, exponents))
-
-
-STEP = 20  # fractional bits of log2 e
-SLOPE = round(log2(e) * (1 << STEP))
-Dealt = tuple[Lot, int, Elements | None]  # what a contributor deals, at which degree
 
 
 # ---------------------------------------------------------------------- masks

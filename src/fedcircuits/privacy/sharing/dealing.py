@@ -53,6 +53,7 @@ from fedcircuits.privacy.sharing.shares import deal, weights
 Dealing = Callable[[Stream], list[Elements]]  # what a pair deals, from its common source
 DIGEST = "a digest of shares that it got from another: nothing"
 PAIR_KEY = "a key, from which both draw random numbers"
+Dealt = tuple[Lot, int]  # what is dealt, (count,), and its degree
 
 
 def pair_places(members: int) -> tuple[tuple[int, int], ...]:
@@ -141,7 +142,7 @@ def _received_part(
     return data
 
 
-Dealt = tuple[Lot, int]  # what is dealt, (count,), and its degree
+# ---------------------------------------------------------------------- from seeds
 
 
 class Dealer:

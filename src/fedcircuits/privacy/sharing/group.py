@@ -34,16 +34,14 @@ from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import deal, pieces, reconstruct, threshold, threshold_of
 
 SHARE = "a share, which says nothing alone"
+Fold = Callable[[Elements, slice], Elements]  # of rows (senders, n, limbs) and which they are
+Fill = Callable[[int, slice, Elements], None]  # some elements of the i-th sender, (n, limbs)
 
 
 class Shares(Message, frozen=True):
     """Bytes of shares, (*shape, bytes); the tag is the protocol's."""
 
     data: Octets
-
-
-Fold = Callable[[Elements, slice], Elements]  # of rows (senders, n, limbs) and which they are
-Fill = Callable[[int, slice, Elements], None]  # some elements of the i-th sender, (n, limbs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +209,9 @@ def _unpacked(data: Bytes, ring: Ring, sender: str, tag: str, row: Elements) -> 
         ring.unpacked(data, row.shape[:-1], row)
     except ValueError as error:
         raise MessageError(sender, tag, "data", f"no shares: {error}") from None
+
+
+# ---------------------------------------------------------------------- sharing and opening
 
 
 def shared(
