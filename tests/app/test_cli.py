@@ -255,7 +255,7 @@ WRONG = {
     "split all.csv --row-id id --by rows --skew odd -o new": "skew must be",
     "split all.csv --row-id id --by rows --skew dirichlet:x -o new": "dirichlet:0.5",
     "split all.csv --row-id id --target nope -o new": "nope",
-    "split all.csv --row-id id -o north.csv": "north.csv",
+    "split all.csv --row-id id -o north.csv": "north.csv: expected a folder, got a file",
     "demo -o north.csv": "north.csv",
 }  # fmt: skip
 

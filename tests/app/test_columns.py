@@ -96,6 +96,13 @@ def test_the_schema_is_edited_and_given_back(files: Path) -> None:
 def test_options_say_what_columns_mean(files: Path) -> None:
     result = called(f"{TRAIN}¦--kind¦icd=category¦--drop¦Bemerkung¦--drop¦empty¦--dates¦dmy")
     assert "Bemerkung" not in result.output
+    again = called(f"{TRAIN}¦--schema¦m.schema.toml")  # which remembers what was dropped
+    assert "Bemerkung" not in again.output
+    schema = files / "m.schema.toml"
+    assert '[columns.Bemerkung]\nkind = "left out"\n' in schema.read_text(encoding="utf-8")
+    other = schema.read_text(encoding="utf-8") + '[columns.nothere]\nkind = "left out"\n'
+    schema.write_text(other, encoding="utf-8")
+    assert "no file has the columns 'nothere'" in called(f"{TRAIN}¦--schema¦{schema}").stderr
     assert "[columns.icd]" in (files / "m.schema.toml").read_text(encoding="utf-8")
 
 
@@ -105,6 +112,8 @@ def test_options_say_what_columns_mean(files: Path) -> None:
         ("--kind¦icd", "--kind: expected COLUMN=KIND"),
         ("--kind¦icd=text", "real, count, category, boolean, date"),
         ("--kind¦icdd=real", "there is no column 'icdd'"),
+        ("--drop¦Bemrkung", "--drop: there is no column 'Bemrkung' to learn from"),
+        ("--drop¦Fall", "--drop: there is no column 'Fall' to learn from"),
         ("--schema¦nowhere.toml", "nowhere.toml: cannot be read"),
         ("--delimiter¦;;", "delimiter: expected one character"),
     ],

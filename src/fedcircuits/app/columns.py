@@ -81,12 +81,18 @@ class ColumnOptions:
         return words
 
     def check(self, names: Sequence[str], readings: Sequence[ColumnReading]) -> None:
-        """TableError if --kind names a column that no party has."""
+        """TableError if --kind or --drop names a column that no party has, a note if a schema
+        does."""
         known = {*names, *(r.column for r in readings)}
-        for name in (text.rpartition("=")[0] for text in self.kinds):
+        said = [("--kind", text.rpartition("=")[0]) for text in self.kinds]
+        for option, name in (*said, *(("--drop", name) for name in self.drop)):
             if name not in known:
                 listed = ", ".join(map(repr, sorted(known)))
-                raise TableError(f"--kind: there is no column {name!r}: there are {listed}")
+                raise TableError(
+                    f"{option}: there is no column {name!r} to learn from: there are {listed}"
+                )
+        if self.schema and (absent := [n for n in self.declared().columns if n not in known]):
+            screen.warn(f"{self.schema}: no file has the columns {', '.join(map(repr, absent))}")
 
 
 def _checked(reading: DeclaredReading) -> DeclaredReading:

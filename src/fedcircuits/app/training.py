@@ -196,6 +196,8 @@ class CsvFolder:
                 f"the table has a column {self.row_id!r}, which is to be that of row ids: "
                 f"if it holds them, give --row-id {self.row_id}"
             )
+        if self.folder.exists() and not self.folder.is_dir():
+            raise FileError(f"{self.folder}: expected a folder, got a file: name another -o")
         for name in names:
             if self.path(name).exists():
                 raise FileError(f"{self.path(name)} exists already: remove it, or name another -o")

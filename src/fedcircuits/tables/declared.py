@@ -35,7 +35,7 @@ import msgspec
 from fedcircuits.errors import TableError
 from fedcircuits.tables.date_parts import DatePart, taken_from
 from fedcircuits.tables.gaps import MISSING
-from fedcircuits.tables.inference import StatedKind
+from fedcircuits.tables.inference import STATED, StatedKind
 from fedcircuits.tables.readers import csv_frame, npz_arrays, parquet_table, suffix_of
 from fedcircuits.tables.reading import LEFT_OUT, ColumnReading
 from fedcircuits.tables.schema import TIME, Scalar, Schema, Variable
@@ -87,11 +87,23 @@ def read_schema(path: str | PathLike[str]) -> DeclaredTable:
     """The content of the file; TableError names the file and key."""
     file = Path(path)
     try:
-        return msgspec.convert(toml_values(toml_text(file)), DeclaredTable)
+        values = toml_values(toml_text(file))
+        _check_columns(values.get("columns"))
+        return msgspec.convert(values, DeclaredTable)
     except OSError as error:
         raise TableError(f"{file}: cannot be read ({error.strerror})") from None
     except (msgspec.ValidationError, ValueError, OverflowError, SystemError) as error:
         raise TableError(f"{file}: {shortened(error)}") from None
+
+
+def _check_columns(columns: object) -> None:
+    """ValueError that names the column."""
+    for name, said in columns.items() if isinstance(columns, dict) else ():
+        try:
+            msgspec.convert(said, DeclaredColumn)
+        except msgspec.ValidationError as error:
+            kinds = ", ".join([*STATED, TIME, LEFT_OUT])
+            raise ValueError(f"[columns.{_key(name)}]: {error}; kind is one of {kinds}") from None
 
 
 def contents(path: str | PathLike[str], reading: DeclaredReading) -> object:
@@ -129,10 +141,7 @@ def schema_text(
     taken = [part for v in schema if (part := taken_from(v)) is not None]
     parts += [_column(v, known.get(v.name), taken) for v in schema if taken_from(v) is None]
     left_out = [r for r in known.values() if r.left_out and r.column not in schema]
-    parts += [
-        f'[columns.{_key(r.column)}]\nkind = "{LEFT_OUT}"  # {_without_values(r.how)}\n'
-        for r in left_out
-    ]
+    parts += [f'[columns.{_key(r.column)}]\nkind = "{LEFT_OUT}"{_remark(r)}\n' for r in left_out]
     return "\n".join(parts)
 
 
@@ -145,7 +154,7 @@ def _reading(reading: DeclaredReading) -> list[str]:
 
 
 def _column(variable: Variable, reading: ColumnReading | None, taken: Sequence[DatePart]) -> str:
-    how = f"  # {_without_values(reading.how)}" if reading is not None and reading.how else ""
+    how = "" if reading is None else _remark(reading)
     parts = [t.part for t in taken if t.column == variable.name]
     kind = "+".join(["date", *parts]) if parts else variable.kind_in_words
     lines = [f"[columns.{_key(variable.name)}]", f'kind = "{kind}"{how}']
@@ -156,9 +165,10 @@ def _column(variable: Variable, reading: ColumnReading | None, taken: Sequence[D
     return "\n".join(lines) + "\n"
 
 
-def _without_values(how: str) -> str:
+def _remark(reading: ColumnReading) -> str:
     """How a column was read, without examples of its cells, as the file may be passed on."""
-    return EXAMPLES.sub("", " ".join(how.split()))
+    how = EXAMPLES.sub("", " ".join(reading.how.split()))
+    return f"  # {how}" if how else ""
 
 
 def _key(name: str) -> str:

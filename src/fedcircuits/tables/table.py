@@ -42,6 +42,7 @@ from fedcircuits.tables.inference import StatedKind, Unseen
 from fedcircuits.tables.numerals import Decimal
 from fedcircuits.tables.readers import TextFrame
 from fedcircuits.tables.reading import (
+    LEFT_OUT,
     NO_HABITS,
     ColumnReading,
     ReadingHabits,
@@ -156,6 +157,7 @@ class Table:
             found = assembly.matched(columns, schema, partial, unseen, rule)
             return cls(schema, found, ids, series)
         inferred, values, readings, habits = assembly.inferred(columns, *stated, rule)
+        readings = (*readings, *(ColumnReading(n, LEFT_OUT) for n in dict.fromkeys(drop)))
         return cls(inferred, values, ids, series, readings, habits)
 
     @classmethod
