@@ -1,6 +1,20 @@
-"""``python -m fedcircuits`` is the command ``fedcircuits``."""
+"""The command ``fedcircuits``, also as ``python -m fedcircuits``.
 
-from fedcircuits.app.cli import main
+It imports what it runs itself, so that Ctrl-C is answered in one line from the first moment on.
+"""
+
+import sys
+
+
+def main() -> None:
+    try:
+        from fedcircuits.app.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        print("fedcircuits: stopped", file=sys.stderr)
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

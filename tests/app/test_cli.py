@@ -327,6 +327,26 @@ def test_words_about_the_command_load_no_library(words: str, code: int, told: st
     assert found.stderr.endswith("loaded []\n")
 
 
+STOPPED_WHILE_LOADING = """
+import sys
+class Stop:
+    def find_spec(self, name, *_):
+        if name == "fedcircuits.app.cli":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stop())
+from fedcircuits.__main__ import main
+main()
+"""
+
+
+def test_ctrl_c_while_libraries_are_loaded_is_one_line() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", STOPPED_WHILE_LOADING],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (130, "fedcircuits: stopped\n")
+
+
 # ---------------------------------------------------------------------- models that stay
 
 
