@@ -30,7 +30,10 @@ demo: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(MAKE) --no-print-directory -j2 types layers
+types: $(READY)
 	$(BIN)/mypy
+layers: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 # Tests of a file share what they have fitted; programs of sites, which take longest, come first.
@@ -91,4 +94,4 @@ clean:
 	rm -rf .venv .venv-lowest build dist demo .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help demo lint test test-engines test-ray test-nvflare test-nvflare-walk test-lowest bench paper docs format clean
+.PHONY: help demo lint types layers test test-engines test-ray test-nvflare test-nvflare-walk test-lowest bench paper docs format clean

@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).parents[1]
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
 
 def pytest_configure() -> None:
@@ -17,7 +18,7 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a script
         signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(100_000, 20, 20)
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if WORKER:
         folder = ROOT / ".pytest_cache" / "numba"
         folder.mkdir(parents=True, exist_ok=True)
         os.environ["NUMBA_CACHE_DIR"] = str(folder)
@@ -28,20 +29,32 @@ def pytest_configure() -> None:
 
         torch.set_num_threads(1)
         take_turns(folder)
-        import fedcircuits.engines.process.preload  # noqa: F401  # no test waits for a compiler
+    if WORKER == "gw0":  # the others meanwhile read the tests
+        compile_kernels()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: tests of programs and of sites wait much of their time."""
+    """One more than there are cores, since tests of programs and of sites wait much of their time;
+    fewer where memory is short: a worker takes up to 2 GB."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (cores or 1) + 1
+    room = 4
+    if hasattr(os, "sysconf"):
+        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**31
+    return max(1, min((cores or 1) + 1, room))
 
 
 def pytest_collection_finish() -> None:
     """Libraries and tests are there until the end: they need not be looked through for garbage."""
+    if WORKER:
+        compile_kernels()
     gc.collect()
     gc.freeze()
+
+
+def compile_kernels() -> None:
+    """Or read those that another worker has compiled: no test waits for a compiler."""
+    import fedcircuits.engines.process.preload  # noqa: F401
 
 
 hypothesis.settings.register_profile(

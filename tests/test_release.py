@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -24,6 +23,12 @@ model = fc.MixtureOfProducts(2, random_state=0).fit(fc.Table.read("rows.csv"))
 likely: float = model.score(fc.Table.read("rows.csv"))
 reveal_type(model.circuit_)
 model.probability(1)
+"""
+USED = """
+import fedcircuits as fc
+
+names = [getattr(fc, name) for name in fc.__all__]
+print(fc.__file__, len(fc.datasets.load("breast_cancer")))
 """
 # whose types the program does not need, and reading them takes longest
 SKIPPED = "torch.*,numba.*,scipy.*,sklearn.*,pandas.*,matplotlib.*,pyarrow.*,polars.*,networkx.*"
@@ -53,19 +58,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_is_packed(built: Path) -> None:
     installed = built / "installed" / "fedcircuits"
+    source = ROOT / "src" / "fedcircuits"
+    modules = [{p.relative_to(f) for p in f.rglob("*.py")} for f in (source, installed)]
+    assert modules[0] == modules[1]
     assert (installed / "py.typed").exists() and (installed / "datasets/manifest.json").exists()
     (sdist,) = built.glob("*.tar.gz")
     names = {name.partition("/")[2] for name in tarfile.open(sdist).getnames()}
     assert {"README.md", "LICENSE", "CITATION.cff", "Makefile", "tests/test_release.py"} <= names
 
 
-def test_the_first_snippet_of_the_readme_from_a_clean_folder(built: Path, tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    snippet = re.search(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert snippet is not None
-    code = f"{snippet[1]}\nassert fc.__file__.startswith({str(built)!r})"
-    done = run("-c", code, cwd=tmp_path, path=built / "installed")
+def test_what_is_installed_is_used_from_a_clean_folder(built: Path, tmp_path: Path) -> None:
+    """Every name can be imported, a data set read, and a model asked by the command."""
+    done = run("-c", USED, cwd=tmp_path, path=built / "installed")
     assert done.returncode == 0, done.stderr
+    home, rows = done.stdout.split()
+    assert home.startswith(str(built)) and rows == "569"
+    question = ("query", str(STORED), "P(risk = high | age > 60)")
+    done = run("-m", "fedcircuits", *question, cwd=tmp_path, path=built / "installed")
+    assert done.stdout == "P(risk = high | age > 60) = 0.703252\n", done.stderr
 
 
 def test_types_reach_the_users_program(built: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +140,21 @@ def test_training_is_logged_if_somebody_wants_it(caplog: pytest.LogCaptureFixtur
     assert {"begin", "step", "message", "round", "done", "end"} <= kinds
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are another matter there")
-@pytest.mark.parametrize("after", [0.0, 3.0])
-def test_ctrl_c_under_processes_is_one_line(tmp_path: Path, after: float) -> None:
+def members(group: int) -> list[Path]:
+    """The processes of a group, where the system lists them."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if int((place / "stat").read_text().rpartition(")")[2].split()[2]) == group:
+                found.append(place)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed elsewhere")
+@pytest.mark.parametrize("processes", [1, 6])
+def test_ctrl_c_under_processes_is_one_line(tmp_path: Path, processes: int) -> None:
     """As a terminal sends it, to all processes at once, whatever they do: the server that parties
-    are forked from loads, or parties learn."""
+    are forked from loads, or three parties learn beside it and a tracker of resources."""
     rows = np.random.default_rng(0).normal(size=(60_000, 12))
     for name in ("north", "south"):
         pd.DataFrame(rows).add_prefix("x").to_parquet(tmp_path / f"{name}.parquet")
@@ -155,7 +166,9 @@ def test_ctrl_c_under_processes_is_one_line(tmp_path: Path, after: float) -> Non
     assert process.stdout is not None
     while "who holds what" not in process.stdout.readline():
         assert process.poll() is None
-    time.sleep(after)
+    while len(members(process.pid)) < processes:
+        assert process.poll() is None
+        time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (130, "fedcircuits: stopped\n")

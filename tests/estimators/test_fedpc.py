@@ -30,6 +30,11 @@ def fitted(name: str, engine: str = "memory", **settings: Any) -> fc.FedPC:
     return model.fit(federation(name), engine=keyed(engine))
 
 
+@functools.cache
+def collected(name: str) -> fc.CircuitModel:
+    return fitted(name).collect()
+
+
 def known(*columns: str) -> fc.Table:
     return ROWS.select(columns)
 
@@ -57,7 +62,7 @@ SHORT = ("density", "evidence", "classes", "moments of rows", "explanation")
 @pytest.mark.parametrize("name", FEDERATIONS)
 def test_federated_equals_collected(name: str, question: str) -> None:
     model = fitted(name)
-    asked, local = QUESTIONS[question](model), QUESTIONS[question](model.collect())
+    asked, local = QUESTIONS[question](model), QUESTIONS[question](collected(name))
     if question == "class":
         assert np.array_equal(asked, local)
     else:
@@ -208,13 +213,9 @@ def test_a_collected_model_is_saved_and_loaded(tmp_path: Any) -> None:
 def test_parties_may_use_different_learners() -> None:
     learners = {"north": fc.LearnSPN(min_rows=40), "south": QUICK, "west": fc.LearnSPN()}
     model = fc.FedPC(learners, clusters=2, ensemble=2, random_state=0).fit(federation("uneven"))
-    sizes = {
-        p: {len(c.nodes) for c, _ in model.views_[p].parameters.circuits.values()}
-        for p in ("north", "south")
-    }
     alike = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0).fit(federation("uneven"))
     assert alike.views_["south"].parameters == model.views_["south"].parameters
-    assert alike.views_["north"].parameters != model.views_["north"].parameters and sizes
+    assert alike.views_["north"].parameters != model.views_["north"].parameters
     local = model.collect()
     np.testing.assert_allclose(model.score_samples(ROWS), local.score_samples(ROWS), atol=1e-9)
 

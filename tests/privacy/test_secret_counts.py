@@ -96,7 +96,7 @@ def test_they_are_the_plain_ones(count: int, rows: int, most: int, seed: int) ->
     assert_counts(counted(labels, most=most)[0], labels)
 
 
-@pytest.mark.parametrize("count", [3, 4, 5, 7])
+@pytest.mark.parametrize("count", [3, 4, 5])
 def test_only_combinations_that_occur(count: int) -> None:
     """Where there could be many, and in blocks of few rows."""
     labels = clusters(count, 70, 4, count)
@@ -255,7 +255,7 @@ def test_clusters_that_are_none_are_noticed() -> None:
     assert "counts of party0, party1, party2 are wrong" in str(outcome.lost["party0"])
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_liar_in_every_message(count: int, kind: str) -> None:
     """Flipped, replayed, swapped or withheld: no counts."""

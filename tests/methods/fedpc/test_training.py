@@ -207,7 +207,7 @@ def test_exact_numbers_of_messages(
     name: str, settings: dict[str, Any], per_party: int, more: int
 ) -> None:
     parties = federation(name)
-    model, _ = trained(parties, **settings)
+    model, _ = trained(parties, ensemble=1, **settings)
     assert len(model.ledger_) == per_party * len(parties) + more
 
 
