@@ -22,7 +22,7 @@ def test_two_models(desk: Desk) -> None:
 def test_a_model_and_data(desk: Desk) -> None:
     found = desk("compare model.fc test.csv --draws 1000")
     assert found.exit_code == 0, found.stderr
-    assert "its own draws" in found.stdout and "Columns that differ most, 4 of 4" in found.stdout
+    assert "its own samples" in found.stdout and "Columns that differ most, 4 of 4" in found.stdout
 
 
 def test_a_model_is_like_itself(desk: Desk) -> None:

@@ -143,7 +143,7 @@ def test_what_if_completing_drawing_and_what_crossed(opened: Any, tmp_path: Path
     told = css(opened, "#crossed").text
     for what in ("the distributions", "the probability of risk = low", "the most probable row"):
         assert f"For {what}, in " in told
-    assert "For 10 drawn rows, in " in told and "no party was asked, nothing crossed" in told
+    assert "For 10 drawn rows, in " in told and "no party was queried, nothing was sent" in told
     saving = {"behavior": "allow", "downloadPath": str(tmp_path)}
     opened.execute_cdp_cmd("Browser.setDownloadBehavior", saving)
     css(opened, "#download").click()

@@ -55,7 +55,7 @@ def test_a_model_is_written(
 ) -> None:
     found = train(home, monkeypatch, f"{words} -o model.fc")
     assert found.exit_code == 0, found.stderr
-    assert "What crossed between the parties" in found.stdout and "wrote model.fc" in found.stdout
+    assert "Messages between the parties" in found.stdout and "wrote model.fc" in found.stdout
     load = fc.load if model is fc.CircuitModel else model.load  # type: ignore[attr-defined]
     loaded = load("model.fc")
     assert loaded.circuit_ is not None and "Traceback" not in found.stderr

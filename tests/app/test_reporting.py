@@ -62,7 +62,7 @@ def test_a_page_says_what_the_library_says(desk: Desk, trained: Path, tmp_path: 
     read = Reading(text)
     assert read.headings == [
         "What was learned, and from whom", "How good it is", "Calibration", "Columns",
-        "Dependencies", "The circuit", "What crossed between the parties",
+        "Dependencies", "The circuit", "Messages between the parties",
         "What was revealed to whom", "How to reproduce it",
     ]  # fmt: skip
     (line,) = [row for row in read.rows if row[0] == "the model"]

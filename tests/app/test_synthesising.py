@@ -24,7 +24,8 @@ def test_rows_with_a_report(desk: Desk, tmp_path: Path) -> None:
     assert told["nearness"]["copies"] == 0 and told["nearness"]["compared"] == 200
     said = desk(f"synthesise model.fc -n 200 {REAL} -o {output}").stdout
     assert (
-        "learned from synthetic rows, on test rows" in said and "0 of 200 rows are copies" in said
+        "trained on synthetic rows, scored on test rows" in said
+        and "0 of 200 rows are copies" in said
     )
 
 

@@ -35,22 +35,22 @@ def beliefs(model: Model, test: Table | None, seed: int) -> Iterator[Block]:
     shown = list(model.schema_.names[:MOST_PANELS])
     drawing = marginals_drawing(Beliefs(model._distribution, model._nothing(), EVERYTHING), shown)
     yield Picture(
-        report.png_of(figure_of(drawing)), f"What the model believes of {len(shown)} columns."
+        report.png_of(figure_of(drawing)), f"Marginal distributions of {len(shown)} columns."
     )
     if test is None:
         return
     comparison = compare(model, test, random_state=seed)
     yield Paragraph(
-        "Total variation between draws of the model and test rows: 0 is the same, 1 is nothing in "
-        "common. A distance near chance, that of as many draws of the model itself, is none."
+        "Total variation between samples of the model and test rows: 0 is the same, 1 is nothing "
+        "in common. Distances near chance, that of as many samples of the model, are no difference."
     )
     yield comparing.columns(comparison)
     if len(comparison.pairs):
         yield Heading("Dependencies")
         yield Picture(
             report.png_of(figure_of(_pairs_drawing(comparison, test))),
-            "How much one column tells of another: below the diagonal in the model, above it in "
-            "the test rows.",
+            "How strongly columns depend on each other: below the diagonal in the model, above it "
+            "in the test rows.",
         )
         yield comparing.dependencies(comparison, ("model", "test rows"))
 

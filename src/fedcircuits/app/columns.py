@@ -124,10 +124,10 @@ def show(tables: Mapping[str, Table]) -> None:
                 found.setdefault((r.column, r.became, in_options(r.how)), []).append(party)
     lines = [[listed(parties), *words] for words, parties in found.items()]
     if lines:
-        screen.say("What was made of columns:")
+        screen.say("How columns were read:")
         screen.show(TextTable(("party", "column", "read as", "how"), lines, texts=4))
         screen.say(
-            "Say otherwise by --kind COLUMN=KIND, --drop COLUMN, --dates, --decimal or --schema"
+            "To change this, use --kind COLUMN=KIND, --drop COLUMN, --dates, --decimal or --schema"
         )
         screen.say()
 

@@ -126,10 +126,10 @@ def compete(train: Table, test: Table, seed: int, results: Results) -> dict[str,
 
 
 def introduction(table: Table, learned: int, tested: int, divisions: int) -> str:
-    often = f"Means over {divisions} random divisions." if divisions > 1 else "One random division."
+    often = f"Means over {divisions} random splits." if divisions > 1 else "One random split."
     return (
         f"Breast cancer: {len(table)} tumours, {len(table.names) - 1} measurements and the "
-        f"diagnosis. Three hospitals learn from {learned} of them, split in three ways, and are "
+        f"diagnosis. Three hospitals train on {learned} of them, divided in three ways, and are "
         f"compared on the other {tested}. {often}"
     )
 
@@ -145,8 +145,8 @@ def comparison(results: Results, train: Table) -> report.TextTable:
         accuracy = float(np.mean([r.accuracy for r in trials]))
         rows.append((name, _spread(likely), f"{100 * accuracy:.1f} %", size))
     caption = (
-        "Mean log-likelihood per test row in nats (± standard deviation over divisions; — where a "
-        "hospital lacks columns), accuracy of the diagnosis, and bytes that crossed to learn it "
+        "Mean log-likelihood per test row in nats (± standard deviation over splits; — if a "
+        "hospital lacks columns), accuracy of the diagnosis, and bytes sent to train it "
         "(all rows: the table itself, 8 bytes per number)."
     )
     return report.TextTable(("model", "log-likelihood", "accuracy", "bytes"), rows, caption)
@@ -162,16 +162,16 @@ def answers(model: FedPC) -> list[tuple[str, str]]:
     prior, after = (float(np.asarray(model.probability(EVENT, given=g))) for g in (None, EVIDENCE))
     crossed = Ledger(model.queries_.entries[before:])
     apart = abs(after - float(np.asarray(collected.probability(EVENT, given=EVIDENCE))))
-    same = f"but for {apart:.0e}" if apart else "bit for bit"
+    same = f"up to {apart:.0e}" if apart else "bit for bit"
     who = sorted({e.receiver for e in crossed} - {COORDINATOR})
     first = (
         f"{percent(prior)}; if its mean radius is above 15: {percent(after)}. Leaves stayed "
-        f"where they are: {' and '.join(who)} were asked, {crossed.bytes:,} bytes crossed in "
+        f"where they are: {' and '.join(who)} were queried, {crossed.bytes:,} bytes were sent in "
         f"{len(crossed)} messages. The collected circuit gives the same number, {same}."
     )
     return [
         ("Split by columns: how likely is a tumour malignant?", first),
-        ("What worst area is to be expected?", _area(model)),
+        ("What worst area is expected?", _area(model)),
     ]
 
 
@@ -180,7 +180,7 @@ def _area(model: FedPC) -> str:
     for value in model.classes(TARGET):
         line = model.expect("worst area", given={TARGET: value}).loc["worst area"]
         parts.append(f"{line['mean']:,.0f} ± {line['variance'] ** 0.5:,.0f} if {value}")
-    return f"{', '.join(parts)} (mean ± deviation)."
+    return f"{', '.join(parts)} (mean ± standard deviation)."
 
 
 # ---------------------------------------------------------------------- the report
@@ -196,22 +196,23 @@ def page(
     crossed = figure_of(bytes_drawing({f"by {by}": m.ledger_ for by, m in models.items()}))
     return [
         report.Paragraph(opening),
-        report.Heading("One place, every hospital alone, the federation"),
+        report.Heading("All rows in one place, each hospital alone, and the federation"),
         grid,
-        report.Heading("Questions across the hospitals"),
+        report.Heading("Queries across the hospitals"),
         report.Answers(questions),
         report.Heading("The circuit of three hospitals"),
         report.Picture(
             report.png_of(figure_of(graph(vertical))),
             "Split by columns. Squares are circuits that a hospital keeps, one for each cluster of "
-            "its rows; dots join clusters that meet in a patient; wider lines weigh more.",
+            "its rows; dots join clusters that occur in the same patient; wider lines have larger "
+            "weights.",
         ),
         report.Picture(
             report.png_of(figure_of(beliefs(vertical))),
-            f"What it believes before and after it is known that {EVIDENCE}.",
+            f"Distributions before and after the evidence {EVIDENCE}.",
         ),
-        report.Heading("What crossed"),
-        report.Picture(report.png_of(crossed), "Bytes of training by phase, for every split."),
+        report.Heading("What was sent"),
+        report.Picture(report.png_of(crossed), "Bytes of training by phase, for each split."),
         crossing.by_phase(vertical.ledger_),
         report.Heading("What was revealed to whom, split by columns"),
         crossing.revealed(vertical.ledger_),

@@ -76,7 +76,7 @@ def impute(
             screen.data({"rows": len(rows), "filled": gaps})
             return
         listed = ", ".join(f"{name} {count:,}" for name, count in gaps.items() if count)
-        screen.say(f"{len(rows):,} rows; gaps filled: {listed or 'none, there were none'}")
+        screen.say(f"{len(rows):,} rows; missing values filled in: {listed or 'none were missing'}")
         screen.say(f"wrote {output}")
 
 

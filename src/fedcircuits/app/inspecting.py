@@ -37,13 +37,13 @@ def describe(path: Path) -> None:
     what = "parameters" if circuit.is_density else "numbers learned"
     screen.say(f"\n{parameters.count():,} {what}")
     if not circuit.is_density:
-        screen.say("It predicts, and is no distribution:\n")
+        screen.say("It is a predictor, not a distribution:\n")
         screen.show(fuses(circuit))
     if metadata.get("estimator") == "FeatureFusion":
         screen.say()
         screen.show(encoders(path, circuit, metadata))
     if isinstance(about := metadata.get("learned"), dict):
-        screen.say("\nHow it was learned:")
+        screen.say("\nHow it was trained:")
         for name, value in about.items():
             screen.say(f"  {name}: {_value(value)}")
 
@@ -104,7 +104,7 @@ def _describe_part(path: Path) -> None:
     if isinstance(circuit, Circuit) and isinstance(placement, Mapping):
         screen.say()
         screen.show(places(circuit, placement))
-    screen.say(f"\nsplit: {model.kind_}; crossed in training: {len(model.ledger_):,} messages, "
+    screen.say(f"\nsplit: {model.kind_}; sent in training: {len(model.ledger_):,} messages, "
                f"{model.ledger_.bytes:,} bytes")  # fmt: skip
 
 

@@ -66,6 +66,6 @@ def distribution(model: AnyModel, path: Path, verb: str) -> Model:
         return model
     kind = "FedTrees" if isinstance(model, Predictions) else type(model).__name__
     raise QueryError(
-        f"{path} holds {kind}, which predicts one column and is no distribution: {verb} needs a "
+        f"{path} holds {kind}, which predicts one column and is not a distribution: {verb} needs a "
         "model of all columns, such as train --method fedpc learns"
     )

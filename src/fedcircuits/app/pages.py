@@ -95,12 +95,12 @@ def opening(model: AnyModel, record: TrainingRecord | None, given: Given) -> Ite
         f"{given.model.name} is {what} {len(schema):,} columns: {listed(schema.names, 8)}.{aim}"
     )
     if record is None:
-        yield Paragraph("The file does not tell how it was learned.")
+        yield Paragraph("The file does not say how the model was trained.")
         return
     yield Heading("What was learned, and from whom")
     parties = f" of {len(record.parties)} parties" if record.parties else ""
     yield Paragraph(
-        f"{record.estimator} learned it from a {record.split} split{parties}: "
+        f"{record.estimator} was trained on a {record.split} split{parties}: "
         f"{_split_in_words(record.split)}. Rows stayed where they were."
     )
     if record.parties:
@@ -110,7 +110,7 @@ def opening(model: AnyModel, record: TrainingRecord | None, given: Given) -> Ite
         ]
         yield TextTable(("party", "columns", "rows"), lines, texts=2)
     if record.notes:
-        yield Paragraph(f"Notes of the training: {'; '.join(record.notes)}")
+        yield Paragraph(f"Notes from training: {'; '.join(record.notes)}")
 
 
 def _split_in_words(split: str) -> str:
@@ -163,15 +163,15 @@ def calibration(evaluation: Evaluation | None) -> Iterator[Block]:
         return
     bins = [(b.rows, b.confidence, b.accuracy) for b in evaluation.reliability]
     yield Paragraph(
-        f"Of rows whose predicted class has probability p, a share p should be right. The expected "
-        f"calibration error is {error:.3f}."
+        f"Among rows whose predicted class has probability p, a fraction p should be correct. The "
+        f"expected calibration error is {error:.3f}."
     )
     yield Picture(
         report.png_of(figure_of(calibration_drawing(bins))),
-        "Share that is right by the probability of the predicted class; below, how many rows.",
+        "Fraction correct by the probability of the predicted class; below, the number of rows.",
     )
     yield TextTable(
-        ("probability", "share that is right", "rows"),
+        ("probability", "fraction correct", "rows"),
         [(f"{c:.3f}", f"{a:.3f}", f"{n:,}") for n, c, a in bins],
     )
 
@@ -182,21 +182,21 @@ def calibration(evaluation: Evaluation | None) -> Iterator[Block]:
 def crossed(record: TrainingRecord | None) -> Iterator[Block]:
     if record is None or not record.crossed:
         return
-    yield Heading("What crossed between the parties")
+    yield Heading("Messages between the parties")
     yield TextTable(("phase", "messages", "bytes"), record.crossed)
     if record.revealed:
         yield Heading("What was revealed to whom")
         yield TextTable(("phase", "to", "from", "what"), record.revealed, texts=4)
     if record.privacy:
-        yield Paragraph(f"Noise gives a guarantee of differential privacy: {record.privacy}.")
+        yield Paragraph(f"Noise guarantees differential privacy: {record.privacy}.")
 
 
 def reproduction(record: TrainingRecord | None, given: Given) -> Iterator[Block]:
     yield Heading("How to reproduce it")
     digest = hashlib.sha256(given.model.read_bytes()).hexdigest()
-    learned = f" It was learned with version {record.version}." if record and record.version else ""
+    learned = f" It was trained with version {record.version}." if record and record.version else ""
     yield Paragraph(
-        f"The SHA-256 of {given.model.name} is {digest}.{learned} This page was made with version "
+        f"The SHA-256 of {given.model.name} is {digest}.{learned} This page was written by version "
         f"{__version__}. The same files and seeds give the same numbers."
     )
     lines = [record.command] if record is not None and record.command else []

@@ -106,7 +106,7 @@ def revoke(path: Path, output: Path, names: Sequence[str]) -> None:
         raise FederationError(f"{path}: take {', '.join(names)} off sites by hand")
     screen.say(f"{', '.join(names)}: taken off {path}, and refused from now on")
     new = "consortium.toml" + (" and revoked.crl" if consortium.engine == "sites" else "")
-    screen.say(f"start the server again, and hand the new {new} to the others:")
+    screen.say(f"restart the server, and send the new {new} to the others:")
     for member in smaller.members:
         screen.say(f"  {output / member}")
 
@@ -126,9 +126,9 @@ def check(folder: Path, data: Path | None) -> None:
     kit.check()
     screen.say(f"{kit.name} of {kit.consortium.name}: {len(party.table):,} rows")
     rows = [[v.name, v.described()] for v in party.table.schema]
-    screen.show(TextTable(("column", "what others hear of it"), rows, texts=2))
+    screen.show(TextTable(("column", "what others learn about it"), rows, texts=2))
     roles = [[name, role.kind, role.tells] for name, role in ROLES.items() if policy.plays(name)]
-    screen.show(TextTable(("role that it plays", "to", "what leaves it"), roles, texts=3))
+    screen.show(TextTable(("role", "to", "what leaves the site"), roles, texts=3))
     lines = [[line, str(getattr(policy, line))] for line in Policy.__dataclass_fields__]
     screen.show(TextTable(("policy", "this site"), lines, texts=2))
 
@@ -137,7 +137,7 @@ def start(folder: Path, data: Path | None) -> None:
     """Serve until stopped."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # what was started is ended on the way
     if (leading := Kit(folder)).name == COORDINATOR and leading.consortium.engine == "nvflare":
-        screen.say(f"keeps NVFlare's job of {leading.consortium.name} going")
+        screen.say(f"keeping NVFlare's job of {leading.consortium.name} running")
         lead_nvflare(leading)
         return
     keep_compiled(_store_of(leading) / "compiled")

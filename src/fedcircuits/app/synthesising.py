@@ -87,10 +87,10 @@ def _show(synthesis: Synthesis) -> None:
                    "at most")  # fmt: skip
     for name, line in () if synthesis.usefulness is None else synthesis.usefulness.iterrows():
         numbers = ", ".join(f"{k.replace('_', ' ')} {v:.3f}" for k, v in line.items())
-        screen.say(f"learned from {name}, on test rows: {numbers}")
+        screen.say(f"trained on {name}, scored on test rows: {numbers}")
     near = synthesis.nearness
     screen.say(f"nearest training row: {near.copies:,} of {near.compared:,} rows are copies; "
                f"median distance {near.synthetic[1]:.3f}")  # fmt: skip
     if near.test is not None and near.closer is not None:
-        screen.say(f"  of test rows it is {near.test[1]:.3f}; {near.closer:.1%} of synthetic rows "
+        screen.say(f"  for test rows it is {near.test[1]:.3f}; {near.closer:.1%} of synthetic rows "
                    "are nearer than the nearest 5 % of test rows")  # fmt: skip

@@ -94,7 +94,7 @@ def fit(
 
 
 def show_ledger(model: FederatedEstimator[object]) -> None:
-    screen.say("What crossed between the parties:")
+    screen.say("Messages between the parties:")
     screen.show(crossing.by_phase(model.ledger_))
     screen.say("\nWhat was revealed to whom:")
     screen.show(crossing.revealed(model.ledger_))
@@ -131,7 +131,7 @@ def train(
     how = shlex.join([*typed, "-o", str(output)])
     methods.save(output, model, federation, words.about(engine), how, declared.reading)
     schema = columns.write(output, federation, declared.reading)
-    screen.say(f"\nwrote {output}, and {schema}: what the columns mean, to be edited for --schema")
+    screen.say(f"\nwrote {output}, and {schema}, which you can edit and pass to --schema")
     return {"model": str(output), "schema": str(schema)} | summary(model, federation, how)
 
 

@@ -94,7 +94,7 @@ def _with_data(model: Model, rows: Rows, draws: int, rng: np.random.Generator) -
     one = drawn(model, model.schema_.select(held), draws, rng)
     likelihoods = {
         "data": model.score(real.select(held)),
-        "its own draws": model.score(one),
+        "its own samples": model.score(one),
     }
     chosen = real.select(held)
     if len(chosen) > MOST_ROWS:

@@ -111,7 +111,7 @@ const Ask = {
     const given = found.known.length > 0;
     for (const [name, panel] of this.panels) panel.show(given ? found.marginals[name] || null : null, found.known.includes(name), this.known[name]);
     const chance = found.probability === null || !given ? "" : ` (which ${percent(found.probability)} of rows are)`;
-    byId("words").textContent = given ? `Given ${found.words}${chance}:` : "Nothing is known yet:";
+    byId("words").textContent = given ? `Given ${found.words}${chance}:` : "No evidence yet:";
     byId("words").dataset.milliseconds = found.milliseconds.toFixed(1);
     this.crossings.clear();
     this.crossed("the distributions", found);
@@ -139,7 +139,7 @@ const Ask = {
     const kept = this.pinned && this.pinned.event && this.pinned.event.event === found.event
       ? ` Kept: ${percent(this.pinned.event.after)} given ${this.pinned.words || "nothing"}.` : "";
     byId("event-answer").textContent = given
-      ? `${found.event}: ${percent(found.after)} with what is known, ${percent(found.before)} without.${kept}`
+      ? `${found.event}: ${percent(found.after)} with the evidence, ${percent(found.before)} without.${kept}`
       : `${found.event}: ${percent(found.before)}.${kept}`;
     byId("event-answer").dataset.value = String(given ? found.after : found.before);
   },
@@ -155,20 +155,20 @@ const Ask = {
 
   legend() {
     const given = Object.keys(this.known).length > 0;
-    const items = [["before", "nothing known"]];
-    if (given) items.push(["after", "with what is known"]);
+    const items = [["before", "without evidence"]];
+    if (given) items.push(["after", "with evidence"]);
     if (this.pinned) items.push(["pinned", `kept: given ${this.pinned.words || "nothing"}`]);
     byId("legend").replaceChildren(...items.map(([kind, text]) => element("li", { class: kind }, text)));
   },
 
-  // What crossed for each of the answers on the page; answers to the same question replace it.
+  // What was sent for each of the answers on the page; answers to the same question replace it.
   crossed(title, found, key = title) {
     this.crossings.set(key, { title, found });
     byId("crossed").replaceChildren(...[...this.crossings.values()].flatMap(({ title, found }) => {
       const rows = found.crossed;
       const parties = [...new Set((rows || []).map((r) => r[1]))].filter((p) => p !== "coordinator");
-      const words = rows === null ? "the whole model is in this file: no party was asked, nothing crossed"
-        : rows.length ? `asked ${parties.join(", ") || "nobody"}` : "nothing crossed";
+      const words = rows === null ? "the whole model is in this file: no party was queried, nothing was sent"
+        : rows.length ? `queried ${parties.join(", ") || "nobody"}` : "nothing was sent";
       const line = element("p", {}, `For ${title}, in ${Math.max(1, Math.round(found.milliseconds))} ms: ${words}.`);
       return rows && rows.length ? [line, grid(["from", "to", "messages", "bytes", "what it reveals"], rows)] : [line];
     }));
@@ -177,7 +177,7 @@ const Ask = {
   async complete() {
     const found = await ask("completed", { known: this.known });
     if (!found) return;
-    const how = found.exact ? "No other row is more probable." : "The best that one path through the circuit finds; another row may be more probable.";
+    const how = found.exact ? "No other row is more probable." : "The best single path through the circuit; another row may be more probable.";
     const ranges = found.ignored.length ? ` Ranges cannot be used here: ${found.ignored.join(", ")}.` : "";
     const rows = Object.entries(found.row).map(([name, value]) => [name, value, found.given.includes(name) ? "known" : "filled in"]);
     byId("completed").replaceChildren(element("p", {}, how + ranges), grid(["column", "value", "how"], rows));

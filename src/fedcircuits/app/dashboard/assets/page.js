@@ -65,15 +65,15 @@ const Model = {
       alt: m.parties.length ? `the circuit: ${m.parties.map((p) => `${p.name} has ${p.circuits} circuits`).join(", ")}` : `the circuit of ${m.nodes} nodes` }));
     if (m.parties.length) parts.push(grid(["party", "circuits", "columns"], m.parties.map((p) => [p.name, p.circuits, p.columns.join(", ")])));
     if (m.revealed) parts.push(element("h2", {}, "What was revealed to whom"), scroll(grid(["phase", "to", "from", "what"], m.revealed)));
-    if (m.crossed) parts.push(element("h2", {}, "What crossed in training"), scroll(grid(["phase", "messages", "bytes"], m.crossed)));
+    if (m.crossed) parts.push(element("h2", {}, "What was sent in training"), scroll(grid(["phase", "messages", "bytes"], m.crossed)));
     return parts;
   },
 
   siteParts(s) {
     const parts = [element("h2", {}, `${s.name}, of the consortium ${s.consortium}`), element("p", {}, `Members: ${s.members.join(", ")}.`)];
-    if (s.policy) parts.push(element("h2", {}, "Its policy"), grid(["rule", "value"], Object.entries(s.policy)));
-    if (s.audit) parts.push(element("h2", {}, "Its audit"), s.audit.length
-      ? scroll(grid(["time", "event", "run", "who", "what", "bytes", "reveals"], s.audit)) : element("p", {}, "Nothing was asked of it yet."));
+    if (s.policy) parts.push(element("h2", {}, "Policy"), grid(["rule", "value"], Object.entries(s.policy)));
+    if (s.audit) parts.push(element("h2", {}, "Audit log"), s.audit.length
+      ? scroll(grid(["time", "event", "run", "who", "what", "bytes", "reveals"], s.audit)) : element("p", {}, "No requests yet."));
     return parts;
   },
 };
