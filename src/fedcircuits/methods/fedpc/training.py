@@ -1,54 +1,55 @@
 """One-pass training of a federated circuit (federated circuits, sections 3 and 4): one code path
 for data split by rows, by columns, or both.
 
-Roles: clients hold tables, a coordinator holds none.
+**Who takes part.** Clients, which hold tables, and a coordinator without data. **What crosses:**
 
     agree    client → coordinator: names, kinds, categories and units of its columns, its number of
              rows. coordinator → client: agreed kinds of its columns, what it clusters and learns.
-    key      first client → other clients, not the coordinator: a key for row tokens. Only where
+    key      first client → other clients, not the coordinator: a key for row tokens. Only if
              parties hold different columns and all have row ids.
-    rows     client → coordinator: row tokens (one number per row), in their order, which says
-             nothing (methods/meeting/tokens.py). Only with a key.
+    rows     client → coordinator: row tokens (one number per row), sorted, so that their order
+             reveals nothing (methods/meeting/tokens.py). Only with a key.
     labels   coordinator → holders of the target and clients without it: which of its rows the
              other holds. holder → client: the classes of these rows. Only with share_target.
     rows     coordinator → client: what it clusters and learns. Only with a key.
     clusters client ↔ coordinator: coarse groups of shared rows (clusters.py). Only with a key and
-             share_clusters, which is off unless asked for.
-    learn    nothing crosses: every client clusters its rows and learns a circuit of what it models
-             from every cluster; or, where a latent tree joins columns, from the cells of each
-             column (cells.py).
-    count    client → coordinator: rows of every cluster, what one circuit gains over theirs, with
-             refine whether what it has learned may leave it. With a key and unless weights="sizes"
-             in how many rows clusters meet: by those of rows in the order of tokens
-             (federation/sums/counting.py), or with secret sums on shares of them.
-             For the tree: the cells of rows in the order of tokens, of every column.
+             with share_clusters, which is off by default.
+    learn    nothing: every client clusters its rows and learns one circuit per cluster or, if a
+             latent tree joins columns, from the cells of each column (cells.py).
+    count    client → coordinator: the size of every cluster, the gain of a single circuit over
+             those of the clusters and, with refine, whether its circuits may leave it. With a key,
+             unless weights="sizes": how often clusters occur together, from the clusters of rows
+             in the order of tokens (federation/sums/counting.py), or with secret sums from shares
+             of them. For the tree: the cell of every column, for rows in the order of tokens.
     graph    coordinator → client: which of its leaves are used. The graph stays.
-    shared   with few rows each, of the same columns: one circuit by sums, mixed with what parties
-             have learned alone (methods/shared/mixing.py).
-    em       with refine or weights="em": EM across parties, on shared rows or, where parties hold
+    shared   if parties have few rows each of the same columns: one circuit by sums, mixed with the
+             circuits that parties have learned alone (methods/shared/mixing.py).
+    em       with refine or weights="em": EM across parties, on shared rows or, if parties hold
              different rows of the same columns and allow their circuits to leave them, on all rows
              (methods/refinement/training.py).
 
-Two ways join parties that hold different columns (dependence): combinations of their clusters
-(assembly.py), which are few for few parties, or a latent tree over the cells of all columns
-(latent.py), whose cost is linear in the columns and which learns from rows that some parties lack.
+**What each party learns.** The coordinator learns how many rows fall into which combination of
+clusters and, without secret sums, which rows fall together, but not which rows they are. For the
+tree it learns more: which of at most 24 cells of every column each row lies in, or its category
+unless it is rare. Learned circuits stay with their parties. Clients learn who takes part, which of
+their columns others hold too and, with share_clusters, which of the shared rows are similar in
+other parties' numbers: a coarse view of these. They learn nothing else about others' columns or
+rows. A coordinator that obtains the key from a client could try out row ids; with rows="private"
+there is nothing to try out.
 
-The coordinator learns how many rows fall into which combination of clusters; without secret sums
-also which rows, that it cannot name, fall together. For the tree it learns more: which of at most
-24 cells of every column each row lies in, or its category unless it is rare. What circuits have
-learned stays with their parties. Clients learn who takes part, which of their columns others hold
-too and, with share_clusters, which of the shared rows lie together by other parties' numbers:
-these, coarsely. They learn nothing else of others' columns or rows. A coordinator that gets the key
-from a client could try out row ids; with rows="private" there is nothing to try.
+**Joining different columns** (dependence). Parties are joined either by combinations of their
+clusters (assembly.py), which are few if there are few parties, or by a latent tree over the cells
+of all columns (latent.py), whose cost is linear in the columns and which also learns from rows that
+some parties lack.
 
-Weights of the root:
+**Weights of the root:**
 
-    cooccurrence   how often clusters of different parties meet in a row (assembly.py)
-    sizes          the paper's: sums of cluster sizes, whether they meet or not; needs no row ids,
-                   and makes up dependence between parties that no row has shown
-    em             co-occurrence, then EM on them by the likelihoods of shared rows
+    cooccurrence   how often clusters of different parties occur in the same row (assembly.py)
+    sizes          the paper's: sums of cluster sizes, whether clusters occur together or not; needs
+                   no row ids, and invents dependence between parties that no row has shown
+    em             co-occurrence, then EM on the weights with the likelihoods of shared rows
 
-A lost party ends the run; what others have computed is kept. Where the others hold all variables,
+A lost party ends the run; what the others have computed is kept. If the others hold all variables,
 the run may be repeated without it.
 """
 

@@ -1,58 +1,62 @@
-"""EM across parties: a federated circuit is refined on rows that stay where they are. One loop for
-all roles, and an E-step for each way in which the rows lie.
+"""EM across parties: a federated circuit is refined on rows that stay where they are. There is one
+loop for all roles, and one E-step for each way in which the rows are distributed.
 
-    rows      Parties hold different rows of the same columns: statistics add up (rows.py).
-    network   Different columns of the same rows: log-likelihoods go up to the coordinator,
-              posteriors come down (network.py).
-    sums      The same, but log-likelihoods are added up, and nobody sees one party's (sums.py).
-    shares    Expected counts of forests are added up on shares (private_forest/structures.py).
+    rows      Parties hold different rows of the same columns: statistics are summed (rows.py).
+    network   Parties hold different columns of the same rows: log-likelihoods go up to the
+              coordinator, posteriors come down (network.py).
+    sums      The same, but log-likelihoods are summed, and nobody sees one party's (sums.py).
+    shares    Expected counts of forests are summed on shares (private_forest/structures.py).
 
-Clients hold tables and leaves, the coordinator the graph above the leaves. A round is one iteration
-of EM of the whole circuit on the rows that are not held back: their likelihood never falls, but for
-what the rows behind every leaf take from it (learning/leaf_em.py). Rows held back are judged before
-the first round and after every one, and EM ends with the parameters that were best on them
-(learning/stopping.py). The leaves it begins with were learned from these rows, too, so that it
-rather stops early; leaves that do not see them are worse by more than that
-(docs/results/federated.md). Which rows are held back follows from lots of rows in the order of the
-table, not from the key of tokens: one seed gives one model.
+**Who takes part.** Clients, which hold tables and leaves, and a coordinator, which holds the graph
+above the leaves.
 
-What crosses, n rows shared by all, in round t. By rows:
+**Idea.** A round is one EM iteration of the whole circuit on the rows that are not held out. Their
+likelihood never decreases, apart from the effect of the rows that support every leaf
+(learning/leaf_em.py). Held-out rows are scored before the first round and after every round, and EM
+returns the parameters that were best on them (learning/stopping.py). The initial leaves were
+learned from these rows too, so EM tends to stop early; leaves that do not see them are worse by
+more than that (docs/results/federated.md). Which rows are held out depends on random numbers in the
+order of the table, not on the key of tokens: one seed gives one model.
 
-    em/graph        coordinator → client: the graph above the leaves, share of rows to hold back
+**What crosses by rows**, in round t:
+
+    em/graph        coordinator → client: the graph above the leaves, fraction of rows to hold out
     em/leaves       client → every other client: its leaves, mean and deviation of its columns
-    em/size         first client → coordinator, where it takes part in sums: how many numbers
+    em/size         first client → coordinator, if it takes part in sums: how many numbers
     em/counts/t     client → sum: expected statistics of its rows for every sum and leaf (size,)
-    em/judged/t     one member → all others: the best round on rows held back, whether EM ends
+    em/judged/t     one member → all others: the best round on held-out rows, whether EM ends
     em/learned      first client → coordinator: weights above the leaves, likelihoods of all rounds
 
 Leaves leave their parties, so every party must have allowed it (``allow_collect``). Clients learn
-each other's circuits, and the mean and deviation of each other's columns, which circuits tell
-nearly as well. Whoever sees one party's array of em/counts learns weighted sums of its rows for
-every node: a node that few rows reach tells these rows. A hub sees every party's array, neighbours
-in gossip each other's, with secret sums nobody does. All clients learn the totals; of two each
-works out the other's. The coordinator learns no leaf.
+each other's circuits, and the mean and standard deviation of each other's columns, which circuits
+reveal nearly as well. Whoever sees one party's array of em/counts learns weighted sums of its rows
+for every node: if few rows reach a node, this reveals these rows. A hub sees every party's array,
+neighbours in gossip see each other's, and with secret sums nobody does. All clients learn the
+totals; with two clients, each can compute the other's array. The coordinator learns no leaf.
 
-Through the network:
+**What crosses through the network**, for n rows that all parties hold, in round t:
 
     em/rows         coordinator → client: which of its rows all parties hold (n,)
-    em/held         first client → coordinator: which of these are held back (n,)
+    em/held         first client → coordinator: which of these are held out (n,)
     em/values/t     client → coordinator: log-likelihoods under each of its leaves (leaves, n)
-    em/posterior/t  coordinator → client: posteriors of its leaves (leaves, n), nothing for rows
-                    held back; at the end the round whose leaves stay
+    em/posterior/t  coordinator → client: posteriors of its leaves (leaves, n), nothing for held-out
+                    rows; at the end, the round whose leaves are kept
 
 Each client learns which of its rows all others hold, how probable the others find each of its
-clusters for a row, and which rows are held back. The coordinator learns how likely every client
-finds each row, without knowing which row it is.
+clusters for a row, and which rows are held out. The coordinator learns how likely each row is for
+every client, without knowing which row it is.
 
-By sums, beside em/rows, em/held (among clients), em/judged/t and em/learned:
+**What crosses by sums**, in addition to em/rows, em/held (among clients), em/judged/t and
+em/learned:
 
     em/graph        coordinator → client: combinations, their weights, and its leaves in each
     em/values/t     client → sum: log-values of combinations (combinations, n)
-    em/mixtures/t   client → sum: the same of those with mixtures, when weights alone change
-    em/settled/t    first client → other clients: whether weights alone gain no more
+    em/mixtures/t   client → sum: the same for those with mixtures, when only weights change
+    em/settled/t    first client → other clients: whether the weights have converged
 
-Clients learn how often each combination occurs and how likely every shared row is in each. The
-coordinator learns no number of a row, and of rows held back the mean log-likelihood per round.
+Clients learn how often each combination occurs, and how likely every shared row is in each. The
+coordinator learns no number about a single row, and for held-out rows the mean log-likelihood per
+round.
 """
 
 from __future__ import annotations
