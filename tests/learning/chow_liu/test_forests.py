@@ -7,12 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fedcircuits.learning.chow_liu.forests import (
-    Messages,
-    learn_forest,
-    stacked_weights,
-    table_of,
-)
+from fedcircuits.learning.chow_liu.forests import Messages, table_of
+from fedcircuits.learning.chow_liu.stacking import learn_forest, stacked_weights
 from fedcircuits.learning.chow_liu.states import StateRows, gains
 from fedcircuits.learning.chow_liu.trees import spanning_tree
 

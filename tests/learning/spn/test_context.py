@@ -118,6 +118,35 @@ def test_a_heavy_end_has_a_narrow_bin_with_a_least_count(
     assert coarse.edges[0] < x.min() and x.max() < coarse.edges[-1]
 
 
+def test_common_values_and_dense_ends_of_skewed_columns_keep_their_density() -> None:
+    """A tenth of zeros, most values below 1 and a few in thousands, as ratios of debts are: under a
+    least count the column is about as likely as without one."""
+    rng = np.random.default_rng(0)
+
+    def column(rows: int) -> Array:
+        x = np.where(rng.random(rows) < 0.02, 3000 * rng.random(rows), rng.beta(0.8, 1, rows))
+        return np.where(rng.random(rows) < 0.1, 0.0, x)[:, None]
+
+    train, test = column(600), column(600)
+    scores = [
+        fc.LearnSPN(random_state=0, least_count=least)
+        .fit(Table(REAL, train))
+        .score(Table(REAL, test))
+        for least in (1, 5)
+    ]
+    assert scores[1] > scores[0] - 0.2
+
+
+def test_edges_hardly_follow_a_single_row() -> None:
+    """Moving the smallest value within its bin moves no edge but those made of several values."""
+    x = np.sort(np.random.default_rng(0).normal(size=400))
+    moved = np.concatenate([[x[0] - 0.01], x[1:]])
+    edges, others = (Grid.of(v, np.ones(400), False, least=5).edges for v in (x, moved))
+    assert len(edges) == len(others)
+    assert edges[1:] == pytest.approx(others[1:], abs=0.01)
+    assert edges[1] - edges[0] == 2.0 ** np.round(np.log2(edges[1] - edges[0]))
+
+
 def test_smooth_columns_are_not_lumpy() -> None:
     rng = np.random.default_rng(0)
     assert not grid(rng.normal(size=500)).lumpy and not grid(rng.random(500)).lumpy

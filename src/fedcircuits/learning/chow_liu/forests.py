@@ -1,4 +1,4 @@
-"""Mixtures of Chow–Liu forests over states of columns, from rows that may have gaps.
+"""Forests over states of columns, and mixtures of them, from rows with missing values.
 
 States are cells of columns: categories, or cells of numbers in rising order. A forest joins them.
 Every component of a mixture has its own tables P(state | parent's state), shrunk towards those of
@@ -9,98 +9,36 @@ towards a model of few parameters:
                           that fine cells of few rows have smooth tables
     others                the frequencies of the states
 
-The weight of an edge is its gain on the rows that have both columns, minus the cost of its
-parameters (BIC). Columns that too few rows join are in different trees: independent. Missing values
-are treated by EM, with messages along the forest. The number of components and the shrinkage are
-chosen on held-back rows. A forest leaves out most pairs of columns, so further forests are learned
-that avoid the edges of those before, and factors behind all columns (factors.py). Held-back rows
-then determine the weights of all of these (stacking), with independence among them.
+Missing values are treated by EM, with messages along the forest. Which forests and mixtures are
+learned is chosen in stacking.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtr, ndtri
 from sklearn.cluster import KMeans
 
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.learning.chow_liu.factors import FEWEST_ORDERED, factor_components
 from fedcircuits.learning.chow_liu.states import (
     MOST_CORRELATED,
     RESIDUE,
     Index,
     StateRows,
-    gains,
     normal_scores,
+    smoothed_shares,
 )
-from fedcircuits.learning.chow_liu.trees import spanning_tree
 
-COMPONENTS = (2, 4, 8, 16)  # tried one after the other
-DRAWN = (1.0, 5.0)  # rows by which shares of components are drawn towards those of all rows
 PULLS = (10.0, 100.0, 1000.0)  # rows by which tables are drawn towards a normal copula
 MIXED_PULLS = (0.5, 5.0, 50.0)  # and others towards the shares of states
 POINTS = 8  # of a cell at which a copula is evaluated
-FACTORS = 1, 2  # that are tried
 ROUNDS = 6
 GAP_ROUNDS = 5  # of EM over gaps for the tables of all rows
-HELD = 0.2  # of the rows, to choose by
-FEW = 100  # rows, of which none are held back
-MOST_ROWS = 20_000  # that a choice looks at
-LEAST_GAIN = 0.05  # nats per row: more components gain at least as much
-FORESTS = 4  # that differ
-AVOIDED = 0.5  # of an edge's worth, for every forest before that has it
-LEAST_WEIGHT = 0.03  # of a way to learn that is kept
-STACKED, STACKING = 5.0, 50  # how much the best one is preferred; rounds
 LEAST = 1e-300
 Edges = Sequence[tuple[int, int]]  # (column, parent), parents first, −1 for a root
 Tables = list[Array]  # by edge P(state | parent's state), (parent's states or 1, states)
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedForest:
-    """What was learned: components, each with its forest, and their weights."""
-
-    weights: Array  # (components,)
-    components: list[tuple[Edges, Tables]]
-    judged: tuple[Array, Array, Array]  # of rows held back, if there are: nats over independence,
-    # the share of columns that they have, and for how many rows each of them stands
-    refused: bool = False  # whether edges were found, and rows held back were likelier without
-
-    @property
-    def gain(self) -> float:
-        """Over independence, in nats a row without gaps."""
-        gained, seen, rows = self.judged
-        return float(rows @ gained / max(float(rows @ seen), 1.0))
-
-
-@dataclass(frozen=True, slots=True)
-class _Mixing:
-    """One way to learn a mixture: over which of several forests, with how many components."""
-
-    forest: int
-    number: int = 1
-    pull: float = DRAWN[0]
-    by_class: bool = False
-    factors: int = 0  # behind all columns, instead of a forest
-
-    def edges(self, forests: Sequence[Edges]) -> Edges:
-        return forests[self.forest]
-
-    def learned(
-        self,
-        rows: StateRows,
-        edges: Edges,
-        rng: np.random.Generator,
-        classes: Index | None,
-        pooled: Tables,
-    ) -> tuple[Array, list[Tables]]:
-        found = factor_components(rows, self.factors) if self.factors else None
-        if found is not None:
-            return found
-        return _mixture(rows, edges, self.number, self.pull, self.by_class, rng, classes, pooled)
 
 
 # ---------------------------------------------------------------------- tables
@@ -140,7 +78,7 @@ def copula(counts: Array, above: Array, child: Array) -> Array:
     return np.asarray(table / table.sum(axis=1, keepdims=True))
 
 
-def _tables(rows: StateRows, edges: Edges) -> Tables:
+def pooled_tables(rows: StateRows, edges: Edges) -> Tables:
     """The tables of all rows."""
     shares, both = rows.shares, [p >= 0 and rows.ordered[p] and rows.ordered[c] for c, p in edges]
     tables = [
@@ -157,7 +95,7 @@ def _maximised(rows: StateRows, edges: Edges, counts: Tables, drawn: float) -> T
     """Tables from expected counts; ``drawn``: rows by which shares of states are drawn towards
     those of all rows, where the counts are of a component."""
     shares = {
-        c: _smoothed(counted.sum(axis=0), rows.shares[c], rows.ordered[c], drawn)
+        c: smoothed_shares(counted.sum(axis=0), rows.shares[c], rows.ordered[c], drawn)
         for (c, _), counted in zip(edges, counts, strict=True)
     }
     return [
@@ -166,16 +104,6 @@ def _maximised(rows: StateRows, edges: Edges, counts: Tables, drawn: float) -> T
         else table_of(counted, shares[p], shares[c], rows.ordered[p] and rows.ordered[c])
         for (c, p), counted in zip(edges, counts, strict=True)
     ]
-
-
-def _smoothed(counts: Array, share: Array, ordered: bool, drawn: float) -> Array:
-    """Shares of states; those of ordered ones lean on their neighbours if they are few."""
-    if ordered and drawn:
-        for _ in range(2):
-            padded = np.pad(counts, 1, mode="edge")
-            counts = 0.25 * padded[:-2] + 0.5 * counts + 0.25 * padded[2:]
-    smoothed = counts + (drawn or RESIDUE) * share
-    return np.asarray(smoothed / smoothed.sum())
 
 
 class Messages:
@@ -212,127 +140,14 @@ class Messages:
 # ---------------------------------------------------------------------- mixtures
 
 
-def learn_forest(
-    rows: StateRows, rng: np.random.Generator, classes: Index | None = None
-) -> LearnedForest:
-    """``classes``: of rows, −1 where unknown, by which components may begin. The order of rows does
-    not count: one seed gives one model, whatever order tokens have."""
-    order = np.lexsort(rows.states.T)
-    rows, classes = rows.rows(order), None if classes is None else classes[order]
-    known = rng.permutation(len(rows))[:MOST_ROWS]
-    held = round(HELD * len(known)) if len(known) >= FEW else 0
-    worth = gains(rows)
-    ways, shares, refused = [_Mixing(0)], np.ones(1), False
-    gain = sum(worth[c, p] for c, p in spanning_tree(worth, 0.0) if p >= 0)
-    judged = np.full(1, gain), np.ones(1), np.full(1, float(len(rows)))
-    if held:
-        part, judges = rows.rows(known[held:]), rows.rows(known[:held])
-        own = None if classes is None else classes[known[held:]]
-        ways, shares, gained = _stacked(part, judges, rng, own)
-        judged = gained, (judges.states >= 0).mean(axis=1), np.ones(held)
-        refused = not gained.any() and bool((gains(part) > 0).any())
-    forests = differing_forests(worth, FORESTS if rows.complete else 2)
-    found: list[tuple[Edges, Tables]] = []
-    weights: list[float] = []
-    pooled = {way.forest: _tables(rows, way.edges(forests)) for way in ways}
-    for way, share in zip(ways, shares, strict=True):
-        edges = way.edges(forests)
-        own_weights, tables = way.learned(rows, edges, rng, classes, pooled[way.forest])
-        weights += (share * own_weights).tolist()
-        found += [(edges, own) for own in tables]
-    return LearnedForest(np.array(weights), found, judged, refused)
-
-
-def differing_forests(worth: Array, number: int) -> list[Edges]:
-    """The best forest, and others that avoid edges of those before; the last has no edges."""
-    forests: list[Edges] = []
-    left = worth.copy()
-    for _ in range(number):
-        forests.append(spanning_tree(left, 0.0))
-        for column, parent in forests[-1]:
-            if parent >= 0:
-                left[column, parent] *= AVOIDED
-                left[parent, column] *= AVOIDED
-    return [*forests, [(c, -1) for c in range(len(worth))]]
-
-
-def _stacked(
-    part: StateRows, judges: StateRows, rng: np.random.Generator, classes: Index | None
-) -> tuple[list[_Mixing], Array, Array]:
-    """Ways to learn, their weights, and what rows held back gain over independence."""
-    forests = differing_forests(gains(part), FORESTS if part.complete else 2)
-    pooled = [_tables(part, edges) for edges in forests]
-    best = _chosen(part, judges, forests[0], rng, classes, pooled[0])
-    ways = [_Mixing(i) for i in range(len(forests))]
-    if best.number > 1:
-        ways += [replace(best, forest=i) for i in range(len(forests) - 1)]
-    scores, apart = [], len(forests) - 1
-    ways += [_Mixing(apart, factors=n) for n in FACTORS if sum(part.ordered) >= FEWEST_ORDERED]
-    for way in ways:
-        edges = way.edges(forests)
-        learned = way.learned(part, edges, rng, classes, pooled[way.forest])
-        scores.append(_joint(judges, edges, *learned)[1])
-    logs = np.stack(scores)
-    if not logs.mean(axis=1).max() > logs[apart].mean():
-        return [ways[apart]], np.ones(1), np.zeros(len(judges))
-    weights = stacked_weights(logs)
-    kept = np.flatnonzero(weights > LEAST_WEIGHT)
-    shares = weights[kept] / weights[kept].sum()
-    score = logsumexp(logs[kept] + np.log(shares)[:, None], axis=0)
-    return [ways[i] for i in kept], shares, np.asarray(score - logs[apart])
-
-
-def stacked_weights(logs: Array) -> Array:
-    """Weights of models that maximise the likelihood of held-back rows, from log-likelihoods
-    (models, rows); shrunk towards the best model, since few rows hardly distinguish models."""
-    start = np.full(len(logs), 1.0)
-    start[logs.mean(axis=1).argmax()] += STACKED
-    weights = start / start.sum()
-    for _ in range(STACKING):
-        share = logs + np.log(weights)[:, None]
-        share = np.exp(share - logsumexp(share, axis=0))
-        weights = (share.sum(axis=1) + 0.1 * start) / (logs.shape[1] + 0.1 * start.sum())
-    return np.asarray(weights)
-
-
-def _chosen(
-    part: StateRows,
-    judges: StateRows,
-    edges: Edges,
-    rng: np.random.Generator,
-    classes: Index | None,
-    pooled: Tables,
-) -> _Mixing:
-    """How many components, how far they are drawn and whether they begin with classes."""
-    best = _Mixing(0)
-    score = float(Messages(judges, edges, pooled).log.mean())
-    tried = [] if classes is None or classes.max() < 1 else [(int(classes.max()) + 1, True)]
-    for number, by_class in (*tried, *((n, False) for n in COMPONENTS)):
-        before = score
-        for pull in DRAWN:
-            learned = _mixture(part, edges, number, pull, by_class, rng, classes, pooled)
-            likelihood = float(_joint(judges, edges, *learned)[1].mean())
-            if likelihood > score + LEAST_GAIN:
-                best, score = _Mixing(0, number, pull, by_class), likelihood
-        if score == before and not by_class:
-            break
-    return best
-
-
-def _mixture(
-    rows: StateRows,
-    edges: Edges,
-    number: int,
-    pull: float,
-    by_class: bool,
-    rng: np.random.Generator,
-    classes: Index | None,
-    pooled: Tables,
+def forest_mixture(
+    rows: StateRows, edges: Edges, share: Array, pull: float, pooled: Tables
 ) -> tuple[Array, list[Tables]]:
-    """EM for this many components; weights and tables of each."""
+    """EM from initial responsibilities ``share`` (components, rows); weights and tables of each
+    component. ``pooled``: the tables of all rows."""
+    number = len(share)
     if number == 1:
         return np.ones(1), [pooled]
-    share = _start(rows, number, rng, classes if by_class else None)
     components = [pooled] * number
     for _ in range(ROUNDS):
         weights = (share.sum(axis=1) + 1) / (len(rows) + number)
@@ -341,7 +156,7 @@ def _mixture(
             for tables, part in zip(components, share, strict=True)
         ]
         components = [_maximised(rows, edges, counted, pull) for counted in counts]
-        share = _joint(rows, edges, weights, components)[0]
+        share = joint_logs(rows, edges, weights, components)[0]
     return weights, components
 
 
@@ -356,7 +171,7 @@ def _counts(rows: StateRows, edges: Edges, tables: Tables, weight: Array) -> Tab
     return counts
 
 
-def _joint(
+def joint_logs(
     rows: StateRows, edges: Edges, weights: Array, components: list[Tables]
 ) -> tuple[Array, Array]:
     """Posteriors of components (components, rows), and the likelihoods of rows."""
@@ -374,8 +189,10 @@ def _logs(rows: StateRows, edges: Edges, tables: Tables) -> Array:
     return total
 
 
-def _start(rows: StateRows, number: int, rng: np.random.Generator, classes: Index | None) -> Array:
+def started(rows: StateRows, number: int, rng: np.random.Generator, classes: Index | None) -> Array:
     """Shares of components (components, rows): by classes, or clusters of rows."""
+    if number == 1:
+        return np.ones((1, len(rows)))
     share = np.full((number, len(rows)), 1.0 / number)
     if classes is None:
         seed, x = int(rng.integers(2**31)), _features(rows)

@@ -21,18 +21,20 @@ COARSE = 6  # states of a column, at most, by which an edge is judged
 
 @dataclass(frozen=True, eq=False)
 class StateRows:
-    """States of rows (rows, columns), −1 where unknown."""
+    """States of rows (rows, columns), −1 where unknown. A subset of rows keeps the shares of all
+    rows: cells are cut at quantiles of all rows, so their shares are known beforehand."""
 
     states: Index
     sizes: tuple[int, ...]
     ordered: tuple[bool, ...]
     _hot: dict[int, Array] = field(default_factory=dict, repr=False)
+    _whole: list[Array] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.states)
 
     def rows(self, which: Index) -> StateRows:
-        return StateRows(self.states[which], self.sizes, self.ordered)
+        return StateRows(self.states[which], self.sizes, self.ordered, _whole=self.shares)
 
     @cached_property
     def complete(self) -> bool:
@@ -41,6 +43,8 @@ class StateRows:
     @cached_property
     def shares(self) -> list[Array]:
         """Frequencies of the states of every column, each (states,), none of them zero."""
+        if self._whole is not None:
+            return self._whole
         shares = []
         for column, size in zip(self.states.T, self.sizes, strict=True):
             rows = np.bincount(column[column >= 0], minlength=size) + RESIDUE / size
@@ -73,6 +77,16 @@ def normal_scores(shares: Array) -> Array:
     ends = ndtri(np.clip(np.append(0.0, np.cumsum(shares)), 1e-12, 1 - 1e-12))
     density = np.exp(-0.5 * ends**2) / np.sqrt(2 * np.pi)
     return np.asarray((density[:-1] - density[1:]) / shares)
+
+
+def smoothed_shares(counts: Array, share: Array, ordered: bool, drawn: float) -> Array:
+    """Shares of states; those of ordered ones lean on their neighbours if they are few."""
+    if ordered and drawn:
+        for _ in range(2):
+            padded = np.pad(counts, 1, mode="edge")
+            counts = 0.25 * padded[:-2] + 0.5 * counts + 0.25 * padded[2:]
+    smoothed = counts + (drawn or RESIDUE) * share
+    return np.asarray(smoothed / smoothed.sum())
 
 
 # ---------------------------------------------------------------------- edges
@@ -133,17 +147,6 @@ def _correlated(rows: StateRows, columns: Index) -> Array:
     some = np.maximum(both, 1.0)
     gain = -0.5 * np.log1p(-(correlation**2)) - 0.5 * np.log(some) / some
     return np.where(both > 3, gain, -1.0)
-
-
-def correlations(rows: StateRows, columns: Index) -> Array:
-    """Correlations of the normal variables that were cut into states (columns, columns), drawn
-    towards 0 where few rows have both columns."""
-    correlation, both = _correlation(rows, columns)
-    left = [np.sqrt(np.square(rows.scores(c)) @ rows.shares[c]) for c in columns.tolist()]
-    whole = correlation * both / (both + FEW_BOTH) / np.maximum(np.outer(left, left), 0.3)
-    whole = np.clip(whole, -MOST_CORRELATED, MOST_CORRELATED)
-    np.fill_diagonal(whole, 1.0)
-    return np.asarray(whole)
 
 
 def _correlation(rows: StateRows, columns: Index) -> tuple[Array, Array]:

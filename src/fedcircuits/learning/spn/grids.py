@@ -86,9 +86,9 @@ def _edges(x: Array, weight: Array, count: bool, bins: int, least: int = 1) -> A
 
 def _coarse_edges(values: Array, held: Array, count: bool, bins: int, least: int) -> Array:
     """Edges that do not go by single rows: cuts with about ``least`` rows or more between them, at
-    the mean of as many values; ends on a grid of eight to sixteen steps. A heavy value is no
-    single row's: it has a narrow bin of its own, at the ends of the column too, whose width is a
-    power of two."""
+    the mean of as many values. The outer bins of counts end on a grid of eight to sixteen steps,
+    those of real numbers are as wide as a power of two. A common value is no single row's: it has a
+    bin of its own, at the ends of the column too."""
     total = float(held.sum())
     few = max(1, min(bins, int(total // least)))
     bin_of = np.floor((np.cumsum(held) - held / 2) / max(total, 1e-300) * few)
@@ -106,17 +106,34 @@ def _coarse_edges(values: Array, held: Array, count: bool, bins: int, least: int
         tail = [-0.5] if low > 0 else []
         inner = inner[(inner > low) & (inner < high)]
         return np.array([*tail, low, *inner, high, 2 * high + 9.5])
-    low, high = (np.floor(values[0] / step) - 1) * step, (np.ceil(values[-1] / step) + 1) * step
     if not len(middle):
+        low, high = (np.floor(values[0] / step) - 1) * step, (np.ceil(values[-1] / step) + 1) * step
         return np.array([low, low / 2 + high / 2, high])
-    heavy = values[held > HEAVY * total]
-    if not len(heavy):
-        return np.array([low, *middle[(middle > low) & (middle < high)], high])
-    close = 2.0 ** np.floor(np.log2(_close(values, held)))
-    low = values[0] - close if values[0] in heavy else low
-    high = values[-1] + close if values[-1] in heavy else high
-    middle = _around(heavy, close, middle)
+    low = middle[0] - _power_above(middle[0] - values[0])
+    high = middle[-1] + _power_above(values[-1] - middle[-1])
+    for at in np.flatnonzero(held >= max(total / bins, least)):
+        value, close = values[at], _distance(values, held, int(at), least, total / bins)
+        low = value - close if at == 0 else low
+        high = value + close if at == len(values) - 1 else high
+        others = middle[np.abs(middle - value) > close]
+        middle = np.unique([*others, value - close, value + close])
     return np.array([low, *middle[(middle > low) & (middle < high)], high])
+
+
+def _power_above(distance: float) -> float:
+    return float(2.0 ** np.ceil(np.log2(distance)))
+
+
+def _distance(values: Array, held: Array, at: int, least: int, common: float) -> float:
+    """From a common value to the ends of its bin, a power of two: less than other values lie apart
+    there, by the mean of several on either side, and not beyond half-way to common ones."""
+    sides = values[max(at - least, 0) : at], values[at + 1 : at + 1 + least]
+    near = [abs(float(side.mean() - values[at])) / least for side in sides if len(side)]
+    others = np.delete(values, at)[np.delete(held, at) >= max(common, least)]
+    half = [float(np.abs(others - values[at]).min()) / 2] if len(others) else []
+    close = [_close(values, held)] if held[at] > HEAVY * held.sum() else []
+    least_step = 4 * float(np.spacing(abs(values[at])))
+    return float(2.0 ** np.floor(np.log2(max(min(*near, *half, *close, np.inf), least_step))))
 
 
 def _around_heavy(values: Array, held: Array, middle: Array) -> Array:

@@ -2,7 +2,7 @@
 
 Every column has a hidden state, its cell (cells.py): below it are the leaves that its party has
 learned from its cells, above it a table for every state of its neighbour in the tree. A mixture of
-such trees is learned from the cells of rows, whoever holds them (learning/chow_liu/forests.py):
+such trees is learned from the cells of rows, whoever holds them (learning/chow_liu/stacking.py):
 a row that only some parties hold says what it says of their columns. Messages, bytes and time grow
 with the number of columns, not of combinations.
 
@@ -23,7 +23,7 @@ from fedcircuits.circuits.graph.parameters import WEIGHT
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, gather
 from fedcircuits.federation.tokens import Labels
-from fedcircuits.learning.chow_liu.forests import LearnedForest, learn_forest
+from fedcircuits.learning.chow_liu.stacking import LearnedForest, learn_forest
 from fedcircuits.learning.chow_liu.states import StateRows
 from fedcircuits.methods.fedpc.alone import least_apart, share_apart
 from fedcircuits.methods.fedpc.assembly import Assembly, RootChildren
