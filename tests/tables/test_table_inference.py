@@ -243,3 +243,11 @@ def test_unseen_number_for_a_boolean():
     schema = one([0, 1]).schema
     with pytest.raises(TableError, match=r"unknown category 2 in row 1"):
         one([0, 2], schema=schema)
+
+
+@pytest.mark.parametrize("word", ["no", "yes"])
+def test_words_for_yes_and_no_are_no_codes(word):
+    """Of a category of 1 and 2, neither is a truth value."""
+    schema = one([1, 2], kinds={"x": "category"}).schema
+    with pytest.warns(UserWarning, match=f"unknown categories \\('{word}'\\) are taken as missing"):
+        assert np.isnan(one([word, "2"], schema=schema).values[:, 0]).tolist() == [True, False]

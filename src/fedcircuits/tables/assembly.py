@@ -156,7 +156,7 @@ def matched(
             with reading(variable.name):
                 column = columns_here[variable.name]
                 kind = "date" if variable.dated else variable.kind
-                read, how = read_as(column, kind, rule)
+                read, how = (column, "") if rule.typed else read_as(column, kind, rule)
                 assert read is not None  # what a model knows is not left out
                 values[:, i] = encode(read, variable, unseen)
             if read.present.sum() < column.present.sum():

@@ -93,10 +93,7 @@ def encode(column: Column, variable: Variable, unseen: Unseen = "error") -> Floa
     if variable.categories == (0, 1) and _only_zero_one(column):  # (False, True) equals (0, 1)
         return column.numbers
     codes, levels = column.coded()
-    known = _codes(variable)
-    keys = {key: known[True, c] for key, c in spellings(variable.categories).items()}
-    lookup = np.array([_code(known, v, keys) for v in levels] + [np.nan])  # code -1 picks the NaN
-    values = lookup[codes]
+    values = np.array([*_codes_of(levels, variable), np.nan])[codes]  # code -1 picks the NaN
     strange = np.flatnonzero(np.isnan(values) & (codes >= 0))
     if strange.size:
         _report_unseen(variable, [levels[c] for c in codes[strange]], int(strange[0]), unseen)
@@ -176,17 +173,29 @@ def spellings(categories: Iterable[Scalar]) -> dict[str, Scalar]:
     return {key: c for c in texts if times[key := spelling_key(c)] == 1}
 
 
-def _code(known: dict[tuple[bool, Scalar], int], value: Scalar, keys: dict[str, int]) -> float:
-    spellings = [str(value)]
+def _codes_of(levels: Sequence[Scalar], variable: Variable) -> list[float]:
+    """The codes of values, NaN for unknown ones, which may differ from a category in spelling."""
+    known = _codes(variable)
+    codes = [_code(known, level) for level in levels]
+    if not np.isnan(codes).any():
+        return codes
+    keys = {key: float(known[True, c]) for key, c in spellings(variable.categories).items()}
+    booleans = {(False, False), (False, True)} <= known.keys() and len(known) == 4
+    for i in np.flatnonzero(np.isnan(codes)).tolist():
+        level = levels[i]
+        if isinstance(level, str) and (key := spelling_key(level)) in keys:
+            codes[i] = keys[key]
+        elif booleans and (truth := truth_of(str(level))) is not None:
+            codes[i] = float(known[False, truth])
+    return codes
+
+
+def _code(known: dict[tuple[bool, Scalar], int], value: Scalar) -> float:
+    texts = [str(value)]
     if isinstance(value, float) and value.is_integer():
-        spellings.append(str(int(value)))
-    for key in [(isinstance(value, str), value), *((True, s) for s in spellings)]:
-        if key in known:
-            return float(known[key])
-    if isinstance(value, str) and (word := spelling_key(value)) in keys:
-        return float(keys[word])
-    truth = truth_of(str(value)) if (False, True) in known and len(known) == 4 else None
-    return np.nan if truth is None else float(known[False, truth])
+        texts.append(str(int(value)))
+    keys = [(isinstance(value, str), value), *((True, text) for text in texts)]
+    return next((float(known[key]) for key in keys if key in known), np.nan)
 
 
 def _report_unseen(variable: Variable, values: list[Scalar], row: int, unseen: Unseen) -> None:
