@@ -35,8 +35,8 @@ def prepare(folder: Path) -> Attempt:
             line = Line(there)
             with contextlib.suppress(EOFError, OSError):  # the other end is gone
                 for _ in range(3):
-                    kind, _fields, body = line.hear()
-                    assert isinstance(kind, str), f"a frame of kind {kind!r} was heard"
+                    kind, _fields, body = line.receive()
+                    assert isinstance(kind, str), f"a frame of kind {kind!r} was received"
                     bytes(body)
 
     return attempt
