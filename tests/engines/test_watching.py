@@ -72,7 +72,7 @@ def test_at_sites_the_caller_hears_what_comes_to_it(tmp_path: Path) -> None:
     local = fc.split(COLUMNS, 2, by="columns")
     policy = Policy(share_target=True, share_clusters=True)
     sites = LocalSites({p.name: p for p in local}, tmp_path, policy=policy).federation()
-    model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0)
+    model = fc.FedPC(QUICK, clusters=2, ensemble=1, random_state=0)
     found = heard(model, sites)
     assert (found[-1].messages, found[-1].bytes) == (len(model.ledger_), model.ledger_.bytes)
     done = next(i for i, p in enumerate(found) if p.kind == "done")
@@ -85,7 +85,7 @@ def test_at_sites_the_caller_hears_what_comes_to_it(tmp_path: Path) -> None:
 def test_the_dashboard_shows_a_training_while_it_goes_on(engine: str, tmp_path: Path) -> None:
     """At sites, Ray and NVFlare: tests of these engines do the same."""
     parties = fc.split(COLUMNS, 2, by="columns")
-    model = fc.FedPC(QUICK, clusters=2, ensemble=2, random_state=0)
+    model = fc.FedPC(QUICK, clusters=2, ensemble=1, random_state=0)
     watched_live(lambda callback: model.fit(parties, engine=engine, callback=callback), tmp_path)
 
 

@@ -13,7 +13,7 @@ from tests.methods.watched import Watched
 
 def trained(parties: fc.Federation, **settings: Any) -> tuple[fc.FedPC, Watched]:
     engine = Watched()
-    usual: dict[str, Any] = {"learner": QUICK, "clusters": 2, "ensemble": 2, "random_state": 0}
+    usual: dict[str, Any] = {"learner": QUICK, "clusters": 2, "ensemble": 1, "random_state": 0}
     model = fc.FedPC(**usual | settings)
     return model.fit(parties, engine=engine), engine
 

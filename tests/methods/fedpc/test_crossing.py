@@ -127,7 +127,7 @@ def test_told_classes_keep_clusters_apart() -> None:
     codes = holder.table.values[:, holder.table.schema.index("risk")]
     classes = dict(zip(map(str, holder.table.row_ids.tolist()), codes, strict=True))
     for share in (True, False):
-        _, engine = trained(parties, target="risk", share_target=share, clusters=4)
+        _, engine = trained(parties, target="risk", share_target=share, clusters=4, ensemble=2)
         found = labels_of(engine, parties, 1)
         mixed = {
             name: max(

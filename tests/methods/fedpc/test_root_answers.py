@@ -38,7 +38,7 @@ def parties_of(name: str) -> fc.Federation:
 
 def fitted(parties: fc.Federation, **settings: Any) -> tuple[fc.FedPC, Watched]:
     engine = Watched()
-    usual: dict[str, Any] = {"clusters": 2, "ensemble": 2, "random_state": 0}
+    usual: dict[str, Any] = {"clusters": 2, "ensemble": 1, "random_state": 0}
     model = fc.FedPC(QUICK, **usual | settings).fit(parties, engine=engine)
     engine.programs.clear()
     engine.records.clear()
