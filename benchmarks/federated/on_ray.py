@@ -200,7 +200,7 @@ def _on_paper(
                 "network s": network if number > 1 else 0.0,
                 "critical path s": whole,
                 "against one": (sum(parts) + own) / whole,
-                "rows a machine": -(-sum(len(p.table) for p in federation) // number),
+                "rows per machine": -(-sum(len(p.table) for p in federation) // number),
             }
         )
     return rows

@@ -2,7 +2,7 @@
 in single precision.
 
 Both begin at the same rows. The optimum is where EM of all rows ends after 150 iterations; passes
-are counted until the exact log-likelihood a row is within 1e-3 of it. A start that is not there
+are counted until the exact log-likelihood per row is within 1e-3 of it. A start that is not there
 after 128 passes in batches is counted apart ("not there"), for whatever reason. HTRU2 has 8
 parties, the synthetic rows (15,000 of 20 columns) have 10. With float32 the log-likelihood that
 parties tell each other is rounded too ("as said"); that of the model is asked for after training,

@@ -24,7 +24,7 @@ from fedcircuits.federation.sums.topology import hubs
 
 STARTS, GRAPHS = 5, 8
 PAPER = {"k-means": 76.7, "EM": 84.3, "cycle": 85.7, "geometric": 84.4, "scale-free": 87.2}
-Run = tuple[float, float, float | None]  # accuracy in per cent, Rand index, log-likelihood a row
+Run = tuple[float, float, float | None]  # accuracy in per cent, Rand index, log-likelihood per row
 
 
 def run() -> list[Json]:

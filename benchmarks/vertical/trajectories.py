@@ -8,7 +8,7 @@ covariances from the same means.
 
 Gossip sends 200 to 1,500 times as much, so it runs with 500 rows of the same set: by a tree, by
 Chebyshev to 1e-6 and by the paper's 100 rounds of Metropolis, each from the same start. "Said" is
-the log-likelihood a row that the first party ends with, "true" that of the model the parties hold
+the log-likelihood per row that the first party ends with, "true" that of the model the parties hold
 then, asked of all of them by exact sums.
 """
 
@@ -41,7 +41,7 @@ PICTURE = Path(__file__).parents[2] / "docs" / "vertical.png"
 ROWS, FEW = 150_000, 500
 ITERATIONS = 12
 DENSE_RUNS = 3
-Line = list[float]  # log-likelihood a row after the start and after every update
+Line = list[float]  # log-likelihood per row after the start and after every update
 
 
 def run(picture: Path = PICTURE, rows: int = ROWS) -> list[Json]:
@@ -77,7 +77,7 @@ def _line(kind: str, title: str, own: Line) -> dict[str, Cell]:
 
 
 Lines = dict[str, list[Line]]
-FULL, ALONE, HUBS = "EM, full covariances", "0 hops, blocks of 1", "1 hop, a block a hub"
+FULL, ALONE, HUBS = "EM, full covariances", "0 hops, blocks of 1", "1 hop, one block per hub"
 
 
 def along_trees(rows: int, runs: int = DENSE_RUNS) -> dict[str, Lines]:
@@ -177,7 +177,7 @@ def _draw(
         for (title, line), style in zip(own.items(), ("k-", "C0o-", "C1s-"), strict=True):
             axis.plot(range(1, len(line)), line[1:], style, ms=3, lw=1.2, label=title)
         axis.set_title(f"{kind} graph, {rows:,} rows, {runs[kind]}", fontsize=8)
-    axes[0].set_ylabel("log-likelihood a row", fontsize=8)
+    axes[0].set_ylabel("log-likelihood per row", fontsize=8)
     _differences(axes[2], gossip)
     for axis in axes:
         axis.set_xlabel("updates", fontsize=8)
