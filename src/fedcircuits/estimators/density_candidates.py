@@ -36,10 +36,11 @@ def candidates(schema: Schema, seed: int | None) -> list[Candidate]:
     """Learners that suit the columns, cheap ones first, and LearnSPN among the first."""
     first, spn, *products = [_products(1, seed), _spn(seed), *map(_products, (8, 32), (seed, seed))]
     hidden = [_hidden_tree(k, n, seed) for k, n in ((8, 16), (16, 32), (32, 0))]
+    normals = _normals(schema, seed)
     if len(schema) > MANY_COLUMNS:
-        learners = [first, *hidden, spn, *products]
+        learners = [first, *normals[:1], *hidden, spn, *normals[1:], *products]
     else:
-        learners = [first, spn, *products, *_normals(schema, seed), *hidden]
+        learners = [first, spn, *products, *normals, *hidden]
     if all(v.size for v in schema):
         learners.insert(2, Candidate("Chow–Liu tree", 0, lambda _: ChowLiuTree(random_state=seed)))
         learners += [_tree_mixture(n, seed) for n in (10, 20, 40)]

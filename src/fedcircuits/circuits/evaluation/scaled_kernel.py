@@ -125,8 +125,11 @@ def multiply(values, powers, lost, start, units, numbers, rows, slots, room, for
 
 @compiled
 def _scaled(values, powers, rows, slots, top, scaled, room, form):  # type: ignore[no-untyped-def]
-    """Children of one sum, all by the same power of two, ``top``."""
+    """Children of one sum, all by the same power of two, ``top``; a single child as it is."""
     top[:] = powers[slots[0]]
+    last = len(rows) - 1
+    if slots[last] == slots[0] and rows[last] == rows[0] + last:
+        return values[rows[0] : rows[0] + last + 1]
     for i in range(1, len(slots)):
         if slots[i] != slots[i - 1]:
             more = powers[slots[i]]
@@ -139,31 +142,28 @@ def _scaled(values, powers, rows, slots, top, scaled, room, form):  # type: igno
         child, out = values[rows[i]], scaled[i]
         for r in range(len(top)):
             out[r] = child[r] * number[r]
+    return scaled
 
 
 @compiled
 def _combine(weight, matrix, out):  # type: ignore[no-untyped-def]
-    """out (m, batch) = weight (m, n) · matrix (n, batch), by blocks of 4 × 4 that share what they
+    """out (m, batch) = weight (m, n) · matrix (n, batch), by blocks of 2 × 4 that share what they
     read."""
     outputs, inputs = weight.shape
-    rows, columns = outputs // 4 * 4, inputs // 4 * 4
+    whole = inputs // 4 * 4
     out[:] = 0
-    for u in range(0, rows, 4):
-        first, second, third, fourth = out[u], out[u + 1], out[u + 2], out[u + 3]
-        w0, w1, w2, w3 = weight[u], weight[u + 1], weight[u + 2], weight[u + 3]
-        for i in range(0, columns, 4):
-            a0, a1, a2, a3 = w0[i], w0[i + 1], w0[i + 2], w0[i + 3]
-            b0, b1, b2, b3 = w1[i], w1[i + 1], w1[i + 2], w1[i + 3]
-            c0, c1, c2, c3 = w2[i], w2[i + 1], w2[i + 2], w2[i + 3]
-            d0, d1, d2, d3 = w3[i], w3[i + 1], w3[i + 2], w3[i + 3]
+    for u in range(0, outputs - 1, 2):
+        first, second, w, v = out[u], out[u + 1], weight[u], weight[u + 1]
+        for i in range(0, whole, 4):
+            a, b, c, d = w[i], w[i + 1], w[i + 2], w[i + 3]
+            e, f, g, h = v[i], v[i + 1], v[i + 2], v[i + 3]
             p, q, s, t = matrix[i], matrix[i + 1], matrix[i + 2], matrix[i + 3]
             for r in range(out.shape[1]):
-                first[r] += a0 * p[r] + a1 * q[r] + a2 * s[r] + a3 * t[r]
-                second[r] += b0 * p[r] + b1 * q[r] + b2 * s[r] + b3 * t[r]
-                third[r] += c0 * p[r] + c1 * q[r] + c2 * s[r] + c3 * t[r]
-                fourth[r] += d0 * p[r] + d1 * q[r] + d2 * s[r] + d3 * t[r]
+                first[r] += a * p[r] + b * q[r] + c * s[r] + d * t[r]
+                second[r] += e * p[r] + f * q[r] + g * s[r] + h * t[r]
     for u in range(outputs):
-        for i in range(columns if u < rows else 0, inputs):
+        paired = u < outputs // 2 * 2
+        for i in range(whole if paired else 0, inputs):
             a, p, line = weight[u, i], matrix[i], out[u]
             for r in range(out.shape[1]):
                 line[r] += a * p[r]
@@ -171,33 +171,27 @@ def _combine(weight, matrix, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def _products(left, right, out):  # type: ignore[no-untyped-def]
-    """out (m, n) = left (m, batch) · right (n, batch)ᵀ, by blocks of 2 × 4 likewise."""
-    zero = left[0, 0] * 0
-    rows, columns = len(left) // 2 * 2, len(right) // 4 * 4
-    for m in range(0, rows, 2):
-        p, o = left[m], left[m + 1]
-        for i in range(0, columns, 4):
+    """out (m, n) = left (m, batch) · right (n, batch)ᵀ."""
+    whole = len(right) // 4 * 4
+    for u in range(len(left)):
+        p, zero = left[u], left[0, 0] * 0
+        for i in range(0, whole, 4):
             q, s, t, v = right[i], right[i + 1], right[i + 2], right[i + 3]
-            a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
+            a, b, c, d = zero, zero, zero, zero
             for r in range(len(p)):
                 a += p[r] * q[r]
                 b += p[r] * s[r]
                 c += p[r] * t[r]
                 d += p[r] * v[r]
-                e += o[r] * q[r]
-                f += o[r] * s[r]
-                g += o[r] * t[r]
-                h += o[r] * v[r]
-            first, second = out[m], out[m + 1]
-            first[i], first[i + 1], first[i + 2], first[i + 3] = a, b, c, d
-            second[i], second[i + 1], second[i + 2], second[i + 3] = e, f, g, h
-    for m in range(len(left)):
-        p = left[m]
-        for i in range(columns if m < rows else 0, len(right)):
+            out[u, i] = a
+            out[u, i + 1] = b
+            out[u, i + 2] = c
+            out[u, i + 3] = d
+        for i in range(whole, len(right)):
             a, q = zero, right[i]
             for r in range(len(p)):
                 a += p[r] * q[r]
-            out[m, i] = a
+            out[u, i] = a
 
 
 @compiled
@@ -207,8 +201,8 @@ def mix(values, powers, lost, start, numbers, rows, slots, weight, room, form): 
     scaled = np.empty((inputs, batch), values.dtype)
     for f in range(rows.shape[0]):
         first, power = start + f * units, powers[numbers[f]]
-        _scaled(values, powers, rows[f], slots[f], power, scaled, room, form)
-        _combine(weight[f], scaled, values[first : first + units])
+        below = _scaled(values, powers, rows[f], slots[f], power, scaled, room, form)
+        _combine(weight[f], below, values[first : first + units])
         _normalise(values, first, units, power, lost, room, form)
 
 
@@ -229,16 +223,16 @@ def unmix(values, powers, start, numbers, reads, weights, gradient, shares, room
     number, _ = room
     for f in range(rows.shape[0]):
         first = start + f * units
-        _scaled(values, powers, rows[f], slots[f], top, scaled, room, form)
+        below = _scaled(values, powers, rows[f], slots[f], top, scaled, room, form)
         _set_powers(top, powers[numbers[f]], room, form)
         for u in range(units):
             out, flow, p = values[first + u], gradient[first + u], pull[u]
             for r in range(batch):
                 p[r] = flow[r] * number[r] / out[r] if out[r] > 0 else 0
-        _products(pull, scaled, shares[f])
+        _products(pull, below, shares[f])
         _combine(turned[f], pull, back)
         for i in range(inputs):
-            part, child = back[i], scaled[i]
+            part, child = back[i], below[i]
             for t in range(targets.shape[2]):
                 if targets[f, i, t] >= 0:
                     down = gradient[targets[f, i, t]]
