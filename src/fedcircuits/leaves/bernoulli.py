@@ -37,9 +37,6 @@ class Bernoulli(LinearFamily):
     def __post_init__(self) -> None:
         finite.check_smoothing(self.name, self.smoothing)
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"probability": ()}
-
     def width(self, variable: Variable) -> int:
         return 1
 

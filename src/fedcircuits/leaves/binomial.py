@@ -62,9 +62,6 @@ class Binomial(Family):
                 f"got {self.trials}"
             )
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"probability": (), "trials": ()}
-
     def check(self, p: Arrays) -> str | None:
         q, n = p["probability"], p["trials"]
         whole = (n >= 1) & (n <= LARGEST_WHOLE) & (n == np.floor(n))

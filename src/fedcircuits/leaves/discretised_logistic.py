@@ -63,9 +63,6 @@ class DiscretisedLogistic(Family):
                 f"family {self.name!r}: minimum_scale must be positive, got {self.minimum_scale}"
             )
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"mean": (), "scale": (), "top": ()}
-
     def check(self, p: Arrays) -> str | None:
         top = p["top"]
         whole = (top >= 1) & (top <= MOST) & (top == np.floor(top))

@@ -48,9 +48,6 @@ class Exponential(LinearFamily):
                 f"family {self.name!r}: minimum_mean must be positive, got {self.minimum_mean}"
             )
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"rate": ()}
-
     def width(self, variable: Variable) -> int:
         return 2
 

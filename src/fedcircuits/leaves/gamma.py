@@ -65,9 +65,6 @@ class Gamma(LinearFamily):
                 f"got {self.minimum_shape} and {self.maximum_shape}"
             )
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"shape": (), "rate": ()}
-
     def width(self, variable: Variable) -> int:
         return 3
 

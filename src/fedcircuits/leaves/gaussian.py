@@ -50,9 +50,6 @@ class Gaussian(LinearFamily):
     def __post_init__(self) -> None:
         check_bounds(self.name, self.minimum_variance, self.maximum_variance)
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"mean": (), "variance": ()}
-
     def width(self, variable: Variable) -> int:
         return 2
 

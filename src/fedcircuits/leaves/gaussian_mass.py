@@ -31,7 +31,6 @@ from fedcircuits.deferred import torch
 from fedcircuits.leaves import finite
 from fedcircuits.leaves.gaussian import Gaussian, check_bounds, check_normal
 from fedcircuits.leaves.normal import FAR, interval_moments, interval_quantile, log_interval_mass
-from fedcircuits.tables.schema import Variable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,9 +53,6 @@ class GaussianMass(Family):
 
     def __post_init__(self) -> None:
         check_bounds(self.name, self.minimum_variance, self.maximum_variance)
-
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"mean": (), "variance": ()}
 
     def check(self, p: Arrays) -> str | None:
         return check_normal(p)

@@ -37,9 +37,6 @@ class Indicator(Family):
     kinds: ClassVar[frozenset[str]] = frozenset({"category", "boolean"})
     domains: ClassVar[Mapping[str, Domain]] = {"code": "fixed"}
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"code": ()}
-
     def check(self, p: Arrays) -> str | None:
         code = p["code"]
         right = np.isfinite(code) & (code >= 0) & (code == np.floor(code))

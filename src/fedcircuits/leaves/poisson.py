@@ -52,9 +52,6 @@ class Poisson(LinearFamily):
                 f"family {self.name!r}: minimum_rate must be positive, got {self.minimum_rate}"
             )
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"rate": ()}
-
     def width(self, variable: Variable) -> int:
         return 3
 

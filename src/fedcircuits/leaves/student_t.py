@@ -73,9 +73,6 @@ class StudentT(Family):
                 f"family {self.name!r}: degrees must be positive, got {self.degrees}"
             )
 
-    def shapes(self, variable: Variable) -> dict[str, tuple[int | None, ...]]:
-        return {"location": (), "scale": (), "degrees": ()}
-
     def check(self, p: Arrays) -> str | None:
         for name in ("scale", "degrees"):
             if wrong := require_scale(p[name], name):
