@@ -23,9 +23,12 @@ from fedcircuits.errors import QueryError
 from fedcircuits.estimators.model import Model
 from fedcircuits.estimators.predictors import as_table, checked, frozen, learner_of
 from fedcircuits.estimators.questions import answered_like
+from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
 
 Filled: TypeAlias = pd.DataFrame | npt.NDArray[np.generic]
+Filling = Literal["mpe", "mean", "mode", "sample"]
+CANDIDATES = 50  # samples, of which the densest is the mode of a number
 
 
 class CircuitImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -94,17 +97,13 @@ class CircuitImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
         seeds = np.random.default_rng(self.random_state).spawn(number)
         return [self._filled(X, rng, "sample") for rng in seeds]
 
-    def _filled(self, X: object, rng: np.random.Generator, strategy: str | None = None) -> Filled:
+    def _filled(
+        self, X: object, rng: np.random.Generator, strategy: Filling | None = None
+    ) -> Filled:
         check_is_fitted(self, "model_")
         rows = checked(self, X, reset=False)
         x = self.model_._values(rows)
-        match strategy or self.strategy:
-            case "sample":
-                done = self.model_._distribution.sample(x, rng)
-            case "mpe":
-                done = self.model_._distribution.mpe(x).values
-            case _:
-                done = self._means(x)
+        done = completed(self.model_, x, strategy or self.strategy, rng)
         frame = Table(self.model_.schema_, done).to_pandas()
         if not isinstance(rows, pd.DataFrame):
             return frame.to_numpy(dtype=np.float64)
@@ -115,19 +114,39 @@ class CircuitImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # 
                 filled[name] = rows[name].where(~gaps, whole)
         return answered_like(X, filled)
 
-    def _means(self, x: Array) -> Array:
-        done = x.copy()
-        asked = self.model_._distribution
-        for at, variable in enumerate(self.model_.schema_):
-            gaps = np.flatnonzero(np.isnan(x[:, at]))
-            if len(gaps) and variable.size:
-                done[gaps, at] = asked.posterior(x[gaps], variable.name).argmax(axis=1)
-            elif len(gaps):
-                means = asked.moments(x[gaps], variable.name)[0]
-                done[gaps, at] = np.rint(means) if variable.kind == "count" else means
-        return done
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.categorical = True
         return tags
+
+
+def completed(model: Model, x: Array, by: Filling, rng: np.random.Generator) -> Array:
+    """x (rows, variables) with missing values imputed in a way of reports/imputation.py."""
+    if by == "mpe":
+        return model._distribution.mpe(x).values
+    if by == "sample":
+        return model._distribution.sample(x, rng)
+    done = x.copy()
+    for at, variable in enumerate(model.schema_):
+        gaps = np.flatnonzero(np.isnan(x[:, at]))
+        if len(gaps):
+            done[gaps, at] = _one_column(model, x[gaps], variable, by, rng)
+    return done
+
+
+def _one_column(
+    model: Model, x: Array, variable: Variable, by: Filling, rng: np.random.Generator
+) -> Array:
+    """One variable (rows,) of rows that lack it; means of counts are rounded to counts."""
+    asked = model._distribution
+    if variable.size:
+        return np.asarray(asked.posterior(x, variable.name).argmax(axis=1), np.float64)
+    if by == "mean":
+        means = asked.moments(x, variable.name)[0]
+        return np.rint(means) if variable.kind == "count" else means
+    at = model.schema_.index(variable.name)
+    rows = np.repeat(x, CANDIDATES, axis=0)
+    rows[:, at] = drawn = asked.sample(rows, rng)[:, at]
+    logs = asked.log_likelihood(rows).reshape(len(x), CANDIDATES)
+    best = drawn.reshape(len(x), CANDIDATES)[np.arange(len(x)), logs.argmax(axis=1)]
+    return np.asarray(best, np.float64)

@@ -15,20 +15,17 @@ filled from the marginal distribution, with a warning.
 from __future__ import annotations
 
 import warnings
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from fedcircuits.arguments import SEED, Choice, Whole
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import ParameterError
+from fedcircuits.estimators.imputer import Filling, completed
 from fedcircuits.estimators.model import Model, Rows
 from fedcircuits.reports.rows import rows_of
-from fedcircuits.tables.schema import Variable
 from fedcircuits.tables.table import Table
-
-Filling = Literal["mpe", "mean", "mode", "sample"]
-CANDIDATES = 50
 
 
 def impute(
@@ -77,9 +74,8 @@ def impute(
     known, rng = _possible(model, rows.values), np.random.default_rng(random_state)
     tables = []
     for _ in range(imputations):
-        filled = _filled(model, known, by, rng)
-        values = np.where(np.isnan(rows.values), filled, rows.values)
-        tables.append(Table(model.schema_, _as_kinds(values, model, by), rows.row_ids))
+        values = np.where(np.isnan(rows.values), completed(model, known, by, rng), rows.values)
+        tables.append(Table(model.schema_, values, rows.row_ids))
     return tables
 
 
@@ -96,44 +92,3 @@ def _possible(model: Model, x: Array) -> Array:
         stacklevel=3,
     )
     return np.where(impossible[:, None], np.nan, x)
-
-
-def _filled(model: Model, x: Array, by: Filling, rng: np.random.Generator) -> Array:
-    if by == "mpe":
-        return model._distribution.mpe(x).values
-    if by == "sample":
-        return model._distribution.sample(x, rng)
-    filled = x.copy()
-    for at, variable in enumerate(model.schema_):
-        gaps = np.flatnonzero(np.isnan(x[:, at]))
-        if len(gaps):
-            filled[gaps, at] = _one_column(model, x[gaps], variable, by, rng)
-    return filled
-
-
-def _one_column(
-    model: Model, x: Array, variable: Variable, by: Filling, rng: np.random.Generator
-) -> Array:
-    """One variable (rows,) of rows that lack it."""
-    if variable.size:
-        return np.asarray(
-            model._distribution.posterior(x, variable.name).argmax(axis=1), np.float64
-        )
-    if by == "mean":
-        return model._distribution.moments(x, variable.name)[0]
-    at = model.schema_.index(variable.name)
-    asked = np.repeat(x, CANDIDATES, axis=0)
-    drawn = model._distribution.sample(asked, rng)[:, at]
-    asked[:, at] = drawn
-    logs = model._distribution.log_likelihood(asked).reshape(len(x), CANDIDATES)
-    best = drawn.reshape(len(x), CANDIDATES)[np.arange(len(x)), logs.argmax(axis=1)]
-    return np.asarray(best, np.float64)
-
-
-def _as_kinds(values: Array, model: Model, by: Filling) -> Array:
-    """Means of counts rounded to counts, as tables of the model require."""
-    if by != "mean":
-        return values
-    counts = [i for i, v in enumerate(model.schema_) if v.kind == "count"]
-    values[:, counts] = np.rint(values[:, counts])
-    return values
