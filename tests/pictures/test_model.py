@@ -348,6 +348,16 @@ def test_a_model_plots_itself(model: fc.MixtureOfProducts) -> None:
         fc.MixtureOfProducts().plot()
 
 
+def test_a_model_plots_itself_in_axes_and_in_notebooks(model: fc.MixtureOfProducts) -> None:
+    figure = model.plot(columns=["mean area"])
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    whole = Figure()
+    left, right = whole.subplots(1, 2)
+    assert model.plot(columns=["mean area"], ax=right) is whole
+    (image,) = right.get_images()
+    assert not left.get_images() and image.get_array().std() > 0 and not right.axison
+
+
 def test_parameters_of_a_tree_are_drawn() -> None:
     circuit = CIRCUITS["Chow–Liu"]()
     values = {

@@ -29,6 +29,7 @@ from fedcircuits.methods.fedpc.question import Question
 from fedcircuits.methods.meeting.collecting import LearnedPart
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 T = TypeVar("T")
@@ -67,9 +68,11 @@ class FederatedCircuit(FederatedEstimator[R], Model):
         parameters = Parameters(self.joint_.parameters.values, leaves)
         return CircuitModel(self.circuit_, parameters, self.target)
 
-    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+    def plot(
+        self, given: Given = None, columns: Sequence[str] | None = None, ax: Axes | None = None
+    ) -> Figure:
         """Plot the collected circuit, if every party allows it."""
-        return self.collect().plot(given, columns)
+        return self.collect().plot(given, columns, ax)
 
 
 class FederatedDistribution(Queryable):

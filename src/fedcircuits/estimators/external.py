@@ -19,6 +19,7 @@ from fedcircuits.learning.external import DensityEstimator, Outside, learned, to
 from fedcircuits.tables.schema import Schema
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -79,10 +80,12 @@ class External(Learner):
         self._require_circuit("be saved: files hold circuits, no objects of other libraries")
         super().save(path)
 
-    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+    def plot(
+        self, given: Given = None, columns: Sequence[str] | None = None, ax: Axes | None = None
+    ) -> Figure:
         """Plot the circuit and its marginals."""
         self._require_circuit("be drawn: a picture needs a circuit and its marginals")
-        return super().plot(given, columns)
+        return super().plot(given, columns, ax)
 
     # ------------------------------------------------------------------ inside
 

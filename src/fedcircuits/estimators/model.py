@@ -38,6 +38,7 @@ from fedcircuits.tables.schema import Scalar, Schema
 from fedcircuits.tables.table import Table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from torch import nn
 
@@ -287,12 +288,15 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
     def _metadata(self) -> dict[str, object]:
         return {"estimator": type(self).__name__, "target": self._predicted}
 
-    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+    def plot(
+        self, given: Given = None, columns: Sequence[str] | None = None, ax: Axes | None = None
+    ) -> Figure:
         """Plot the circuit, and marginals of single variables before and after ``given``.
 
-        ``columns`` names the variables to show, by default those that ``given`` changes most.
+        ``columns`` names the variables to show, by default those that ``given`` changes most;
+        ``ax`` are axes to draw in, as an image; by default the plot is a figure of its own.
         """
-        from fedcircuits.pictures.drawing import beside, figure_of
+        from fedcircuits.pictures.drawing import beside, figure_of, within
         from fedcircuits.pictures.graph import graph_drawing
         from fedcircuits.pictures.marginals import Beliefs, marginals_drawing
 
@@ -301,7 +305,8 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         if self.circuit_.is_density:
             beliefs = Beliefs(self._distribution, *self._given(given))
             drawing = beside(drawing, marginals_drawing(beliefs, columns))
-        return figure_of(drawing, title=type(self).__name__)
+        figure = figure_of(drawing, title=type(self).__name__)
+        return figure if ax is None else within(ax, figure)
 
     # ------------------------------------------------------------------ inside
 

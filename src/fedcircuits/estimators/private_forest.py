@@ -45,6 +45,7 @@ from fedcircuits.privacy.hidden_sums import secret_sums
 from fedcircuits.privacy.operations.powers import compile_kernels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ASKER = "asker"  # the default name of the asker
@@ -57,7 +58,9 @@ class ModelOnShares(Model):
     def save(self, path: str | os.PathLike[str]) -> None:
         raise _secret("save")
 
-    def plot(self, given: Given = None, columns: Sequence[str] | None = None) -> Figure:
+    def plot(
+        self, given: Given = None, columns: Sequence[str] | None = None, ax: Axes | None = None
+    ) -> Figure:
         raise _secret("plot")
 
 

@@ -8,13 +8,15 @@ no display. Names come from the user and are drawn literally, never as formulas.
 
 from __future__ import annotations
 
+import io
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.image import imread
 from matplotlib.patches import FancyBboxPatch
 
 INK, FAINT, PALE = "#1f2933", "#6b7785", "#e4e8ec"
@@ -24,6 +26,7 @@ FILL = {"sum": "#dbe8f5", "product": "#fdeedc", "leaf": "#e0f1e4", "fuse": "#efe
 EDGE = {"sum": "#2563a8", "product": "#b45309", "leaf": "#2f7d4a", "fuse": "#7c3f9e"}
 MARGIN, GAP = 0.25, 0.45  # inches
 TEXT = 8.0  # points
+IMAGE_DPI = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,33 @@ class Drawing:
     paint: Callable[[Figure, float, float], None]  # figure, left and bottom in inches
 
 
+class NotebookFigure(Figure):
+    """A figure that notebooks show without pyplot and without a magic line."""
+
+    def _repr_png_(self) -> bytes:
+        return _png(self).getvalue()
+
+
+def within(axes: Axes, figure: Figure) -> Figure:
+    """The figure as an image in axes of another one, which is returned."""
+    axes.imshow(imread(_png(figure, IMAGE_DPI)))
+    axes.axis("off")
+    parent = axes.figure
+    return parent.figure if isinstance(parent, SubFigure) else parent
+
+
+def _png(figure: Figure, dpi: float | None = None) -> io.BytesIO:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi or figure.dpi)
+    buffer.seek(0)
+    return buffer
+
+
 def figure_of(drawing: Drawing, title: str = "") -> Figure:
     """A figure of the size of the drawing."""
     head = 0.42 if title else 0.0
     width, height = drawing.width + 2 * MARGIN, drawing.height + head + 2 * MARGIN
-    figure = Figure(figsize=(width, height), dpi=110, facecolor="white")
+    figure = NotebookFigure(figsize=(width, height), dpi=110, facecolor="white")
     drawing.paint(figure, MARGIN, MARGIN)
     if title:
         at = (MARGIN / width, 1 - MARGIN / height)

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.errors import QueryError
-from fedcircuits.pictures.drawing import AFTER, BEFORE, FAINT, INK, TEXT
+from fedcircuits.pictures.drawing import AFTER, BEFORE, FAINT, INK, TEXT, NotebookFigure
 
 MOST_MATRICES = 12
 MOST_NAMES = 40
@@ -55,7 +55,7 @@ def alignment(matrices: Mapping[str, Array]) -> Figure:
     chosen = list(matrices.items())[:MOST_MATRICES]
     columns = min(4, len(chosen))
     rows = -(-len(chosen) // columns)
-    figure = Figure(figsize=(2.1 * columns, 2.2 * rows + 0.5), dpi=110, facecolor="white")
+    figure = NotebookFigure(figsize=(2.1 * columns, 2.2 * rows + 0.5), dpi=110, facecolor="white")
     most = max(float(np.abs(m).max()) for _, m in chosen) or 1.0
     for i, (name, matrix) in enumerate(chosen):
         axes = figure.add_subplot(rows, columns, i + 1)
@@ -85,7 +85,9 @@ def _short(name: str) -> str:
 
 
 def _page(width: float, height: float, title: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(width, height), dpi=110, facecolor="white", layout="constrained")
+    figure = NotebookFigure(
+        figsize=(width, height), dpi=110, facecolor="white", layout="constrained"
+    )
     axes = figure.add_subplot()
     axes.set_title(title, fontsize=10, color=INK, loc="left")
     return figure, axes
