@@ -14,7 +14,7 @@ from benchmarks.runner import Cell, Json, print_table
 from fedcircuits.errors import DatasetError
 
 PARTIES = (1, 2, 4, 8, 16)
-IMAGES, TESTED = 6400, 1000
+IMAGES, TESTED = 1600, 1000
 SETTINGS = {"units": 16, "epochs": 4}
 
 
