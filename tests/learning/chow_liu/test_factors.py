@@ -106,3 +106,12 @@ def test_independent_columns_gain_nothing_by_them() -> None:
     np.put_along_axis(states, order, np.arange(300)[:, None] // 20, axis=0)
     learned = learn_forest(StateRows(states, (15,) * 8, (True,) * 8), rng)
     assert learned.gain < 0.05
+
+
+def test_few_joined_rows_are_not_held_back() -> None:
+    """Thirty whole rows among many of single columns: all of them say how columns depend."""
+    rows, rng = one_cause(300), np.random.default_rng(1)
+    states = rows.states.copy()
+    states[30:][rng.integers(9, size=270)[:, None] != np.arange(9)] = -1
+    learned = learn_forest(StateRows(states, rows.sizes, rows.ordered), np.random.default_rng(0))
+    assert len(learned.components) == 1 and learned.gain > 0
