@@ -53,15 +53,48 @@ def test_which_rare_category_a_row_has_is_forgotten() -> None:
 
 @pytest.mark.parametrize("count", [True, False])
 def test_edges_of_bins_do_not_go_by_single_rows(count: bool) -> None:
-    """Another smallest and another largest value, the same ends."""
+    """Another smallest and another largest value: mostly the same ends, and never far off."""
     rng = np.random.default_rng(0)
-    column = np.sort(rng.choice(np.arange(10, 400), 200, replace=False)).astype(float)
-    other = column.copy()
-    other[0], other[-1] = column[0] + 0.5 * (not count) + count, column[-1] - 1
-    weight = np.ones(200)
-    one, two = (Grid.of(c, weight, count, least=5) for c in (column, other))
-    assert np.array_equal(one.edges[[0, -1]], two.edges[[0, -1]])
-    assert one.edges[0] < column[0] and one.edges[-1] > column[-1]
-    assert (np.diff(one.edges) > 0).all() and len(one.edges) > 20
-    plain = [Grid.of(c, weight, count) for c in (column, other)]
-    assert not np.array_equal(plain[0].edges[[0, -1]], plain[1].edges[[0, -1]])
+    weight, same, plain = np.ones(200), [], []
+    for _ in range(40):
+        column = np.sort(rng.choice(np.arange(10, 400), 200, replace=False)).astype(float)
+        other = column.copy()
+        other[0], other[-1] = column[0] + 0.5 * (not count) + count, column[-1] - 1
+        one, two = (Grid.of(c, weight, count, least=5).edges for c in (column, other))
+        same.append(np.array_equal(one[[0, -1]], two[[0, -1]]))
+        moved = np.abs(one - two)[[0, -1]].max() if len(one) == len(two) else 0.0
+        assert moved <= max(np.diff(one)[[0, -1 - count]].max(), 1.0)
+        assert one[0] < column[0] and one[-1] > column[-1]
+        assert (np.diff(one) > 0).all() and len(one) > 20
+        edges = [Grid.of(c, weight, count).edges[[0, -1]] for c in (column, other)]
+        plain.append(np.array_equal(*edges))
+    assert np.mean(same) > 0.6 and not any(plain)
+
+
+@pytest.mark.parametrize("count", [True, False])
+def test_values_that_many_rows_share_have_bins_of_their_own(count: bool) -> None:
+    """Also the smallest, and numbers that only look like reals; as without a least count."""
+    rng = np.random.default_rng(1)
+    column = np.minimum(rng.poisson(2.0, 400), 6).astype(float)
+    plain, careful = (Grid.of(column, np.ones(400), count, least=n).edges for n in (1, 5))
+    inside = (careful > -0.6) & (careful < 6.6)
+    np.testing.assert_allclose(careful[inside], np.arange(8) - 0.5)
+    np.testing.assert_allclose(plain[(plain > -0.6) & (plain < 6.6)], careful[inside])
+
+
+def test_a_heavy_smallest_value_has_a_narrow_bin() -> None:
+    """Nine of ten rows are exactly 0 and the others reach far: the bin of 0 does not."""
+    rng = np.random.default_rng(2)
+    column = np.where(rng.random(500) < 0.9, 0.0, np.round(np.exp(rng.normal(8, 1, 500))))
+    for least in (1, 5):
+        grid = Grid.of(column, np.ones(500), False, least=least)
+        at = int(grid.share.argmax())
+        assert grid.edges[at] < 0 < grid.edges[at + 1]
+        assert grid.edges[at + 1] - grid.edges[at] < 0.01 * column.std(), least
+
+
+def test_far_values_do_not_widen_the_first_bin() -> None:
+    """One row lies a thousand times as far out as the others."""
+    column = np.append(np.random.default_rng(3).random(300), 5_000.0)
+    edges = Grid.of(column, np.ones(301), False, least=5).edges
+    assert -0.2 < edges[0] < 0.02 and np.median(np.diff(edges)) < 0.1

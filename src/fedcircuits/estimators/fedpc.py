@@ -72,7 +72,7 @@ class FedPC(FederatedCircuit[Result]):
         mixed by rows. An estimator that learns by EM (``MixtureOfNormals``, ``HiddenChowLiuTree``,
         ``MixtureOfProducts``, ``EinsumNetwork``): one circuit by sums, mixed with these as is best
         on rows held back. "auto": the best of a few such circuits where three or more parties
-        have few rows, fewer than 500 in the middle, and ``summation`` hides what a single party
+        have few rows, fewer than 2,000 in the middle, and ``summation`` hides what a single party
         adds, as it does by default, unless ``learner`` or ``refine`` is given. ``notes_`` say what
         was chosen and why.
     clusters : int, "auto" or fitted mixture, default="auto"
@@ -273,8 +273,9 @@ class FedPC(FederatedCircuit[Result]):
             MixtureOfNormals(1, target=self.target),
             MixtureOfNormals(several, target=self.target),
         ]
-        if sum(v.size > 0 for v in federation.schema) > 2:
-            learners.append(HiddenChowLiuTree(8, epochs=20, validation=0.1).to_send())
+        if sum(v.kind != "real" for v in federation.schema) > 2:
+            units = min(32, max(16, 2 * (classes or 1)))
+            learners.append(HiddenChowLiuTree(units, epochs=20, target=self.target).to_send())
         return tuple(learners)
 
     def _learner(self, party: str) -> LeafLearner:

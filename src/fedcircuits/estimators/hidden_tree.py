@@ -24,7 +24,7 @@ from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
-from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, latent_tree
+from fedcircuits.circuits.graph.structures import LeafFamily, by_kind, family_of, latent_tree
 from fedcircuits.errors import StructureError
 from fedcircuits.estimators.federated import SUMMATION
 from fedcircuits.estimators.federated_learner import SharedByEM
@@ -34,11 +34,12 @@ from fedcircuits.learning.batches import InMemory, Source
 from fedcircuits.learning.chow_liu.trees import learn_tree, tree_of_groups
 from fedcircuits.learning.em import EMSchedule, maximise_likelihood
 from fedcircuits.learning.starts import MOST_ROWS, clusters, softened, start_from
+from fedcircuits.learning.summed.bins import RULES, binned_columns, histogram_start, with_outside
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.leaves import Categorical
 from fedcircuits.methods.shared.training import HUB
 from fedcircuits.privacy.differential import PRIVACY, DifferentialPrivacy
-from fedcircuits.tables.schema import Schema
+from fedcircuits.tables.schema import Schema, Variable
 
 TREE_ROWS = 10_000  # that the tree is learned from
 MANY = 16  # levels; fewer of them are smoothed evenly
@@ -177,18 +178,33 @@ class HiddenChowLiuTree(SharedByEM):
     # ------------------------------------------------------------------ of a federation
 
     def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
-        """One cluster per value of a hidden state."""
-        return self.units, None
+        """One for every value of a hidden state; with a target that has classes, equally many of
+        each of these, so that rare classes have states of their own."""
+        classes = 0 if self.target is None else schema[self.target].size
+        if self.target is None or not 1 < classes <= self.units:
+            return self.units, None
+        return self.units // classes, schema.index(self.target)
 
     def beginning(self, rows: ClusteredRows, schema: Schema, rng: np.random.Generator) -> Beginning:
         """The tree of summed information, and states from summed clusters."""
         self._check_channels(schema)
-        circuit = self._with_states(tree_of_groups(schema, rows.information, self.channels), schema)
-        start = start_from(circuit, rows.values, softened(rows.labels, self.units, rng), rng, 0.8)
+        usual = self.leaf_family in (by_kind, by_kind.__name__) and self.channels == 1
+        binned = binned_columns(rows.sketch) if usual else {}
+        families = {schema.names[i]: rule for i, rule in binned.items()}
+        tree = tree_of_groups(schema, rows.information, self.channels)
+        circuit = self._with_states(tree, schema, families)
+        soft = softened(rows.labels, self.units, rng)
+        values = dict(start_from(circuit, rows.values, soft, rng, 0.8).values)
+        for i in binned:
+            leaf = f"leaf:{schema.names[i]}"
+            values[leaf] = histogram_start(rows.sketch, i, rows.values[:, i], soft)
         shares = marginals_of({v.name: c for v, c in zip(schema, rows.sketch.counts, strict=True)
                                if v.levels >= MANY})  # fmt: skip
         prior = {n: self.smoothing * m for n, m in shares.items()}
-        return Beginning(circuit, start, {"categorical": Categorical(prior=prior)})
+        rules = {**RULES, "categorical": Categorical(prior=prior)}
+        start, sketch = Parameters(values), rows.sketch
+        wider = with_outside(circuit, start, rows.values, sketch) if usual else (circuit, start)
+        return Beginning(*wider, rules)
 
     def rounds(self) -> tuple[EMSchedule, float]:
         """Full-batch epochs; the best on held-out rows is kept."""
@@ -210,10 +226,18 @@ class HiddenChowLiuTree(SharedByEM):
         self._check_channels(schema)
         return self._with_states(learn_tree(x, schema, channels=self.channels), schema)
 
-    def _with_states(self, tree: nx.Graph, schema: Schema) -> Circuit:
+    def _with_states(
+        self, tree: nx.Graph, schema: Schema, families: Mapping[str, str] | None = None
+    ) -> Circuit:
+        """``families``: of variables whose leaves are not those of ``leaf_family``."""
         firsts = range(0, len(schema), self.channels)
         groups = {schema.names[i]: schema.names[i : i + self.channels] for i in firsts}
-        return latent_tree(schema, tree, self.units, leaf_family=self.leaf_family, groups=groups)
+
+        def leaf_family(variable: Variable) -> str:
+            apart = (families or {}).get(variable.name)
+            return apart or family_of(variable, self.leaf_family)
+
+        return latent_tree(schema, tree, self.units, leaf_family=leaf_family, groups=groups)
 
     def _start(
         self,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from fedcircuits.arguments import COLUMN, SEED, Declared, Real, Whole
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
-from fedcircuits.circuits.graph.family import Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import by_kind
 from fedcircuits.estimators.federated import SUMMATION
@@ -18,24 +18,24 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.learning.batches import Source
 from fedcircuits.learning.em import EMSchedule
 from fedcircuits.learning.starts import softened, start_from
+from fedcircuits.learning.summed.bins import RULES, binned_columns, histogram_start, with_outside
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
-from fedcircuits.learning.summed.sketches import Sketch
 from fedcircuits.leaves import MultivariateGaussian
 from fedcircuits.methods.shared.training import HUB, in_one_place
 from fedcircuits.tables.schema import Schema
 
 NORMAL = "multivariate_gaussian"
-BINS = 24  # of the histogram of a column in which one value is common
-LEAST = 1e-6  # variance of a normal, relative to the narrowest column
+LEAST = 1e-6  # variance of a normal, relative to that of its narrowest column
+Binned = Mapping[int, str]  # families of columns that are not in normals
 
 
 class MixtureOfNormals(SharedByEM):
     """A mixture with one normal for all real columns, and a table or rate for every other column.
 
-    If ``target`` has classes, every component belongs to one class. Components share strength, so
-    that few rows per component suffice: covariances shrink towards the pooled covariance,
-    frequencies towards those of all rows. Real columns in which one value is common, such as 0,
-    are modelled by histograms.
+    With a ``target`` that has classes every component is of one class. Components borrow from each
+    other, so that few rows of each suffice: covariances are drawn towards what they have in common,
+    frequencies towards those of all rows. Real columns of which one number is common, such as 0, or
+    a few lie far out, and counts that no Poisson distribution describes have histograms.
 
     ``fit`` takes one table, or a federation of parties that hold different rows of the same
     columns. The parties then compute sums, and the mixture is the one that EM learns from all rows.
@@ -125,19 +125,21 @@ class MixtureOfNormals(SharedByEM):
         """Initial components from clusters of summed statistics."""
         classes = self._classes(schema)
         units = self.components * (1 if classes is None else schema.variables[classes].size)
-        lumpy = {i for i, v in enumerate(schema) if v.kind == "real" and rows.sketch.lumpy(i)}
-        circuit = self._structure(schema, units, lumpy)
-        values = dict(
-            start_from(circuit, rows.values, softened(rows.labels, units, rng), rng).values
-        )
+        binned = binned_columns(rows.sketch)
+        circuit = self._structure(schema, units, binned)
+        soft = softened(rows.labels, units, rng)
+        values = dict(start_from(circuit, rows.values, soft, rng).values)
         sizes = np.bincount(rows.labels, minlength=units) + 1.0
         values["root"] = {WEIGHT: (sizes / sizes.sum())[None]}
         if classes is not None:
             code = np.repeat(np.arange(float(units // self.components)), self.components)
             values["classes"] = {"code": code[:, None]}
-        for i in lumpy:
-            values[f"bins:{schema.names[i]}"] = _histogram(rows.sketch, i, units)
-        return Beginning(circuit, Parameters(values), {NORMAL: self._rule(rows, schema, lumpy)})
+        for i in binned:
+            start = histogram_start(rows.sketch, i, rows.values[:, i], soft)
+            values[f"bins:{schema.names[i]}"] = start
+        rules = {**RULES, NORMAL: self._rule(rows, schema, binned)}
+        wider = with_outside(circuit, Parameters(values), rows.values, rows.sketch)
+        return Beginning(*wider, rules)
 
     def rounds(self) -> tuple[EMSchedule, float]:
         """Iterations until convergence; no rows are held out."""
@@ -150,20 +152,20 @@ class MixtureOfNormals(SharedByEM):
         )
         return plan, 0.0
 
-    def _rule(self, rows: ClusteredRows, schema: Schema, lumpy: set[int]) -> MultivariateGaussian:
-        real = [i for i, v in enumerate(schema) if v.kind == "real" and i not in lumpy]
+    def _rule(self, rows: ClusteredRows, schema: Schema, binned: Binned) -> MultivariateGaussian:
+        real = [i for i, v in enumerate(schema) if v.kind == "real" and i not in binned]
         spread = rows.values[:, real].var(axis=0) if real else np.ones(1)
         least = max(LEAST * float(spread.min()), 1e-300)
         return MultivariateGaussian(least, self.pooled)
 
-    def _structure(self, schema: Schema, units: int, lumpy: set[int]) -> Circuit:
-        """A product of leaves with ``units`` units each, and a sum over the units."""
+    def _structure(self, schema: Schema, units: int, binned: Binned) -> Circuit:
+        """A product of leaves of so many units, and their sum."""
         classes, groups = self._classes(schema), dict[tuple[str, str, int], list[str]]()
         for i, variable in enumerate(schema):
             if i == classes:
                 key = "classes", "indicator", 0
-            elif i in lumpy:
-                key = f"bins:{variable.name}", "histogram", 0
+            elif i in binned:
+                key = f"bins:{variable.name}", binned[i], 0
             elif variable.kind == "real":
                 key = "normals", NORMAL, 0
             else:
@@ -175,15 +177,3 @@ class MixtureOfNormals(SharedByEM):
         if len(leaves) > 1:
             nodes.append(Product("component", tuple(leaf.name for leaf in leaves)))
         return Circuit((*nodes, Sum("root", (nodes[-1].name,))), schema)
-
-
-def _histogram(sketch: Sketch, column: int, units: int) -> Arrays:
-    """Bins with equally many rows, separate ones for common values, and one wide bin per side."""
-    [levels], _ = sketch.merged_bins([column], BINS)
-    edges, counts = sketch.edges[column], sketch.counts[column]
-    first = np.flatnonzero(np.diff(levels, prepend=-1))
-    inner, far = np.append(edges[first], edges[-1]), 10 * (edges[-1] - edges[0] + abs(edges[-1]))
-    held = np.concatenate([[0.0], np.add.reduceat(counts, first), [0.0]]) + 0.1
-    probability = np.tile(held / held.sum(), (units, 1, 1))
-    bounds = np.concatenate([[inner[0] - far], inner, [inner[-1] + far]])
-    return {"edges": np.tile(bounds, (units, 1, 1)), "probability": probability}

@@ -14,7 +14,8 @@ import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.independence import Index
-from fedcircuits.learning.least_counts import pooled
+from fedcircuits.learning.least_counts import ROUNDING, pooled
+from fedcircuits.learning.stopping import Mask
 
 BINS = 32
 HEAVY = 0.2  # share of a value that makes a column lumpy
@@ -23,8 +24,9 @@ HEAVY = 0.2  # share of a value that makes a column lumpy
 @dataclass(frozen=True, slots=True)
 class Grid:
     edges: Array  # (bins + 1,)
-    codes: Index  # (rows,): the bin of every row; −1 where the value is missing
+    codes: Index  # (rows,): the bin of every row; −1 where its value is missing or beyond the ends
     share: Array  # (bins,): smoothed frequency over the whole table
+    total: float  # weight of the whole table
 
     @classmethod
     def of(
@@ -33,14 +35,22 @@ class Grid:
         seen = ~np.isnan(column)
         edges = _edges(column[seen], weight[seen], count, bins, least)
         codes = _codes(edges, column)
-        rows = np.bincount(codes[seen], weight[seen], len(edges) - 1).astype(np.float64)
+        inside = codes >= 0
+        rows = np.bincount(codes[inside], weight[inside], len(edges) - 1).astype(np.float64)
         counts = pooled(rows, least)
         even = np.diff(edges) / (edges[-1] - edges[0])
-        return cls(edges, codes, (counts + 0.5 * even) / (counts.sum() + 0.5))
+        total = float(counts.sum()) + 0.5
+        return cls(edges, codes, (counts + 0.5 * even) / total, total)
 
     def of_part(self, column: Array) -> Grid:
         """The same bins for different rows of the column."""
-        return Grid(self.edges, _codes(self.edges, column), self.share)
+        return Grid(self.edges, _codes(self.edges, column), self.share, self.total)
+
+    def share_without(self, counts: Array) -> Array:
+        """The same frequencies, had rows with these counts (…, bins) not been in the table."""
+        left = np.maximum(self.total * self.share - counts, 0.0)
+        left += 0.5 * np.diff(self.edges) / (self.edges[-1] - self.edges[0])
+        return np.asarray(left / left.sum(axis=-1, keepdims=True))
 
     @property
     def lumpy(self) -> bool:
@@ -56,7 +66,7 @@ class Grid:
 
 def _codes(edges: Array, column: Array) -> Index:
     codes = np.full(len(column), -1)
-    seen = ~np.isnan(column)
+    seen = (column >= edges[0]) & (column <= edges[-1])
     codes[seen] = np.searchsorted(edges[1:-1], column[seen], side="right")
     return codes
 
@@ -86,9 +96,10 @@ def _edges(x: Array, weight: Array, count: bool, bins: int, least: int = 1) -> A
 
 def _coarse_edges(values: Array, held: Array, count: bool, bins: int, least: int) -> Array:
     """Edges that do not go by single rows: cuts with about ``least`` rows or more between them, at
-    the mean of as many values. The outer bins of counts end on a grid of eight to sixteen steps,
-    those of real numbers are as wide as a power of two. A common value is no single row's: it has a
-    bin of its own, at the ends of the column too."""
+    the mean of as many values. The outer bins are as wide as a power of two. A common value is no
+    single row's: it has a bin of its own, at the ends of the column too."""
+    if count:
+        return _count_edges(values, held, bins, least)
     total = float(held.sum())
     few = max(1, min(bins, int(total // least)))
     bin_of = np.floor((np.cumsum(held) - held / 2) / max(total, 1e-300) * few)
@@ -98,14 +109,6 @@ def _coarse_edges(values: Array, held: Array, count: bool, bins: int, least: int
     middle = np.unique([window.mean() for window in windows])
     reach = float(values[-1] - values[0]) or max(abs(float(values[0])), 1.0) * 2e-3
     step = 2.0 ** np.floor(np.log2(reach)) / 8
-    if count:
-        step = max(step, 1.0)
-        low = max(np.floor(values[0] / step) * step, 0.0) - 0.5
-        high = np.ceil(values[-1] / step) * step + 0.5
-        inner = np.unique(np.floor(middle) + 0.5)
-        tail = [-0.5] if low > 0 else []
-        inner = inner[(inner > low) & (inner < high)]
-        return np.array([*tail, low, *inner, high, 2 * high + 9.5])
     if not len(middle):
         low, high = (np.floor(values[0] / step) - 1) * step, (np.ceil(values[-1] / step) + 1) * step
         return np.array([low, low / 2 + high / 2, high])
@@ -157,3 +160,58 @@ def _close(values: Array, held: Array) -> float:
     mean = float(np.average(values, weights=held))
     deviation = float(np.sqrt(np.average(np.square(values - mean), weights=held)))
     return max(float(np.diff(values).min()), 1e-3 * deviation) / 2
+
+
+def _count_edges(values: Array, held: Array, bins: int, least: int) -> Array:
+    """The same of counts. A value is common if ``least`` rows or more have it. A cut lies half-way
+    between the means of the nearest rows on both sides, ``least`` rows or a common value each;
+    beside a common value it is next to it."""
+    common = held >= least - ROUNDING
+    after = _cuts(values, held, common, bins, least)
+    places = (_cut(values, held, common, c, least) for c in after)
+    middle = np.unique([np.floor(place) + 0.5 for place in places if place is not None])
+    if not len(middle):
+        middle = np.array([np.floor(np.average(values, weights=held)) + 0.5])
+    low = max(np.ceil(-_end(-values[::-1], held[::-1], -middle[0], least)) - 0.5, -0.5)
+    high = np.floor(_end(values, held, middle[-1], least)) + 0.5
+    tail = [-0.5] if low > 0 else []
+    inner = middle[(middle > low) & (middle < high)]
+    return np.array([*tail, low, *inner, high, 2 * high + 9.5])
+
+
+def _cuts(values: Array, held: Array, common: Mask, bins: int, least: int) -> Index:
+    """After which values to cut: into parts of about equal weight and, where values are few, on
+    both sides of every common value."""
+    few = max(1, min(bins, int(held.sum() // least)))
+    bin_of = np.floor((np.cumsum(held) - held / 2) / max(held.sum(), 1e-300) * few)
+    wanted = np.diff(bin_of) > 0
+    return np.flatnonzero(wanted | (common[1:] | common[:-1] if len(values) <= bins else False))
+
+
+def _cut(values: Array, held: Array, common: Mask, after: int, least: int) -> float | None:
+    """Where the cut after a value lies; None if there are too few rows to place it."""
+    if common[after] and not common[after + 1]:
+        return float(values[after]) + 0.5
+    if common[after + 1] and not common[after]:
+        return float(values[after + 1]) - 0.5
+    below, above = slice(after, None, -1), slice(after + 1, None)
+    low, high = (_nearest(values[s], held[s], least) for s in (below, above))
+    return None if low is None or high is None else low / 2 + high / 2
+
+
+def _nearest(values: Array, held: Array, least: int) -> float | None:
+    """The mean of the first values that ``least`` rows have; None if fewer rows have any."""
+    rows = np.cumsum(held[: 2 * least])
+    last = int(np.searchsorted(rows, least - ROUNDING))
+    if last == len(rows):
+        return None
+    return float(np.average(values[: last + 1], weights=held[: last + 1]))
+
+
+def _end(values: Array, held: Array, cut: float, least: int) -> float:
+    """Where the bin of the largest values ends: as far beyond a common value as it begins before
+    it; else beyond all values, on a grid of two to four steps from the cut to the largest."""
+    if (values > cut).sum() == 1 and held[-1] >= least - ROUNDING:
+        return float(2 * values[-1] - cut)
+    step = max(2.0 ** np.floor(np.log2(max(float(values[-1] - cut), 1.0))) / 2, 1.0)
+    return float((np.floor(values[-1] / step) + 1) * step)

@@ -174,7 +174,8 @@ class _Growth:
         self.dependence = Dependence(
             values, schema, weight, settings.test, settings.threshold, self.features, rng
         )
-        sure = 0.0 if self.by_class is None else SURE
+        several = self.by_class is not None or settings.least_count > 1
+        sure = SURE if several else 0.0
         self.marginals = Marginals(values, schema, weight, rng, context, settings.least_count, sure)
         self.normals = Normals(self.marginals, settings.least_count)
         self.records: list[NodeDraft] = []

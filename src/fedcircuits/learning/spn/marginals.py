@@ -234,15 +234,19 @@ class Marginals:
 
     def _binned(self, column: int, rows: Index, fold: Index) -> Array:
         """Log densities of the rows of every fold, by the histogram of the others."""
-        grid = self.grids[column]
-        counts = np.stack([self._in_bins(column, rows[fold != k]) for k in range(FOLDS)])
+        grid, weight = self.grids[column], self.weight[rows]
+        held = [grid.counted(rows[fold == k], weight[fold == k]) for k in range(FOLDS)]
+        shares = grid.share_without(np.stack(held))
+        counts = np.stack([self._in_bins(column, rows[fold != k], shares[k]) for k in range(FOLDS)])
         log = np.log(counts / counts.sum(axis=1, keepdims=True)) - np.log(np.diff(grid.edges))
-        return np.asarray(log[fold, np.maximum(grid.codes[rows], 0)])
+        codes = grid.codes[rows]
+        return np.where(codes < 0, -np.inf, log[fold, np.maximum(codes, 0)])
 
-    def _in_bins(self, column: int, rows: Index) -> Array:
+    def _in_bins(self, column: int, rows: Index, share: Array | None = None) -> Array:
+        """``share``: of the whole table, if not of all its rows."""
         grid = self.grids[column]
-        counts = grid.counted(rows, self.weight[rows])
-        return drawn(pooled(counts, self.least, grid.share), grid.share)
+        share = grid.share if share is None else share
+        return drawn(pooled(grid.counted(rows, self.weight[rows]), self.least, share), share)
 
     # ------------------------------------------------------------------ the table
 

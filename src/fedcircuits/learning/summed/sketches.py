@@ -26,7 +26,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.tables.schema import Schema
 
 Codes = npt.NDArray[np.int64]
-BINS = 64  # of a column of numbers
+BINS = 128  # of a column of numbers
 FINER = 3  # times that bins are made finer
 POWERS = 2.0 ** np.arange(-40, 61)
 FIRST = np.concatenate([-POWERS[::-1], POWERS])  # edges; values beyond count in the last bins

@@ -5,8 +5,8 @@ different rows of the same columns, and few each, they learn circuits by sums to
 judge by rows that they hold back:
 
     shared/ask       coordinator → client: whether they do
-    shared/…         sums, for each of the circuits in question; then again for the best of them
-                     from all rows
+    shared/…         sums, for each of the circuits in question; then a few more rounds for the
+                     best of them, from all rows
     shared/judged    client → sum: log-likelihoods of its rows held back under the best circuit,
                      mixed with its own in several shares (shares + 2,)
     shared/choice    first client → coordinator: which circuit it is, the share, and how likely the
@@ -39,6 +39,8 @@ from fedcircuits.federation.sums.collectives import Collective
 from fedcircuits.learning.stopping import FEW, Mask
 from fedcircuits.methods.refinement.roles import are_likelihoods, statistics_problem
 from fedcircuits.methods.shared import suspects
+from fedcircuits.methods.shared.em import em_by_sums
+from fedcircuits.methods.shared.summing import SummedRows
 from fedcircuits.methods.shared.suspects import Judge
 from fedcircuits.methods.shared.training import (
     LearnedTogether,
@@ -51,7 +53,8 @@ from fedcircuits.tables.table import Table
 
 NAME = "shared"  # of the leaf
 SHARES = np.array([0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0])  # of parties' own circuits
-FEW_ROWS = 500  # of a party: with more it learns well enough alone
+FEW_ROWS = 2_000  # of a party: with more it learns well enough alone
+MORE_ROUNDS = 3  # of EM, once the rows held back are learned from as well
 HELD = 0.2  # of the rows, at least, that are held back from few
 FLOOR = -1e4  # nats of a row that a circuit finds impossible
 JUDGED = "log-likelihoods of its rows held back, and their number"
@@ -103,13 +106,20 @@ class Sharing:
         about = self.me, self.table.values, self.held, learned, schedule, self.collective
         return Judge.of(*about, plan.least, plan.draws)
 
-    def fitted(
-        self, learner: SharedLearner, held: Mask, epochs: int | None = None
-    ) -> Flow[LearnedTogether]:
-        return learned_together(
-            self.me, self.table.values, self.table.schema, self.plan, learner, held, epochs,
-            self.collective,
-        )  # fmt: skip
+    def fitted(self, learner: SharedLearner) -> Flow[LearnedTogether]:
+        about = self.me, self.table.values, self.table.schema, self.plan, learner, self.held
+        return learned_together(*about, self.collective)
+
+    def from_all_rows(self, learned: LearnedTogether, chosen: int) -> Flow[LearnedTogether]:
+        """A few more rounds of EM, in which no rows are held back."""
+        schedule = self.learners[chosen].rounds()[0]
+        schedule = replace(schedule, epochs=MORE_ROUNDS, tolerance=-np.inf)
+        about = f"{self.plan} {chosen} {learned.fitted.history} {learned.fitted.validation}"
+        rows = SummedRows(self.table.values, self.collective, self.plan.members, about)
+        beginning = replace(learned.beginning, start=learned.fitted.parameters)
+        nobody = np.zeros(len(self.table), np.bool_)
+        fitted = yield from em_by_sums(rows, nobody, beginning, schedule)
+        return LearnedTogether(beginning, fitted)
 
 
 def client(
@@ -173,18 +183,16 @@ def _chosen(
     site: Sharing, alone: Callable[[Table], Learned] | None
 ) -> Flow[tuple[SharedChoice, LearnedTogether, LearnedTogether]]:
     """The best circuit by sums on rows held back: learned from all rows, and without these."""
-    held, nobody = site.held, np.zeros(len(site.table), np.bool_)
     learned_all = []
     for learner in site.learners:
-        learned_all.append((yield from site.fitted(learner, held)))
+        learned_all.append((yield from site.fitted(learner)))
         if not learned_all[-1].fitted.validation:
             nothing = np.zeros(0)
             return SharedChoice(0, 0.0, nothing, nothing), learned_all[0], learned_all[0]
     scores = np.array([max(f.fitted.validation) for f in learned_all])
     best = int(scores.argmax())
-    mixed = yield from _judged(site, held, learned_all[best], alone)
-    rounds = max(1, int(np.argmax(learned_all[best].fitted.validation)))
-    learned = yield from site.fitted(site.learners[best], nobody, rounds)
+    mixed = yield from _judged(site, site.held, learned_all[best], alone)
+    learned = yield from site.from_all_rows(learned_all[best], best)
     share = float(SHARES[int(mixed.argmax())])
     return SharedChoice(best, share, np.maximum(scores, FLOOR), mixed), learned, learned_all[best]
 

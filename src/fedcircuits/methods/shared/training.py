@@ -204,15 +204,14 @@ def learned_together(
     plan: SharedPlan,
     learner: SharedLearner,
     held: Mask | None = None,
-    epochs: int | None = None,
     collective: Collective | None = None,
 ) -> Flow[LearnedTogether]:
     """A member's part, with rows or without. ``held``: which of its rows are held back, by default
-    as the learner says; ``epochs``: of EM, exactly so many; ``collective``: its end of all sums of
-    a run, where several circuits are learned in it."""
+    as the learner says; ``collective``: its end of all sums of a run, where several circuits are
+    learned in it."""
     collective = plan.collective(me) if collective is None else collective
     schedule, share = learner.rounds()
-    about = f"{plan} {learner} {epochs} {None if held is None else held.tolist()}"
+    about = f"{plan} {learner} {None if held is None else held.tolist()}"
     rows = SummedRows(values, collective, plan.members, about)
     if plan.noise is not None:
         return (yield from _learned_noisily(rows, schema, plan, learner, plan.noise))
@@ -221,8 +220,6 @@ def learned_together(
     )
     if held is None:
         held = lots_of(me, plan.seed, len(values)) < held_share(drawn.rows, share)
-    if epochs is not None:
-        schedule = replace(schedule, epochs=epochs, tolerance=-np.inf)
     rng = np.random.default_rng([plan.seed, 2])
     with rows.making("shared/spread"):
         beginning = learner.beginning(drawn, schema, rng)

@@ -1,0 +1,139 @@
+"""Columns of numbers that a circuit by sums describes by histograms, and where EM begins with them.
+
+    real     one value is common, as zeros often are, or a few values lie far from all others: a
+             normal distribution, however many are mixed, would go by these alone
+    count    the rows are spread over bins otherwise than by a Poisson distribution, by more than
+             the bins cost to learn (half the log of the rows for each of them)
+
+Bins are those of the sketch, joined to about ``BINS`` of equally many rows; a common value keeps
+its own. One more bin on either side reaches far beyond, so that no number is impossible.
+
+A normal distribution finds a row that lies far out so unlikely that it outweighs all others. So
+beside all components stands one more, of independent columns, that is as wide as the numbers are
+and reaches as far beyond: rows that nothing else describes are its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import pdtr
+
+from fedcircuits.circuits.evaluation.step import Rules
+from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
+from fedcircuits.circuits.graph.family import Array, Arrays
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.graph.structures import by_kind
+from fedcircuits.learning.starts import start_from
+from fedcircuits.learning.summed.sketches import Sketch
+from fedcircuits.leaves import CountHistogram, Histogram
+
+BINS = 40
+FAR = 10.0  # the ends of a column with outliers, in widths of nine tenths of the rows
+SKEW = 6.0  # these nine tenths, in widths of the half of the rows in the middle
+SURE = 0.02  # nats per row by which bins must beat a Poisson distribution as well
+OUTSIDE = 0.1  # pseudo-rows of a bin
+REACH = 1e4  # times the numbers seen, how far bins on either side reach
+OUTER, SHARE = "outside", 0.01  # the component of rows that lie outside all others, as EM begins
+FAMILY = {"real": "histogram", "count": "count_histogram"}
+RULES: Rules = {"histogram": Histogram(OUTSIDE), "count_histogram": CountHistogram(OUTSIDE)}
+
+
+def binned_columns(sketch: Sketch) -> dict[int, str]:
+    """The family of each column that takes a histogram."""
+    found = {}
+    for i, variable in enumerate(sketch.schema):
+        if not variable.levels and sketch.counts[i].any():
+            real = variable.kind == "real"
+            odd = sketch.lumpy(i) or _far(sketch, i) if real else _not_poisson(sketch, i)
+            if odd:
+                found[i] = FAMILY[variable.kind]
+    return found
+
+
+def histogram_start(sketch: Sketch, column: int, x: Array, assignment: Array) -> Arrays:
+    """Unit k of a histogram from rows weighted by column k of assignment (rows, units), with one
+    row behind it that looks as the whole column does."""
+    edges, held = _bins(sketch, column)
+    held = held + OUTSIDE
+    at = np.clip(np.searchsorted(edges, x, side="right") - 1, 0, len(held) - 1)
+    counts = np.zeros((assignment.shape[1], len(held)))
+    np.add.at(counts.T, at[~np.isnan(x)], assignment[~np.isnan(x)])
+    counts += held / held.sum()
+    probability = counts / counts.sum(axis=1, keepdims=True)
+    return {"edges": np.tile(edges, (len(counts), 1, 1)), "probability": probability[:, None]}
+
+
+def with_outside(
+    circuit: Circuit, start: Parameters, rows: Array, sketch: Sketch
+) -> tuple[Circuit, Parameters]:
+    """The circuit with one more component under its root, for rows that lie outside all others;
+    the circuit as it is where no column has numbers of any size."""
+    schema, root = circuit.schema, circuit.root
+    numbers = {v.name: i for i, v in enumerate(schema) if not v.levels}
+    if not numbers or not isinstance(root, Sum):
+        return circuit, start
+    rules = {n: FAMILY[schema[n].kind] for n in numbers}
+    leaves = [Leaf(f"{OUTER}:{v.name}", rules.get(v.name) or by_kind(v), (v.name,)) for v in schema]
+    top = Product(OUTER, tuple(leaf.name for leaf in leaves)) if len(leaves) > 1 else leaves[0]
+    nodes: tuple[Node, ...] = (*leaves, top) if len(leaves) > 1 else (top,)
+    every, rng = np.ones((len(rows), 1)), np.random.default_rng(0)
+    values = dict(start_from(Circuit(nodes, schema), rows, every, rng).values)
+    for name, i in numbers.items():
+        values[f"{OUTER}:{name}"] = _three(sketch, i)
+    weight = np.hstack([(1 - SHARE) * start.values[root.name][WEIGHT], [[SHARE]]])
+    wider = Sum(root.name, (*root.children, top.name), root.units)
+    rest = tuple(n for n in circuit.nodes if n.name != root.name)
+    merged = {**start.values, **values, root.name: {WEIGHT: weight}}
+    return Circuit((*rest, *nodes, wider), schema), Parameters(merged)
+
+
+def _three(sketch: Sketch, column: int) -> Arrays:
+    """Three bins: all rows in the middle one."""
+    edges, held = _bins(sketch, column)
+    inner = edges[[0, -2, -1]] if edges[0] >= -0.5 and held[0] else edges[[0, 1, -2, -1]]
+    counts = np.full(len(inner) - 1, OUTSIDE)
+    counts[-2] += 10.0
+    return {"edges": inner[None, None], "probability": (counts / counts.sum())[None, None]}
+
+
+def _bins(sketch: Sketch, column: int) -> tuple[Array, Array]:
+    """Edges, and rows in every bin; the first and the last bin reach far and are empty."""
+    [levels], _ = sketch.merged_bins([column], BINS)
+    first = np.flatnonzero(np.diff(levels, prepend=-1))
+    edges = np.append(sketch.edges[column][first], sketch.edges[column][-1])
+    held = np.add.reduceat(sketch.counts[column], first)
+    if sketch.schema.variables[column].kind == "count":
+        return _whole(edges, held)
+    far = REACH * (edges[-1] - edges[0] + abs(edges[-1]))
+    bounds = np.concatenate([[edges[0] - far], edges, [edges[-1] + far]])
+    return bounds, np.concatenate([[0.0], held, [0.0]])
+
+
+def _whole(edges: Array, held: Array) -> tuple[Array, Array]:
+    """The same between whole numbers, from 0 on."""
+    halves = np.maximum(np.ceil(edges) - 0.5, -0.5)
+    kept = np.flatnonzero(np.diff(halves) > 0)
+    held = np.add.reduceat(held, kept) if len(kept) else np.array([held.sum()])
+    inner = halves[kept] if len(kept) else halves[:1]
+    end = max(halves[-1], inner[-1] + 1)
+    low = [] if inner[0] <= 0 else [-0.5]
+    bounds = np.array([*low, *inner, end, np.floor(REACH * (end + 1)) + 0.5])
+    return bounds, np.concatenate([np.zeros(len(low)), held, [0.0]])
+
+
+def _far(sketch: Sketch, column: int) -> bool:
+    edges, counts = sketch.edges[column], sketch.counts[column]
+    share = np.append(0.0, np.cumsum(counts) / counts.sum())
+    low, first, third, high = np.interp([0.05, 0.25, 0.75, 0.95], share, edges)
+    return bool(edges[-1] - edges[0] > FAR * (high - low) or high - low > SKEW * (third - first))
+
+
+def _not_poisson(sketch: Sketch, column: int) -> bool:
+    edges, held = _bins(sketch, column)
+    total = held.sum()
+    seen, middle = sketch.counts[column], sketch.edges[column]
+    mean = max(float(seen @ (middle[1:] + middle[:-1]) / 2 / total), 1e-3)
+    below = np.where(edges < 0, 0.0, pdtr(np.maximum(np.floor(edges), 0.0), mean))
+    chance = np.maximum(np.diff(below), 1e-12)
+    gain = float(held @ np.log(np.maximum(held / total, 1e-12) / chance)) / total
+    return bool(gain > SURE + len(held) * np.log(total) / (2 * total))
