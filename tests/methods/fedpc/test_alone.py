@@ -64,7 +64,7 @@ def test_few_parties_are_never_below_either(parties: int, common: float) -> None
         part = test.select(party.table.names)
         alone.append(fc.LearnSPN(random_state=0).fit(party.table).score(part))
         assert model.score(part) > alone[-1] - BELOW
-    assert model.score(test) > sum(alone) - BELOW
+    assert model.score(test) > sum(alone) - 0.05
 
 
 def test_weak_dependence_of_two_parties_is_kept() -> None:

@@ -76,7 +76,7 @@ def test_what_a_user_says_is_done() -> None:
     assert not any("by sums" in note for note in given.notes_)
     tree = learned(parties, method=fc.HiddenChowLiuTree(4, epochs=5))
     assert "HiddenChowLiuTree" in tree.notes_[0]
-    many = learned(fc.split(spoken(1600), 3))
+    many = learned(fc.split(spoken(6100), 3))
     assert not any("by sums" in note for note in many.notes_)
     with pytest.raises(fc.errors.FederationError, match="'one_pass' or an estimator that learns"):
         fc.FedPC(method="sums").fit(parties)  # type: ignore[arg-type]
@@ -146,6 +146,27 @@ def test_a_party_with_wrong_rows_is_named(how: str) -> None:
     assert [note.partition(" stands")[0] for note in odd] == (["party 4"] if how != "clean" else [])
 
 
+@pytest.mark.parametrize("wrong", [True, False])
+def test_random_labels_are_found_where_one_class_is_rare(wrong: bool) -> None:
+    """Whole rows are hardly less likely by them. Parties that have no row of the rare class, or
+    many, are right."""
+    rng = np.random.default_rng(3)
+    ill = rng.random(600) < 0.08
+    x = rng.normal(size=(600, 6)) * 3 + rng.normal(size=(600, 1)) + 4 * ill[:, None]
+    table = fc.Table.of({**{f"x{i}": c for i, c in enumerate(x.T)}, "ill": ill})
+    tables = {p.name: p.table for p in fc.split(table, 10, seed=1)}
+    if wrong:
+        values = tables["party 4"].values.copy()
+        values[:, -1] = rng.integers(2, size=len(values))
+        tables["party 4"] = fc.Table(table.schema, values)
+    model = fc.FedPC(method=fc.MixtureOfNormals(1, target="ill"), target="ill", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(fc.Federation(tables))
+    odd = [note.partition(" stands")[0] for note in model.notes_ if "stands out" in note]
+    assert odd == (["party 4"] if wrong else [])
+
+
 def test_sums_without_a_suspect_do_not_tell_what_it_adds() -> None:
     """All parties know both sums. Over the same rows they would differ by the suspect's own."""
     parties = fc.split(spoken(400, seed=2), 10)
@@ -192,15 +213,18 @@ def test_sums_of_two_runs_are_over_different_rows() -> None:
 
 
 def test_parties_of_few_rows_tell_nothing_of_how_they_fit() -> None:
-    usual = {f"p{i}": np.array([-10.0 + 0.1 * i, 4.0, 40.0, 0.0]) for i in range(8)}
-    assert standing_out(usual | {"few": np.zeros(4)}) == {}
+    usual = {f"p{i}": np.array([-10 + 0.1 * i, 4, 40, 0, 0.5, 0.2]) for i in range(8)}
+    assert standing_out(usual | {"few": np.zeros(6)}) == {}
 
 
 def test_who_stands_out() -> None:
-    usual = {f"p{i}": np.array([-10.0 + 0.1 * i, 4.0, 40.0, 0.0]) for i in range(8)}
+    usual = {f"p{i}": np.array([-10 + 0.1 * i, 4, 40, 0, 0.5, 0.2]) for i in range(8)}
     assert standing_out(usual) == {}
-    assert list(standing_out(usual | {"odd": np.array([-30.0, 4.0, 40.0, 0.0])})) == ["odd"]
-    assert standing_out(usual | {"still": np.array([-10.0, 4.0, 40.0, 2.0])}) == {"still": FAR}
+    assert list(standing_out(usual | {"odd": np.array([-30, 4, 40, 0, 0.5, 0.2])})) == ["odd"]
+    assert standing_out(usual | {"still": np.array([-10, 4, 40, 2, 0.5, 0.2])}) == {"still": FAR}
+    labels = {"labels": np.array([-10, 4, 40, 0, 0.5, -0.8])}
+    assert list(standing_out(usual | labels)) == ["labels"]
+    assert standing_out(usual | {"clear": np.array([-10, 4, 40, 0, 0.5, 2.0])}) == {}
     assert not named(4.0, 1.0, 5.0, 40.0) and named(4.0, 20.0, 15.0, 40.0)
     assert named(10.0, 0.0, 5.0, 40.0) and not named(10.0, -20.0, 15.0, 40.0)
 

@@ -48,6 +48,8 @@ class Grid:
 
     def share_without(self, counts: Array) -> Array:
         """The same frequencies, had rows with these counts (…, bins) not been in the table."""
+        if not counts.any():
+            return np.broadcast_to(self.share, counts.shape)
         left = np.maximum(self.total * self.share - counts, 0.0)
         left += 0.5 * np.diff(self.edges) / (self.edges[-1] - self.edges[0])
         return np.asarray(left / left.sum(axis=-1, keepdims=True))

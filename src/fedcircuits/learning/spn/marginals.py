@@ -236,7 +236,8 @@ class Marginals:
         """Log densities of the rows of every fold, by the histogram of the others."""
         grid, weight = self.grids[column], self.weight[rows]
         held = [grid.counted(rows[fold == k], weight[fold == k]) for k in range(FOLDS)]
-        shares = grid.share_without(np.stack(held))
+        known = np.stack(held) if self.least > 1 else np.zeros((FOLDS, len(grid.share)))
+        shares = grid.share_without(known)
         counts = np.stack([self._in_bins(column, rows[fold != k], shares[k]) for k in range(FOLDS)])
         log = np.log(counts / counts.sum(axis=1, keepdims=True)) - np.log(np.diff(grid.edges))
         codes = grid.codes[rows]

@@ -102,9 +102,9 @@ class Sharing:
 
     def judge(self, learned: LearnedTogether, chosen: int) -> Judge:
         """Of parties that make a circuit worse."""
-        schedule, plan = self.learners[chosen].rounds()[0], self.plan
-        about = self.me, self.table.values, self.held, learned, schedule, self.collective
-        return Judge.of(*about, plan.least, plan.draws)
+        learner, plan = self.learners[chosen], self.plan
+        about = self.me, self.table.values, self.held, learned, learner.rounds()[0], self.collective
+        return Judge.of(*about, plan.least, plan.draws, learner.target)
 
     def fitted(self, learner: SharedLearner) -> Flow[LearnedTogether]:
         about = self.me, self.table.values, self.table.schema, self.plan, learner, self.held

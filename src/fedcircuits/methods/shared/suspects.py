@@ -7,11 +7,15 @@ columns stand still. Where a party stands out by that, it need not be wrong: it 
 others, as they are unlike each other. So the others learn once more without it. It is named if
 their own rows, held back, are likelier then by more than chance; and if it stands out by far, or by
 columns that stand still at no other party, unless the others' rows are less likely without it.
+Wrong labels hardly change how likely whole rows are. So with a target a party also tells how much
+its labels say about its rows by what the others have learned, log p(x, y) − log p(x) − log p(y):
+less than nothing if they are wrong, whichever classes the party has.
 
     shared/totals        client → sum: expected statistics of its rows for every node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
-                         under what the others have learned; how many columns stand still. Nothing
-                         of fewer rows than the least count
+                         under what the others have learned; how many columns stand still; mean
+                         and variance of what its labels say. Nothing of fewer rows than the least
+                         count
     shared/suspects      coordinator → client: parties that stand out, at most two
     shared/with/i/t      client → sum: statistics of most of its rows, drawn anew for each of these
     shared/without/i/t   sums; the second without those of suspect i
@@ -59,6 +63,7 @@ ENOUGH = 5  # values of a column that may stand still
 SMOOTH = ("gaussian", "multivariate_gaussian")
 FLOOR = -1e4  # nats of a row that the circuit finds impossible
 DRAWN = 0.8  # of the rows, for sums with and without a suspect
+FACTS = 6  # that a party tells of how its rows fit
 SOME = "expected statistics of some of its rows for every node"
 TOTALS = "expected statistics of its rows for every node"
 EFFECT = "what its rows held back gain without a suspect, and their number"
@@ -66,11 +71,13 @@ EFFECT = "what its rows held back gain without a suspect, and their number"
 
 class RowsFit(Message, frozen=True):
     """How well a party's rows fit what the others have learned: mean, variance and number of their
-    log-likelihoods, and how many columns of reals have one value."""
+    log-likelihoods, how many columns of reals have one value, and mean and variance of what labels
+    say about rows."""
 
     tag: ClassVar[str] = "shared/fit"
     reveals: ClassVar[str] = (
-        "how likely its rows are under what the others have learned, how many columns stand still"
+        "how likely its rows are under what the others have learned, how many columns stand still, "
+        "how much its labels say about its rows"
     )
 
     facts: FiniteVector
@@ -106,6 +113,7 @@ class Judge:
     collective: Collective
     least: int  # rows below which nothing is told of how they fit
     draws: bytes = field(repr=False)
+    target: str | None
     program: CircuitProgram
     packed: Packed
 
@@ -120,11 +128,12 @@ class Judge:
         collective: Collective,
         least: int = LEAST_COUNT,
         draws: bytes = b"",
+        target: str | None = None,
     ) -> Judge:
         program = CircuitProgram(learned.beginning.circuit)
         packed = program.pack(learned.fitted.parameters)
         about = me, values, held, learned.beginning, plan, collective, least, draws or fresh_key()
-        return cls(*about, program, packed)
+        return cls(*about, target, program, packed)
 
     def statistics(self, packed: Packed, drawn: str = "") -> Array:
         """Of its rows that are not held back, or of some that are drawn by this name."""
@@ -142,6 +151,19 @@ class Judge:
     def log_values(self, rows: Mask, packed: Packed) -> Array:
         x = torch.from_numpy(self.values[rows].copy())
         return np.asarray(np.maximum(self.program.log_values(x, packed).double().numpy(), FLOOR))
+
+    def labels(self, packed: Packed) -> Array:
+        """What the label of every row that has one says about it, in nats."""
+        schema = self.beginning.circuit.schema
+        if self.target is None or not schema[self.target].size:
+            return np.zeros(1)
+        at = schema.index(self.target)
+        both = self.values[~np.isnan(self.values[:, at])].copy()
+        row, label = both.copy(), np.full_like(both, np.nan)
+        row[:, at], label[:, at] = np.nan, both[:, at]
+        parts = (self.program.log_values(torch.from_numpy(x), packed) for x in (both, row, label))
+        joint, alone, marginal = (np.maximum(p.double().numpy(), FLOOR) for p in parts)
+        return np.asarray(joint - alone - marginal) if len(both) else np.zeros(1)
 
     def still(self) -> int:
         """How many real columns that are not in histograms have one value at this party."""
@@ -184,8 +206,11 @@ def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
         every, others = np.ones(len(judge.values), np.bool_), judge.maximised(left, judge.packed)
         logs = judge.log_values(every, others)
         if len(logs) < judge.least:
-            return np.zeros(4)
-        return np.array([logs.mean(), logs.var(), len(logs), judge.still()])
+            return np.zeros(FACTS)
+        said = judge.labels(others)
+        return np.array(
+            [logs.mean(), logs.var(), len(logs), judge.still(), said.var(), said.mean()]
+        )
 
     mark = digest(judge.values, total)
     facts = yield from compute("judging its rows by what others have learned", fit, key=mark)
@@ -206,8 +231,8 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
         yield from judge.sum("shared/totals", nothing, TOTALS)
     fits = {p: f.facts for p, f in (yield from gather(members, RowsFit)).items()}
     for party, facts in fits.items():
-        require_shape(facts, (4,), party, RowsFit, "facts")
-        sound = bool((facts[1:] >= 0).all() and (np.abs(facts) < 1e12).all())
+        require_shape(facts, (FACTS,), party, RowsFit, "facts")
+        sound = bool((facts[1:-1] >= 0).all() and (np.abs(facts) < 1e12).all())
         require(sound, party, RowsFit, "facts", "expected mean, variance and number of rows")
     outliers = standing_out(fits)
     suspects = tuple(outliers)
@@ -224,21 +249,26 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
 
 
 def standing_out(fits: Mapping[str, Array]) -> dict[str, float]:
-    """Parties whose rows fit what others have learned worse, or better, than chance allows, or of
-    which columns stand still; in how many deviations. ``MOST`` of them, who stand out most. Those
-    who told of no rows do not count."""
+    """Parties whose rows fit what others have learned worse, or better, than chance allows, whose
+    labels say less about them, or of which columns stand still; in how many deviations. ``MOST`` of
+    them, who stand out most. Those who told of no rows do not count."""
     fits = {party: facts for party, facts in fits.items() if facts[2] > 0}
     if len(fits) < FEWEST:
         return {}
-    mean, variance, rows, still = np.stack(list(fits.values())).T
-    away = mean - np.median(mean)
-    usual = 1.4826 * np.median(np.abs(away))
-    chance = np.sqrt(np.median(variance) / np.maximum(rows, 1.0))
-    out = np.abs(away) / np.maximum(np.maximum(usual, chance), 1e-9)
+    mean, variance, rows, still, spread, said = np.stack(list(fits.values())).T
+    out = np.maximum(np.abs(_away(mean, variance, rows)), -_away(said, spread, rows))
     alone = (still > 0) & (np.quantile(still, 0.75) == 0)
     out = np.where(alone, np.maximum(out, FAR), out)
     order = [i for i in np.argsort(-out, kind="stable") if out[i] > OUT]
     return {list(fits)[i]: float(out[i]) for i in order[:MOST]}
+
+
+def _away(mean: Array, variance: Array, rows: Array) -> Array:
+    """How far means of parties' rows are from their median, in deviations of what is usual."""
+    away = mean - np.median(mean)
+    usual = 1.4826 * np.median(np.abs(away))
+    chance = np.sqrt(np.median(variance) / np.maximum(rows, 1.0))
+    return np.asarray(away / np.maximum(np.maximum(usual, chance), 1e-9))
 
 
 def named(out: float, gain: float, square: float, rows: float) -> bool:
@@ -248,7 +278,7 @@ def named(out: float, gain: float, square: float, rows: float) -> bool:
     mean = gain / rows
     spread = np.sqrt(max(square / rows - mean**2, 0.0) / rows)
     if out >= FAR:
-        return bool(mean > -GAIN and mean > -CHANCE * spread)
+        return bool(mean > -max(GAIN, CHANCE * spread))
     return bool(mean > GAIN and mean > CHANCE * spread)
 
 

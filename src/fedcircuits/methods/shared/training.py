@@ -66,6 +66,8 @@ HUB, ALONE = Hub(), Tree()
 class SharedLearner(Protocol):
     """What says how a shared circuit looks and where EM begins: estimators that learn by EM."""
 
+    target: str | None  # the column to predict
+
     def clusters_summed(self, schema: Schema) -> tuple[int, int | None]:
         """How many clusters EM begins with, and the column whose classes have so many each."""
         ...
