@@ -62,7 +62,7 @@ def test_it_answers_across_the_parties(ran: tuple[Path, str, str]) -> None:
     printed = ran[1]
     before, after = map(int, re.findall(r"(\d+) %[;.]", printed))
     assert before < after
-    assert re.search(r"gives the same number, (bit for bit|but for \de-1[3-9])\.", printed)
+    assert re.search(r"gives the same number, (bit for bit|up to \de-1[3-9])\.", printed)
     assert "clusters of rows that it cannot name" in printed
 
 
