@@ -58,6 +58,14 @@ def test_runs_with_different_numbers_of_cells_tell_no_more_than_one(
         assert all(len(np.unique(cells[finest == cell])) == 1 for cell in np.unique(finest))
 
 
+def test_common_values_keep_cells_of_their_own() -> None:
+    """Also where the column has rare values, which share the cell of a neighbour."""
+    rows = [3, 250, 186, 35, 147, 42, 4]
+    table = fc.Table.of({"x": np.repeat(np.arange(len(rows)), rows)})
+    cells = cells_of(table, CellTask("x", MOST_CELLS, True), 5)
+    assert np.bincount(cells).tolist() == [253, 186, 35, 147, 46]
+
+
 def test_rare_categories_share_a_cell() -> None:
     table = fc.Table.of({"town": ["a"] * 20 + ["b"] * 9 + ["c"] * 3 + ["d"] * 3})
     cells = cells_of(table, CellTask("town", 24, True), 5)

@@ -151,7 +151,7 @@ def _quantiles(x: Array, most: int, fewest: int) -> Labels:
     the most that there are: runs with different numbers of them, joined, tell no more than one."""
     _, at, rows = np.unique(x, return_inverse=True, return_counts=True)
     fine = _gathered(rows, MOST_CELLS, fewest)
-    coarse = _gathered(np.bincount(fine), most, fewest)
+    coarse = _gathered(np.bincount(fine, rows).astype(np.int64), most, fewest)
     return coarse[fine][at.reshape(-1)]
 
 
