@@ -81,3 +81,10 @@ def test_indicator_units_tell_codes_apart() -> None:
     found = Indicator().log_density(torch.arange(3.0)[:, None], p)
     assert found.exp().tolist() == torch.eye(3).tolist()
     assert "whole" in str(Indicator().check({"code": np.array([0.5])}))
+
+
+def test_what_rounds_below_zero_counts_as_zero() -> None:
+    """As what is left of a sum when one of its parts is subtracted again."""
+    old = {"probability": np.array([0.5, 0.5])}
+    fitted = Categorical(smoothing=0.0).maximise(np.array(1e-16), np.array([-1e-17, 1e-16]), old)
+    assert fitted["probability"].tolist() == [0.0, 1.0]

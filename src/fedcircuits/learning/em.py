@@ -235,6 +235,7 @@ def _more_rows(
     else:
         return counts
     share = counts.sums.sum(-1, keepdim=True) / total_of_sums.clamp_min(1e-300)
+    share = torch.where(total_of_sums > 0, share, 0.0)
     return LeafCounts(counts.sums + plan.behind * share, counts.count + plan.behind * (total > 0))
 
 

@@ -30,8 +30,9 @@ def check_smoothing(name: str, smoothing: float) -> None:
 
 
 def frequencies(count: Array, sums: Array, smoothing: float, old: Array) -> Array:
-    """(..., n) from sums (n, ...); ``old`` where nothing was counted."""
-    smoothed = np.moveaxis(sums, 0, -1) + smoothing
+    """(..., n) from sums (n, ...); ``old`` where nothing was counted. What is left of a sum when a
+    part is subtracted again may be a rounding error below 0: it counts as 0."""
+    smoothed = np.maximum(np.moveaxis(sums, 0, -1), 0.0) + smoothing
     total = smoothed.sum(-1)
     known = (count > 0) & (total > 0)
     return np.where(known[..., None], smoothed / np.where(known, total, 1.0)[..., None], old)

@@ -107,7 +107,9 @@ def test_from_empty_folders_to_an_answer_and_again(tmp_path: Path) -> None:
         for name in (*frames(), "coordinator"):
             programs.append(started(tmp_path, begin(north=name)))
         assert " ".join(["fedcircuits", *begin(north="coordinator")]) in WRITTEN
-        for program, words in zip(programs[1:], ("serves 300 rows",) * 2 + ("keeps",), strict=True):
+        for program, words in zip(
+            programs[1:], ("serves 300 rows",) * 2 + ("keeping",), strict=True
+        ):
             assert program.stdout is not None
             assert words in program.stdout.readline()
         here = fc.FedPC(target="risk", random_state=0).fit(fc.Federation(frames(), "patient"))
@@ -157,7 +159,7 @@ def killed_and_taken_up_again(kits: Path, programs: list[subprocess.Popen[str]])
     assert programs[3].stdout is not None
     programs[3].stdout.close()
     programs[3] = started(kits.parent, PAGE.words("site start", north="coordinator"))
-    assert programs[3].stdout is not None and "keeps" in programs[3].stdout.readline()
+    assert programs[3].stdout is not None and "keeping" in programs[3].stdout.readline()
     with fc.Federation.connect(kits / "coordinator", timeout=120) as federation:
         model = fc.FedPC(target="risk", random_state=0).fit(federation, resume="again")
         return float(model.probability(*QUESTION))

@@ -96,8 +96,8 @@ def test_a_worker_that_is_killed() -> None:
 
 
 def test_training_goes_on_after_a_worker_was_killed() -> None:
-    parties, engine = fc.split(mixed_table(2_000), 2, seed=1), RayEngine(workers=2)
-    learner = fc.EinsumNetwork(units=16, epochs=60)
+    parties, engine = fc.split(mixed_table(20_000), 2, seed=1), RayEngine(workers=2)
+    learner = fc.EinsumNetwork(units=32, epochs=60)  # takes seconds
     model = fc.FedPC(learner, clusters=3, random_state=0)
     engine({p: Program(trials.keep, {"table": np.ones(1)}) for p in parties.names})
     number = number_of("worker 2")

@@ -39,6 +39,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from fedcircuits.circuits.evaluation.counts import Counts, Derivative
+from fedcircuits.circuits.evaluation.direct import JointCounts
+from fedcircuits.circuits.evaluation.leaves import LeafCounts
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT
@@ -60,6 +63,7 @@ GAIN = 0.05  # nats per row that it is at least
 MOST = 2  # suspects
 ROUNDS = 2  # of EM without a suspect
 ENOUGH = 5  # values of a column that may stand still
+ROUNDING = 1e-9  # rows: fewer of a unit are none
 SMOOTH = ("gaussian", "multivariate_gaussian")
 FLOOR = -1e4  # nats of a row that the circuit finds impossible
 DRAWN = 0.8  # of the rows, for sums with and without a suspect
@@ -145,7 +149,8 @@ class Judge:
 
     def maximised(self, total: Array, packed: Packed) -> Packed:
         shape = self.program.counts(torch.from_numpy(self.values[:0].copy()), packed)
-        counts = with_pseudo_rows(self.program, shape.like(total), packed, self.plan)
+        counts = Counts(0.0, 0.0, tuple(map(_counted, shape.like(total).steps)))
+        counts = with_pseudo_rows(self.program, counts, packed, self.plan)
         return self.program.maximise(counts, packed, self.beginning.rules)
 
     def log_values(self, rows: Mask, packed: Packed) -> Array:
@@ -195,6 +200,18 @@ class Judge:
 
     def sum(self, tag: str, numbers: Array, reveals: str) -> Flow[Array]:
         return self.collective.sum(tag, numbers, reveals, check=statistics_problem)
+
+
+def _counted(step: Derivative) -> Derivative:
+    """Without rounding errors, which are all that is left of a unit whose rows one party had."""
+    if isinstance(step, torch.Tensor):
+        return step.clamp_min(0.0)
+    if isinstance(step, LeafCounts):
+        return LeafCounts(step.sums, torch.where(step.count > ROUNDING, step.count, 0.0))
+    if isinstance(step, JointCounts) and "count" in step.sums:
+        count = step.sums["count"]
+        return JointCounts({**step.sums, "count": torch.where(count > ROUNDING, count, 0.0)})
+    return step
 
 
 def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
