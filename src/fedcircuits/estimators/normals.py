@@ -1,4 +1,4 @@
-"""A mixture of multivariate normals and of tables for other columns, suited to few rows."""
+"""A mixture of multivariate normals and of tables for the remaining columns, suited to few rows."""
 
 from __future__ import annotations
 
