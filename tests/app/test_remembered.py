@@ -1,5 +1,6 @@
 """A model remembers how the files that it has learned from were read."""
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -7,9 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fedcircuits as fc
 from fedcircuits.app import record
 from fedcircuits.app.cli import app
-from fedcircuits.tables.reading import ReadingHabits
+from fedcircuits.tables.habits import ReadingHabits
 
 ROWS = 60
 
@@ -106,3 +108,26 @@ def test_no_cell_of_a_table_is_in_what_train_writes(
     assert b"1 that are none taken as missing" in written
     called("train north.csv --row-id pid --schema m.schema.toml -o again.fc")
     assert b'categories = ["Bonn", "Trier", "other"]' in Path("again.schema.toml").read_bytes()
+
+
+def test_questions_are_asked_as_the_files_write(tmp_path: Path) -> None:
+    """By the command line, and in Python after loading."""
+    rng, lines = np.random.default_rng(0), ["id;share;price;paid"]
+    for i in range(80):
+        price = f"{1000 + 10 * i + rng.random():.2f}".replace(".", ",")
+        lines.append(f"{i};{20 + i % 40} %;{price[0]}.{price[1:]} €;3/{1 + i % 28}/2024")
+    (tmp_path / "shop.csv").write_text("\n".join(lines) + "\n")
+    model = tmp_path / "m.fc"
+    called(f"train {tmp_path / 'shop.csv'} --row-id id -o {model}")
+    asked = ["query", str(model), "--json", "share > 30%", "share > 30", "P(price > 1.200,50 €)",
+             "price > 1200.5", "paid > 3/4/2024", "paid > 2024-03-04"]  # fmt: skip
+    result = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    found = [answer["probability"] for answer in json.loads(result.output)]
+    assert found[::2] == found[1::2] and all(0.1 < p < 0.95 for p in found)
+    loaded = fc.load(model)
+    assert float(np.asarray(loaded.probability("price > 1.200,50 €"))) == pytest.approx(found[2])
+    for command in (["query", str(model), "price > 1.200"],
+                    ["sample", str(model), "--given", "price > 1.200"]):  # fmt: skip
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 1 and "can be 1.2 or 1200; write 1200, or 1.20" in result.output

@@ -17,7 +17,7 @@ from fedcircuits.errors import FileError
 from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.federation.federation import Federation
 from fedcircuits.tables.declared import DeclaredReading
-from fedcircuits.tables.reading import ReadingHabits
+from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.version import __version__
 
 Lines = list[list[str]]

@@ -19,11 +19,11 @@ from fedcircuits.errors import TableError
 from fedcircuits.tables.columns import Column, Floats, UnlearnableColumnError, column_of
 from fedcircuits.tables.date_parts import codes, taken_from, with_parts
 from fedcircuits.tables.frames import Columns, listed, reading
+from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.tables.inference import StatedKind, Unseen, encode, series_of, variable_of
 from fedcircuits.tables.reading import (
     LEFT_OUT,
     ColumnReading,
-    ReadingHabits,
     ReadingRule,
     read_as,
     read_column,
@@ -82,7 +82,10 @@ def inferred(
             f"no column is left to learn from ({lines}): say what they are by kinds={parted}"
         )
     _warn_of_left_out(readings)
-    habits = ReadingHabits(rule.point, rule.order)
+    habits = ReadingHabits(
+        rule.point if rule.decimal == "auto" else rule.decimal,
+        rule.order if rule.dates == "auto" else rule.dates,
+    )
     return Schema(tuple(variables)), np.column_stack(values), tuple(readings), habits
 
 

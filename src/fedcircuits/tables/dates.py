@@ -265,9 +265,10 @@ def _words(parsed: Sequence[_Parsed], order: Order | None) -> str:
     return ", ".join(filter(None, how))
 
 
-def day_of(text: str) -> float | None:
-    """Days since 1970-01-01 of a date in a query; None if it is not a date."""
-    days = dates([text])
+def day_of(text: str, order: Order | None = None) -> float | None:
+    """Days since 1970-01-01 of a date in a query; None if it is not a date. ``order``: where a
+    number above 12 does not show it."""
+    days = dates([text], hint=order)
     return None if days is None else float(days.days[0])
 
 

@@ -35,8 +35,8 @@ INVISIBLE = dict.fromkeys((0xAD, *range(0x200B, 0x2010), 0x2060, 0xFEFF))  # of 
 _SPACES = "\u00a0\u2009\u202f \t"
 _QUOTED = re.compile(r"""^="?(.*?)"?$|^'(?=[-+\d])(.*?)'?$""", re.DOTALL)  # ="00123", '123
 _BOUND = re.compile(r"^(?P<sign>[<>≤≥]=?|[~≈±]|(?:ca|circa|etwa|approx|about|env)\b\.?)\s*", re.I)
-_CODES = "EUR|USD|GBP|CHF|JPY|SEK|NOK|DKK|PLN|CZK|HUF|TRY|INR|CNY|BRL|AUD|CAD"
-_MONEY = re.compile(rf"^(?:US\$|R\$|[€$£¥₹₺]|{_CODES}|Fr\.)\s*|\s*(?:[€$£¥₹₺]|{_CODES})$", re.I)
+CODES = "EUR|USD|GBP|CHF|JPY|SEK|NOK|DKK|PLN|CZK|HUF|TRY|INR|CNY|BRL|AUD|CAD"
+_MONEY = re.compile(rf"^(?:US\$|R\$|[€$£¥₹₺]|{CODES}|Fr\.)\s*|\s*(?:[€$£¥₹₺]|{CODES})$", re.I)
 _FLAG = re.compile(
     r"\s*(?:±|\+/-)\s*[\d.,]+\s*%?$|\s*[*!↑↓]+$|\s+(?:H|L|HH|LL)$|\s*\((?:H|L|HH|LL|\*|!)\)$"
 )
@@ -71,7 +71,7 @@ class SpelledNumbers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Numeral:
+class Numeral:
     """The digits of a number, and what surrounds them."""
 
     digits: str
@@ -120,7 +120,7 @@ def numbers(
         return None
     if all(map(_WHOLE.fullmatch, plain)):
         return SpelledNumbers(np.array([float(text) for text in plain]), "", None)
-    numerals = [_numeral(text) for text in plain]
+    numerals = [numeral(text) for text in plain]
     signs = [_sign(n.digits) for n in numerals]
     point, doubtful = _point(signs, hint) if decimal == "auto" else (decimal, False)
     values = np.array([_number(n.digits, point) for n in numerals])
@@ -171,7 +171,7 @@ def units_of(written: Iterable[str]) -> dict[str, int]:
 
 def written_units(texts: Sequence[str]) -> dict[str, int]:
     """The units of texts that are numbers."""
-    numerals = (_numeral(bare(text)) for text in texts)
+    numerals = (numeral(bare(text)) for text in texts)
     units = units_of([n.unit for n in numerals if not np.isnan(_number(n.digits, "."))])
     return units if len(units) <= MOST_UNITS else {}
 
@@ -185,13 +185,13 @@ def unit_key(unit: str) -> str:
 
 def evidence(texts: Sequence[str]) -> Counter[str]:
     """How many texts need a decimal comma, and how many a decimal point."""
-    signs = Counter(_sign(_numeral(bare(text)).digits) for text in texts)
+    signs = Counter(_sign(numeral(bare(text)).digits) for text in texts)
     return Counter({sign: signs[sign] for sign in (",", ".") if signs[sign]})
 
 
-def _numeral(text: str) -> _Numeral:
+def numeral(text: str) -> Numeral:
     if _PLAIN.fullmatch(text):
-        return _Numeral(text)
+        return Numeral(text)
     sign = _BOUND.match(text)
     rest = (text[sign.end() :] if sign else text).strip(_SPACES)
     flag = _FLAG.search(rest)
@@ -208,12 +208,12 @@ def _numeral(text: str) -> _Numeral:
     rest = rest.replace("−", "-").strip(_SPACES)
     if rest.endswith("-") and len(rest) > 1:  # as some ledgers do
         rest, minus = rest[:-1].rstrip(_SPACES), "-"
-    return _Numeral(minus + rest, unit, sign is not None, flag is not None)
+    return Numeral(minus + rest, unit, sign is not None, flag is not None)
 
 
 def _sign(digits: str) -> str:
     """The decimal sign that a text needs: a point, a comma, "" for either, "?" if ambiguous."""
-    point, comma = _number_by(digits, "."), _number_by(digits, ",")
+    point, comma = number_by(digits, "."), number_by(digits, ",")
     if np.isnan(point) or np.isnan(comma):
         return "," if not np.isnan(comma) else "." if not np.isnan(point) else ""
     return "" if point == comma else "?"
@@ -234,11 +234,11 @@ def _doubt(texts: Sequence[str], signs: Sequence[str], values: Floats, point: Po
 
 def _number(digits: str, point: Point) -> float:
     """The number by the decimal sign of the column, or by the other sign if only that fits."""
-    value = _number_by(digits, point)
-    return _number_by(digits, "," if point == "." else ".") if np.isnan(value) else value
+    value = number_by(digits, point)
+    return number_by(digits, "," if point == "." else ".") if np.isnan(value) else value
 
 
-def _number_by(digits: str, point: str) -> float:
+def number_by(digits: str, point: str) -> float:
     plain = point == "." and _PLAIN.fullmatch(digits) is not None
     if not plain and _READS[point].fullmatch(digits) is None:
         return np.nan
@@ -247,7 +247,7 @@ def _number_by(digits: str, point: str) -> float:
     return value if np.isfinite(value) else np.nan
 
 
-def _scales(numerals: Sequence[_Numeral], read: NDArray[np.bool_]) -> Floats | None:
+def _scales(numerals: Sequence[Numeral], read: NDArray[np.bool_]) -> Floats | None:
     """Factors (texts,) of numbers such as 3k beside 1.2M or 900; None if there are none."""
     units = {n.unit.casefold() for n, good in zip(numerals, read, strict=True) if good}
     if len(units) < 2 or not all(unit in SCALES for unit in units - {""}):

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from fedcircuits.errors import ExtraMissingError, TableError
 from fedcircuits.tables.gaps import CASES, DASHES, MISSING, SIGNS
+from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.tables.layout import CsvLayout, headings, layout_of, without_extras
 from fedcircuits.tables.packed import (
     DAMAGED,
@@ -42,7 +43,6 @@ from fedcircuits.tables.packed import (
     refuse_foreign,
     refuse_large,
 )
-from fedcircuits.tables.reading import ReadingHabits
 
 if TYPE_CHECKING:
     import pyarrow

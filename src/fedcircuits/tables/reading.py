@@ -71,17 +71,6 @@ def otherwise(kind: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingHabits:
-    """How a file writes decimal signs and dates, by what in it is unambiguous."""
-
-    point: numerals.Point | None = None
-    order: Order | None = None
-
-
-NO_HABITS = ReadingHabits()
-
-
-@dataclass(frozen=True, slots=True)
 class ReadingRule:
     """How text is read. ``typed``: the source has types, as frames do; ``point`` and ``order`` are
     those of the rest of the file, for ambiguous numbers and dates."""

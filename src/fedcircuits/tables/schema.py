@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 from fedcircuits.errors import QueryError, StructureError
 from fedcircuits.tables.dates import day_of, hour_of
+from fedcircuits.tables.habits import ReadingHabits
 from fedcircuits.tables.truths import truth_of
 
 Kind = Literal["real", "count", "category", "boolean"]
@@ -254,6 +255,8 @@ class Schema:
     """The variables of a circuit in their order, found by name: ``schema["colour"]``."""
 
     variables: tuple[Variable, ...]
+    # of the files that a model was trained on: questions are written like them
+    habits: tuple[ReadingHabits, ...] = field(default=(), repr=False, compare=False)
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -38,14 +38,13 @@ from fedcircuits.tables.columns import Floats
 from fedcircuits.tables.dates import DateOrder
 from fedcircuits.tables.frames import Columns, columns_of, in_kind_of
 from fedcircuits.tables.gaps import MISSING
+from fedcircuits.tables.habits import NO_HABITS, ReadingHabits
 from fedcircuits.tables.inference import StatedKind, Unseen
 from fedcircuits.tables.numerals import Decimal
 from fedcircuits.tables.readers import TextFrame
 from fedcircuits.tables.reading import (
     LEFT_OUT,
-    NO_HABITS,
     ColumnReading,
-    ReadingHabits,
     ReadingRule,
     otherwise,
 )

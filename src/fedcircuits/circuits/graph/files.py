@@ -23,9 +23,11 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+import msgspec
 import numpy as np
 import safetensors.numpy
 
@@ -33,6 +35,7 @@ from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Product
 from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import FedcircuitsError, FileError
+from fedcircuits.tables.habits import ReadingHabits
 
 FORMAT = 1
 ABOUT, GRAPH, VALUES = "fedcircuits.json", "circuit.json", "parameters.safetensors"
@@ -74,7 +77,7 @@ def write_members(
 def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, object]]:
     """Circuit, parameters and metadata of a file, all of them checked."""
     path = Path(path)
-    members, metadata = read_members(path)
+    members, metadata, about = _checked_members(path)
     if PART in members:
         what = f"the coordinator's part of {metadata.get('estimator', 'a model')}"
         raise FileError(f"{path} holds {what}, the rest is at sites: fedcircuits.load(path)")
@@ -84,6 +87,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Circuit, Parameters, dict[str, o
         circuit, parameters = _rebuild(graph, (), tensors)
         _refuse_surplus(tensors)
         parameters.check(circuit)
+        if habits := _habits(about):
+            circuit = replace(circuit, schema=replace(circuit.schema, habits=habits))
     except FedcircuitsError as error:
         raise _damaged(path, str(error)) from error
     except RecursionError as error:
@@ -113,13 +118,19 @@ def is_part(path: Path) -> bool:
 
 def read_members(path: Path) -> tuple[dict[str, bytes], dict[str, object]]:
     """The members of a file, which have the bytes that were written, and its metadata."""
+    members, metadata, _ = _checked_members(path)
+    return members, metadata
+
+
+def _checked_members(path: Path) -> tuple[dict[str, bytes], dict[str, object], Metadata]:
+    """The same, and everything that the file says about itself."""
     members = _members(path)
     about = _object(path, ABOUT, members.pop(ABOUT))
     _check_digests(path, about, members)
     metadata = about.get("metadata", {})
     if not isinstance(metadata, dict):
         raise _damaged(path, f"the metadata in {ABOUT} is not an object")
-    return members, metadata
+    return members, metadata, about
 
 
 def note_training(path: Path, training: Mapping[str, object]) -> None:
@@ -132,6 +143,16 @@ def training_of(path: Path) -> dict[str, object]:
     """What ``note_training`` has added, unchecked; empty if there is nothing."""
     training = _object(path, ABOUT, _members(path)[ABOUT]).get("training", {})
     return training if isinstance(training, dict) else {}
+
+
+def _habits(about: Metadata) -> tuple[ReadingHabits, ...]:
+    """How the files that a model was trained on write numbers and dates."""
+    training = about.get("training")
+    known = training.get("habits", {}) if isinstance(training, dict) else {}
+    try:
+        return tuple(msgspec.convert(known, dict[str, ReadingHabits]).values())
+    except (msgspec.ValidationError, OverflowError, RecursionError, SystemError) as error:
+        raise FileError(f"its record of the training: {error}") from None
 
 
 # ---------------------------------------------------------------------- graph and tensors

@@ -21,6 +21,7 @@ from typing import Final, Literal, SupportsFloat
 import numpy as np
 
 from fedcircuits.circuits.graph.family import LARGEST_WHOLE, Region
+from fedcircuits.circuits.questions.amounts import amount, is_measured
 from fedcircuits.circuits.questions.regions import after, before, intersect, of_codes, whole
 from fedcircuits.errors import QueryError
 from fedcircuits.tables.schema import Variable, shown, spelled
@@ -162,6 +163,8 @@ def _by_meaning(variable: Variable, value: object) -> float | None:
         truths = [_truth(c) for c in variable.categories]
         if set(truths) == {True, False}:
             return float(truths.index(truth))
+    if isinstance(value, str) and is_measured(variable):
+        return amount(variable, value)
     sizes, size = _sizes(variable), _size(value)
     return float(sizes.index(size)) if sizes and size in sizes else None
 

@@ -174,9 +174,11 @@ class _Parser:
         variable = scan.variable() if operator else None
         if value is None or operator is None or variable is None:
             self.no_variable(start, value, place)
-        mirror = _MIRRORED.get(operator, operator)
+        behind, scan.position = scan.position, start
+        if not variable.categories:
+            value = self.value(variable)  # with its unit
+        mirror, scan.position = _MIRRORED.get(operator, operator), behind
         first = scan.at(start, lambda: _comparison(variable, mirror, value, start))
-        behind = scan.position
         second = scan.operator() if operator in ORDERS else None
         if second not in ORDERS:
             scan.position = behind
@@ -215,7 +217,7 @@ class _Parser:
 
     def listed_value(self, variable: Variable) -> float:
         place = self.scan.here()
-        value = self.value(variable)
+        value = self.value(variable, listed=True)
         return self.scan.at(place, lambda: number(variable, value))
 
     def interval(self, variable: Variable, start: int) -> Tree:
@@ -226,14 +228,14 @@ class _Parser:
         high = self.value(variable)
         return _joined(And, self.scan.at(place, lambda: between(variable, low, high, start)))
 
-    def value(self, variable: Variable) -> Scalar:
+    def value(self, variable: Variable, listed: bool = False) -> Scalar:
         scan, start = self.scan, self.scan.here()
         if not scan.category_at(variable, start) and (
             scan.text.startswith("`", start) or scan.name_at(start)
         ):
             message = f"expected a value to compare {variable.name!r} with, found another variable"
             raise located(message, scan.text, start)
-        value = scan.value(variable)
+        value = scan.value(variable, listed)
         if value is None:
             scan.fail(f"a value of {variable.name!r}")
         return value

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn, TypeVar
 
+from fedcircuits.circuits.questions import amounts
+from fedcircuits.circuits.questions.amounts import GOES_ON
 from fedcircuits.circuits.questions.regions import KEYWORDS
 from fedcircuits.errors import QueryError
 from fedcircuits.tables.schema import Scalar, Schema, Variable, is_text, shown
@@ -24,11 +26,8 @@ _BLANK = re.compile(r"\s")
 _BLANKS = re.compile(r"\s*")
 _STRING = re.compile(r"'((?:[^']|'')*)'|\"((?:[^\"]|\"\")*)\"")
 _BACKTICKS = re.compile(r"`((?:[^`]|``)*)`")
-_DIGITS = r"\d+(?:_\d+)*"
-_NUMBER = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][+-]?\d+)?")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?(?![\w:])")
 _LETTER = re.compile(r"\w")
-_GOES_ON = re.compile(r"\w|[.-]\w")  # behind the end of a word: the word has not ended
 _WORD = re.compile(r"[+-]?[\w.][\w.-]*")
 _FREE_WORD = rf"(?!(?:{'|'.join(sorted(KEYWORDS))})(?![\w.-]))[\w.-]+"
 _WORDS = re.compile(rf"{_FREE_WORD}(?:\s+{_FREE_WORD})*", re.IGNORECASE)
@@ -61,7 +60,7 @@ class Lexicon:
             piece = text[position : position + length]
             word = piece if piece in self.words else self.folded.get(piece.lower())
             end = position + len(piece)
-            if word and not (_LETTER.match(piece[-1]) and _GOES_ON.match(text, end)):
+            if word and not (_LETTER.match(piece[-1]) and GOES_ON.match(text, end)):
                 return word, end
         return None
 
@@ -99,7 +98,7 @@ class Scanner:
     def keyword(self, word: str) -> bool:
         end = self.here() + len(word)
         stands = self.text[self.position : end].lower() == word
-        if not stands or _GOES_ON.match(self.text, end):
+        if not stands or GOES_ON.match(self.text, end):
             return False
         self.position = end
         return True
@@ -115,7 +114,7 @@ class Scanner:
         name = self.names.at(self.text, position)
         if name is None or not _LETTER.match(name[0]):
             return None
-        reserved = name[0].lower() in KEYWORDS or _NUMBER.fullmatch(name[0])
+        reserved = name[0].lower() in KEYWORDS or amounts.PROGRAM.fullmatch(name[0])
         return None if reserved else name
 
     def variable(self) -> Variable | None:
@@ -137,25 +136,46 @@ class Scanner:
             return None
         return next(c for c in variable.categories if str(c) == category[0]), category[1]
 
-    def value(self, variable: Variable | None = None) -> Scalar | None:
-        """A value, of the variable if it is known; None if there is none here."""
+    def value(self, variable: Variable | None = None, listed: bool = False) -> Scalar | None:
+        """A value, of the variable if it is known; None if there is none here. ``listed``: a comma
+        is not part of a number."""
         start = self.here()
         if self.text[start : start + 1] in ("'", '"'):
-            return self._quoted(_STRING, self.text[start])
+            return self._read(variable, self._quoted(_STRING, self.text[start]), start)
         if variable and (category := self.category_at(variable, start)):
             self.position = category[1]
             return category[0]
         if clock := _CLOCK.match(self.text, start):
             self.position = clock.end()
             return clock[0]
-        figure = _NUMBER.match(self.text, start)
-        if figure and not _GOES_ON.match(self.text, figure.end()):
-            self.position = figure.end()
-            return _number(figure[0])
+        if end := self._end_of_value(variable, start, listed):
+            self.position = end
+            return self._read(variable, self.text[start:end], start)
         if word := _WORD.match(self.text, start):
             self.position = word.end()
             return word[0]
         return None
+
+    def _end_of_value(self, variable: Variable | None, start: int, listed: bool) -> int | None:
+        """Where a number or date ends; None if there is none."""
+        if variable is None or amounts.is_measured(variable):
+            return amounts.amount_end(self.text, start, variable, listed)
+        if variable.dated and (end := amounts.date_end(self.text, start)):
+            return end
+        figure = amounts.PROGRAM.match(self.text, start)
+        return figure.end() if figure and not GOES_ON.match(self.text, figure.end()) else None
+
+    def _read(self, variable: Variable | None, text: str, start: int) -> Scalar:
+        """The value of a text; numbers and dates by the habits of the files."""
+        habits, value = self.schema.habits, _number(text)
+        if variable is None or variable.categories or isinstance(value, int):
+            return value
+        if variable.dated:
+            day = self.at(start, lambda: amounts.read_day(text, habits))
+            return value if day is None else day
+        if isinstance(value, float) and all(h.point != "," for h in habits):
+            return value
+        return self.at(start, lambda: amounts.amount(variable, text, habits))
 
     def words_at(self, position: int) -> str:
         """All words from there to the next operator or keyword, for messages."""
@@ -197,8 +217,11 @@ class Scanner:
         return match[0][1:-1].replace(mark * 2, mark)
 
 
-def _number(figure: str) -> int | float:
+def _number(text: str) -> Scalar:
+    """A number as programs write it, or else the text."""
+    if amounts.PROGRAM.fullmatch(text) is None:
+        return text
     try:
-        return int(figure)
+        return int(text)
     except ValueError:
-        return float(figure)
+        return float(text)
