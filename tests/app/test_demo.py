@@ -63,7 +63,7 @@ def test_it_answers_across_the_parties(ran: tuple[Path, str, str]) -> None:
     before, after = map(int, re.findall(r"(\d+) %[;.]", printed))
     assert before < after
     assert re.search(r"gives the same number, (bit for bit|up to \de-1[3-9])\.", printed)
-    assert "clusters of rows that it cannot name" in printed
+    assert "the cluster of each row (rows are" in printed
 
 
 def test_the_report_has_all_that_was_printed(ran: tuple[Path, str, str]) -> None:

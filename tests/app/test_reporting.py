@@ -68,7 +68,7 @@ def test_a_page_says_what_the_library_says(desk: Desk, trained: Path, tmp_path: 
     (line,) = [row for row in read.rows if row[0] == "the model"]
     assert line[1:] == [f"{v:.4g}" for v in told["the model"].values()]
     assert {row[0] for row in read.rows} >= {"south alone", "gradient boosting", "north"}
-    assert "clusters of rows that it cannot name" in text
+    assert "the cluster of each row (rows are" in text
     assert "script" not in read.tags and "link" not in read.tags
     assert all(link.startswith("data:image/png;base64,") for link in read.links)
     assert not re.search(r"url\(|@import|https?:", text)

@@ -266,7 +266,7 @@ def test_sums_are_enough_for_a_complete_graph() -> None:
         assert np.abs(summed.predict_proba(TEST) - plain.predict_proba(TEST)).mean() < 0.1
         assert summed.score(TEST) > 0.7
     told = set(summed.ledger_.revealed("coordinator")["what"])
-    assert "the sum of representations of single rows" in told
+    assert "per row, the sum of the owners' representations" in told
     assert not any(w.startswith("representations") for w in told)
 
 

@@ -179,16 +179,16 @@ def test_reveals() -> None:
     assert set(found) == {"party 1", "party 2", "party 3", "coordinator", "asker"}
     assert found["coordinator"] == ["the public graph; the number of all rows"]
     assert found["party 1"] == [
-        "settings; names, kinds and categories of its columns",
-        "a digest of public structures",
+        "its settings; names, kinds and categories of its columns",
+        "a digest of the public structures",
         "the sum of numbers of rows",
     ]
     assert found["asker"] == [
-        "a share of the likelihoods of its points, to the precision of a float64"
+        "a share of the likelihood of each point, to the precision of a float64"
     ]
     assert model.total_ == 240
     model.open_parameters()
-    assert "all of the forest" in model.reveals_["coordinator"][-1]
+    assert "every parameter" in model.reveals_["coordinator"][-1]
     assert model.reveals_["party 1"] == found["party 1"]
 
 

@@ -96,7 +96,7 @@ COLUMNS = "names, kinds and categories of the columns"
         (
             fc.Secret(),
             {"the sum of counts of its rows", COLUMNS},
-            {"a share, which says nothing alone", "the sum of counts"},
+            {"a share, which reveals nothing on its own", "the sum of counts"},
         ),
         (fc.Hub(), {"counts of its rows", COLUMNS}, {"the sum of counts"}),
     ],
@@ -104,11 +104,11 @@ COLUMNS = "names, kinds and categories of the columns"
 def test_what_is_revealed(summation: Any, to_hub: Any, to_party: Any) -> None:
     model = fc.ChowLiuTree(summation=summation).fit(fc.split(table(), 3))
     told = model.ledger_.revealed()
-    own = "settings; names, kinds and categories of its columns"
+    own = "its settings; names, kinds and categories of its columns"
     for party in ("party 1", "party 2", "party 3"):
         what = set(told[told["to"] == party]["what"]) - {own}
         assert {w.split(" of its rows")[0] for w in what} == to_party
-    hub = {w.split(" for every")[0] for w in told[told["to"] == "coordinator"]["what"]}
+    hub = {w.split(" for each")[0] for w in told[told["to"] == "coordinator"]["what"]}
     assert hub == to_hub
 
 

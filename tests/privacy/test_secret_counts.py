@@ -151,8 +151,9 @@ def test_who_learns_what(count: int, members: int) -> None:
     assert to_parties == {
         SHARE,
         *checks,
-        "which of its rows other parties hold",
-        "whose clusters are counted over how many rows, and of which of its own",
+        "which of the reader's rows other parties hold",
+        "which parties' clusters are counted, over how many rows, and which of the reader's "
+        "clusters are among them",
     }
     to_it = {e.reveals for e in ledger if e.receiver == COORDINATOR}
     assert to_it == ({COUNTS, SHARE, *checks} if count == 2 else {COUNTS})

@@ -32,19 +32,19 @@ from fedcircuits.federation.federation import COORDINATOR, Party
 RETURNED = ("ca.crt", "site.crt", "revoked.crl", "consortium.toml")
 LISTED = re.compile(r"^sites\s*=\s*\[[^\]]*\]", re.MULTILINE)
 TEMPLATE = """\
-# A consortium: who takes part, and where their messages meet.
+# A consortium: its members, and the server that relays their messages.
 
 name = "consortium"
-server = "tls://127.0.0.1:4222"   # the address of the server, as every site reaches it
+server = "tls://127.0.0.1:4222"   # the server's address, as all sites reach it
 sites = ["north", "south"]        # lower case letters, digits, - and _
 
-# [columns.weight]                # what columns mean to all, if you want sites to check theirs
+# [columns.weight]                # optional: agreed columns, against which sites check theirs
 # kind = "real"                   # real, count, category, boolean, date
 # unit = "kg"
 # [columns.sex]
 # kind = "category"
 # categories = ["female", "male"]
-# engine = "nvflare"              # where members run NVFlare (docs/nvflare.md); else it is NATS
+# engine = "nvflare"              # if members run NVFlare (docs/nvflare.md); default: NATS
 """
 
 

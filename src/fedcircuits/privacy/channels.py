@@ -60,7 +60,7 @@ class RunKey(Message, frozen=True):
     """A party's key for a run, signed by its identity."""
 
     tag: ClassVar[str] = "seal/hello"
-    reveals: ClassVar[str] = "a key for this run, and who it is"
+    reveals: ClassVar[str] = "its public key for this run, signed by its identity"
 
     public: Annotated[bytes, Meta(min_length=KEY, max_length=KEY)]
     signature: Annotated[bytes, Meta(min_length=SIGNATURE, max_length=SIGNATURE)]

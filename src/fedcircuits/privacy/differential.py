@@ -53,10 +53,11 @@ PIECE = 1 << 16  # bits that are drawn at once
 STEP = 2.0**-24  # noise and what it is added to are multiples of it
 DELTA = 1e-6  # by default
 REPRESENTATION = (
-    "what one row is represented by at one owner, its encoder given; not: what the encoder has "
-    "learned from the row, labels, and which rows an owner knows; every question spends again"
+    "the representation of one row at one owner, given its encoder; not covered: what the encoder "
+    "learned from the row, labels, and which rows an owner holds; every query spends the budget "
+    "again"
 )
-RELATION = "one row of one party, full or empty; the number of rows is public"
+RELATION = "one row of one party, present or empty; the number of rows is public"
 
 
 # ---------------------------------------------------------------------- accounting

@@ -58,8 +58,8 @@ from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import threshold, threshold_of
 
 Coalition = Literal["majority", "all"]
-MASKED = "numbers under masks, which say nothing"
-MASK_KEY = "a key, from which both draw masks"
+MASKED = "masked numbers, which reveal nothing on their own"
+MASK_KEY = "a key from which both parties draw masks"
 Auto = Literal["auto"]
 
 

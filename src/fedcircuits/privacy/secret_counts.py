@@ -56,7 +56,7 @@ from fedcircuits.privacy.sharing.randomness import Stream
 RING = Ring(31)
 LONGEST = 1 << 20  # rows at a time, for which sums of products are exact (``inner``)
 MOST_LABELS = 1 << 20
-COUNTS = "how many rows fall into which combination of clusters"
+COUNTS = "the number of rows in each combination of clusters"
 Words = npt.NDArray[np.uint64]
 
 
@@ -75,7 +75,8 @@ class CountTasks(Message, frozen=True):
 
     tag: ClassVar[str] = "count/tasks"
     reveals: ClassVar[str] = (
-        "whose clusters are counted over how many rows, and of which of its own"
+        "which parties' clusters are counted, over how many rows, and which of the reader's "
+        "clusters are among them"
     )
 
     tasks: tuple[CountTask, ...]
@@ -85,7 +86,7 @@ class CountedRows(Message, frozen=True):
     """For each task, which of a party's rows are counted, as positions in its list."""
 
     tag: ClassVar[str] = "count/rows"
-    reveals: ClassVar[str] = "which of its rows other parties hold"
+    reveals: ClassVar[str] = "which of the reader's rows other parties hold"
 
     rows: dict[int, IntegerVector]
 
@@ -94,7 +95,7 @@ class OccurringCombinations(Message, frozen=True):
     """Which combinations of two parts occur."""
 
     reveals: ClassVar[str] = (
-        "which combinations of some parties' clusters occur, not how often nor in which rows"
+        "which combinations of some parties' clusters occur, but not how often or in which rows"
     )
 
     occurs: Booleans  # (combinations of the first part, of the second)

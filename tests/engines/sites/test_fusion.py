@@ -145,7 +145,7 @@ def test_parties_find_out_what_is_predicted(tmp_path: Path) -> None:
     assert there.classes() == here.classes() == tuple(sorted(set(labels.tolist())))
     assert np.array_equal(there.predict_proba(federation), here.predict_proba(local))
     told = {(e.sender, e.reveals) for e in there.ledger_ if e.tag == "agree/classes"}
-    assert ("north", "the different numbers of its target, if they are few and whole") in told
+    assert ("north", "the distinct values of its target, if they are few whole numbers") in told
     number = fusion(task="number").fit(federation)
     expected = fusion(task="number").fit(local)
     assert np.array_equal(number.predict(federation), expected.predict(local))

@@ -112,7 +112,7 @@ def test_only_what_follows_from_the_sum_goes_back() -> None:
     assert calls == [[0.0, 3.0, 6.0, 9.0]]
     back = {(e.bytes, e.reveals) for e in outcome.ledger if e.sender == "b"}
     assert back == {
-        (len(encode_message(Addend(np.array(9.0)))), "what follows from the sum of own sums")
+        (len(encode_message(Addend(np.array(9.0)))), "a result computed from the sum of own sums")
     }
 
 

@@ -317,7 +317,7 @@ def test_what_the_ledger_says_of_a_tree() -> None:
     ledger = run(Tree("path"), drawn(5)).ledger
     told = {(e.sender, e.receiver): e.reveals for e in ledger}
     assert told["party 0", "party 1"] == "terms"
-    assert told["party 1", "party 2"] == "sums of a branch, of terms"
+    assert told["party 1", "party 2"] == "the sum over a branch of terms"
     assert told["party 2", "party 1"] == told["party 1", "party 0"] == "the sum of terms"
 
 

@@ -90,8 +90,8 @@ def test_the_coordinator_never_has_the_key(settings: dict[str, Any]) -> None:
     keys = [e for e in model.ledger_ if e.phase == "key"]
     assert [(e.sender, e.receiver) for e in keys] == [("north", "south")]
     revealed = model.ledger_.revealed(COORDINATOR)
-    assert "clusters of rows that it cannot name (sealed tokens)" in set(revealed["what"])
-    assert "sealed tokens of its rows" in set(revealed["what"])
+    assert "the cluster of each row (rows are known only by sealed tokens)" in set(revealed["what"])
+    assert "the sealed tokens of its rows" in set(revealed["what"])
 
 
 def test_tokens_say_nothing_of_the_order_of_rows() -> None:

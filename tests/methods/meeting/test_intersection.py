@@ -120,11 +120,11 @@ def test_the_ledger_says_who_learned_what() -> None:
     ledger = memory.run(programs(federation([["a", "b"], ["b"], ["b", "c"]]))).ledger
     assert len(ledger) == 2 * 3
     assert ledger.revealed("p1")["what"].tolist() == [
-        "how many rows it holds",
-        "row ids that all parties hold",
+        "its number of rows",
+        "the ids of the rows that all parties hold",
     ]
     assert set(ledger.revealed("p0")["what"]) == {
-        "how many rows it holds, and which of the reader's it holds as well"
+        "its number of rows, and which of the reader's rows it holds too"
     }
 
 

@@ -49,7 +49,10 @@ PLANS: dict[str, ForestPlan] = {
     "em": replace(TINY, combine="em"),
 }
 SCHEMA = mixed(4)
-OPEN = {"settings; names, kinds and categories of its columns", "a digest of public structures"}
+OPEN = {
+    "its settings; names, kinds and categories of its columns",
+    "a digest of the public structures",
+}
 
 
 def parties(count: int, rows: int = 60, schema: Schema = SCHEMA) -> list[Party]:

@@ -177,13 +177,16 @@ def test_the_ledger_says_what_is_learned() -> None:
     told = model.ledger_.revealed(COORDINATOR)
     assert set(told["from"]) == set(NAMES[:3])
     words = " ".join(told["what"])
-    for part in ("sealed tokens of its rows", "squared distances of rows from a row",
-                 "how much likelier each component finds rows than the last one does"):  # fmt: skip
+    for part in ("the sealed tokens of its rows", "the squared distance to one row",
+                 "under each component minus that of the last"):  # fmt: skip
         assert part in words
     parties = model.ledger_.revealed("south")
     assert set(parties["from"]) == {"north", COORDINATOR}  # the key, and results
     learned = set(parties[parties["from"] == "north"]["what"])
-    assert learned == {"a key that hides row ids", "rows to begin at"}
+    assert learned == {
+        "the key that turns row ids into tokens",
+        "the rows at which the centres start",
+    }
 
 
 # ---------------------------------------------------------------------- lots of rows
@@ -227,7 +230,7 @@ def test_columns_move_into_hubs_only() -> None:
     ways = {("north", "east"), ("south", "east")}
     moved = [e for e in model.ledger_ if e.phase == "hub"]
     assert {(e.sender, e.receiver) for e in moved} == ways
-    values = [e for e in moved if e.reveals.startswith("all values of 'x")]
+    values = [e for e in moved if e.reveals.startswith("every value of 'x")]
     assert {(e.sender, e.receiver) for e in values} == ways
     assert set(model.covariances_) == {"east", "west"}
     assert model.covariances_["east"].shape == (3, 6, 6)
@@ -261,7 +264,7 @@ def test_peers_match_rows_among_themselves() -> None:
     assert [e.tag for e in told if e.sender == "north"] == ["result/mixture", "result/block"]
     assert {e.tag for e in told if e.sender != "north"} == {"result/block"}
     first = model.ledger_.revealed("north")
-    assert "sealed tokens of its rows" in set(first["what"])
+    assert "the sealed tokens of its rows" in set(first["what"])
     np.testing.assert_allclose(model.means_, fitted(parties, 5).means_, atol=1e-10)
 
 

@@ -202,44 +202,44 @@ class Kit:
 
 
 SITE_TEXT = """\
-# This site's own decisions. Nothing here is ever sent.
+# The settings of this site. Nothing in this file is ever sent.
 
 [data]
-path = "data.csv"            # a csv or parquet file; or instead of it
+path = "data.csv"            # a csv or parquet file; or use a database instead:
 # database = "postgresql://reader@localhost/clinic"
 # query = "SELECT patient, age, sex FROM visits"
-# row_id = "patient"         # the column that says which rows of different sites belong together
+# row_id = "patient"         # the column by which rows of different sites are matched
 
-# [data.columns]             # the consortium's name = this site's name; others are left out
+# [data.columns]             # consortium's name = name at this site; columns not listed are dropped
 # age = "alter"
-# [data.codes.sex]           # the consortium's value = this site's value
+# [data.codes.sex]           # consortium's value = value at this site
 # female = "w"
 # male = "m"
-# [data.scale]               # numbers times this are in the consortium's unit
+# [data.scale]               # factor that converts values to the consortium's unit
 # weight = 0.45359237
-# [data.reading]             # of a csv file; what is absent is found out
+# [data.reading]             # how to read a csv file; detected where not given
 # delimiter = ";"
 # decimal = ","
-# dates = "dmy"              # 03/04/2024 is in April
-# ids = "loose"              # 0017 is 17: all sites must say the same
+# dates = "dmy"              # 03/04/2024 is 3 April
+# ids = "loose"              # 0017 equals 17; every site must use the same setting
 
 [policy]
-# roles = ["fedpc.*"]        # which roles it plays; fedcircuits site check lists them
-least_rows = 50              # it takes part only with at least so many rows
-least_count = 5              # nothing counted of its rows stands for fewer of them
+# roles = ["fedpc.*"]        # roles that this site accepts; fedcircuits site check lists them
+least_rows = 50              # take part only with at least this many rows
+least_count = 5              # no category, bin or count that leaves stands for fewer rows
 never = []                   # columns that are never used
-collect = false              # whether what it has learned may leave it
-forget = true                # whether it deletes a model when the coordinator asks for that
-share_target = false         # whether classes of shared rows are told to other sites
-share_clusters = false       # whether other sites are told which shared rows lie together
-share_columns = false        # whether whole columns may move to another site
-share_cells = false          # whether cells of all columns are told without a bound per row
-private_rows = false         # whether rows are matched by private set intersection only
-hidden_sums = false          # whether it adds up only where nobody sees its part
-# askers = ["coordinator"]   # who may ask what it has learned
-# questions_per_day = 100    # how many questions it answers a day
-# most_questions = 10000     # how many rows of questions it answers about one model
-# least_rows_behind = 10     # it answers only what at least so many of its rows are about
+collect = false              # may learned parameters leave this site?
+forget = true                # may the coordinator delete a model here?
+share_target = false         # may other sites receive the target of shared rows?
+share_clusters = false       # may other sites learn which shared rows are similar?
+share_columns = false        # may whole columns move to another site?
+share_cells = false          # may the bins of a row be sent without a limit on bits per row?
+private_rows = false         # match rows by private set intersection only?
+hidden_sums = false          # take part in a sum only if nobody sees this site's part?
+# askers = ["coordinator"]   # who may query models
+# questions_per_day = 100    # queries that are answered per day
+# most_questions = 10000     # query rows that are answered per model
+# least_rows_behind = 10     # answer only queries that at least this many rows support
 """
 
 

@@ -25,7 +25,7 @@ from fedcircuits.federation.sums.collectives import Summation
 from fedcircuits.tables.table import Table
 
 METHODS = "fedcircuits.methods."
-COLUMNS = "names, kinds and categories of columns, number of rows"
+COLUMNS = "names, kinds and categories of columns; number of rows"
 EVERY = ("*",)
 ALLOWED = ("collect", "share_target", "share_clusters", "share_columns")
 LIMITS = ("least_rows", "questions_per_day", "most_questions", "least_rows_behind")
@@ -45,49 +45,66 @@ class SiteRole:
 
 ROLES = {
     "fedpc.training:client": SiteRole(
-        "learn", f"{COLUMNS}; tokens of rows; rows of every cluster and of those that meet"
+        "learn",
+        f"{COLUMNS}; per row token, the cluster of the row or the bin of every column; "
+        "cluster sizes",
     ),
     "fedpc.query:respond": SiteRole(
-        "ask", "how likely each of its leaves finds the evidence", counts_rows=True
+        "ask", "the likelihood of the evidence under each of its leaves", counts_rows=True
     ),
     "fedpc.root_answers:respond": SiteRole(
-        "ask", "its part of a likelihood, on shares", counts_rows=True
+        "ask", "shares of its part of a likelihood", counts_rows=True
     ),
     "trees.training:client": SiteRole(
-        "learn", f"{COLUMNS}; tokens of rows; class counts; what its trees say of rows"
+        "learn", f"{COLUMNS}; row tokens; class counts; the output of its trees per row token"
     ),
-    "trees.ensemble:respond": SiteRole("ask", "votes of its trees on rows asked about"),
+    "trees.ensemble:respond": SiteRole("ask", "the output of its trees for the query rows"),
     "chow_liu.training:member": SiteRole(
-        "learn", f"{COLUMNS}; counts of pairs of values, added up over all sites"
+        "learn", f"{COLUMNS}; counts of pairs of values, summed over all sites"
     ),
     "vertical.training:member": SiteRole(
-        "learn", f"{COLUMNS}; tokens of rows; terms of components, added up over all sites"
+        "learn",
+        f"{COLUMNS}; row tokens; log-densities per row and component, summed over all sites",
     ),
     "vertical.kmeans:member": SiteRole(
-        "learn", f"{COLUMNS}; tokens of rows; distances to centres, added up over all sites"
+        "learn", f"{COLUMNS}; row tokens; distances per row and centre, summed over all sites"
     ),
-    "vertical.answers:member": SiteRole("ask", "terms of components for rows asked about"),
-    "vertical.answers:answerer": SiteRole("ask", "terms of components for rows asked about"),
+    "vertical.answers:member": SiteRole(
+        "ask", "log-densities or distances per query row and component"
+    ),
+    "vertical.answers:answerer": SiteRole(
+        "ask", "log-densities or distances per query row and component"
+    ),
     "private_forest.training:client": SiteRole(
-        "learn", f"{COLUMNS} (of all together); shares of parameters, which nobody can read"
+        "learn",
+        f"{COLUMNS} (total over all sites); shares of parameters, which reveal nothing "
+        "on their own",
     ),
     "private_forest.masks:prepare": SiteRole("ask", "shares of random numbers"),
-    "private_forest.query:respond": SiteRole("ask", "shares of a likelihood that the asker opens"),
-    "private_forest.query:ask": SiteRole("ask", "shares of its rows, which nobody can read"),
+    "private_forest.query:respond": SiteRole(
+        "ask", "shares of a likelihood that only the querying party opens"
+    ),
+    "private_forest.query:ask": SiteRole(
+        "ask", "shares of its rows, which reveal nothing on their own"
+    ),
     "private_forest.parameters:opening": SiteRole(
-        "collect", "its shares of all parameters, which the coordinator then knows", "collect"
+        "collect",
+        "its shares of all parameters; the coordinator then knows the parameters",
+        "collect",
     ),
     "fusion.training:owner": SiteRole(
-        "learn", f"{COLUMNS}; tokens of rows; representations of rows, masked or added up if asked"
+        "learn", f"{COLUMNS}; row tokens; a representation of each row, masked or summed on request"
     ),
     "fusion.query:respond": SiteRole(
-        "ask", "representations of rows asked about and their order; the target's values if asked"
+        "ask", "representations and order of the query rows; values of the target on request"
     ),
     "meeting.collecting:hand_over": SiteRole(
-        "collect", "everything that it has learned of a model", "collect"
+        "collect", "all parameters that it learned for a model", "collect"
     ),
     "meeting.alignment:member": SiteRole(
-        "learn", "tokens of rows; or number of rows and which it shares, by private intersection"
+        "learn",
+        "row tokens; or, by private set intersection, its number of rows and which of "
+        "them others hold",
     ),
 }
 

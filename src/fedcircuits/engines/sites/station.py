@@ -45,7 +45,7 @@ from fedcircuits.version import __version__
 
 Head = list[object]
 Entry = tuple[str, str, int, str]  # receiver, tag, bytes, what it reveals
-DESCRIPTION = "names, kinds and categories of its columns; number of rows; names of models"
+DESCRIPTION = "names, kinds and categories of its columns; its number of rows; names of models"
 LOG = logging.getLogger(__name__)
 
 

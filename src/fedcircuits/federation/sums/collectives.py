@@ -229,7 +229,7 @@ def of_sum(reveals: str, then: Then | None) -> str:
     """What the reader of a result learns, for the ledger."""
     if not reveals:
         return ""
-    return f"the sum of {reveals}" if then is None else f"what follows from the sum of {reveals}"
+    return ("" if then is None else "a result computed from ") + f"the sum of {reveals}"
 
 
 def packed(value: Array, dtype: Traffic, tag: str) -> Array:
@@ -297,7 +297,7 @@ class TreeSum(AlongTree):
         if self.me == self.tree.root:
             result = packed(total if then is None else then(total), self.dtype, tag)
         else:
-            revealed = f"sums of a branch, of {reveals}" if children and reveals else reveals
+            revealed = f"the sum over a branch of {reveals}" if children and reveals else reveals
             parent = self.tree.parents[self.me]
             yield from send(parent, Addend(packed(total, self.dtype, tag)), tag, revealed)
             result = yield from result_from(parent, None if then else shape, tag, check)

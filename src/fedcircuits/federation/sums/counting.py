@@ -61,7 +61,7 @@ class RowLabels(Message, frozen=True):
     """The labels of a party's rows in the order of its list, by table."""
 
     tag: ClassVar[str] = "count/clusters"
-    reveals: ClassVar[str] = "clusters of rows that it cannot name (sealed tokens)"
+    reveals: ClassVar[str] = "the cluster of each row (rows are known only by sealed tokens)"
 
     labels: dict[int, IntegerVector]
 

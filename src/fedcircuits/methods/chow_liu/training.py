@@ -56,7 +56,7 @@ from fedcircuits.privacy.differential import Noise
 from fedcircuits.tables.schema import Schema, Variable
 
 METHOD = Method("chow_liu", 2)
-COUNTS = "counts of its rows for every pair of columns and their values"
+COUNTS = "counts of its rows for each pair of values of two columns"
 NOISY = f"noisy {COUNTS}"
 MOST = 2.0**53  # whole numbers are exact below
 MOST_COUNTS = 2**32

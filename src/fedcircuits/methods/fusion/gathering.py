@@ -128,7 +128,7 @@ class AllRows(Message, frozen=True):
     """How many rows all owners hold together, and where the reader's are among them."""
 
     tag: ClassVar[str] = "sum/union"
-    reveals: ClassVar[str] = "where its rows are among all rows, which it cannot name"
+    reveals: ClassVar[str] = "the positions of the reader's rows among the rows of all parties"
 
     rows: RowCount
     at: IntegerVector  # (rows of the owner,), rising
@@ -139,7 +139,7 @@ class RowTotals(Message, frozen=True):
     """The sum over owners of the representations of every row."""
 
     tag: ClassVar[str] = "sum/total"
-    reveals: ClassVar[str] = "the sum of representations of single rows"
+    reveals: ClassVar[str] = "per row, the sum of the owners' representations"
 
     values: RealMatrix  # (rows, width + 1): the last column counts owners
 

@@ -156,7 +156,7 @@ class RowTruth(Message, frozen=True):
 
 class OrderAsked(Message, frozen=True):
     tag: ClassVar[str] = "query/asked"
-    reveals: ClassVar[str] = "whether it holds rows that owners before it lack"
+    reveals: ClassVar[str] = "whether it holds rows that earlier owners lack"
 
     asked: bool
 

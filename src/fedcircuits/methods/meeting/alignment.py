@@ -9,7 +9,7 @@ By tokens (tokens.py): keyed hashes of row ids, which the coordinator matches wi
 Privately (intersection.py), where nobody learns anything about other rows:
 
     psi/…           first party ↔ other parties: private set intersection
-    rows/count      party → coordinator: how many rows all parties hold
+    rows/count      party → coordinator: the number of rows that all parties hold
 
 Each party brings the shared rows into the order of their ids, short ones before long ones (so
 numbers are in numerical order), which is the same for all, and keeps their positions in its table.
@@ -50,14 +50,14 @@ class RowsOfAll(Message, frozen=True):
     """Which rows of the reader's list all parties hold."""
 
     tag: ClassVar[str] = "rows/shared"
-    reveals: ClassVar[str] = "which of its rows all parties hold"
+    reveals: ClassVar[str] = "which of the reader's rows all parties hold"
 
     places: IntegerVector  # rising
 
 
 class SharedCount(Message, frozen=True):
     tag: ClassVar[str] = "rows/count"
-    reveals: ClassVar[str] = "how many rows all parties hold"
+    reveals: ClassVar[str] = "the number of rows that all parties hold"
 
     rows: Count
 

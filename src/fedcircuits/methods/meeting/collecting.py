@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 class LearnedPart(Message, frozen=True):
     tag: ClassVar[str] = "collect/part"
-    reveals: ClassVar[str] = "everything that the party has learned of the model"
+    reveals: ClassVar[str] = "all parameters that it learned for the model"
     needs: ClassVar[str] = "collect"
 
     part: bytes  # a recipe

@@ -81,7 +81,7 @@ class Hello(Introduction, frozen=True):
     """What a party sends to the leader of a run."""
 
     tag: ClassVar[str] = "agree/hello"
-    reveals: ClassVar[str] = "names, kinds and categories of its columns; number of rows"
+    reveals: ClassVar[str] = "names, kinds and categories of its columns; its number of rows"
 
     rows: RowCount
     ids: bool  # whether its rows have ids
@@ -96,7 +96,7 @@ class PeerHello(Introduction, frozen=True):
     """What peers send each other; it does not include the number of rows."""
 
     tag: ClassVar[str] = "agree/plan"
-    reveals: ClassVar[str] = "settings; names, kinds and categories of its columns"
+    reveals: ClassVar[str] = "its settings; names, kinds and categories of its columns"
 
     settings: dict[str, str]  # each as JSON
 
@@ -283,7 +283,7 @@ class StructureDigest(Message, frozen=True):
     """A digest of what all must have drawn identically."""
 
     tag: ClassVar[str] = "agree/structure"
-    reveals: ClassVar[str] = "a digest of public structures"
+    reveals: ClassVar[str] = "a digest of the public structures"
 
     digest: str
 

@@ -42,7 +42,7 @@ class SealedIds(Message, frozen=True):
     """The first party's ids as points; what the library calls a request."""
 
     tag: ClassVar[str] = "psi/request"
-    reveals: ClassVar[str] = "how many rows it holds"
+    reveals: ClassVar[str] = "its number of rows"
 
     points: bytes
 
@@ -51,7 +51,7 @@ class SealedTwice(Message, frozen=True):
     """Another party's ids as points, and the first party's points sealed once more."""
 
     tag: ClassVar[str] = "psi/answer"
-    reveals: ClassVar[str] = "how many rows it holds, and which of the reader's it holds as well"
+    reveals: ClassVar[str] = "its number of rows, and which of the reader's rows it holds too"
 
     setup: bytes
     response: bytes
@@ -61,7 +61,7 @@ class SharedIds(Message, frozen=True):
     """The ids that all parties hold, in the common order."""
 
     tag: ClassVar[str] = "psi/shared"
-    reveals: ClassVar[str] = "row ids that all parties hold"
+    reveals: ClassVar[str] = "the ids of the rows that all parties hold"
 
     ids: list[str]
 

@@ -62,7 +62,10 @@ class RowPlaces(Message, frozen=True):
     """Where a party's rows are among all."""
 
     tag: ClassVar[str] = "rows/places"
-    reveals: ClassVar[str] = "where its rows are among all rows, which it cannot name"
+    reveals: ClassVar[str] = (
+        "the positions of the reader's rows among the rows of all parties; the weights of all rows, "
+        "if they have any"
+    )
 
     total: RowCount
     at: IntegerVector  # (rows of the party,), rising
@@ -73,7 +76,7 @@ class RowWeights(Message, frozen=True):
     """Weights of rows that are matched by their position."""
 
     tag: ClassVar[str] = "rows/weights"
-    reveals: ClassVar[str] = "weights of rows"
+    reveals: ClassVar[str] = "the weights of its rows"
 
     weights: FiniteVector | None  # (rows,)
 
@@ -109,7 +112,7 @@ class MatchByIds(Message, frozen=True):
     """The leader's decision."""
 
     tag: ClassVar[str] = "agree/plan"
-    reveals: ClassVar[str] = "whether all parties have row ids"
+    reveals: ClassVar[str] = "whether every party has row ids"
 
     ids: bool
 
@@ -211,7 +214,7 @@ def _by_position(
     """All parties hold all rows in one order; a coordinator receives the weights."""
     first = parties[0]
     if leader not in parties and me == first:
-        reveals = "that rows have no weights" if weight is None else None
+        reveals = "that its rows have no weights" if weight is None else None
         yield from send(leader, RowWeights(weight), reveals=reveals)
     if party is not None:
         total = len(party.table)

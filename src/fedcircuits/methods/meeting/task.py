@@ -34,7 +34,7 @@ class OwnClasses(Message, frozen=True):
     """The different numbers of a party's target; none if it lacks the target."""
 
     tag: ClassVar[str] = "agree/classes"
-    reveals: ClassVar[str] = "the different numbers of its target, if they are few and whole"
+    reveals: ClassVar[str] = "the distinct values of its target, if they are few whole numbers"
 
     values: FiniteVector | None  # rising; None: they are not taken as classes
 
@@ -43,7 +43,7 @@ class AgreedClasses(Message, frozen=True):
     """The classes of all parties; None: the target is a number."""
 
     tag: ClassVar[str] = "agree/task"
-    reveals: ClassVar[str] = "the classes of the target, or that it is a number"
+    reveals: ClassVar[str] = "the classes of the target, or that the target is numeric"
 
     values: FiniteVector | None  # rising
 
@@ -59,7 +59,7 @@ def with_task(party: Party, target: str, task: TargetTask) -> Flow[Party]:
     if task == "number":
         return _retyped(party, target, "real") if holds else party
     values = _distinct(party.table, target) if holds else np.zeros(0)
-    reveals = OwnClasses.reveals if task == "auto" else "the different numbers of its target"
+    reveals = OwnClasses.reveals if task == "auto" else "the distinct values of its target"
     message = OwnClasses(values if task == "classes" or _are_few(values) else None)
     yield from send(COORDINATOR, message, reveals=reveals)
     classes = (yield from receive(COORDINATOR, AgreedClasses)).values

@@ -56,7 +56,7 @@ LEAST_SECRET, KEY = 16, 32  # bytes; a hash takes a key and the same with zeros 
 
 class TokenKey(Message, frozen=True):
     tag: ClassVar[str] = "key/tokens"
-    reveals: ClassVar[str] = "a key that hides row ids"
+    reveals: ClassVar[str] = "the key that turns row ids into tokens"
 
     key: bytes
 
@@ -71,7 +71,7 @@ class RowTokens(TokenMessage, frozen=True):
     """Which rows a party holds."""
 
     tag: ClassVar[str] = "rows/tokens"
-    reveals: ClassVar[str] = "sealed tokens of its rows"
+    reveals: ClassVar[str] = "the sealed tokens of its rows"
 
     weights: FiniteVector | None  # (rows,)
 
@@ -80,7 +80,9 @@ class SharedPlaces(Message, frozen=True):
     """By other party, which rows of the reader's list it holds as well, in the order of tokens."""
 
     tag: ClassVar[str] = "labels/rows"
-    reveals: ClassVar[str] = "which of its rows those hold that it tells the target, or hears it of"
+    reveals: ClassVar[str] = (
+        "which of the reader's rows are held by the parties with which it shares the target"
+    )
 
     places: dict[str, IntegerVector]
 
@@ -191,7 +193,7 @@ def send_tokens(
 ) -> Flow[Labels]:
     """A party lists its rows at the leader; its rows in the order in which they are listed."""
     message, order = listed_rows(hidden, weight)
-    reveals = RowTokens.reveals + ("" if weight is None else " and their weights")
+    reveals = RowTokens.reveals + ("" if weight is None else " and the weights of these rows")
     yield from send(leader, message, reveals=reveals)
     return order
 
@@ -253,7 +255,9 @@ def target_of(
     }
     for receiver in receivers:
         classes = TargetValues(y[rows[receiver]])
-        yield from send(receiver, classes, reveals=f"{target} of the rows that both hold")
+        yield from send(
+            receiver, classes, reveals=f"the values of {target} in the rows that both parties hold"
+        )
     for sender in senders:
         heard = yield from receive(sender, TargetValues)
         y[rows[sender]] = _target_values(heard, sender, len(rows[sender]), size)

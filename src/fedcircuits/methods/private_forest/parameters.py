@@ -270,7 +270,7 @@ class AllShares(Shares, frozen=True):
     """A party's shares of all parameters, node by node."""
 
     tag: ClassVar[str] = "open/model"
-    reveals: ClassVar[str] = "its share of every parameter: all of the forest"
+    reveals: ClassVar[str] = "its share of every parameter, which completes the forest"
     needs: ClassVar[str] = "collect"
 
 

@@ -78,7 +78,7 @@ from fedcircuits.privacy.sharing.group import SHARE, Group, opened_to, shared
 from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.tables.table import Table
 
-LIKELIHOOD = "a share of the likelihoods of its points, to the precision of a float64"
+LIKELIHOOD = "a share of the likelihood of each point, to the precision of a float64"
 POINTS = "query/points"
 NOTHING = {SHARE, MASKED, PAIR_KEY, DIGEST, COMMITTED, ALIKE, TOSSED, CHECKED}  # reveal nothing
 

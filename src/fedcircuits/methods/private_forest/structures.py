@@ -53,7 +53,7 @@ LeafChoice = Literal["auto", "categorical"]
 Weighting = Literal["rank", "uniform", "loglik", "loglik2"]
 RULES = {"bernoulli": Bernoulli(0.1), "categorical": Categorical(0.1)}  # pseudo-counts of a code
 ROOT = "root"
-COUNTS = "expected counts of all units, and log-likelihoods of rows held back"
+COUNTS = "expected counts of all units, and the log-likelihood of held-out rows"
 JUDGED = 4  # numbers beside the counts: log-likelihood and number of rows, seen and held back
 
 

@@ -189,7 +189,7 @@ class PublicForest(Message, frozen=True):
     @property
     def revealed(self) -> str:
         also = ["the number of all rows"] if self.total is not None else []
-        also += ["how likely rows held back are, by iteration"] if self.history else []
+        also += ["the log-likelihood of held-out rows after each iteration"] if self.history else []
         return "; ".join(["the public graph", *also])
 
     @property

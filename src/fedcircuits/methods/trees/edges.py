@@ -5,7 +5,7 @@ The grid is the ordered set of single-precision numbers, each written as eight d
 intervals. Blocks of the grid, those (a, b] whose numbers begin with the same digits, end at round
 numbers. A block that holds many rows is divided by its next digit, one that holds few never is:
 
-    boost/known      how many rows have a value of each number. To all: the sums.
+    boost/known      its number of observed values in each numeric column. To all: the sums.
     boost/blocks/d   how many rows lie in each of the 16 parts of every block that is divided at
                      digit d. To all: which parts are divided further, and after which a cell
                      may end.
@@ -47,7 +47,7 @@ PARTS = 1 << DIGIT
 BLOCKS, CELLS, FREQUENT = 256, 64, 32  # of the rows of a number: 1/256 …
 LEAST_ROWS = 16  # of a cell, of all parties
 NOISY_DIGITS = 4  # sign, exponent and seven bits
-INTERVALS = "how many rows lie in intervals of a public grid"
+INTERVALS = "its number of rows in each interval of a public grid"
 NOTHING, ENDS, DIVIDES = 0.0, 1.0, 2.0  # what becomes of a part
 
 
@@ -97,7 +97,7 @@ def edges_of(
     digits = BITS // DIGIT if noise is None else NOISY_DIGITS
     counts = RowCounts(sums, noise, sqrt(len(places)), share / (digits + 2))
     sizes = np.array([len(p) for p in places], np.float64)
-    about = "how many rows have a value of each number"
+    about = "its number of observed values in each numeric column"
     known = yield from counts.add("boost/known", sizes, about, np.full(len(places), rows))
     least = ceil(max(least, LEAST_ROWS, 3 * counts.deviation))
     many = np.maximum(2 * least, known / BLOCKS)

@@ -233,7 +233,7 @@ def boost_together(
 ) -> Flow[tuple[list[FlatTree], Array]]:
     """Trees of all rows of a group, and its rows of every class; a server has no rows."""
     sums = CheckedSums.of(summation, rows.party, group)
-    reveals = f"how many of its rows have which class of {rows.target.name}"
+    reveals = f"its number of rows of each class of {rows.target.name}"
     most = np.where(rows.overall > 0, MOST_ROWS, 0.0)
     check = partial(counts_problem, most=most, least=rows.tally)
     tally = np.array((yield from sums.add("boost/classes", rows.tally, reveals, check)))
@@ -261,7 +261,7 @@ def _boost(rows: LabelledRows, tally: Array, trees: int, sums: CheckedSums) -> F
         terms = gradients(scores, base, y, weight)
         tree = GrowingTree.planted(cells, codes)
         for depth in range(DEPTH):
-            tag, reveals = f"boost/sums/{t}/{depth}", "sums of gradients in nodes and cells"
+            tag, reveals = f"boost/sums/{t}/{depth}", "sums of gradients, by node and bin"
             shape = len(tree.level), 2 + 4 * outputs
             check = partial(splits_problem, shape=shape, cells=cells, rows=total)
             cell_sums = tree.histogram(terms)

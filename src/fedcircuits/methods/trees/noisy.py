@@ -52,7 +52,7 @@ DROWNED = (
     "the trees ask nothing: noise drowned the counts by which columns are cut; give public ranges, "
     "DifferentialPrivacy(…, ranges={'age': (0, 120)}), fewer columns, more rows or a larger epsilon"
 )
-LEAVES = "noisy sums of gradients in the leaves of a tree with random questions"
+LEAVES = "noisy sums of gradients in the leaves of a tree with random splits"
 
 
 def are_empty(trees: Iterable[Predictor]) -> bool:

@@ -55,7 +55,7 @@ class BestThreshold(Message, frozen=True):
     """What the parties have found together."""
 
     tag: ClassVar[str] = "decide/threshold"
-    reveals: ClassVar[str] = "the threshold"
+    reveals: ClassVar[str] = "the decision threshold"
 
     threshold: float
 
@@ -64,7 +64,7 @@ class RowRatings(TokenMessage, frozen=True):
     """The outputs of a party's trees for its rows, in the order of tokens."""
 
     tag: ClassVar[str] = "decide/rows"
-    reveals: ClassVar[str] = "classes of rows that it cannot name, and what its trees say of them"
+    reveals: ClassVar[str] = "per row token, the class and the output of its trees"
 
     classes: IntegerVector  # (rows,)
     answers: RealMatrix  # (rows, 2); NaN where no tree can say
@@ -133,7 +133,7 @@ def by_counts(
         problem = _choice_problem(np.array([threshold]))
         require(not problem, teller, BestThreshold, "threshold", problem)
         return threshold
-    reveals = "rows of each class that its trees rate above thresholds"
+    reveals = "how many of its rows of each class its trees rate above each threshold"
     counts = np.zeros((len(TRIED) + 1, 2)) if rows is None else rows.counts()
     sums, then = CheckedSums.of(summation, me, parties), lambda s: np.array([best_threshold(s)])
     checks = _counts_problem, then, _choice_problem

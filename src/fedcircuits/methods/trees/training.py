@@ -122,7 +122,7 @@ class OverallTarget(Message, frozen=True):
 
 class TreeScopes(Message, frozen=True):
     tag: ClassVar[str] = "learn/scopes"
-    reveals: ClassVar[str] = "the columns of its trees"
+    reveals: ClassVar[str] = "the columns that each of its trees reads"
 
     scopes: list[list[str]]
     drowned: bool = False  # with noise: whether none of its trees asks anything
@@ -153,7 +153,7 @@ def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flo
         order = (yield from send_tokens(hidden)) if task.holders else None
     y = yield from target_of(table, target.name, order, *routes, target.size)
     tally = growing.tally_of(y, target)
-    counted = "how many of its rows have which class" if target.size else "its rows and their sum"
+    counted = "its number of rows" + (" of each class" if target.size else ", and the sum")
     if plan.noise is not None:
         tally, counted = noisy.noisy_tally(tally, plan.noise), f"noisily {counted}"
     yield from send(COORDINATOR, TargetTally(tally), reveals=f"{counted} of {target.name}")

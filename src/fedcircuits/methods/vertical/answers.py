@@ -46,7 +46,7 @@ from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 METHOD = Method("vertical answers", 2)
-TERMS = "how likely or near each component finds rows, in its columns"
+TERMS = "per row, the log-density or squared distance of its columns under each component"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +116,7 @@ class RowOrder(Message, frozen=True):
     """Where a party's rows are in the common order."""
 
     tag: ClassVar[str] = "answer/order"
-    reveals: ClassVar[str] = "in which order it keeps its rows, which the reader cannot name"
+    reveals: ClassVar[str] = "the order in which it stores its rows (known only by token)"
 
     at: IntegerVector  # (rows of the party,), in the order of its table
 
@@ -125,9 +125,7 @@ class RowAnswers(Message, frozen=True):
     """The answers for all rows, in the common order."""
 
     tag: ClassVar[str] = "answer/rows"
-    reveals: ClassVar[str] = (
-        "the component of every row, or its cluster; how many rows parties have"
-    )
+    reveals: ClassVar[str] = "the component or cluster of each row; the number of rows"
 
     values: RealMatrix  # (…, rows)
     rows: dict[str, Count]  # by party
@@ -215,7 +213,7 @@ class RowEvidence(Message, frozen=True):
     """Rows that somebody asks about, in the columns of one party."""
 
     tag: ClassVar[str] = "query/evidence"
-    reveals: ClassVar[str] = "values of its columns in rows asked about"
+    reveals: ClassVar[str] = "the values of the reader's columns in the query rows"
 
     values: RealMatrix  # (rows, columns), NaN where nothing is known
 

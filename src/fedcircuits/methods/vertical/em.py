@@ -26,9 +26,9 @@ from fedcircuits.tables.table import Table
 
 SEED_ROUNDS = 20  # of k-means before EM
 EMPTY = 1.5  # rows: a component responsible for fewer restarts
-LIKELIER = "how much likelier each component finds rows than the last one does, in its columns"
-LIKELY = "how likely each component finds rows, in its columns"
-AGREED = "the log-likelihood, and whether a component is empty"
+LIKELIER = "per row, the log-density of its columns under each component minus that of the last"
+LIKELY = "per row, the log-density of its columns under each component"
+AGREED = "the log-likelihood, and which component is empty, if any"
 
 Init = Literal["k-means++", "random_from_data"]
 BatchSums = tuple[Array, BlockState]  # of a batch: rows of every component, sums of the block

@@ -176,7 +176,7 @@ class MeansOutcome(Message, frozen=True):
     """How k-means has ended."""
 
     tag: ClassVar[str] = "result/means"
-    reveals: ClassVar[str] = "the sum of distances, how many rows there are, columns of all parties"
+    reveals: ClassVar[str] = "the inertia, the number of rows, the columns of all parties"
 
     inertia: float
     rounds: Count

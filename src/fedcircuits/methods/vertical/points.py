@@ -48,9 +48,9 @@ from fedcircuits.tables.schema import Schema
 from fedcircuits.tables.table import Table
 
 KEPT = 5  # rounds between two states that are kept for a run that fails
-FROM_ROW = "squared distances of rows from a row, in its columns"
-NEARER = "how much nearer rows are to each centre than to the last, in its columns"
-FROM_CENTRES = "squared distances of rows from all centres, in its columns"
+FROM_ROW = "per row, the squared distance to one row, in its columns"
+NEARER = "per row, the squared distance to each centre relative to the last centre, in its columns"
+FROM_CENTRES = "per row, the squared distance to every centre, in its columns"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

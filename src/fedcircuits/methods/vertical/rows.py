@@ -170,7 +170,7 @@ class RowSums:
 class DrawnRows(Message, frozen=True):
     """Rows of the common order that the first party has drawn; the tag is the protocol's."""
 
-    reveals: ClassVar[str] = "rows to begin at"
+    reveals: ClassVar[str] = "the rows at which the centres start"
 
     rows: IntegerVector
 
@@ -294,7 +294,7 @@ def columns_at(
         return table, rows
     if me != hub.root:
         yield from send(hub.root, HubSchema(table.schema.variables))
-        reveals = f"all values of {', '.join(map(repr, table.names))}"
+        reveals = f"every value of {', '.join(map(repr, table.names))}"
         yield from send(hub.root, HubColumns(rows.at, table.values), reveals=reveals)
         return table.select([]), rows
     tables, places = {me: table}, {me: rows.at}

@@ -98,7 +98,8 @@ class MixtureOutcome(Message, frozen=True):
 
     tag: ClassVar[str] = "result/mixture"
     reveals: ClassVar[str] = (
-        "weights of components, log-likelihoods, how many rows there are, columns of all parties"
+        "the weights of the components, the log-likelihoods, the number of rows, the columns of "
+        "all parties"
     )
 
     weights: FiniteVector  # (components,)
@@ -115,7 +116,7 @@ class BlockReport(Message, frozen=True):
     """A party's report on its block."""
 
     tag: ClassVar[str] = "result/block"
-    reveals: ClassVar[str] = "how many numbers it has learned, and where components collapsed"
+    reveals: ClassVar[str] = "its number of parameters, and in which columns components collapsed"
 
     numbers: Count  # of one component
     collapsed: dict[str, list[Count]]  # by column, components without any spread in it

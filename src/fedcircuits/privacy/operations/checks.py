@@ -55,10 +55,10 @@ from fedcircuits.privacy.sharing.shares import deal, reconstruct, weights
 
 GROUPS = 16
 SOUND = 50  # bits: a wrong product passes with a chance below 2^−50
-COMMITTED = "a commitment to random numbers: nothing"
-ALIKE = "a digest of commitments and of public names"
-TOSSED = "a random number that is for all to know"
-CHECKED = "random numbers, which show that products of shares are right: nothing else"
+COMMITTED = "a commitment to random numbers, which reveals nothing"
+ALIKE = "a digest of commitments and public names"
+TOSSED = "a random number that everyone may know"
+CHECKED = "random numbers that prove products of shares correct, and nothing else"
 Made = tuple[Elements, Elements, Elements]
 Kind = tuple[Ring, int]  # of a claim: where it is, and how many terms it has
 

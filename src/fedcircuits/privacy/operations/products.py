@@ -32,7 +32,7 @@ from fedcircuits.privacy.sharing.group import Fold, Group, Lot, opened_and, shar
 from fedcircuits.privacy.sharing.shares import pieces, weights
 
 HIDING = 40  # bits
-MASKED = "numbers under a random mask: nothing"
+MASKED = "masked numbers, which reveal nothing"
 
 
 def reduced(group: Group, tag: str, products: Elements) -> Flow[Elements]:

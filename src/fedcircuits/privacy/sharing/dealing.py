@@ -51,8 +51,8 @@ from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import deal, weights
 
 Dealing = Callable[[Stream], list[Elements]]  # what a pair deals, from its common source
-DIGEST = "a digest of shares that it got from another: nothing"
-PAIR_KEY = "a key, from which both draw random numbers"
+DIGEST = "a digest of shares that it received from another party, which reveals nothing"
+PAIR_KEY = "a key from which both parties draw random numbers"
 Dealt = tuple[Lot, int]  # what is dealt, (count,), and its degree
 
 

@@ -33,7 +33,7 @@ from fedcircuits.privacy.arithmetic.limbs import Elements
 from fedcircuits.privacy.sharing.randomness import Stream
 from fedcircuits.privacy.sharing.shares import deal, pieces, reconstruct, threshold, threshold_of
 
-SHARE = "a share, which says nothing alone"
+SHARE = "a share, which reveals nothing on its own"
 Fold = Callable[[Elements, slice], Elements]  # of rows (senders, n, limbs) and which they are
 Fill = Callable[[int, slice, Elements], None]  # some elements of the i-th sender, (n, limbs)
 
