@@ -1,8 +1,9 @@
 """Read-back: what an attacker computes about a party's rows from answers, without collecting.
 
 The attacker queries the probability of every diagnosis, multiplies it by the number of rows that a
-leaf or the model represents, removes the smoothing that the library is known to add, and rounds. If
-a leaf may have been smoothed in several ways, it assumes the one that gives whole numbers. The
+leaf or the model represents, removes the smoothing that the library is known to add, and rounds. A
+leaf may have been drawn to the frequencies of the whole table by several numbers of rows, and rare
+diagnoses may have been pooled or left out: the attacker assumes whatever gives whole numbers. The
 table shows the fraction of counts that it gets right, of all counts and of those from 1 to 4, which
 concern few patients; "guess" knows only the overall frequencies. Diagnoses that the model has
 pooled are assumed to be equally frequent.
@@ -29,7 +30,6 @@ from benchmarks.attacks.columns import orders
 from benchmarks.attacks.federations import DIAGNOSES, federation, patients, with_pharmacy
 from benchmarks.attacks.measuring import Measure, attempt, made
 from benchmarks.attacks.wire import Tap
-from fedcircuits.errors import FederationError
 
 try:
     from fedcircuits.circuits.evaluation.network import UpperCircuit
@@ -38,6 +38,9 @@ except ImportError:  # an earlier checkout
 
 Pairs = list[tuple[int, float]]  # true counts, and what the attacker makes of them
 FEW = 4
+LEAST = 5  # the default least count
+EVIDENCE = 300  # rows
+PULLS = 0.5 * 4.0 ** np.arange(7)  # rows by which leaves may be drawn to the whole table
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # of the model, of the federation
     "default": ({}, {}),
     "least_count=1": ({}, {"least_count": 1}),
@@ -59,7 +62,7 @@ def measures(seed: int) -> list[Measure]:
         if attack is not all_rows:
             guess = partial(attack, fc.FedPC, {}, {}, seed, guess=True)
             found += _both(what, "guess", "", guess)
-    for setting in ("default", "three parties", "answers='root', three parties"):
+    for setting in SETTINGS:
         attack = partial(together, *SETTINGS[setting], seed)
         found += _both("together", "FedPC", setting, attack)
     found += _both("all rows", "PrivateForest", "default", partial(private, {}, seed))
@@ -87,14 +90,34 @@ def right(pairs: Pairs) -> float:
     return float(np.mean([np.rint(said) == true for true, said in pairs]))
 
 
-def unsmoothed(p: Any, rows: Any, shares: Any) -> Any:
-    """Counts (leaves, values) from probabilities, sizes (leaves, 1) and overall shares."""
-    tried = []
-    for leaves in range(9):  # below this one, each of which was smoothed
-        tried.append(p * (rows + 2 * leaves) - 2 * leaves * shares)
-        tried.append(p * (rows + 0.5 * leaves * p.shape[1]) - 0.5 * leaves)
-    off = np.stack([np.abs(n - np.rint(n)).sum(axis=1) for n in tried])  # (tried, leaves)
-    return np.stack(tried)[off.argmin(axis=0), np.arange(len(p))]
+def counts_of(p: Any, rows: Any, share: Any = None, least: int = 1) -> Any:
+    """Counts (values,) from the probabilities of a leaf of so many rows. ``share`` (values,): the
+    frequencies of the table, to which a leaf of some of its rows is drawn; None for all rows.
+    Counts below ``least`` may be missing: the others are scaled then, by fewer rows than that."""
+    every = rows + 0.5 * len(p)
+    tried = [p * (rows + 0.5 * leaves * len(p)) - 0.5 * leaves for leaves in range(9)]
+    for pull in PULLS:
+        if share is None:
+            tried.append((p * (rows + pull) - 0.5 * pull / every) / (1 + pull / every))
+        else:  # of several leaves below this one each was drawn
+            tried += [p * (rows + n * pull) - n * pull * share for n in range(1, 9)]
+    found = [(_not_whole(counts, share), counts) for counts in tried]
+    for counts in tried:
+        gone = np.abs(counts) < 1e-6
+        for few in range(1, min(least, rows)) if gone.any() and share is not None else ():
+            scaled = counts * (1 - few / rows)
+            guess = np.where(gone, few * share / share[gone].sum(), scaled)
+            found.append((_not_whole(scaled, share), guess))
+    return min(found, key=lambda one: one[0])[1]
+
+
+def _not_whole(counts: Any, share: Any) -> float:
+    """How far counts are from whole ones. Those that were pooled stand in the ratio of the shares,
+    and are whole together."""
+    ratio = counts if share is None else np.round(counts / share, 6)
+    alike = (ratio[:, None] == ratio).sum(axis=1) > (len(ratio) if share is None else 1)
+    checked = np.append(counts[~alike], counts[alike].sum())
+    return float(np.abs(checked - np.rint(checked)).sum() - 9 * np.minimum(counts, -1e-6).sum())
 
 
 def _pairs(truth: Any, said: Any) -> Pairs:
@@ -118,15 +141,19 @@ def _by_name(fitted: Any, counts: Any) -> Any:
     return counts[..., places] / np.where(np.isin(TRUE, pooled), len(pooled), 1)
 
 
-def _told(tap: Tap, fitted: Any) -> tuple[Any, dict[str, Any]]:
-    """Probabilities of every diagnosis: the answer, and by party those of its leaves."""
+def _told(tap: Tap, fitted: Any) -> dict[str, Any]:
+    """Probabilities of every diagnosis by the name of a leaf, where the coordinator hears them, and
+    of the answer as "root"."""
     tap.runs.clear()
-    root = np.exp(fitted.score_samples(_asked(fitted)))
-    told: dict[str, Any] = {}
+    told = {"root": np.exp(fitted.score_samples(_asked(fitted)))}
+    places = fitted.joint_.placement
+    leaves = [leaf for leaf in fitted.joint_.circuit.leaves() if "diagnosis" in leaf.scope]
     for sender, tag, data in tap.role("coordinator").received:
         if tag == "query/values":
-            told[sender] = np.exp(data["values"] if isinstance(data, dict) else data)
-    return root, told
+            names = [leaf.name for leaf in leaves if places[leaf.name] == sender]
+            values = np.exp(data["values"] if isinstance(data, dict) else data)
+            told |= dict(zip(names, values, strict=True))
+    return told
 
 
 # ---------------------------------------------------------------------- clusters
@@ -136,36 +163,52 @@ def clusters(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = F
     (frames, allowed), tap = _parties(seed, allowed), Tap()
     fitted = made(model, {**settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
-    truth = _truth(tap, frames["laboratory"])  # by cluster and diagnosis, of every division
-    sizes = truth.sum(axis=1, keepdims=True)
-    root, told = _told(tap, fitted)
-    shares = root / root.sum()
-    said = told.get("laboratory")
-    if guess or said is None or len(said) != len(truth):  # leaves are not told apart
-        return _pairs(truth, sizes * _by_name(fitted, shares))
-    return _pairs(truth, _by_name(fitted, unsmoothed(said, sizes, shares)))
+    truth = _truth(tap, fitted, frames["laboratory"])
+    told = _told(tap, fitted)
+    return _read(fitted, truth, {} if guess else told, told["root"], allowed)
 
 
 def together(settings: Any, allowed: Any, seed: int) -> Pairs:
     (frames, allowed), tap = _parties(seed, allowed), Tap()
     fitted = made(fc.FedPC, {**settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
-    truth = _truth(tap, frames["laboratory"])
-    rows = _joined(frames).iloc[:300]
-    seen = _through(fitted, rows)  # (leaves of the laboratory, rows): what the root is of each
+    truth = _truth(tap, fitted, frames["laboratory"])
+    rows = _joined(frames).iloc[:EVIDENCE]
+    seen = _through(fitted, rows)  # by leaf of the laboratory (rows,): what the root is of it
     answers = np.stack(
         [
             np.exp(fitted.score_samples(rows.assign(diagnosis=d)))
             for d in _asked(fitted)["diagnosis"]
         ]
     )  # (diagnoses, rows)
-    scale = seen.sum(axis=0)
-    found = np.linalg.lstsq((seen / scale).T, (answers / scale).T, rcond=None)[0]
-    if len(found) != len(truth):
-        raise FederationError("the laboratory has leaves of other clusters than it counted")
-    shares = np.exp(fitted.score_samples(_asked(fitted)))
-    counts = unsmoothed(found, truth.sum(axis=1, keepdims=True), shares)
-    return _pairs(truth, _by_name(fitted, counts))
+    root = np.exp(fitted.score_samples(_asked(fitted)))
+    return _read(fitted, truth, _solved(seen, answers, root), root, allowed)
+
+
+def _solved(seen: dict[str, Any], answers: Any, root: Any) -> dict[str, Any]:
+    """Leaves whose mixtures the answers are, as near to overall frequencies as answers allow."""
+    through = np.stack(list(seen.values()), axis=1)  # (rows, leaves)
+    scale = through.sum(axis=1, keepdims=True)
+    beyond = answers.T / scale - root  # (rows, diagnoses)
+    found = root + np.linalg.lstsq(through / scale, beyond, rcond=1e-7)[0]
+    return dict(zip(seen, np.maximum(found, 0.0), strict=True))
+
+
+def _read(fitted: Any, truth: Any, told: Any, root: Any, allowed: Any) -> Pairs:
+    """Counts of every cluster from its leaf, drawn to the frequencies of the laboratory's table as
+    the leaf of all rows tells them; where there is no leaf to read, the best guess."""
+    space = next(iter(truth)).split("/")[2]
+    every = int(sum(counts.sum() for name, counts in truth.items() if name.endswith(f"/{space}")))
+    whole = told.get(f"laboratory/all/{space}", root)
+    share = (counts_of(whole, every) + 0.5) / (every + 0.5 * len(root))
+    pairs: Pairs = []
+    for name, counts in truth.items():
+        rows = int(counts.sum())
+        said = rows * root
+        if name in told:
+            said = counts_of(told[name], rows, share, allowed.get("least_count", LEAST))
+        pairs += _pairs(counts, _by_name(fitted, said))
+    return pairs
 
 
 def _parties(seed: int, allowed: Any) -> tuple[Any, dict[str, Any]]:
@@ -188,40 +231,48 @@ def _joined(frames: Any) -> pd.DataFrame:
     return rows.drop(columns="patient")
 
 
-def _through(fitted: Any, rows: pd.DataFrame) -> Any:
-    """The root for evidence of the others, where one leaf of the laboratory is 1 and others 0."""
+def _through(fitted: Any, rows: pd.DataFrame) -> dict[str, Any]:
+    """By leaf of the laboratory: the root for evidence of the others, where this leaf is 1 and its
+    other leaves are 0."""
     upper = UpperCircuit(fitted.joint_.circuit)
     packed = upper.pack(fitted.joint_.parameters)
     others = [view for name, view in fitted.views_.items() if name != "laboratory"]
     learned = {name: own for view in others for name, own in view.parameters.circuits.items()}
     leaves = list(fitted.joint_.circuit.leaves())
     given = np.full((len(leaves), len(rows)), -np.inf)
-    theirs = []
+    theirs = {}
     for i, leaf in enumerate(leaves):
         if leaf.name in learned:
             model = fc.CircuitModel(*learned[leaf.name])
             given[i] = model.score_samples(rows[list(model.schema_.names)])
         else:
-            theirs.append(i)
-    found = []
-    for i in theirs:
+            theirs[leaf.name] = i
+    found = {}
+    for name, i in theirs.items():
         given[i] = 0.0
-        found.append(np.exp(upper.log_values(given, packed)))
+        found[name] = np.exp(upper.log_values(given, packed))
         given[i] = -np.inf
-    return np.stack(found)
+    return found
 
 
-def _truth(tap: Tap, frame: pd.DataFrame) -> Any:
+def _truth(tap: Tap, fitted: Any, frame: pd.DataFrame) -> dict[str, Any]:
+    """By leaf of a cluster of the laboratory: how many rows of the cluster have which diagnosis."""
     role = tap.role("laboratory")
     codes = _codes(frame)[orders(role, frame["patient"].to_numpy())[-1]]
-    tables = []
-    for _, tag, data in role.sent:
-        if tag == "count/clusters":
-            for label in data.get("labels", data).values():
-                table = np.zeros((int(label.max()) + 1, len(TRUE)))
-                np.add.at(table, (label.astype(int), codes), 1)
-                tables.append(table)
-    return np.concatenate(tables)
+    names = [leaf.name for leaf in fitted.joint_.circuit.leaves() if "diagnosis" in leaf.scope]
+    spaces = sorted({int(n.split("/")[2]) for n in names if n.startswith("laboratory/")})
+    labels = [
+        label
+        for _, tag, data in role.sent
+        if tag == "count/clusters"
+        for _, label in sorted(data["labels"].items())
+    ]
+    tables = {}
+    for space, label in zip(spaces, labels, strict=True):
+        for cluster in range(int(label.max()) + 1):
+            counts = np.bincount(codes[label == cluster], minlength=len(TRUE))
+            tables[f"laboratory/{cluster}/{space}"] = counts
+    return tables
 
 
 # ---------------------------------------------------------------------- hospitals
@@ -237,17 +288,17 @@ def _counted(frame: pd.DataFrame) -> Any:
 
 
 def hospitals(model: Any, settings: Any, allowed: Any, seed: int, guess: bool = False) -> Pairs:
-    """Of every hospital, from the values of its leaves."""
+    """Of every hospital, from the values of its leaf if it has one of its own."""
     frames, tap, allowed = _hospitals(seed), Tap(), _without_third(allowed)
     fitted = made(model, {**settings, "random_state": seed})
     fitted.fit(federation(frames, **allowed), engine=tap)
-    root, told = _told(tap, fitted)
+    told = _told(tap, fitted)
     pairs: Pairs = []
     for name, frame in frames.items():
-        said = root * len(frame)
-        if name in told and not guess:
-            rows = np.full((len(told[name]), 1), len(frame))
-            said = unsmoothed(told[name], rows, root)[0]
+        own = [p for leaf, p in told.items() if leaf.startswith(f"{name}/")]
+        said = told["root"] * len(frame)
+        if own and not guess:
+            said = counts_of(own[0], len(frame))
         pairs += _pairs(_counted(frame), _by_name(fitted, said))
     return pairs
 
@@ -275,7 +326,7 @@ def summed(epsilon: float | None, seed: int) -> Pairs:
 
 
 def _of_all(fitted: Any, p: Any, rows: int) -> Any:
-    return _by_name(fitted, unsmoothed(p[None], np.array([[rows]]), p[None]))
+    return _by_name(fitted, counts_of(p, rows))
 
 
 def private(settings: Any, seed: int) -> Pairs:
