@@ -14,6 +14,9 @@ shares may still show, to somebody who knows the number of rows, how many rows h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 from fedcircuits.circuits.graph.family import Array
@@ -54,3 +57,39 @@ def rare_mixed(table: Table, least: int) -> Table:
             at = np.flatnonzero(np.isin(column, rare))
             column[at] = rare[np.arange(len(at)) % max(len(rare), 1)]
     return Table(table.schema, values, table.row_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class RareValues:
+    """Codes of a column that few rows have, and which ones rows get cyclically in their place. A
+    column without any such code has few values: all of them are missing."""
+
+    column: int
+    codes: tuple[int, ...]
+    instead: tuple[int, ...]
+
+    @classmethod
+    def of(cls, column: int, counts: Array, least: int, ordered: bool) -> Sequence[RareValues]:
+        """Of one column with so many rows of each code: rare ones are mixed if they are enough
+        together, else they become the commonest; numbers become the next common one."""
+        if counts.sum() < least:
+            return [cls(column, (), ())]
+        rare = np.flatnonzero((counts > 0) & (counts < least)).tolist()
+        common = np.flatnonzero(counts >= least)
+        if ordered and len(common):
+            nearest = {code: int(common[np.abs(common - code).argmin()]) for code in rare}
+            return [cls(column, (code,), (near,)) for code, near in nearest.items()]
+        mixed = counts[rare].sum() >= least
+        return [cls(column, tuple(rare), tuple(rare) if mixed else (int(counts.argmax()),))]
+
+
+def without_rare(values: Array, rare: Sequence[RareValues]) -> Array:
+    """Values (rows, columns) as they may be learned from."""
+    values = values.copy()
+    for one in rare:
+        column = values[:, one.column]
+        if not one.instead:
+            column[:] = np.nan
+        at = np.flatnonzero(np.isin(column, one.codes))
+        column[at] = np.resize(np.array(one.instead or (np.nan,)), len(at))
+    return values

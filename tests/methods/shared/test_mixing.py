@@ -193,7 +193,7 @@ def test_sums_without_a_suspect_do_not_tell_what_it_adds() -> None:
 def test_sums_of_two_runs_are_over_different_rows() -> None:
     """With the same draws, runs with each party as the suspect in turn tell what everybody adds:
     n totals without one each, of n parts."""
-    parties = fc.split(spoken(60), 3)
+    parties = fc.split(spoken(300), 3)
     plan = FedPCPlan(parties.names, least=8).for_party()
     assert isinstance(plan.draws, Own) and isinstance(plan.shares.draws, Own)
     table = parties["party 1"].table

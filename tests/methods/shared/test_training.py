@@ -10,7 +10,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.engines import memory, process
 from fedcircuits.errors import FederationError
-from fedcircuits.federation.federation import COORDINATOR, Party
+from fedcircuits.federation.federation import COORDINATOR, LEAST_COUNT, Party
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import pack, unpack
 from fedcircuits.learning.em import maximise_likelihood
@@ -38,17 +38,18 @@ def in_one_place(model: Any, rows: fc.Table, found: LearnedTogether) -> fc.Circu
 
 
 def programs(
-    learner: Any, tables: list[fc.Table], summation: Any = None
+    learner: Any, tables: list[fc.Table], summation: Any = None, least: int = LEAST_COUNT
 ) -> dict[str, Program[Any]]:
     """Keys of parties are the same in every run of a test."""
     members = names(len(tables))
-    asks = SharedPlan(members, summation or fc.Secret())
+    asks = SharedPlan(members, summation or fc.Secret(), least=least)
     made: dict[str, Program[Any]] = {
         COORDINATOR: Program(training.coordinator, {"plan": asks, "learner": learner})
     }
     for me, table in zip(members, tables, strict=True):
-        plan = SharedPlan(members, summation or fc.Secret(key=key(me)))
-        own = {"party": Party(me, table), "plan": plan, "learner": learner}
+        plan = SharedPlan(members, summation or fc.Secret(key=key(me)), least=least)
+        party = Party(me, table, least_count=least)
+        own = {"party": party, "plan": plan, "learner": learner}
         made[me] = Program(training.client, own)
     return made
 
@@ -71,7 +72,7 @@ def test_it_is_em_on_all_rows_in_one_place(name: str, way: str, parties: int) ->
     table = mixed(missing=0.05)
     model = LEARNERS[name](summation=SUMMATIONS[way])
     summation = None if way == "secret" else SUMMATIONS[way]
-    outcome = memory.run(programs(model, parts(table, parties), summation))
+    outcome = memory.run(programs(model, parts(table, parties), summation, least=1))
     assert not outcome.lost
     found, party = outcome.results[COORDINATOR], outcome.results[names(parties)[0]]
     one = in_one_place(model, table, party)  # a party knows the rules of leaves as well
@@ -131,7 +132,7 @@ def test_parties_in_processes_have_the_same() -> None:
 
 
 def test_what_crosses_does_not_grow_with_rows_and_is_told() -> None:
-    """Sums of one size for any number of rows: a few for columns and clusters, one for a round."""
+    """Sums of one size for any number of rows: a few for columns and clusters, two for a round."""
     seen = []
     for rows in (60, 240):
         model = fc.MixtureOfProducts(2, max_iter=3, tol=0.0, random_state=0)
@@ -140,8 +141,9 @@ def test_what_crosses_does_not_grow_with_rows_and_is_told() -> None:
         seen.append({e.tag: e.bytes for e in own if e.phase == "shared"})
         assert all(e.reveals for e in model.ledger_)
         assert {e.phase for e in model.ledger_} == {"agree", "shared"}
-    both = {t for t in seen[0].keys() & seen[1].keys() if "counts" in t}
-    assert len(both) == 4 and all(seen[0][t] == seen[1][t] for t in both)
+    rounds = ("shared/rows/", "shared/counts/")
+    both = {t for t in seen[0].keys() & seen[1].keys() if t.startswith(rounds)}
+    assert len(both) == 4 + 3 and all(seen[0][t] == seen[1][t] for t in both)
 
 
 def test_messages_grow_with_the_number_of_parties_alone() -> None:

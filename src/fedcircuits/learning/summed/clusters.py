@@ -27,6 +27,7 @@ from fedcircuits.circuits.graph.family import Array
 from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.learning.chow_liu.trees import chow_liu_circuit
 from fedcircuits.learning.independence import Index, mutual_information
+from fedcircuits.learning.least_counts import RareValues
 from fedcircuits.learning.summed.sketches import Codes, Sketch
 from fedcircuits.tables.features import FeatureLayout
 from fedcircuits.tables.schema import Schema
@@ -49,6 +50,7 @@ class ClusteredRows:
     information: Array  # (columns, columns) nats that columns say about each other
     sketch: Sketch
     rows: int  # that were summed
+    rare: tuple[RareValues, ...] = ()  # values that were replaced in all rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.learning.least_counts import RareValues
 from fedcircuits.tables.schema import Schema
 
 Codes = npt.NDArray[np.int64]
@@ -68,6 +69,12 @@ class Sketch:
     def with_counts(self, total: Array) -> Sketch:
         ends = np.cumsum([len(edges) - 1 for edges in self.edges])[:-1]
         return replace(self, counts=tuple(np.split(np.maximum(np.rint(total), 0.0), ends)))
+
+    def rare(self, least: int) -> tuple[RareValues, ...]:
+        """Values that fewer rows have, of columns whose bins are values."""
+        pairs = enumerate(zip(self.schema, self.counts, strict=True))
+        found = (RareValues.of(i, c, least, not v.size) for i, (v, c) in pairs if v.levels)
+        return tuple(one for of_column in found for one in of_column)
 
     def finer(self, least: int) -> Sketch:
         """Bins of equally many rows, as far as is known, and of ``2 · least`` at least; without

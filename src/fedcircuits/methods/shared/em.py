@@ -3,9 +3,11 @@ everybody makes the same M-step. It is EM on all rows in one place (learning/em.
 
 What a party adds in round t, and all learn the total of:
 
-    log-likelihood of its possible rows, number of impossible ones, number of rows   (3,)
-    the same of the rows that it holds back                                          (3,)
-    expected statistics of its rows for every sum and leaf                           (size,)
+    shared/rows/t     log-likelihood of its possible rows, number of impossible ones, number of
+                      rows (3,); the same of the rows that it holds back (3,); how many of its rows
+                      pass through every unit, in expectation (units,)
+    shared/counts/t   its number of rows (1,); expected statistics of its rows for every sum and
+                      leaf, of units with enough rows of all parties (size,)
 
 Rows held back are judged before the first M-step and after every one, and EM ends with the
 parameters that were best on them.
@@ -28,9 +30,11 @@ from fedcircuits.learning.summed.clusters import Beginning
 from fedcircuits.methods.refinement.roles import NATS, statistics_problem
 from fedcircuits.methods.refinement.rows import are_counts
 from fedcircuits.methods.shared.summing import SummedRows
+from fedcircuits.methods.shared.units import Units
 
-COUNTS = "expected statistics of its rows for every node, their log-likelihood and number"
-HEAD = 6  # numbers before the statistics
+ROWS = "log-likelihood and number of its rows, and how many pass through every unit of a node"
+COUNTS = "expected statistics of its rows for every unit that enough rows of all pass through"
+HEAD = 6  # numbers before those of units
 SCALE = 2.0**12  # as which they are added: sums on shares have a fixed point
 
 
@@ -54,14 +58,15 @@ def em_by_sums(
     start, scale = beginning.start, beginning.scale
     packed = program.pack(start) if scale is None else in_one_scale(program, start, scale)
     shape = program.counts(held_rows.learned[:0], packed)
-    sound = SoundStatistics(are_counts(shape), len(beginning.circuit.schema))
+    units, sound = Units.of(program, shape), SoundStatistics(are_counts(shape), program)
     history: list[float] = []
     scores: list[float] = []
     best, converged = packed, False
     while True:
-        work = _Statistics(program, packed, held_rows)
-        tag = f"shared/counts/{len(history)}"
-        total = (yield from rows.sum(tag, work, COUNTS, sound.problem)) / SCALE
+        t, work = len(history), _Statistics(program, packed, held_rows)
+        own = yield from rows.counted(f"shared/counts/{t}", work)
+        passing = np.concatenate([own[:HEAD], units.rows(own[HEAD:])])
+        total = (yield from rows.add(f"shared/rows/{t}", passing, ROWS, sound.of_rows)) / SCALE
         if total[2] < 0.5:
             raise TableError("no row has a value to learn from")
         history.append(mean_likelihood(*total[:3]))
@@ -74,8 +79,11 @@ def em_by_sums(
             converged = len(history) > 1 and history[-1] - history[-2] < plan.tolerance
         if converged or len(history) > plan.epochs:
             return Fitted(program.unpack(best), tuple(history), tuple(scores), converged)
+        told = np.append(own[2], units.only(own[HEAD:], total[HEAD:], rows.least))
+        tag = f"shared/counts/{t}"
+        summed = (yield from rows.add(tag, told, COUNTS, sound.problem)) / SCALE
         with rows.making(tag):
-            counts = with_pseudo_rows(program, shape.like(total[HEAD:]), packed, plan)
+            counts = with_pseudo_rows(program, shape.like(summed[1:]), packed, plan)
             packed = program.maximise(counts, packed, beginning.rules)
 
 
@@ -107,16 +115,29 @@ class SoundStatistics:
     """What statistics of some parties' rows must be like, by the number of rows in them."""
 
     counted: Mask  # (size,) which are expected numbers of rows
-    columns: int
+    program: CircuitProgram
+
+    def of_rows(self, values: Array) -> str:
+        if problem := statistics_problem(values):
+            return problem
+        likely, impossible, rows = values[:HEAD].reshape(2, 3).T / SCALE  # learned from, held back
+        slack, columns = _slack(rows.sum()), len(self.program.circuit.schema)
+        counts = np.concatenate([rows, impossible, values[HEAD:] / SCALE])
+        if not ((counts >= -slack) & (counts <= rows.sum() + slack)).all():
+            return "expected counts of no more rows than there are"
+        if not (likely <= NATS * columns * (rows + slack)).all():
+            return "expected log-likelihoods of so many rows"
+        return ""
 
     def problem(self, values: Array) -> str:
         if problem := statistics_problem(values):
             return problem
-        likely, impossible, rows = values[:HEAD].reshape(2, 3).T / SCALE  # learned from, held back
-        slack = 0.01 * rows.sum() + 1.0  # sums on shares are rounded
-        counts = np.concatenate([rows, impossible, values[HEAD:][self.counted] / SCALE])
-        if not ((counts >= -slack) & (counts <= rows.sum() + slack)).all():
-            return "expected counts of no more rows than there are"
-        if not (likely <= NATS * self.columns * (rows + slack)).all():
-            return "expected log-likelihoods of so many rows"
-        return ""
+        rows, slack = values[0] / SCALE, _slack(values[0] / SCALE)
+        counts = np.append(rows, values[1:][self.counted] / SCALE)
+        fits = bool(((counts >= -slack) & (counts <= rows + slack)).all())
+        return "" if fits else "expected counts of no more rows than there are"
+
+
+def _slack(rows: float) -> float:
+    """Sums on shares are rounded."""
+    return 0.01 * abs(rows) + 1.0

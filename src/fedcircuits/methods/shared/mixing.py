@@ -36,6 +36,7 @@ from fedcircuits.federation.flow import Flow, broadcast, compute, receive, send
 from fedcircuits.federation.messages import Count, FiniteVector, Message, Share, require
 from fedcircuits.federation.placement import Joint, View
 from fedcircuits.federation.sums.collectives import Collective
+from fedcircuits.learning.least_counts import without_rare
 from fedcircuits.learning.stopping import FEW, Mask
 from fedcircuits.methods.refinement.roles import are_likelihoods, statistics_problem
 from fedcircuits.methods.shared import suspects
@@ -103,7 +104,8 @@ class Sharing:
     def judge(self, learned: LearnedTogether, chosen: int) -> Judge:
         """Of parties that make a circuit worse."""
         learner, plan = self.learners[chosen], self.plan
-        about = self.me, self.table.values, self.held, learned, learner.rounds()[0], self.collective
+        values = without_rare(self.table.values, learned.rare)
+        about = self.me, values, self.held, learned, learner.rounds()[0], self.collective
         return Judge.of(*about, plan.least, plan.draws, learner.target)
 
     def fitted(self, learner: SharedLearner) -> Flow[LearnedTogether]:
@@ -115,11 +117,12 @@ class Sharing:
         schedule = self.learners[chosen].rounds()[0]
         schedule = replace(schedule, epochs=MORE_ROUNDS, tolerance=-np.inf)
         about = f"{self.plan} {chosen} {learned.fitted.history} {learned.fitted.validation}"
-        rows = SummedRows(self.table.values, self.collective, self.plan.members, about)
+        values = without_rare(self.table.values, learned.rare)
+        rows = SummedRows(values, self.collective, self.plan.members, about, self.plan.least)
         beginning = replace(learned.beginning, start=learned.fitted.parameters)
         nobody = np.zeros(len(self.table), np.bool_)
         fitted = yield from em_by_sums(rows, nobody, beginning, schedule)
-        return LearnedTogether(beginning, fitted)
+        return LearnedTogether(beginning, fitted, learned.rare)
 
 
 def client(

@@ -6,7 +6,11 @@
                         features and of their products
     shared/centres/t    of every cluster its rows and sums of their features, up to 10 rounds
     shared/spread       the same with squares, and how many rows have a value
+    shared/…/rows       before each of these two: rows of every cluster alone
 
+A category that fewer rows of all parties have than the least count is replaced by a common one
+after the first bins, and nothing but its size is told of a cluster with fewer rows. So no sum is
+about one row that it does not share with others: the values of this row could be read from it.
 Everybody makes the same of the totals: bins, levels, mutual information, centres, and rows drawn
 from the clusters with a seed that all have.
 """
@@ -31,6 +35,7 @@ from fedcircuits.federation.flow import Flow, compute, digest
 from fedcircuits.federation.sums.collectives import Check, Collective
 from fedcircuits.learning.chow_liu.coarse import levels_for
 from fedcircuits.learning.independence import mutual_information
+from fedcircuits.learning.least_counts import RareValues, without_rare
 from fedcircuits.learning.summed.clusters import (
     ROUNDS,
     ClusteredRows,
@@ -44,6 +49,7 @@ from fedcircuits.tables.schema import Schema
 
 BINS = "rows in bins of every column"
 PAIRS = "rows that have two levels, for all pairs of columns; sums of features and their products"
+SIZES = "rows of every cluster"
 CENTRES = "rows of every cluster, and sums of their features"
 SPREAD = "rows of every cluster, and sums and squares of their features"
 MOST = 2.0**40  # rows
@@ -54,14 +60,27 @@ class SummedRows:
     """A member's rows, and sums of what it and the others count of theirs."""
 
     def __init__(
-        self, values: Array, collective: Collective, members: Sequence[str], about: str
+        self,
+        values: Array,
+        collective: Collective,
+        members: Sequence[str],
+        about: str,
+        least: int,
     ) -> None:
         self.values, self.collective, self.members = values, collective, members
+        self.least = least  # rows of all parties that a statistic is about
         self.mark = digest(values, about)  # work is kept for the same rows and plan only
 
     def sum(self, tag: str, work: Callable[[], Array], reveals: str, check: Check) -> Flow[Array]:
-        """The total of what ``work`` finds. What was found is kept for the same sums before."""
-        counts = yield from compute(f"counting its rows for {tag}", work, key=self.mark)
+        """The total of what ``work`` finds."""
+        return (yield from self.add(tag, (yield from self.counted(tag, work)), reveals, check))
+
+    def counted(self, tag: str, work: Callable[[], Array]) -> Flow[Array]:
+        """What ``work`` finds; it is kept for the same sums before."""
+        return (yield from compute(f"counting its rows for {tag}", work, key=self.mark))
+
+    def add(self, tag: str, counts: Array, reveals: str, check: Check) -> Flow[Array]:
+        """The total of what all have counted."""
         if problem := check(counts):
             raise FederationError(f"what was counted of its rows cannot be added up: {problem}")
         total = yield from self.collective.sum(tag, counts, reveals, check=check)
@@ -69,6 +88,13 @@ class SummedRows:
             raise ProtocolError(self._wrong(tag, problem))
         self.mark = digest(self.mark, tag, total)
         return total
+
+    def add_groups(self, tag: str, counts: Array, reveals: str, check: Check) -> Flow[Array]:
+        """The same of groups of rows (groups, numbers), first of all their sizes: nothing else is
+        told of those with fewer rows of all parties than the least count."""
+        total = yield from self.add(f"{tag}/rows", counts[:, 0], SIZES, counts_problem)
+        told = np.where(total[:, None] >= self.least - 0.5, counts, 0.0)
+        return (yield from self.add(tag, told.reshape(-1), reveals, check)).reshape(counts.shape)
 
     def noisy_sum(
         self,
@@ -119,9 +145,9 @@ def summed_rows(
     rows: SummedRows, schema: Schema, clusters: int, classes: int | None, seed: int, least: int
 ) -> Flow[ClusteredRows]:
     """Rows drawn from clusters of all parties' rows: so many, or so many of each class. ``least``:
-    rows of a bin."""
+    rows of a bin. Rare values of the rows are replaced."""
     rng = np.random.default_rng([seed, 1])
-    sketch = yield from _sketch(rows, schema, least)
+    sketch, rare = yield from _sketch(rows, schema, least)
     most = max(float(c.sum()) for c in sketch.counts)
     few = int(np.sqrt(most) / ROWS_A_LEVEL**0.5)
     levels, sizes = sketch.coarse(max(3, min(levels_for(len(schema)), few)))
@@ -145,26 +171,32 @@ def summed_rows(
         centres = SummedCentres.drawn(features, moments, clusters, classes, rng)
     spread = yield from _clusters(rows, centres)
     drawn = drawn_rows(features, spread, rng)
-    return ClusteredRows(*drawn, information, sketch, int(np.rint(moments[0])))
+    return ClusteredRows(*drawn, information, sketch, int(np.rint(moments[0])), rare)
 
 
-def _sketch(rows: SummedRows, schema: Schema, least: int) -> Flow[Sketch]:
-    sketch = Sketch.first(schema)
+def _sketch(
+    rows: SummedRows, schema: Schema, least: int
+) -> Flow[tuple[Sketch, tuple[RareValues, ...]]]:
+    sketch, rare = Sketch.first(schema), tuple[RareValues, ...]()
     for t in range(FINER + 1):
         sketch = sketch.finer(least) if t else sketch
         count = partial(sketch.counted, rows.values)
         total = yield from rows.sum(f"shared/bins/{t}", count, BINS, counts_problem)
         sketch = sketch.with_counts(total)
-    return sketch
+        if not t:
+            rare = sketch.rare(rows.least)
+            rows.values = without_rare(rows.values, rare)
+    return sketch, rare
 
 
 def _clusters(rows: SummedRows, centres: SummedCentres) -> Flow[Array]:
     shape, problem = (len(centres.points), -1), partial(_clusters_problem, len(centres.points))
     for t in range(ROUNDS if len(centres.points) > 1 else 0):
-        add = partial(centres.sums, rows.values)
-        total = yield from rows.sum(f"shared/centres/{t}", add, CENTRES, problem)
-        centres, moves = centres.moved(total.reshape(shape))
+        tag = f"shared/centres/{t}"
+        own = yield from rows.counted(tag, partial(centres.sums, rows.values))
+        total = yield from rows.add_groups(tag, own.reshape(shape), CENTRES, problem)
+        centres, moves = centres.moved(total)
         if not moves:
             break
-    spread = partial(centres.spread, rows.values)
-    return (yield from rows.sum("shared/spread", spread, SPREAD, problem)).reshape(shape)
+    own = yield from rows.counted("shared/spread", partial(centres.spread, rows.values))
+    return (yield from rows.add_groups("shared/spread", own.reshape(shape), SPREAD, problem))

@@ -11,7 +11,7 @@ Wrong labels hardly change how likely whole rows are. So with a target a party a
 its labels say about its rows by what the others have learned, log p(x, y) − log p(x) − log p(y):
 less than nothing if they are wrong, whichever classes the party has.
 
-    shared/totals        client → sum: expected statistics of its rows for every node
+    shared/totals        client → sum: expected statistics of its rows for every unit of a node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
                          under what the others have learned; how many columns stand still; mean
                          and variance of what its labels say. Nothing of fewer rows than the least
@@ -19,6 +19,8 @@ less than nothing if they are wrong, whichever classes the party has.
     shared/suspects      coordinator → client: parties that stand out, at most two
     shared/with/i/t      client → sum: statistics of most of its rows, drawn anew for each of these
     shared/without/i/t   sums; the second without those of suspect i
+    shared/…/rows        client → sum: before each of these three, how many rows pass through every
+                         unit: statistics are told of those with enough (units.py)
     shared/effect        client → sum: of every suspect, what the others' rows held back gain
                          without it (suspects · 3,)
     shared/effects       first client → coordinator: the totals of these
@@ -55,6 +57,7 @@ from fedcircuits.learning.stopping import Mask
 from fedcircuits.learning.summed.clusters import Beginning
 from fedcircuits.methods.refinement.roles import statistics_problem
 from fedcircuits.methods.shared.training import LearnedTogether
+from fedcircuits.methods.shared.units import Units
 
 FEWEST = 4  # parties among which one can stand out
 OUT, FAR = 2.0, 6.0  # deviations by which a party stands out, and by far
@@ -68,8 +71,8 @@ SMOOTH = ("gaussian", "multivariate_gaussian")
 FLOOR = -1e4  # nats of a row that the circuit finds impossible
 DRAWN = 0.8  # of the rows, for sums with and without a suspect
 FACTS = 6  # that a party tells of how its rows fit
-SOME = "expected statistics of some of its rows for every node"
-TOTALS = "expected statistics of its rows for every node"
+PASSING = "how many of its rows pass through every unit of a node"
+TOTALS = "expected statistics of its rows for every unit that enough rows of all pass through"
 EFFECT = "what its rows held back gain without a suspect, and their number"
 
 
@@ -115,11 +118,12 @@ class Judge:
     beginning: Beginning
     plan: EMSchedule
     collective: Collective
-    least: int  # rows below which nothing is told of how they fit
+    least: int  # rows below which nothing is told of how they fit, or of a unit
     draws: bytes = field(repr=False)
     target: str | None
     program: CircuitProgram
     packed: Packed
+    units: Units
 
     @classmethod
     def of(
@@ -137,7 +141,8 @@ class Judge:
         program = CircuitProgram(learned.beginning.circuit)
         packed = program.pack(learned.fitted.parameters)
         about = me, values, held, learned.beginning, plan, collective, least, draws or fresh_key()
-        return cls(*about, target, program, packed)
+        units = Units.of(program, program.counts(torch.from_numpy(values[:0].copy()), packed))
+        return cls(*about, target, program, packed, units)
 
     def statistics(self, packed: Packed, drawn: str = "") -> Array:
         """Of its rows that are not held back, or of some that are drawn by this name."""
@@ -189,16 +194,23 @@ class Judge:
                 tag = f"shared/without/{i}/{t}"
                 mine = self.statistics(without, tag)
                 mine = np.zeros_like(mine) if self.me == suspect else mine
-                without = self.maximised((yield from self.sum(tag, mine, SOME)), without)
+                total, _ = yield from self.sum(tag, mine)
+                without = self.maximised(total, without)
                 tag = f"shared/with/{i}/{t}"
-                total = yield from self.sum(tag, self.statistics(with_it, tag), SOME)
+                total, _ = yield from self.sum(tag, self.statistics(with_it, tag))
                 with_it = self.maximised(total, with_it)
             if self.me != suspect and self.held.any():
                 gain = self.log_values(self.held, without) - self.log_values(self.held, with_it)
                 losses[i] = gain.sum(), np.square(gain).sum(), len(gain)
-        return (yield from self.sum("shared/effect", losses.reshape(-1), EFFECT))
+        return (yield from self.added("shared/effect", losses.reshape(-1), EFFECT))
 
-    def sum(self, tag: str, numbers: Array, reveals: str) -> Flow[Array]:
+    def sum(self, tag: str, statistics: Array) -> Flow[tuple[Array, Array]]:
+        """Totals of units that enough rows of all pass through (units.py), and its own part."""
+        rows = yield from self.added(f"{tag}/rows", self.units.rows(statistics), PASSING)
+        own = self.units.only(statistics, rows, self.least)
+        return (yield from self.added(tag, own, TOTALS)), own
+
+    def added(self, tag: str, numbers: Array, reveals: str) -> Flow[Array]:
         return self.collective.sum(tag, numbers, reveals, check=statistics_problem)
 
 
@@ -216,11 +228,11 @@ def _counted(step: Derivative) -> Derivative:
 
 def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
     """A party, which may be a suspect itself."""
-    total = yield from judge.sum("shared/totals", judge.statistics(judge.packed), TOTALS)
+    total, own = yield from judge.sum("shared/totals", judge.statistics(judge.packed))
 
     def fit() -> Array:
-        left = np.array(total - judge.statistics(judge.packed))
-        every, others = np.ones(len(judge.values), np.bool_), judge.maximised(left, judge.packed)
+        every = np.ones(len(judge.values), np.bool_)
+        others = judge.maximised(np.array(total - own), judge.packed)
         logs = judge.log_values(every, others)
         if len(logs) < judge.least:
             return np.zeros(FACTS)
@@ -245,7 +257,7 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
     """Notes on parties that make it worse. ``judge``: where the coordinator takes part in sums."""
     if judge is not None:
         nothing = np.zeros_like(judge.statistics(judge.packed))
-        yield from judge.sum("shared/totals", nothing, TOTALS)
+        yield from judge.sum("shared/totals", nothing)
     fits = {p: f.facts for p, f in (yield from gather(members, RowsFit)).items()}
     for party, facts in fits.items():
         require_shape(facts, (FACTS,), party, RowsFit, "facts")

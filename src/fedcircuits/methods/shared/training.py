@@ -11,9 +11,12 @@ part in sums where the summation wants it (``Hub``).
     shared/pairs
     shared/centres/t
     shared/spread
+    shared/…/rows
     shared/structure  one member → all others: a digest of the circuit, which all have made alike
-    shared/counts/t   client → sum: expected statistics of its rows for every node, log-likelihood
-                      and number of its rows and of those that it holds back (em.py)
+    shared/rows/t     client → sum: log-likelihood and number of its rows and of those that it
+                      holds back, and how many pass through every unit of a node (em.py)
+    shared/counts/t   client → sum: expected statistics of its rows for every unit that at least the
+                      least count of rows of all parties pass through (units.py)
     shared/circuit    first client → coordinator, where it does not add up: what was learned
 
 With differential privacy all of this is counted with noise, in fewer rounds (noisy.py).
@@ -48,6 +51,7 @@ from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Collective, Summation
 from fedcircuits.federation.sums.summations import Hub, Tree
 from fedcircuits.learning.em import EMSchedule, Fitted
+from fedcircuits.learning.least_counts import RareValues
 from fedcircuits.learning.stopping import Mask, held_share
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.methods.meeting.hello import Assignment, Method, hellos_of, introduce
@@ -109,6 +113,7 @@ class LearnedTogether:
 
     beginning: Beginning
     fitted: Fitted
+    rare: tuple[RareValues, ...] = ()  # values that were replaced in all rows
 
 
 class SharedCircuit(Message, frozen=True):
@@ -207,14 +212,15 @@ def learned_together(
     learner: SharedLearner,
     held: Mask | None = None,
     collective: Collective | None = None,
+    least: int | None = None,
 ) -> Flow[LearnedTogether]:
     """A member's part, with rows or without. ``held``: which of its rows are held back, by default
     as the learner says; ``collective``: its end of all sums of a run, where several circuits are
-    learned in it."""
+    learned in it; ``least``: rows of all parties that a statistic is about, if not as planned."""
     collective = plan.collective(me) if collective is None else collective
     schedule, share = learner.rounds()
     about = f"{plan} {learner} {None if held is None else held.tolist()}"
-    rows = SummedRows(values, collective, plan.members, about)
+    rows = SummedRows(values, collective, plan.members, about, least or plan.least)
     if plan.noise is not None:
         return (yield from _learned_noisily(rows, schema, plan, learner, plan.noise))
     drawn = yield from summed_rows(
@@ -227,7 +233,7 @@ def learned_together(
         beginning = learner.beginning(drawn, schema, rng)
     yield from _same_circuit(beginning.circuit, collective)
     fitted = yield from em_by_sums(rows, held, beginning, schedule)
-    return LearnedTogether(beginning, fitted)
+    return LearnedTogether(beginning, fitted, drawn.rare)
 
 
 def _learned_noisily(
@@ -247,7 +253,8 @@ def in_one_place(
     values: Array, schema: Schema, learner: SharedLearner, seed: int
 ) -> LearnedTogether:
     """The same of one table, without anything that crosses."""
-    flow = learned_together("all", values, schema, SharedPlan(("all",), ALONE, seed), learner)
+    plan = SharedPlan(("all",), ALONE, seed)
+    flow = learned_together("all", values, schema, plan, learner, least=1)
     answer: object = None
     while True:
         try:
