@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from typer.testing import CliRunner
 
 import fedcircuits as fc
 from fedcircuits.app import cli
+from tests.commands import RUNNER
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -99,7 +99,7 @@ def test_the_commands_of_a_page_run(page: str, patients: None) -> None:
     assert len(lines) >= 4
     for line in lines:
         if typed(line)[0] not in LATER:
-            done = CliRunner().invoke(cli.app, typed(line))
+            done = RUNNER.invoke(cli.app, typed(line))
             assert done.exit_code == 0, f"{line}\n{done.output}"
 
 
@@ -139,7 +139,7 @@ def test_every_command_that_a_page_names_can_be_typed() -> None:
 def test_help_has_an_example_of_every_verb() -> None:
     for verb in ("train", "query", "sample", "inspect", "evaluate", "compare", "impute",
                  "synthesise", "report", "dashboard"):  # fmt: skip
-        text = CliRunner().invoke(cli.app, [verb, "--help"]).stdout
+        text = RUNNER.invoke(cli.app, [verb, "--help"]).stdout
         assert f"fedcircuits {verb} " in " ".join(text.split()), verb
 
 

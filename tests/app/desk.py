@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import fedcircuits as fc
 from fedcircuits.app import cli
+from tests.commands import RUNNER
 
 ROWS, TEST = 240, 120
 
@@ -60,7 +61,7 @@ class Desk:
 
     def __call__(self, words: str | list[str]) -> Result:
         split = words.split() if isinstance(words, str) else words
-        return CliRunner().invoke(cli.app, split)
+        return RUNNER.invoke(cli.app, split)
 
     def fails(self, words: str, line: str) -> None:
         """With one line that says why, and nothing written."""

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import fedcircuits as fc
 from fedcircuits.app import cli
 from tests.app.typing_pages import TypedPage
+from tests.commands import RUNNER
 from tests.engines.sites.relays import SERVER, free_port, needs_server
 
 pytest.importorskip("nats", reason="needs the extra sites")
@@ -104,7 +104,7 @@ class Consortium:
     def run(self, *words: str, code: int = 0) -> str:
         """What the command prints; of one that fails, its line."""
         with chdir(self.folder):
-            found = CliRunner().invoke(cli.app, list(words))
+            found = RUNNER.invoke(cli.app, list(words))
         assert found.exit_code == code, found.stderr
         return found.stderr if code else found.stdout
 

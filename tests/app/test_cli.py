@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import fedcircuits as fc
 from fedcircuits.app import cli
+from tests.commands import RUNNER
 
 SOURCE = Path(fc.__file__).parents[1]
 ROWS = 300
@@ -56,7 +57,7 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(home)
 
     def ran(*words: str) -> Result:
-        return CliRunner().invoke(cli.app, list(words))
+        return RUNNER.invoke(cli.app, list(words))
 
     return ran
 
@@ -292,7 +293,7 @@ def test_a_place_that_cannot_be_written_to_is_found_before_training(run: Run, fo
 )
 def test_wrong_usage_is_two(run: Run, words: str) -> None:
     found = run(*words.split())
-    assert found.exit_code == 2 and "Usage: " in found.stderr and "Traceback" not in found.output
+    assert found.exit_code == 2 and "Usage: " in found.stderr and "Traceback" not in found.stderr
 
 
 # ---------------------------------------------------------------------- what need not wait

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+import fedcircuits as fc
 from fedcircuits.app.cli import app
+from tests.commands import RUNNER
 
 ROWS = 120
 RNG = np.random.default_rng(0)
@@ -53,7 +55,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def called(command: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, command.split("¦"), catch_exceptions=False)
+    result = RUNNER.invoke(app, command.split("¦"), catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result
 
@@ -63,7 +65,7 @@ TRAIN = "train¦clinic.csv¦lab.csv¦insurer.csv¦--row-id¦Fall¦--target¦sick
 
 def test_what_was_done_to_each_column_is_told(files: Path) -> None:
     result = called(TRAIN)
-    told = " ".join(result.output.split())
+    told = " ".join((result.stdout + result.stderr).split())
     for words in (
         "geboren date dates, day first",
         "Größe real with a decimal comma",
@@ -89,15 +91,15 @@ def test_the_schema_is_edited_and_given_back(files: Path) -> None:
     assert '[columns.plz]\nkind = "category"' in text
     path.write_text(text.replace('[columns.crp]\nkind = "count"', '[columns.crp]\nkind = "real"'))
     result = called(f"{TRAIN}¦--schema¦m.schema.toml")
-    assert "left out:" not in result.output  # the file says so
+    assert "left out:" not in result.stdout + result.stderr  # the file says so
     assert 'kind = "real"' in path.read_text(encoding="utf-8").partition("[columns.crp]")[2][:20]
 
 
 def test_options_say_what_columns_mean(files: Path) -> None:
     result = called(f"{TRAIN}¦--kind¦icd=category¦--drop¦Bemerkung¦--drop¦empty¦--dates¦dmy")
-    assert "Bemerkung" not in result.output
+    assert "Bemerkung" not in result.stdout + result.stderr
     again = called(f"{TRAIN}¦--schema¦m.schema.toml")  # which remembers what was dropped
-    assert "Bemerkung" not in again.output
+    assert "Bemerkung" not in again.stdout + again.stderr
     schema = files / "m.schema.toml"
     assert '[columns.Bemerkung]\nkind = "left out"\n' in schema.read_text(encoding="utf-8")
     other = schema.read_text(encoding="utf-8") + '[columns.nothere]\nkind = "left out"\n'
@@ -122,3 +124,18 @@ def test_a_mistake_is_one_line(files: Path, option: str, problem: str) -> None:
     result = called(f"{TRAIN}¦{option}", code=1)
     assert problem in result.stderr
     assert not (files / "m.fc").exists()
+
+
+def test_the_files_of_a_split_keep_units(files: Path) -> None:
+    lines = [f"{i};{30 + i},5 %;{i},25 €;{1 + i % 28:02d}.03.2024;{i % 5} mg" for i in range(40)]
+    text = "id;share;price;paid;dose\n" + "\n".join([*lines, "99;;;;"])
+    (files / "shop.csv").write_text(text)
+    words = "split shop.csv --row-id id --by rows --parties a,b -o pieces"
+    assert RUNNER.invoke(app, words.split()).exit_code == 0
+    whole = fc.Table.read(files / "shop.csv", row_id="id")
+    for name in ("a", "b"):
+        part = fc.Table.read(files / "pieces" / f"{name}.csv", row_id="id")
+        assert part.schema == whole.schema
+        known = list(whole.row_ids)
+        kept = whole.rows([known.index(i) for i in part.row_ids])
+        np.testing.assert_array_equal(part.values, kept.values)

@@ -16,7 +16,6 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import fedcircuits as fc
 from fedcircuits.app import cli, events
@@ -25,6 +24,7 @@ from fedcircuits.app.dashboard.server import ASSETS, Shown
 from fedcircuits.engines.watching import Progress
 from fedcircuits.errors import FileError
 from tests.app.browser import served
+from tests.commands import RUNNER
 from tests.federation.cases import QUICK, mixed_table
 
 COMMAND = [sys.executable, "-m", "fedcircuits", "dashboard"]
@@ -243,7 +243,7 @@ def test_what_is_no_file_of_events_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_shown_is_one_line(words: list[str], error: str) -> None:
-    found = CliRunner().invoke(cli.app, ["dashboard", *words])
+    found = RUNNER.invoke(cli.app, ["dashboard", *words])
     assert (found.exit_code, found.stdout) == (1, "")
     assert found.stderr.startswith("fedcircuits: ") and found.stderr.count("\n") == 1
     assert error in found.stderr
@@ -252,7 +252,7 @@ def test_what_cannot_be_shown_is_one_line(words: list[str], error: str) -> None:
 def test_a_port_in_use_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        found = CliRunner().invoke(cli.app, ["dashboard", "run.jsonl", "--port", port])
+        found = RUNNER.invoke(cli.app, ["dashboard", "run.jsonl", "--port", port])
     text = f"fedcircuits: cannot serve at 127.0.0.1, port {port}: Address already in use; "
     assert (found.exit_code, found.stderr) == (1, f"{text}give another --port, or --port 0\n")
 
@@ -278,7 +278,7 @@ def test_others_than_this_machine_need_the_token_and_ctrl_c_ends_it(tmp_path: Pa
 def test_a_site_s_policy_and_audit(tmp_path: Path) -> None:
     file, kits = tmp_path / "consortium.toml", tmp_path / "kits"
     file.write_text('name = "trio"\nserver = "tls://localhost:4222"\nsites = ["north", "south"]\n')
-    assert CliRunner().invoke(cli.app, ["provision", str(file), "-o", str(kits)]).exit_code == 0
+    assert RUNNER.invoke(cli.app, ["provision", str(file), "-o", str(kits)]).exit_code == 0
     store = kits / "north" / "store"
     store.mkdir()
     line = {"time": "2026-01-02", "event": "asked", "what": "describe", "reveals": "its columns"}

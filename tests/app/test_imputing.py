@@ -50,6 +50,19 @@ def test_several_imputations(desk: Desk, tmp_path: Path) -> None:
     assert desk(words).exit_code == 0 and output.read_bytes() == before, "the same seed"
 
 
+def test_a_category_that_the_model_does_not_know_stays(desk: Desk, tmp_path: Path) -> None:
+    file, output = tmp_path / "new.csv", tmp_path / "filled.csv"
+    rows = pd.read_csv("gaps.csv", dtype=str).head(6)
+    rows["risk"] = ["middle", None, "high", "low", "middle", "low"]
+    rows.to_csv(file, index=False)
+    found = desk(f"impute model.fc {file} -o {output}")
+    assert found.exit_code == 0 and "2 values of unknown categories ('middle')" in found.stderr
+    filled = pd.read_csv(output, dtype=str)["risk"]
+    assert filled[1] in ("high", "low")
+    assert [filled[i] for i in (0, 2, 3, 4, 5)] == ["middle", "high", "low", "middle", "low"]
+    assert "risk 1" in found.stdout
+
+
 WRONG = {
     "impute model.fc gaps.csv -o filled.xlsx": "ending in .csv",
     "impute model.fc gaps.csv -n 3 -o f.csv": "give --by sample",

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from typer.testing import CliRunner
 
 import fedcircuits as fc
 from fedcircuits.app import cli
 from fedcircuits.circuits.graph import files
+from tests.commands import RUNNER
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def described(path: Path) -> list[str]:
-    found = CliRunner().invoke(cli.app, ["inspect", str(path)])
+    found = RUNNER.invoke(cli.app, ["inspect", str(path)])
     assert found.exit_code == 0, found.output
     return [" ".join(line.split()) for line in found.stdout.split("\n")]
 
@@ -52,7 +52,7 @@ def test_trees_are_described(home: Path) -> None:
 @pytest.mark.parametrize("words", [("query", "P(diagnosis = benign)"), ("sample",)])
 def test_questions_to_a_distribution(home: Path, name: str, words: tuple[str, ...]) -> None:
     path = home / f"{name}.fc"
-    found = CliRunner().invoke(cli.app, [words[0], str(path), *words[1:]])
+    found = RUNNER.invoke(cli.app, [words[0], str(path), *words[1:]])
     assert found.exit_code == 1 and not found.stdout
     (line,) = found.stderr.strip().split("\n")
     assert "predicts 'diagnosis' and is no distribution" in line and ".load" in line
@@ -63,5 +63,5 @@ def test_owners_that_are_damaged(home: Path) -> None:
     (first, _) = cast(list[dict[str, object]], metadata["owners"])
     for owners in (None, [], [{**first, "name": "stranger"}], [{**first, "encoder": 3}]):
         files.write(home / "bad.fc", circuit, parameters, {**metadata, "owners": owners})
-        found = CliRunner().invoke(cli.app, ["inspect", str(home / "bad.fc")])
+        found = RUNNER.invoke(cli.app, ["inspect", str(home / "bad.fc")])
         assert found.exit_code == 1 and "bad.fc is damaged" in found.stderr

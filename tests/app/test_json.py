@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from fedcircuits.app import cli
 from tests.app.desk import ROWS, Desk
+from tests.commands import RUNNER
 
 SILENT = {"demo", "dashboard", "provision"}  # they write files, or serve
 
@@ -27,7 +27,7 @@ def test_every_verb_that_tells_something_has_it() -> None:
     verbs = {n: c for n, c in group.commands.items() if not hasattr(c, "commands")}
     without = {n for n, c in verbs.items() if not any("--json" in p.opts for p in c.params)}
     assert without == SILENT
-    assert CliRunner().invoke(cli.app, ["site", "status", "--help"]).stdout.count("--json") == 1
+    assert RUNNER.invoke(cli.app, ["site", "status", "--help"]).stdout.count("--json") == 1
 
 
 def test_train_and_split(desk: Desk) -> None:

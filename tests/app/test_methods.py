@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import fedcircuits as fc
 from fedcircuits.app import cli
+from tests.commands import RUNNER
 
 RNG = np.random.default_rng(0)
 
@@ -32,7 +33,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(home: Path, monkeypatch: pytest.MonkeyPatch, words: str) -> Result:
     monkeypatch.chdir(home)
-    return CliRunner().invoke(cli.app, ["train", *words.split()])
+    return RUNNER.invoke(cli.app, ["train", *words.split()])
 
 
 COLUMNS, ROWS = "north.csv south.csv --row-id id", "bits0.csv bits1.csv bits2.csv"

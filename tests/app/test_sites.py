@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from fedcircuits.app.cli import app
 from tests.app.typing_pages import TypedPage
+from tests.commands import RUNNER
 
 pytest.importorskip("nats", reason="needs the extra sites")
 COMMAND = (sys.executable, "-m", "fedcircuits")
@@ -33,9 +33,9 @@ def test_a_member_makes_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 
     def said(*words: str, code: int = 0) -> str:
-        found = CliRunner().invoke(app, list(words))
+        found = RUNNER.invoke(app, list(words))
         assert found.exit_code == code, found.output
-        return found.output
+        return found.stdout + found.stderr
 
     page = TypedPage("sites.md", "## Keys")
     asked = said(*page.words("site request"))

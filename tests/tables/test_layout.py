@@ -110,6 +110,12 @@ def test_text_of_two_encodings(tmp_path: Path) -> None:
     table, told = read(tmp_path, data)
     assert table.schema["Ort"].categories == ("Köln",)
     assert "partly in UTF-8, partly in Windows-1252" in told
+    data = "id;Größe;Ort\n".encode() + "".join(f"{i};{150 + i},5;Köln\n" for i in range(50)).encode(
+        "latin-1"
+    )
+    table, told = read(tmp_path, data)
+    assert "Größe" in table.names and table.schema["Ort"].categories == ("Köln",)
+    assert "partly in UTF-8, partly in Windows-1252" in told
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_numbers_with_stray_text_are_numbers():
     table = one(values)
     assert table.schema["x"].kind == "real"
     assert np.isnan(table.values[:, 0]).sum() == 1
-    assert table.readings[0].how == "1 that are none taken as missing ('unknown')"
+    assert table.readings[0].how == "1 other value taken as missing ('unknown')"
     assert one(values[:-1]).schema["x"].kind == "real"  # too many for a category
     assert one(["1", "2"] * 10).schema["x"].kind == "category"  # text, as the frame says
 

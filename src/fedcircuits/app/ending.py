@@ -55,5 +55,5 @@ def fail(message: str, code: int) -> None:
 
     if DEBUG.get():
         traceback.print_exc()
-    print(f"fedcircuits: {plain(in_options(one_line(message)))}", file=sys.stderr)
+    print(f"fedcircuits: {plain(in_options(one_line(message)))}", file=sys.stderr, flush=True)
     raise typer.Exit(code)

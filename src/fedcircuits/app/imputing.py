@@ -12,11 +12,15 @@ from fedcircuits.app.ending import clear
 from fedcircuits.app.options import AsJson, ModelFile, Seed
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
     from fedcircuits.tables.columns import Floats
     from fedcircuits.tables.schema import Variable
     from fedcircuits.tables.table import Table
+
+    Truths = NDArray[np.bool_]
 
 WHICH = "imputation"  # the column that numbers several imputations
 
@@ -69,13 +73,15 @@ def impute(
             fitted, data = distribution(loaded, model, "impute"), reader.file(file)
             rows = reader.rows(data, fitted.schema_)
             tables = imputed(fitted, rows, by, imputations=number, random_state=seed)
-        frame, gaps = _as_given(data), _gaps(rows, data)
-        filled = [_filled(frame, rows, t, isinstance(data, TextFrame)) for t in tables]
+        frame = _as_given(data)
+        gaps = _gaps(rows, frame)
+        filled = [_filled(frame, gaps, rows, t, isinstance(data, TextFrame)) for t in tables]
         report.write(output, _written(filled, frame.attrs.get("delimiter", ",")))
+        counts = {name: int(missing.sum()) for name, missing in gaps.items()}
         if json:
-            screen.data({"rows": len(rows), "filled": gaps})
+            screen.data({"rows": len(rows), "filled": counts})
             return
-        listed = ", ".join(f"{name} {count:,}" for name, count in gaps.items() if count)
+        listed = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
         screen.say(f"{len(rows):,} rows; missing values filled in: {listed or 'none were missing'}")
         screen.say(f"wrote {output}")
 
@@ -90,29 +96,35 @@ def _as_given(data: object) -> pd.DataFrame:
     return frame
 
 
-def _gaps(rows: Table, data: object) -> dict[str, int]:
-    """The number of missing values by column of the file."""
+def _gaps(rows: Table, frame: pd.DataFrame) -> dict[str, Truths]:
+    """Which rows lack a value, by column of the file. A category that the model does not know is
+    missing for the model, but not in the file."""
     import numpy as np
 
-    held = _as_given(data).columns
-    counts = np.isnan(rows.values).sum(axis=0).tolist()
-    return {n: c for n, c in zip(rows.names, counts, strict=True) if n in held}
+    gaps = {n: np.isnan(rows.values[:, i]) for i, n in enumerate(rows.names) if n in frame}
+    for name in gaps:
+        if rows.schema[name].kind == "category":
+            gaps[name] &= frame[name].isna().to_numpy()
+    return gaps
 
 
-def _filled(frame: pd.DataFrame, rows: Table, table: Table, text: bool) -> pd.DataFrame:
+def _filled(
+    frame: pd.DataFrame, gaps: dict[str, Truths], rows: Table, table: Table, text: bool
+) -> pd.DataFrame:
     """The frame with missing values of modelled columns filled in; in a ``text`` column, in its
     spelling and with its decimal sign."""
     import numpy as np
 
     filled = frame.astype(object)
-    for i, variable in enumerate(rows.schema):
-        name, gaps = variable.name, np.isnan(rows.values[:, i])
-        if name in frame and gaps.any():
-            found = list(table.column(name)[gaps].astype(object))
+    for name, missing in gaps.items():
+        if missing.any():
+            i, variable = rows.schema.index(name), rows.schema[name]
+            found = list(table.column(name)[missing].astype(object))
             if text:
-                known = rows.values[~gaps, i]
-                found = _spelled(variable, frame.loc[~gaps, name], known, table.values[gaps, i])
-            filled.loc[gaps, name] = found
+                read = ~np.isnan(rows.values[:, i])
+                own, known = frame.loc[read, name], rows.values[read, i]
+                found = _spelled(variable, own, known, table.values[missing, i])
+            filled.loc[missing, name] = found
     return filled
 
 

@@ -23,6 +23,7 @@ from fedcircuits.estimators.federated import FederatedEstimator
 from fedcircuits.estimators.progress import Bar
 from fedcircuits.federation.federation import LEAST_COUNT, Federation
 from fedcircuits.federation.split import Skew, dirichlet
+from fedcircuits.tables.numerals import written_units
 from fedcircuits.tables.packed import existing
 from fedcircuits.tables.readers import SUFFIXES
 from fedcircuits.tables.table import Table
@@ -217,6 +218,10 @@ class CsvFolder:
         self.folder.mkdir(parents=True, exist_ok=True)
         for party in federation:
             frame = party.table.to_pandas()
+            for v in party.table.schema:
+                if v.unit and not v.size and not v.dated and written_units([f"1 {v.unit}"]):
+                    numbers = map(v.decode, party.table.select([v.name]).values[:, 0])
+                    frame[v.name] = [None if n is None else f"{n} {v.unit}" for n in numbers]
             frame.insert(0, self.row_id, party.table.row_ids)
             report.write(self.path(party.name), frame.to_csv(index=False).encode())
 

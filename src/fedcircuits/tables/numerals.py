@@ -38,7 +38,7 @@ _BOUND = re.compile(r"^(?P<sign>[<>≤≥]=?|[~≈±]|(?:ca|circa|etwa|approx|ab
 CODES = "EUR|USD|GBP|CHF|JPY|SEK|NOK|DKK|PLN|CZK|HUF|TRY|INR|CNY|BRL|AUD|CAD"
 _MONEY = re.compile(rf"^(?:US\$|R\$|[€$£¥₹₺]|{CODES}|Fr\.)\s*|\s*(?:[€$£¥₹₺]|{CODES})$", re.I)
 _FLAG = re.compile(
-    r"\s*(?:±|\+/-)\s*[\d.,]+\s*%?$|\s*[*!↑↓]+$|\s+(?:H|L|HH|LL)$|\s*\((?:H|L|HH|LL|\*|!)\)$"
+    r"\s*(?:±|\+/-)\s*[\d.,]+\s*%?$|\s*[*!?↑↓]+$|\s+(?:H|L|HH|LL)$|\s*\((?:H|L|HH|LL|\*|!)\)$"
 )
 _UNIT = re.compile(
     r"^(?P<number>[-+−]?[\d.,'’\s]*\d\.?(?:e[-+]?\d+)?-?)\s*"

@@ -129,6 +129,10 @@ def refuse_large(file: Path, most_bytes: int) -> None:
     refuse_bomb(file, size, most_bytes)
 
 
+# Windows-1252 would read the two bytes as Ã¶ and the like.
+IN_UTF_8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
+
+
 def encoding_of(file: Path) -> str:
     """The encoding, by the first bytes or by whether all of the file is UTF-8."""
     with opened(file) as data:
@@ -142,12 +146,11 @@ def encoding_of(file: Path) -> str:
         part, several = head, False
         try:
             while part:
-                several |= len(decoder.decode(part)) < len(part) - 3
+                decoder.decode(part)
+                several |= not part.isascii()
                 part = data.read(1 << 20)
-        except UnicodeDecodeError as error:
-            before = part[: error.start].decode("utf-8", "ignore")
-            several |= len(before) < error.start - 3
-            return MIXED if several else "cp1252"
+        except UnicodeDecodeError:
+            return MIXED if several or IN_UTF_8.search(part) else "cp1252"
     return "utf-8-sig"
 
 

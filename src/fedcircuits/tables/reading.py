@@ -350,7 +350,8 @@ def _words(how: str, before: Column, texts: list[str], after: Column) -> str:
         return how
     some = list(dict.fromkeys(texts[int(code)] for code in before.numbers[odd][:1000]))[:3]
     listed = ", ".join(shown(text, 20) for text in some)
-    return _joined(how, f"{int(odd.sum()):,} that are none taken as missing ({listed})")
+    count = f"{int(odd.sum()):,} other {'values' if odd.sum() > 1 else 'value'}"
+    return _joined(how, f"{count} taken as missing ({listed})")
 
 
 def _without_marks(column: Column) -> tuple[Column, str]:

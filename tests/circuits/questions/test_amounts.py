@@ -19,6 +19,7 @@ COLUMNS = (
     Variable("visits", "count"),
     Variable("age"),
     Variable("bmi"),
+    Variable("weight [kg]"),
 )
 GERMAN, AMERICAN = ReadingHabits(",", "dmy"), ReadingHabits(".", "mdy")
 
@@ -38,6 +39,7 @@ def lower_ends(text: str, *habits: ReadingHabits) -> dict[str, float]:
         ("price > EUR -3,5", "price", -3.5),
         ("crp > 5mg/L", "crp", 5),
         ("bp > 120 mm Hg", "bp", 120),
+        ("weight [kg] > 70,5 kg", "weight [kg]", 70.5),
         ("came > 2h", "came", 2),
         ("came > 2h30", "came", 2.5),
         ("visits > 1 234", "visits", 1234.5),
@@ -70,6 +72,8 @@ def test_what_can_be_read_in_two_ways_is_read_as_in_the_files_or_refused(text: s
     for habits in ((GERMAN,) if point else (), (GERMAN, AMERICAN)):
         with pytest.raises(QueryError, match=r"can be 1\.2 or 1200; write 1200, or 1\.20"):
             lower_ends(text, *habits)
+    with pytest.raises(QueryError, match=r"can be 1 or 1000; write 1000, or 1\.0"):
+        lower_ends("age > 1.000", GERMAN)
 
 
 def test_dates_follow_the_order_of_the_files() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography import x509
-from typer.testing import CliRunner
 
 from fedcircuits.app.cli import app
 from fedcircuits.engines.sites.credentials import REVOKED, certificate_of, valid_until
@@ -18,6 +17,7 @@ from fedcircuits.engines.sites.nats import Access, NatsLink
 from fedcircuits.engines.sites.provision import provision
 from fedcircuits.engines.sites.serving import party_of
 from fedcircuits.errors import FederationError
+from tests.commands import RUNNER
 from tests.engines.sites.relays import free_port, needs_server, served
 
 
@@ -131,7 +131,7 @@ def test_a_site_is_revoked_by_a_command_and_comes_back_with_new_keys(
     path, kits = tmp_path / "consortium.toml", tmp_path / "kits"
 
     def said(*words: str, code: int = 0) -> str:
-        found = CliRunner().invoke(app, ["provision", "consortium.toml", *words])
+        found = RUNNER.invoke(app, ["provision", "consortium.toml", *words])
         assert found.exit_code == code, found.output
         return found.stderr if code else found.stdout
 
@@ -140,7 +140,7 @@ def test_a_site_is_revoked_by_a_command_and_comes_back_with_new_keys(
         assert len(told) == 1
         return [e.serial_number for e in x509.load_pem_x509_crl(told.pop())]
 
-    CliRunner().invoke(app, ["consortium", "init", str(path)])
+    RUNNER.invoke(app, ["consortium", "init", str(path)])
     written = path.read_text()
     assert "there are no kits here" in said("--revoke", "south", code=1)
     said()

@@ -33,6 +33,7 @@ _LISTED = re.compile(_MONEY + _BODY.format(signs="."), re.I)  # a comma separate
 _SIGN = re.compile(r"\s*[%‰€$£¥₹₺]")
 _UNIT = re.compile(r"[^\W\d_][\w/²³µμ°%^·*€$£-]*")
 _COMPARED = re.compile(r"\s*[<>=!≤≥≠]")
+_NAMED = re.compile(r"[\[(]([^\[\]()]+)[\])]\s*$")
 _PIECE = re.compile(r"\s*[\w./:+-]+")
 GOES_ON = re.compile(r"\w|[.-]\w")  # behind the end of a word: the word has not ended
 
@@ -56,7 +57,7 @@ def amount_end(text: str, start: int, variable: Variable | None, listed: bool) -
 def _behind_unit(text: str, position: int, variable: Variable | None) -> int:
     if sign := _SIGN.match(text, position):
         return sign.end()
-    unit = variable.unit if variable is not None else None
+    unit = unit_of(variable) if variable is not None else ""
     if unit and (same := re.compile(rf"\s*{re.escape(unit)}(?!\w)", re.I).match(text, position)):
         return same.end()
     blank = len(text[position:]) - len(text[position:].lstrip()) if unit else 0
@@ -68,7 +69,7 @@ def amount(variable: Variable, text: str, habits: Habits = ()) -> float:
     """The number that a text stands for."""
     if variable.unit == HOURS and (hour := hour_of(text)) is not None:
         return hour
-    bare, unit = text.strip(), variable.unit or ""
+    bare, unit = text.strip(), unit_of(variable)
     if unit and bare.casefold().endswith(unit.casefold()) and len(bare) > len(unit):
         bare = bare[: -len(unit)].rstrip()
     numeral = numerals.numeral(bare)
@@ -79,17 +80,23 @@ def amount(variable: Variable, text: str, habits: Habits = ()) -> float:
         raise QueryError(
             f"{variable.name!r} is a {variable.kind}: expected a number, got {shown(text)}"
         )
-    _check_unit(variable, numeral.unit, text)
+    _check_unit(variable, unit, numeral.unit, text)
     return values[0] if len(set(values)) == 1 else _decided(variable, text, point, comma, habits)
 
 
-def _check_unit(variable: Variable, unit: str, text: str) -> None:
-    if not unit or (variable.unit and numerals.unit_key(unit) == numerals.unit_key(variable.unit)):
+def unit_of(variable: Variable) -> str:
+    """The unit of a variable, which may stand in its name: CRP (mg/l)."""
+    named = _NAMED.search(variable.name)
+    return variable.unit or (named[1].strip() if named else "")
+
+
+def _check_unit(variable: Variable, unit: str, written: str, text: str) -> None:
+    if not written or (unit and numerals.unit_key(written) == numerals.unit_key(unit)):
         return
-    if variable.unit:
+    if unit:
         raise QueryError(
-            f"{variable.name!r} is in {variable.unit}: expected a number in {variable.unit}, or "
-            f"without a unit, got {shown(text)}"
+            f"{variable.name!r} is in {unit}: expected a number in {unit}, or without a unit, got "
+            f"{shown(text)}"
         )
     raise QueryError(
         f"{variable.name!r} has no unit: expected a number without one, got {shown(text)}"
@@ -103,10 +110,10 @@ def _decided(variable: Variable, text: str, point: float, comma: float, habits: 
         return comma if signs == {","} else point
     if "," not in text and "," not in signs:
         return point
-    either = sorted((point, comma))
+    small, large = (f"{value:.15g}" for value in sorted((point, comma)))
+    longer = f"{small}0" if "." in small else f"{small}.0"
     raise QueryError(
-        f"{variable.name!r}: {shown(text)} can be {either[0]:.15g} or {either[1]:.15g}; write "
-        f"{either[1]:.15g}, or {either[0]:.15g}0"
+        f"{variable.name!r}: {shown(text)} can be {small} or {large}; write {large}, or {longer}"
     )
 
 
