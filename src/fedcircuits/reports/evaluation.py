@@ -249,7 +249,7 @@ def _frame(lines: Mapping[str, Measures], target: Variable | None) -> pd.DataFra
     if target is not None:
         measures = CLASS_MEASURES if target.size else NUMBER_MEASURES
     columns = [LIKELIHOOD, *measures]
-    return pd.DataFrame.from_dict(dict(lines), orient="index").reindex(columns=columns)
+    return pd.DataFrame(list(lines.values()), index=list(lines)).reindex(columns=columns)
 
 
 def _bins(predicted: Forecast, truth: Array) -> tuple[ReliabilityBin, ...]:

@@ -43,6 +43,8 @@ MAKERS = {  # of values that are no instances of trusted classes
     "numpy": {"dtype", "ndarray"},
     "numpy._core.multiarray": {"_reconstruct", "scalar"},
     "numpy._core.numeric": {"_frombuffer"},
+    "numpy.core.multiarray": {"_reconstruct", "scalar"},  # before numpy 2
+    "numpy.core.numeric": {"_frombuffer"},
     "numpy.random.bit_generator": {"SeedSequence", "__pyx_unpickle_SeedSequence"},
     "numpy.random._mt19937": {"MT19937"},
     "numpy.random._pcg64": {"PCG64"},
