@@ -230,7 +230,7 @@ def test_an_audit_is_read_as_a_table(clinics: Consortium) -> None:
         (("audit", "kits/server"), "is no kit: it has no consortium.toml"),
         (("query", "nothing.fc", "P(risk)"), "there is no such file"),
         (("train", "kits/coordinator", "--resume", "no", "-o", "m.fc"), "no training 'no' was bro"),
-        (("train", "kits/coordinator", "--name", "a/b", "-o", "m.fc"), "'a/b' is no name of a run"),
+        (("train", "kits/coordinator", "--name", "a/b", "-o", "m.fc"), "'a/b' is not a valid name of a run"),
         (("train", "kits/coordinator", "--resume", "x", "--clusters", "2", "-o", "m.fc"),
          "--resume goes on with what was begun: leave other options out"),
     ],

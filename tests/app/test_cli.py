@@ -114,7 +114,7 @@ def test_pooled_categories_are_noted_and_a_question_about_one_is_explained(
     frame.to_csv(home / "rare.csv", index=False)
     found = run("train", "rare.csv", "-o", "rare.fc")
     assert found.exit_code == 0, found.stderr
-    assert "note: rare: categories of 'risk' that fewer than 5 of its rows have" in found.stderr
+    assert "note: rare: categories of 'risk' that occur in fewer than 5" in found.stderr
     asked = run("query", "rare.fc", "P(risk = kuru)")
     assert asked.exit_code == 1
     assert "a federation calls categories that few rows of a party have 'other'" in asked.stderr

@@ -55,7 +55,7 @@ def test_engines_agree_and_tell(engine: str) -> None:
 def test_bad_input(private: bool) -> None:
     whole = federation(private)
     apart = {"a": {"id": [1, 2], "x": [1.0, 2.0]}, "b": {"id": [3, 4], "y": [1.0, 2.0]}}
-    with pytest.raises(FederationError, match=r"no row id is held by all.*a 2, b 2.*same way"):
+    with pytest.raises(FederationError, match=r"no row id occurs at all.*a 2, b 2.*same way"):
         fc.aligned(fc.Federation(apart, row_id="id"), private=private)
     plain = fc.Federation({"a": whole["north"].table, "b": {"y": [1.0, 2.0]}})
     with pytest.raises(FederationError, match="b has no row ids"):

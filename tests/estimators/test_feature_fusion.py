@@ -179,7 +179,7 @@ def test_owners_that_differ() -> None:
     assert found.circuit_.units["long/encoder"] == 5
     assert found.circuit_.scopes["wide/encoder"] == {"wide/speed", "wide/lanes"}
     assert model(encoder=encoder, head="concat").fit(parties, target="event").score(parties) > 0.8
-    with pytest.raises(fc.FedcircuitsError, match="align='linear' takes them to one width"):
+    with pytest.raises(fc.FedcircuitsError, match="align='linear' maps them to one width"):
         model(encoder=encoder, align=None).fit(parties, target="event")
     assert model(encoder=None, epochs=1).fit(parties, target="event").views_["tabular"]
 
@@ -308,9 +308,9 @@ def test_bad_input(fitted: FeatureFusion) -> None:
         model().fit(TRAIN, target="evnt")
     with pytest.raises(NotFittedError):
         model().predict(TRAIN)
-    with pytest.raises(QueryError, match="is asked with a Federation"):
+    with pytest.raises(QueryError, match="predicts for a Federation"):
         fitted.predict(table(0))  # type: ignore[arg-type]
-    with pytest.raises(QueryError, match="'stranger' is no owner"):
+    with pytest.raises(QueryError, match="'stranger' is not an owner"):
         fitted.predict(fc.Federation({"stranger": table(0)}))
     with pytest.raises(QueryError, match="to compare predictions with"):
         fitted.score(owners(slice(0, 9), labels=False))
@@ -329,7 +329,7 @@ def test_noise_has_its_epsilon_in_the_ledger() -> None:
     model.fit(clinics, target="diagnosis")
     spent = model.ledger_.privacy
     assert spent is not None and 2.9 < model.epsilon_ == spent.epsilon <= 3.0
-    assert "its encoder given" in spent.neighbours and "labels" in spent.neighbours
+    assert "given its encoder" in spent.neighbours and "labels" in spent.neighbours
     told = model.ledger_.revealed("coordinator")["what"]
     assert told.str.contains("noisy representations").any()
     plain = model.set_params(noise=0.0).fit(clinics, target="diagnosis")

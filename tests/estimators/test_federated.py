@@ -93,7 +93,7 @@ def test_it_is_checked_before_it_runs(name: str) -> None:
     if name != "ChowLiuTree":
         with pytest.raises(FederationError, match=f"{name} learns from a Federation.* got Table"):
             make().fit(NUMBERS)  # type: ignore[arg-type]
-    with pytest.raises(NotFittedError, match=f"this {name} has learned nothing yet"):
+    with pytest.raises(NotFittedError, match=f"this {name} is not fitted yet"):
         make()._check_fitted()
 
 

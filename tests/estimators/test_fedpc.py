@@ -257,7 +257,7 @@ def test_settings_are_checked() -> None:
 def test_it_learns_from_federations_only() -> None:
     with pytest.raises(FederationError, match="learns from a Federation of parties, got Table"):
         fc.FedPC(QUICK).fit(mixed_table())  # type: ignore[arg-type]
-    with pytest.raises(NotFittedError, match="FedPC has learned nothing yet"):
+    with pytest.raises(NotFittedError, match="FedPC is not fitted yet"):
         fc.FedPC(QUICK).score_samples(ROWS)
     assert clone(fc.FedPC(QUICK, clusters=3)).get_params()["clusters"] == 3
 

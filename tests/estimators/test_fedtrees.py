@@ -158,7 +158,7 @@ def test_the_model_is_collected_only_if_all_allow() -> None:
 
 def test_parties_without_the_target_take_no_part_unless_told() -> None:
     parties = federation("vertical")
-    with pytest.warns(UserWarning, match=r"party 1 took no part.*share_target=True lets"):
+    with pytest.warns(UserWarning, match=r"party 1 did not contribute.*with share_target=True"):
         model = fc.FedTrees(target="diagnosis", trees=2).fit(parties)
     assert set(model.placement_.values()) == {"party 2", "coordinator"}
     assert model.circuit_.root.children == ("party 2/trees",)
@@ -181,7 +181,9 @@ def test_parties_that_cannot_be_told() -> None:
         "left": fc.Table(left.schema, left.values, ids + 100),
         "right": fc.Table(right.schema, right.values, ids),
     }
-    with pytest.warns(UserWarning, match="left took no part in predicting: no row of theirs"):
+    with pytest.warns(
+        UserWarning, match="left did not contribute to predictions: none of their rows"
+    ):
         model.fit(fc.Federation(apart))
 
 
@@ -215,7 +217,7 @@ def test_settings_are_checked() -> None:
 
 
 def test_questions_are_checked() -> None:
-    with pytest.raises(NotFittedError, match="FedTrees has learned nothing yet"):
+    with pytest.raises(NotFittedError, match="FedTrees is not fitted yet"):
         fc.FedTrees(target="diagnosis").predict(CANCER)
     model = fitted("horizontal", trees=1)
     with pytest.raises(QueryError, match="these trees predict 'diagnosis' and not 'mean area'"):
@@ -230,7 +232,7 @@ def test_nobody_can_learn() -> None:
     parties = {"left": {"id": [1, 2], "x": [1.0, 2.0]}, "right": {"id": [1, 2], "y": ["a", "b"]}}
     apart = fc.Federation(parties, row_id="id", least_count=1)
     with pytest.raises(
-        FederationError, match=r"nobody can learn to predict 'y'.*share_target=True"
+        FederationError, match=r"no party can learn to predict 'y'.*share_target=True"
     ):
         fc.FedTrees(target="y").fit(apart)
     model = fc.FedTrees(fc.DecisionTreeLeaf(min_rows=1), target="y", share_target=True, trees=1)

@@ -108,7 +108,7 @@ def test_what_a_store_has_handed_out_is_refused() -> None:
     """Whatever whoever asks believes to be left."""
     model = prepared()
     store_of(model).hand_out(0, 1)
-    with pytest.raises(ProtocolError, match="have been handed out before"):
+    with pytest.raises(ProtocolError, match="were handed out before"):
         model.score_samples(ROWS.rows([0]))
 
 

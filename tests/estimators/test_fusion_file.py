@@ -358,5 +358,5 @@ def test_sums_of_a_fusion_that_needs_more() -> None:
         """A way of a user."""
 
     model = fitted(align=None, graph="complete", summation=Mine())
-    with pytest.raises(FileError, match="summation=Mine is a class of yours"):
+    with pytest.raises(FileError, match="summation=Mine is a class of your own"):
         model.save("mine.fc")

@@ -48,7 +48,7 @@ def test_a_run_is_resumed(tmp_path: Path, engine: str, how: How, text: str) -> N
     assert lost.value.party == "south"
     assert "the others' work is kept: fit(…, resume=True)" in str(lost.value)
     assert "Quixote" not in str(lost.value)  # errors of others may quote data
-    with pytest.raises(Exception, match="learned nothing yet"):
+    with pytest.raises(Exception, match="not fitted yet"):
         model.score(ROWS)
     before = {n: learned(place) for n, place in places.items()}
     assert before["south"] == 0 and before["north"] > 0 and before["west"] > 0

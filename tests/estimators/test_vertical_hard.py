@@ -46,7 +46,7 @@ def test_units_do_not_matter() -> None:
 def test_an_empty_component_begins_anew(summation: Any) -> None:
     start = np.vstack([X[:2], np.full(7, 1e4)])
     model = VerticalGaussianMixture(3, means_init=start, random_state=0, summation=summation)
-    with pytest.warns(UserWarning, match="begun anew at the row of lowest density: component 2"):
+    with pytest.warns(UserWarning, match="restarted at the row of lowest density, being empty"):
         model.fit(federation(X, BLOCKS))
     assert model.weights_.min() > 0.01
     assert any(e.phase == "em" and e.tag.startswith("em/worst") for e in model.ledger_)
@@ -63,8 +63,8 @@ def test_a_collapsed_component_is_named() -> None:
     notes = [str(w.message) for w in told]
     assert len(notes) == 3
     for party, column, note in zip(NAMES, ("x0", "x3", "x5"), notes, strict=False):
-        assert note.startswith(f"component 1 has collapsed at {party}: '{column}'")
-        assert "raise reg_covar, or take fewer components" in note
+        assert note.startswith(f"component 1 has collapsed at {party}: the variance of '{column}'")
+        assert "raise reg_covar, or use fewer components" in note
 
 
 def test_one_row_is_one_component() -> None:

@@ -110,8 +110,8 @@ def test_it_says_when_it_has_not_settled() -> None:
         ({"hops": 1}, "Hub has none"),
         ({"hops": -1}, "hops must be a whole number from 0, got -1"),
         ({"leaves": {"y": "gamma"}}, "leaves names 'y', which is no column"),
-        ({"leaves": {"x0": "poisson"}}, "'x0', a real, cannot be 'poisson', which is for count"),
-        ({"summation": Tree([("north", "east"), ("south", "south")])}, "falls apart"),
+        ({"leaves": {"x0": "poisson"}}, "'x0', a real, cannot be 'poisson', which models count"),
+        ({"summation": Tree([("north", "east"), ("south", "south")])}, "is not connected"),
         (
             {"summation": "tree"},
             r"summation must be a way to add up, with brackets, such as Hub\(\)",
@@ -138,7 +138,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], text: str) -> None:
 
 
 def test_there_are_as_many_rows_as_components() -> None:
-    with pytest.raises(PartyLostError, match="241 components and 240 rows: take at most"):
+    with pytest.raises(PartyLostError, match="241 components and 240 rows: use at most"):
         VerticalGaussianMixture(241).fit(federation(X, BLOCKS))
 
 
@@ -158,7 +158,7 @@ def test_federations_that_cannot_be() -> None:
 
 def test_rows_without_ids_are_taken_in_their_order() -> None:
     parts = {n: FRAME[[f"x{j}" for j in b]] for n, b in zip(NAMES, BLOCKS, strict=False)}
-    with pytest.warns(UserWarning, match="taken to be in the same order"):
+    with pytest.warns(UserWarning, match="assumed to be in the same order"):
         model = VerticalGaussianMixture(3, random_state=0).fit(fc.Federation(parts))
     assert np.array_equal(model.labels_["north"], model.predict(FRAME))
 
@@ -167,7 +167,7 @@ def test_rows_without_ids_are_taken_in_their_order() -> None:
 def test_without_ids_the_graph_is_still_the_leaders(summation: Any) -> None:
     parts = {n: FRAME[[f"x{j}" for j in b]] for n, b in zip(NAMES, BLOCKS, strict=False)}
     model = VerticalGaussianMixture(3, random_state=0, summation=summation)
-    with pytest.warns(UserWarning, match="taken to be in the same order"):
+    with pytest.warns(UserWarning, match="assumed to be in the same order"):
         model.fit(fc.Federation(parts, allow_collect=True))
     assert model.schema_.names == tuple(FRAME.columns)
     assert 0 < model.probability("x0 > 0 and x6 > 0") < 1
@@ -176,7 +176,7 @@ def test_without_ids_the_graph_is_still_the_leaders(summation: Any) -> None:
 def test_without_ids_columns_move_into_hubs() -> None:
     parts = {f"p{j}": FRAME[[f"x{j}"]] for j in range(7)}
     model = VerticalGaussianMixture(2, random_state=0, summation=Tree("cycle"), hops=1)
-    with pytest.warns(UserWarning, match="taken to be in the same order"):
+    with pytest.warns(UserWarning, match="assumed to be in the same order"):
         model.fit(fc.Federation(parts))
     assert model.score(FRAME) == pytest.approx(model.lower_bound_, abs=1e-9)
 
@@ -199,7 +199,7 @@ def test_weights_that_are_no_numbers(weights: Any) -> None:
 
 
 def test_two_parties_are_warned() -> None:
-    with pytest.warns(UserWarning, match="two parties.*work out the other's terms"):
+    with pytest.warns(UserWarning, match="two parties.*compute the other's terms"):
         VerticalGaussianMixture(2, random_state=0).fit(federation(X, blocks_of(7, 2)))
 
 

@@ -9,7 +9,7 @@ import fedcircuits as fc
 
 
 def test_categories_without_a_common_word() -> None:
-    words = "'sex' is 'f', 'm' at a and 'female', 'male' at c, none in common"
+    words = "'sex' is 'f', 'm' at a and 'female', 'male' at c, with no category in common"
     with pytest.warns(UserWarning, match=words) as caught:
         fc.Federation({
             "a": {"sex": ["m", "f"]}, "b": {"sex": ["M", "F"]}, "c": {"sex": ["male", "female"]},

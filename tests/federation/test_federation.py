@@ -89,7 +89,7 @@ def test_bad_tables_are_named(data: object, text: str) -> None:
 def test_ids_that_occur_twice_are_refused_however_the_table_was_made() -> None:
     table = fc.Table.of(X)
     twice = fc.Table(table.schema, table.values, np.array([4, 4]))
-    with pytest.raises(FederationError, match="party 'a': two rows have one id"):
+    with pytest.raises(FederationError, match="party 'a': two rows have the same id"):
         fc.Federation({"a": twice})
 
 
@@ -100,7 +100,9 @@ def test_ids_of_one_party_that_are_one_text(ids: list[object]) -> None:
     table = fc.Table.of(X)
     given = fc.Table(table.schema, table.values, np.array(ids, dtype=object))
     for data in (frame, given) if ids == [4, "4"] else (given,):
-        with pytest.raises(FederationError, match="party 'north': two rows have one id") as error:
+        with pytest.raises(
+            FederationError, match="party 'north': two rows have the same id"
+        ) as error:
             fc.Federation({"north": data, "south": {"id": [4, 5], **Y}}, row_id="id")
         assert "x4" not in str(error.value)
 
@@ -115,7 +117,7 @@ def test_rare_categories_are_pooled_in_training_and_a_note_says_so() -> None:
     frame = pd.DataFrame({"town": TOWNS, "ill": [True] + [False] * 13, "x": np.arange(14.0)})
     parties = fc.Federation({"north": frame, "south": fc.Table.of(frame)})
     (note,) = parties.notes
-    assert note.startswith("north: categories of 'town' that fewer than 5 of its rows have")
+    assert note.startswith("north: categories of 'town' that occur in fewer than 5")
     assert "oak" not in note and "yew" not in note
     pooled = parties.pooled()
     assert pooled["north"].table.schema["town"].categories == ("ash", "elm", "other")
@@ -163,7 +165,7 @@ def test_names() -> None:
         fc.Federation({})
     with pytest.raises(FederationError, match="there is no party 'c': there are a, b"):
         fc.Federation({"a": X, "b": X})["c"]
-    with pytest.raises(FederationError, match="allow_collect names 'c', which is no party"):
+    with pytest.raises(FederationError, match="allow_collect names 'c', which is not a party"):
         fc.Federation({"a": X}, allow_collect=["c"])
 
 
@@ -187,5 +189,5 @@ def test_a_least_count_goes_with_its_party() -> None:
     for wrong in (0, True, 2.5, {"a": 0}):
         with pytest.raises(FederationError, match="whole number of rows from 1"):
             fc.Federation(parts, least_count=wrong)  # type: ignore[arg-type]
-    with pytest.raises(FederationError, match="least_count names 'c', which is no party"):
+    with pytest.raises(FederationError, match="least_count names 'c', which is not a party"):
         fc.Federation(parts, least_count={"c": 3})

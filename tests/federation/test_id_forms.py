@@ -64,7 +64,7 @@ def test_a_federation_says_so(tmp_path: Path) -> None:
 
 
 def test_loose_ids_must_still_differ() -> None:
-    with pytest.raises(FederationError, match="two rows would have one id"):
+    with pytest.raises(FederationError, match="two rows would have the same id"):
         Federation({"bank": {"id": ["1", "01"], "x": [1, 2]}}, "id", declared=LOOSE)
 
 

@@ -245,7 +245,7 @@ def test_what_depends_on_the_plan() -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (KeyError("patient 4711"), r"it cannot be used \(KeyError\)"),
+        (KeyError("patient 4711"), r"it is unusable \(KeyError\)"),
         (TableError("no column"), "no column"),
         (MessageError("south", "a/b", "x", "odd"), "south sent 'a/b'"),
     ],

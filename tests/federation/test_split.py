@@ -164,7 +164,7 @@ def test_own_row_ids_are_kept() -> None:
         ({"parties": ["a", "a"]}, "parties must be a number from 1, or different names"),
         ({"overlap": 1.5}, "overlap must be a share from 0 to 1, got 1.5"),
         ({"skew": "rows"}, "skew must be None, 'label', 'cluster' or dirichlet"),
-        ({"skew": "cluster", "by": "columns"}, "skew is of rows: it needs by='rows'"),
+        ({"skew": "cluster", "by": "columns"}, "skew applies to rows: it needs by='rows'"),
         ({"skew": "label"}, "this skew needs target='…', a category or boolean"),
         ({"skew": "label", "target": "x1"}, "this skew needs target='…', a category or boolean"),
         ({"parties": 8, "by": "columns"}, "7 columns cannot be split over 8 parties"),

@@ -84,9 +84,9 @@ def test_parties_are_three_and_keys_their_own() -> None:
             way.members(("a", "b", "b"))
         with pytest.raises(FederationError, match="named twice"):
             way.at("a", ("a", "b", "b"))
-    with pytest.raises(FederationError, match="one key"):
+    with pytest.raises(FederationError, match="the same key"):
         Masked(key=bytes(32)).prepare("summation")
-    with pytest.raises(FederationError, match="clusters of parties meet"):
+    with pytest.raises(FederationError, match="co-occurring clusters of parties"):
         Masked().require_counts("summation")
     with pytest.raises(FederationError, match="neighbours"):
         Masked(neighbours=1)

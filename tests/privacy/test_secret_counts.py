@@ -242,7 +242,7 @@ def test_a_flipped_share_is_caught(tag: str) -> None:
     told = {"program": made["party1"], "tag": tag, "change": flipped(1, 2)}
     outcome = memory.run({**made, "party1": Program(saying, told)})
     found_by = COORDINATOR if tag == "count/0/table" else "party0"
-    assert "shares that do not fit together" in str(outcome.lost[found_by])
+    assert "inconsistent shares" in str(outcome.lost[found_by])
 
 
 def test_clusters_that_are_none_are_noticed() -> None:
@@ -293,12 +293,12 @@ def test_combinations_that_there_are_not() -> None:
 
 def test_too_many_combinations() -> None:
     outcome = memory.run(programs(clusters(3, 30, 3), room=FEW, products=100))
-    assert "too many to be counted on shares: take fewer clusters" in str(outcome.lost[COORDINATOR])
+    assert "too many to count on shares: use fewer clusters" in str(outcome.lost[COORDINATOR])
 
 
 def test_shares_of_all_but_one_cannot_be_multiplied() -> None:
     Secret().require_counts("summation")
-    with pytest.raises(FederationError, match="take threshold='majority'"):
+    with pytest.raises(FederationError, match="use threshold='majority'"):
         Secret("all").require_counts("summation")
 
 

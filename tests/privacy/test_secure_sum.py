@@ -187,11 +187,13 @@ def test_numbers_out_of_range_are_never_shared() -> None:
 
 
 def test_too_few_parties() -> None:
-    with pytest.raises(FederationError, match="at least 3 parties, got 2: of two each finds"):
+    with pytest.raises(
+        FederationError, match="at least 3 parties, got 2: of two, each can compute"
+    ):
         Secret().members(["north", "south"])
     with pytest.raises(FederationError, match="at least 3 parties, got 1"):
         Secret().at("north", ["north"])
-    with pytest.raises(FederationError, match="west is none of the members north, east, south"):
+    with pytest.raises(FederationError, match="west is not one of the members north, east, south"):
         Secret().at("west", ["north", "east", "south"])
 
 

@@ -96,7 +96,7 @@ class External(Learner):
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "learner_"):
-            raise NotFittedError("this External has learned nothing yet: call fit first")
+            raise NotFittedError("this External is not fitted yet: call fit first")
 
     def _require_circuit(self, what: str) -> None:
         self._check_fitted()

@@ -304,9 +304,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "queries_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} has learned nothing yet: call fit first"
-            )
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _ask(self, programs: Mapping[str, Program[T]]) -> Mapping[str, T]:
         """Run a query where the model was trained; messages are recorded in ``queries_``."""

@@ -108,9 +108,7 @@ class Predictions(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
 
     def _target(self, target: str | None) -> str:
         if not hasattr(self, "circuit_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} has learned nothing yet: call fit first"
-            )
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
         if target not in (None, self.target):
             raise QueryError(f"these trees predict {self.target!r} and not {target!r}")
         return str(self.target)

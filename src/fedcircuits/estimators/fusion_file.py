@@ -307,7 +307,7 @@ def _fusion(
         if width != outputs or votes.best >= len(widths):
             raise FileError(f"the best of {len(widths)} owners must predict {outputs} numbers")
         if votes.vote == "threshold" and target.size != 2:
-            raise FileError(f"a threshold is for two classes, got {target.size}")
+            raise FileError(f"a threshold needs two classes, got {target.size}")
         fusion = Votes(votes.vote, target.size, votes.threshold, votes.best)
     arrays.end()
     return fusion, overall

@@ -346,9 +346,7 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "circuit_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} has learned nothing yet: call fit first"
-            )
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     @property
     def _distribution(self) -> Distribution:

@@ -294,7 +294,7 @@ def party_weights(given: Weights, federation: Federation) -> dict[str, SampleWei
     if not (np.isfinite(values).all() and (values >= 0).all()):
         raise FederationError("sample_weight must be numbers from 0, some are not")
     if not values.any():
-        raise FederationError("sample_weight must be above 0 for some row, all are 0")
+        raise FederationError("sample_weight must be positive for some row, but all are 0")
     return by_party
 
 

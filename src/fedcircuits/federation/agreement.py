@@ -59,8 +59,8 @@ def in_agreed(table: Table, agreed: Schema) -> Table:
     for narrow, wide in zip(table.schema, schema, strict=True):
         if _united("all", wide, "one", narrow) != wide:
             raise FederationError(
-                f"{wide.name!r} is agreed to be {wide.described()}, which has no room for "
-                f"{narrow.described()}: an agreement only widens what a party has"
+                f"{wide.name!r} is agreed to be {wide.described()}, which cannot represent "
+                f"{narrow.described()}: an agreed kind must cover the kind of every party"
             )
     return Table.of(table, schema=schema)
 
@@ -130,6 +130,6 @@ def _is_count(category: Scalar) -> bool:
 
 def _differ(first: str, a: Variable, second: str, b: Variable) -> FederationError:
     return FederationError(
-        f"{a.name!r} is {a.described()} at {first} and {b.described()} at {second}: one name must "
-        "mean one thing; say what it is by Table.of(…, kinds={…}) or --kind, or rename one of them"
+        f"{a.name!r} is {a.described()} at {first} and {b.described()} at {second}: a name must "
+        "have one meaning; set its kind by Table.of(…, kinds={…}) or --kind, or rename one of them"
     )

@@ -56,7 +56,7 @@ class DescribedTable(Table):
     @property
     def values(self) -> Floats:
         raise FederationError(
-            "these rows lie at their site, and nobody else reads them: ask the model instead"
+            "these rows stay at their site and cannot be read here: query the model instead"
         )
 
     def __len__(self) -> int:
@@ -85,8 +85,8 @@ def checked_name(name: object) -> str:
     """FederationError unless a run, model or party can be called so, and a folder too."""
     if not isinstance(name, str) or not NAME.fullmatch(name) or ".." in name:
         raise FederationError(
-            f"{name!r} is no name of a run, model or party: expected up to 100 letters, digits, "
-            "spaces, _, - and single dots, with a letter or digit first"
+            f"{name!r} is not a valid name of a run, model or party: expected up to 100 letters, "
+            "digits, spaces, _, - and single dots, starting with a letter or digit"
         )
     return name
 
@@ -133,7 +133,8 @@ def connection_of(engine: object) -> Connection:
     """FederationError unless parties are sites."""
     if getattr(engine, "where", None) is None:
         raise FederationError(
-            "this federation lives in this process: Federation.connect(…) is one of sites"
+            "this federation runs in this process and has no sites: connect to sites with "
+            "Federation.connect(…)"
         )
     return engine  # type: ignore[return-value]
 

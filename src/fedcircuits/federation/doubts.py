@@ -44,8 +44,8 @@ def doubts(tables: Mapping[str, Table], matched: bool) -> Iterator[str]:
         yield f"{words}: write them alike, or declare ids = 'loose' (--ids loose)"
     for first, a, second, b in same_names({n: t.names for n, t in tables.items()}):
         yield (
-            f"{first} has a column {a!r} and {second} {b!r}, which are taken for different "
-            "ones: rename one of them if they are the same"
+            f"{first} has a column {a!r} and {second} {b!r}, which are treated as different "
+            "columns: rename one of them if they mean the same"
         )
     columns: dict[str, dict[str, Variable]] = {}
     for party, table in tables.items():
@@ -68,8 +68,8 @@ def _different_words(column: Mapping[str, Variable]) -> Iterator[str]:
             )
             name = few[first].name
             yield (
-                f"{name!r} is {one} at {first} and {other} at {second}, none in common: write "
-                "them alike if they mean the same"
+                f"{name!r} is {one} at {first} and {other} at {second}, with no category in "
+                "common: use the same spelling if they mean the same"
             )
             return
 
@@ -85,7 +85,7 @@ def _absent_unit(column: Mapping[str, Variable]) -> Iterator[str]:
     if variable.unit == "%" or str(variable.unit).casefold() not in variable.name.casefold():
         yield (
             f"{variable.name!r} is in {variable.unit!r} at {party} and has no unit at {plain}: "
-            "both are taken to be in it; convert one of them if they differ"
+            "both are assumed to be in this unit; convert one of them if they differ"
         )
 
 
@@ -110,7 +110,7 @@ def with_ids(table: Table, reading: DeclaredReading) -> Table:
         return table
     loose = [loosened(str(i)) for i in table.row_ids.tolist()]
     if len(set(loose)) < len(loose):
-        raise TableError("ids='loose': two rows would have one id; write their ids out")
+        raise TableError("ids='loose': two rows would have the same id; make their ids distinct")
     return replace(table, row_ids=np.array(loose))
 
 

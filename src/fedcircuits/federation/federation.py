@@ -127,7 +127,7 @@ class Federation:
         }
         for argument, given in by_party.items():
             if isinstance(given, Collection) and (odd := set(given) - set(parties)):
-                raise FederationError(f"{argument} names {sorted(odd)[0]!r}, which is no party")
+                raise FederationError(f"{argument} names {sorted(odd)[0]!r}, which is not a party")
         self.engine: object = None  # where the parties run, if not with the caller
         self.schema: Schema = agree({n: p.table.schema for n, p in self.parties.items()})
         if row_id is not None or any(p.inferred for p in self):
@@ -280,9 +280,9 @@ class Federation:
         """What the user should know about how the data are used."""
         pooled = [(p, pool_rare(p.table, p.least_count)[1]) for p in self if p.inferred]
         return tuple(
-            f"{party.name}: categories of {', '.join(map(repr, columns))} that fewer than "
-            f"{party.least_count} of its rows have are learned as one, {OTHER!r}: others would "
-            "hear their names. least_count=1, or a Table with declared categories, keeps them"
+            f"{party.name}: categories of {', '.join(map(repr, columns))} that occur in "
+            f"fewer than {party.least_count} rows are pooled as {OTHER!r}, because category names "
+            "are sent to others. least_count=1, or a Table with declared categories, keeps them"
             for party, columns in pooled
             if columns
         )
@@ -323,8 +323,8 @@ def kind_of(spaces: Sequence[Subspace], parties: int) -> SplitKind:
 def row_ids(party: Party) -> npt.NDArray[np.generic]:
     if party.table.row_ids is None:
         raise FederationError(
-            f"{party.name} has no row ids: name the column that tells rows apart, "
-            "Federation(…, row_id='…')"
+            f"{party.name} has no row ids: name the column that identifies rows, Federation(…, "
+            "row_id='…')"
         )
     return party.table.row_ids
 
@@ -373,7 +373,9 @@ def _table(name: str, data: object, row_id: str | None, declared: DeclaredTable)
         else:
             table = with_ids(Table.of(data, row_id=row_id), declared.reading)
         if table.row_ids is not None and len(set(map(str, table.row_ids.tolist()))) < len(table):
-            raise TableError("two rows have one id (4 and '4' are the same): ids must differ")
+            raise TableError(
+                "two rows have the same id (4 and '4' are the same): ids must be unique"
+            )
         return table
     except TableError as error:
         raise FederationError(f"party {name!r}: {error}") from error

@@ -153,7 +153,7 @@ def driven(flow: Flow[T], act: Callable[[Effect], object]) -> T:
         next(through(flow, handle))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-    raise AssertionError("a flow whose effects are all answered has ended")
+    raise AssertionError("the flow has ended: all its effects are answered")
 
 
 # ---------------------------------------------------------------------- typed messages
@@ -249,7 +249,7 @@ def replay(program: Program[T], inbox: Iterable[Received]) -> list[Envelope]:
         return effect.work() if isinstance(effect, Compute) else _next(left, effect)
 
     for effect in through(program.start(), answer):
-        raise AssertionError(f"nobody is there to answer {effect}")
+        raise AssertionError(f"nothing here can answer {effect}")
     return sent
 
 
@@ -264,7 +264,7 @@ def _next(left: Iterator[Received], wanted: Recv) -> bytes:
     if news is None or (news.party, news.tag) != (wanted.sender, wanted.tag):
         message = f"{news.tag!r} from {news.party}" if news else "nothing more"
         raise ProtocolError(
-            f"the flow waits for {wanted.tag!r} from {wanted.sender}, the inbox has {message}: it "
-            "was recorded from another program, or the flow depends on more than its messages"
+            f"the flow waits for {wanted.tag!r} from {wanted.sender}, the inbox has {message}: "
+            "the record is from another program, or the flow depends on more than its messages"
         )
     return news.data

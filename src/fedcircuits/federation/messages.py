@@ -183,9 +183,9 @@ def _extended(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     if not isinstance(value, np.ndarray):
-        raise TypeError(f"{type(value).__name__} does not cross between parties")
+        raise TypeError(f"{type(value).__name__} cannot be sent between parties")
     if value.dtype.kind not in "biufU":
-        raise TypeError(f"an array of {value.dtype} does not cross between parties")
+        raise TypeError(f"an array of {value.dtype} cannot be sent between parties")
     little = value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)
     head = msgspec.msgpack.encode((little.dtype.str, value.shape))
     data = little.reshape(-1).view(np.uint8).data if value.size else b""
@@ -198,7 +198,7 @@ def _array(code: int, data: memoryview) -> AnyArray:
     start = 2 + int.from_bytes(data[:2], "little")
     name, shape = msgspec.msgpack.decode(data[2:start], type=tuple[str, tuple[Count, ...]])
     if not DTYPE.fullmatch(name):
-        raise ValueError(f"an array of {name} does not cross between parties")
+        raise ValueError(f"an array of {name} cannot be sent between parties")
     dtype, count = np.dtype(name), math.prod(shape)
     if count * dtype.itemsize != len(data) - start:
         raise ValueError(f"an array of shape {shape} does not fill its {len(data) - start} bytes")
@@ -208,9 +208,9 @@ def _array(code: int, data: memoryview) -> AnyArray:
         return np.empty(shape, dtype.kind + ("1" if dtype.kind == "U" else str(dtype.itemsize)))
     array = np.frombuffer(data, dtype, count, start)
     if dtype.kind == "b" and array.view(np.uint8).max() > 1:
-        raise ValueError("booleans other than 0 and 1")
+        raise ValueError("booleans must be 0 or 1")
     if dtype.kind == "U" and _is_no_text(array.view("<u4")):
-        raise ValueError("texts with characters that do not exist")
+        raise ValueError("texts contain invalid characters")
     return array.reshape(shape)
 
 
@@ -275,7 +275,7 @@ def blaming(sender: str, message: type[Message] | str, field: str = "") -> Itera
     except FedcircuitsError as error:
         problem = str(error)
     except (LookupError, ValueError, TypeError, ArithmeticError) as error:
-        problem = f"it cannot be used ({type(error).__name__})"
+        problem = f"it is unusable ({type(error).__name__})"
     else:
         return
     raise MessageError(sender, message if isinstance(message, str) else message.tag, field, problem)

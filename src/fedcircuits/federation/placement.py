@@ -55,8 +55,8 @@ class QuestionBudget:
         before = self.answered if self.spend is None else self.spend(rows, self.most)
         if before + rows > self.most:
             raise QueryError(
-                f"{me} answers {self.most:,} rows of questions about a model, {before:,} were "
-                f"asked before and {rows:,} now: ask fewer, or {me} must raise most_questions"
+                f"{me} answers at most {self.most:,} query rows per model; {before:,} were asked "
+                f"before and {rows:,} now: ask fewer, or have {me} raise most_questions"
             )
         return before + rows
 
@@ -79,7 +79,7 @@ class View:
     def leaf(self, name: str) -> Distribution:
         """The distribution of a leaf that lives here."""
         if name not in self.parameters.circuits:
-            raise FederationError(f"leaf {name!r} does not live at {self.me}")
+            raise FederationError(f"leaf {name!r} is not held by {self.me}")
         if name not in self._ready:
             from fedcircuits.circuits.questions.distribution import Distribution
 

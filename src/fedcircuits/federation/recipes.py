@@ -159,7 +159,7 @@ def pack(value: object) -> bytes:
 
 def _tree(value: Any, path: str, depth: int) -> object:
     if depth > DEEPEST:
-        raise ProtocolError(f"{path} has parts within parts without end: it is not sent")
+        raise ProtocolError(f"{path} is nested without end and cannot be sent")
     more = depth + 1
     match value:
         case None | bool() | float() | str() | bytes() if not isinstance(value, np.generic):
@@ -204,7 +204,7 @@ def _instance(value: Any, path: str, depth: int) -> object:
     if way == "new":
         made, arguments = value.__reduce__()[:2]
         if made is not type(value):
-            raise ProtocolError(f"{path} is {kind}, which is not sent")
+            raise ProtocolError(f"{path} is {kind}, which cannot be sent")
         return {"new": kind, "arguments": _tree(list(arguments), path, depth)}
     if way == "state":
         state = value.__getstate__()
@@ -221,8 +221,8 @@ def _name(value: Any, path: str) -> str:
     name = f"{value.__module__}:{value.__qualname__}"
     if "<" in name or not name.startswith(LIBRARY):
         raise ProtocolError(
-            f"{path} is {value.__qualname__} of {value.__module__}: between owners only parts of "
-            "fedcircuits cross"
+            f"{path} is {value.__qualname__} of {value.__module__}: only objects of fedcircuits "
+            "are sent between owners"
         )
     return name
 
@@ -247,7 +247,7 @@ def unpack(data: bytes | memoryview, fill: Fill | None = None, rooms: tuple[str,
         RecursionError,
         ImportError,
     ) as error:
-        raise ProtocolError(f"bytes that are no recipe ({type(error).__name__})") from None
+        raise ProtocolError(f"bytes that are not a recipe ({type(error).__name__})") from None
 
 
 @dataclass(slots=True)
@@ -285,7 +285,7 @@ class _Opening:
                 return _with_state(class_of(name, self.rooms, "state"), self.value(fields))
         kind, *more = tree
         if more or kind not in SEQUENCES:
-            raise ProtocolError("a recipe has a part of unknown kind")
+            raise ProtocolError("a recipe contains a part of unknown kind")
         return SEQUENCES[kind](self.value(tree[kind]))
 
     def _made(self, kind: Any, fields: Mapping[str, Any]) -> Any:
@@ -310,9 +310,9 @@ def class_of(name: str, rooms: tuple[str, ...] = (), way: str = "") -> Any:
     made, so that no class is called whose instances would not have been sent like that."""
     kind = _named(name, rooms)
     if not isinstance(kind, type):
-        raise ProtocolError(f"a recipe makes {name!r}, which is no class")
+        raise ProtocolError(f"a recipe builds {name!r}, which is not a class")
     if way and way != _way(kind):
-        raise ProtocolError(f"a recipe makes {name!r} in a way in which none is sent")
+        raise ProtocolError(f"a recipe builds {name!r} in a way that is never sent")
     return kind
 
 
@@ -321,11 +321,11 @@ def _named(name: str, rooms: tuple[str, ...]) -> Any:
     module, _, path = name.partition(":")
     room = module.removeprefix(LIBRARY).partition(".")[0]
     if not module.startswith(LIBRARY) or (room in CLOSED and room not in rooms):
-        raise ProtocolError(f"a recipe names {name!r}, which is not opened here")
+        raise ProtocolError(f"a recipe names {name!r}, which is not accepted here")
     part: Any = import_module(module)
     for step in path.split("."):
         part = getattr(part, step)
     sound = getattr(part, "__module__", None) == module and part.__qualname__ == path
     if not sound or not (isinstance(part, type) or room in (*ROLES, *rooms)):
-        raise ProtocolError(f"a recipe names {name!r}, which is not opened here")
+        raise ProtocolError(f"a recipe names {name!r}, which is not accepted here")
     return part

@@ -114,7 +114,7 @@ def _check(
     if isinstance(skew, dirichlet):
         Real(above=0).check("dirichlet: beta", skew.beta, FederationError)
     if skew is not None and by != "rows":
-        raise FederationError(f"skew is of rows: it needs by='rows', got by={by!r}")
+        raise FederationError(f"skew applies to rows: it needs by='rows', got by={by!r}")
     if (skew == "label" or isinstance(skew, dirichlet)) and (
         target is None or not table.schema[target].size
     ):
@@ -138,8 +138,8 @@ def _check_groups(names: list[str], by: str, skew: Skew, overlap: float) -> None
     given = {"by": by != "rows", "skew": skew is not None, "overlap": bool(overlap)}
     if odd := [name for name, other in given.items() if other]:
         raise FederationError(
-            f"a file is split by its row groups, without {odd[0]}=: to split it otherwise, load it "
-            "with Table.read(path)"
+            f"a file is split by its row groups and does not support {odd[0]}=: load it with "
+            "Table.read(path) to split it otherwise"
         )
 
 

@@ -100,13 +100,15 @@ class Handshake:
         if not is_signed(self.known[other], hello.signature, _signed(self.run, other, public)):
             raise ProtocolError(
                 f"the key that {self.me} got from {other} for run {self.run!r} is not signed by "
-                f"the identity known of {other}: it is another party or another run, or its "
-                "public key has changed; ask it which key it has"
+                f"the identity known of {other}: the key comes from another party or run, or its "
+                f"public key has changed; ask {other} for its current key"
             )
         try:
             secret = self.private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
-            raise MessageError(other, RunKey.tag, "public", "a key that gives no secret") from None
+            raise MessageError(
+                other, RunKey.tag, "public", "a key that yields no shared secret"
+            ) from None
         public_bytes = self.private.public_key().public_bytes_raw()
         ends = sorted(
             [(self.me, self.identity.public, public_bytes), (other, self.known[other], public)]
@@ -156,16 +158,16 @@ class Session:
         number = message.number
         if number in self.numbers:
             raise ProtocolError(
-                f"{tag!r} from {self.other} to {self.me} has come before: somebody on the way "
-                "sends messages again"
+                f"{tag!r} from {self.other} to {self.me} was received before: someone on the way "
+                "replays messages"
             )
         cover = joined(tag.encode(), self.read[tag].to_bytes(NUMBER, "little"))
         try:
             plain = self.incoming.decrypt(bytes(12 - NUMBER) + number, message.body, cover)
         except (InvalidTag, ValueError):
             raise ProtocolError(
-                f"{tag!r} from {self.other} to {self.me} has a broken seal: it was changed on the "
-                "way, stands in another's place, or is from another run"
+                f"{tag!r} from {self.other} to {self.me} has a broken seal: it was altered on the "
+                "way, was exchanged for another message, or is from another run"
             ) from None
         self.numbers.add(number)
         self.read[tag] += 1
@@ -190,7 +192,7 @@ def sealed(
     key      for this party and this run (``fresh_key()``); drawn when the flow begins if None
     """
     if known.get(me, identity.public) != identity.public:
-        raise FederationError(f"the public key known of {me} is not that of its identity")
+        raise FederationError(f"the known public key of {me} does not match its identity")
     others = [party for party in known if party != me]
     hands = Handshake.of(me, identity, known, run, key or fresh_key())
     yield from broadcast(others, hands.hello())

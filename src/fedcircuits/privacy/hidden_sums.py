@@ -78,8 +78,8 @@ class HiddenSummation(Summation):
         """Keys belong to single parties. Kernels are compiled once, before parties run at once."""
         if self.key is not None:
             raise FederationError(
-                f"{name}={type(self).__name__}(key=…) would give all parties one key, and each "
-                f"could {self.misuse}: leave the key out, every party then gets its own"
+                f"{name}={type(self).__name__}(key=…) would give all parties the same key, and "
+                f"each could {self.misuse}: leave the key out, so that every party gets its own"
             )
         compile_kernels()
 
@@ -93,7 +93,7 @@ class HiddenSummation(Summation):
     def fixed_point(self, me: str, members: Sequence[str]) -> FixedPoint:
         """How numbers are encoded, or an error if the total would not fit."""
         if me not in members:
-            raise FederationError(f"{me} is none of the members {', '.join(members)}")
+            raise FederationError(f"{me} is not one of the members {', '.join(members)}")
         threshold_of(members)
         FixedPoint(self.fraction, self.magnitude + ceil(log2(len(members))), FIELD)
         return FixedPoint(self.fraction, self.magnitude, FIELD)
@@ -156,8 +156,8 @@ class Secret(HiddenSummation):
     def require_counts(self, name: str) -> None:
         if self.threshold != "majority":
             raise FederationError(
-                f"{name}=Secret(threshold={self.threshold!r}) cannot count where clusters meet, "
-                "which multiplies shares: take threshold='majority'"
+                f"{name}=Secret(threshold={self.threshold!r}) cannot count co-occurring clusters, "
+                "which needs products of shares: use threshold='majority'"
             )
 
     def honest(self, parties: Sequence[str]) -> int:
@@ -258,8 +258,8 @@ class Masked(HiddenSummation):
 
     def require_counts(self, name: str) -> None:
         raise FederationError(
-            f"{name}=Masked() adds up and cannot count where clusters of parties meet: take "
-            "Secret(), or leave it to 'auto'"
+            f"{name}=Masked() can only add and cannot count co-occurring clusters of parties: use "
+            "Secret(), or 'auto'"
         )
 
     def honest(self, parties: Sequence[str]) -> int:

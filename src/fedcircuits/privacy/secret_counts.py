@@ -244,8 +244,8 @@ class _Tally:
             return None
         if (table > rows).any() or table.sum() != rows:
             raise ProtocolError(
-                f"counts of {rows:,} rows of {', '.join(self.task.parties)} do not add up to them: "
-                "one of the members has dealt wrong shares; start again without it"
+                f"counts of {rows:,} rows of {', '.join(self.task.parties)} do not add up to that "
+                "number: one of the members dealt wrong shares; start again without it"
             )
         at = np.nonzero(table)
         cells = np.concatenate([p.cells[i] for p, i in zip(parts, at, strict=True)], axis=1)
@@ -330,8 +330,8 @@ class _Tally:
         cells = np.flatnonzero(table)
         if rows * len(cells) > self.products:
             raise FederationError(
-                f"{len(cells):,} combinations of clusters over {rows:,} rows are too many to be "
-                "counted on shares: take fewer clusters, or weights='sizes'"
+                f"{len(cells):,} combinations of clusters over {rows:,} rows are too many to "
+                "count on shares: use fewer clusters, or weights='sizes'"
             )
         others = [m for m in self.group.members if m != COORDINATOR]
         yield from broadcast(others, OccurringCombinations(table > 0), tag)

@@ -27,7 +27,7 @@ def summation_stored(summation: Summation | None) -> Json | None:
         return None
     kind = type(summation).__name__
     if KINDS.get(kind) is not type(summation):
-        raise FileError(f"summation={kind} is a class of yours, which a file cannot hold")
+        raise FileError(f"summation={kind} is a class of your own, which a file cannot store")
     settings = {name: getattr(summation, name) for name in _settings(kind)}
     plain = {n: v.edges if isinstance(v, Links | Topology) else v for n, v in settings.items()}
     return fields_of({"kind": kind, **plain})

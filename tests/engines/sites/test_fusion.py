@@ -131,7 +131,7 @@ def test_rows_and_encoders_stay_with_their_owners(tmp_path: Path) -> None:
     assert {n: a.shape for n, a in described.series.items()} == {"speed": (0, 4, 1)}
     assert "1 variables and 1 series" in repr(described)
     for name in federation.names:
-        with pytest.raises(FederationError, match="nobody else reads them"):
+        with pytest.raises(FederationError, match="cannot be read here"):
             assert federation[name].table.values.size
 
 
@@ -197,7 +197,9 @@ def test_a_target_is_told_if_the_policy_allows_it(tmp_path: Path) -> None:
     alone = fusion(share_target=False)
     with pytest.warns(UserWarning, match="learned without labels"):
         alone.fit(federation)
-    with pytest.raises(FederationError, match="learned without labels: alone it predicts nothing"):
+    with pytest.raises(
+        FederationError, match="learned without labels and cannot predict on its own"
+    ):
         alone.opinions(federation)
 
 

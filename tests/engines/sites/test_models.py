@@ -54,7 +54,7 @@ def test_what_a_site_has_learned_stays_under_the_models_name(tmp_path: Path) -> 
     assert federation.models() == {"risk 2026": list(LOCAL.names)}
     with pytest.raises(PartyLostError, match="there is a model 'risk 2026' already"):
         learner().fit(federation, name="risk 2026")
-    with pytest.raises(FederationError, match=r"'\.\./etc' is no name of a run, model or party"):
+    with pytest.raises(FederationError, match=r"'\.\./etc' is not a valid name of a run, model or party"):
         learner().fit(federation, name="../etc")
     drawn = learner().fit(federation).name_
     assert set(federation.models()) == {"risk 2026", drawn}
@@ -162,7 +162,7 @@ def test_what_lives_here_is_not_reconnected() -> None:
     with pytest.raises(FederationError, match="all parts of this model are in this process"):
         model.reconnect(LOCAL)
     for ask in (LOCAL.status, LOCAL.models, LOCAL.close):
-        with pytest.raises(FederationError, match="lives in this process"):
+        with pytest.raises(FederationError, match="runs in this process"):
             ask()
 
 

@@ -215,7 +215,7 @@ def test_a_key_that_is_no_bytes_hides_nothing() -> None:
     known: Any = np.arange(32, dtype=np.uint8)
     with pytest.raises(ProtocolError, match="expected bytes"):
         tokens.derived(known, "tokens")
-    with pytest.raises(ProtocolError, match="a secret of its own"):
+    with pytest.raises(ProtocolError, match="needs its own secret"):
         next(hidden_rows("a", np.arange(3), ("a", "b"), known))
     with pytest.raises(ParameterError, match="expected 32 bytes"):
         Stream(known, "masks")

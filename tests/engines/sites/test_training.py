@@ -46,7 +46,7 @@ def test_a_federated_circuit_learned_and_asked_at_sites(tmp_path: Path, by: Any)
     assert here.ledger_.bytes == there.ledger_.bytes
     with pytest.raises(FederationError, match="policy: collect = false"):
         there.collect()
-    with pytest.raises(FederationError, match="nobody else reads them"):
+    with pytest.raises(FederationError, match="cannot be read here"):
         assert sites["party 1"].table.values.size
 
 

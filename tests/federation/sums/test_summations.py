@@ -335,8 +335,8 @@ def test_what_the_ledger_says_of_gossip() -> None:
     ("graph", "words"),
     [
         ([(0, 1), (1, 2)], "lacks party 3"),
-        ([(0, 1), (1, 2), (2, 3), (3, 4)], "has 4, which is no party"),
-        ([(0, 1), (2, 3)], "no way leads from party 0 to party 2"),
+        ([(0, 1), (1, 2), (2, 3), (3, 4)], "has 4, which is not a party"),
+        ([(0, 1), (2, 3)], "there is no path from party 0 to party 2"),
         ("wheel", "unknown graph 'wheel'"),
     ],
 )
@@ -354,7 +354,7 @@ def test_graphs_that_do_not_fit(kind: Any, graph: Any, words: str) -> None:
 
 
 def test_members_that_do_not_fit() -> None:
-    with pytest.raises(FederationError, match="a hub adds up at 'coordinator'"):
+    with pytest.raises(FederationError, match=r"Hub\(\) adds up at 'coordinator'"):
         Hub().at("party 0", party_names(3))
     for how in (Hub(), Tree(), Chebyshev("path")):
         with pytest.raises(FederationError, match="nobody is not among the members party 0"):
@@ -379,7 +379,7 @@ def test_members_that_do_not_fit() -> None:
             lambda: Metropolis("path", rounds=2.5),
             "rounds must be None or a whole number from 1, got 2.5",
         ),
-        (lambda: Tree(nx.DiGraph([(0, 1)])), "a directed graph"),
+        (lambda: Tree(nx.DiGraph([(0, 1)])), "got a directed one"),
     ],
 )
 def test_settings_that_are_refused(make: Any, words: str) -> None:

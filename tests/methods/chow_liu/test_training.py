@@ -113,7 +113,7 @@ def test_a_flipped_share_is_caught() -> None:
     told = {"program": made["party1"], "tag": "count/pairs/total", "change": flipped(3, 2)}
     outcome = memory.run({**made, "party1": Program(saying, told)})
     assert set(outcome.lost) >= {"party0", "party2"}
-    assert "shares that do not fit together" in str(outcome.lost["party0"])
+    assert "inconsistent shares" in str(outcome.lost["party0"])
 
 
 def test_parties_must_have_the_same_settings() -> None:

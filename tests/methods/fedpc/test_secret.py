@@ -97,7 +97,7 @@ def test_in_processes() -> None:
         ("columns", {"weights": "em"}, "at least 3 parties, got 2"),
         ("columns", {"refine": 1}, "at least 3 parties, got 2"),
         ("uneven", {"refine": 1, "shared_leaves": "pooled"}, "take shared_leaves='divided'"),
-        ("columns", {"summation": fc.Secret("all")}, "take threshold='majority'"),
+        ("columns", {"summation": fc.Secret("all")}, "use threshold='majority'"),
         ("columns", {"share_clusters": "no"}, "share_clusters must be one of True, False"),
     ],
 )

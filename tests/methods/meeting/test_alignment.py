@@ -41,7 +41,7 @@ def test_the_order_of_rows_does_not_matter(
     shared = set(a) & set(b)
     shuffled = sorted(b, key=lambda _: random.random())  # type: ignore[attr-defined]
     if not shared:
-        with pytest.raises(FederationError, match="no row id is held by all parties"):
+        with pytest.raises(FederationError, match="no row id occurs at all parties"):
             aligned(federation([a, b]))
         return
     one = aligned(federation([a, b]))
@@ -72,5 +72,5 @@ def test_bad_ids() -> None:
         )
     plain = Table.of({"x": [1.0, 2.0]})
     twice = Table(plain.schema, plain.values, np.array([1, 1]))
-    with pytest.raises(FederationError, match="two rows have one id"):
+    with pytest.raises(FederationError, match="two rows have the same id"):
         aligned(Federation({"p0": twice}))

@@ -284,15 +284,15 @@ def test_peers_with_other_versions_settings_or_structures() -> None:
     refused({**peers(), "b": old}, f"b runs fedcircuits {fc.__version__} with trial 0, expected ")
     refused(peers(b={"seed": 4}), "b has seed = 4, a has 3: all parties must have the same")
     refused(peers(b={"shape": {"units": 3}}), 'b has shape = {"units": 3}, a has {"depth": 1, ')
-    refused(peers(b={"marginals": True}), "b has other settings than a")
+    refused(peers(b={"marginals": True}), "b has different settings from a")
     other = Program(saying, {**told, "tag": "agree/structure", "change": lambda d: {"digest": "1"}})
-    refused({**peers(), "b": other}, "b has drawn other structures than a")
+    refused({**peers(), "b": other}, "b drew different structures")
 
 
 @pytest.mark.parametrize(
     ("table", "text"),
     [
-        ({"x": ["u", "v"]}, "b has no column 'y', which a has: a trial tree is for parties with"),
+        ({"x": ["u", "v"]}, "b has no column 'y', which a has: a trial tree needs parties with"),
         ({"x": ["u"], "y": [True]}, "b has 1 rows, expected 2 or more"),
         (
             {"x": ["u", "v"], "y": [0.5, 1.5]},
@@ -307,5 +307,5 @@ def test_peers_with_other_tables(table: dict[str, Any], text: str) -> None:
 
 
 def test_numbers_are_no_categories() -> None:
-    with pytest.raises(FederationError, match="'x0' is a real: a trial tree is of categories"):
+    with pytest.raises(FederationError, match="'x0' is a real: a trial tree supports categories"):
         list(peer(Party("a", Table.of(np.eye(3) / 2)), ("a",), {}))

@@ -141,7 +141,7 @@ def speak(to: str, messages: list[Message]) -> Flow[None]:
         yield from send(to, message)
 
 
-NONE = "that does not fit, field {!r}: it is no message of private set intersection"
+NONE = "that does not fit, field {!r}: it is not a message of private set intersection"
 
 
 @pytest.mark.parametrize("points", [bytes(range(9)), b""])

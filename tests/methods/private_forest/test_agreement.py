@@ -1,4 +1,4 @@
-"""Before anything is shared: other settings, versions, structures and variables are refused."""
+"""Before anything is shared: different settings, versions, structures and variables are refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_other_settings(change: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"version": 0}, "with private_forest 0"), ({"settings": {}}, "other settings")],
+    [({"version": 0}, "with private_forest 0"), ({"settings": {}}, "different settings")],
 )
 def test_other_versions(change: dict[str, Any], said: str) -> None:
     told = {
@@ -70,14 +70,14 @@ def test_other_structures(monkeypatch: pytest.MonkeyPatch) -> None:
         return made(table, replace(plan, seed=plan.seed + (place == 1)), place, count)
 
     monkeypatch.setattr(LocalTraining, "of", drawn)
-    refused(programs(SMALL), "drawn other structures")
+    refused(programs(SMALL), "drew different structures")
 
 
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
         (mixed(3), "party1 has no column 'v3'"),
-        (Schema((*SCHEMA.variables[:-1], Variable("b", "boolean"))), "one name must mean one"),
+        (Schema((*SCHEMA.variables[:-1], Variable("b", "boolean"))), "a name must have one"),
     ],
 )
 def test_other_variables(schema: Schema, said: str) -> None:
@@ -102,7 +102,7 @@ def test_numbers_are_no_categories() -> None:
     for me, program in made.items():
         values = np.random.default_rng(0).normal(size=(50, 2))
         program.arguments["party"] = Party(me, Table(Schema.real(2), values))
-    refused(made, "'x0' is a real: a private forest is of categories and booleans")
+    refused(made, "'x0' is a real: a private forest supports categories and booleans")
 
 
 def test_no_rows() -> None:
@@ -115,8 +115,8 @@ def test_no_rows() -> None:
     ("count", "change", "said"),
     [
         (2, {}, "at least 3 parties"),
-        (3, {"threshold": 2}, "at most 1 of them together"),
-        (5, {"threshold": 3}, "at most 2 of them together"),
+        (3, {"threshold": 2}, "coalitions of at most 1"),
+        (5, {"threshold": 3}, "coalitions of at most 2"),
         (3, {"threshold": 0}, "threshold is 0"),
         (3, {"combine": "em", "public_total": False}, "counts add up to it"),
         (3, {"combine": "concatenate", "public_total": False}, "each weighs its own"),
@@ -158,5 +158,5 @@ def test_part_too_small_to_concatenate() -> None:
         made[party.name].arguments["party"] = party
     made["party0"].arguments["party"] = replace(every[0], table=every[0].table.rows([0, 1]))
     outcome = memory.run(made)
-    assert "too small a part of all rows" in str(next(iter(outcome.lost.values())))
+    assert "too small a fraction of all rows" in str(next(iter(outcome.lost.values())))
     assert "deal" not in {e.phase for e in outcome.ledger if e.sender == "party0"}

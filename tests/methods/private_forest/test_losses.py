@@ -114,7 +114,7 @@ def caught(what: str, count: int) -> None:
             changed = with_change(made(what, count), saying, tag=tag, change=once())
             outcome = memory.run(changed)
             lost = outcome.lost or opened(outcome).lost
-            assert "do not fit together" in " ".join(map(str, lost.values())), tag
+            assert "inconsistent shares" in " ".join(map(str, lost.values())), tag
 
 
 @pytest.mark.parametrize("what", PLANS)

@@ -49,7 +49,7 @@ def test_none_is_used_twice() -> None:
     assert np.array_equal(first, again)
     outcome = memory.run(asking(FOREST, shares, batches, 1 - x, label="another"))
     assert not outcome.results
-    assert "masks of 2 rows have been used for another query" in str(outcome.lost["party0"])
+    assert "masks of 2 rows were used for another query" in str(outcome.lost["party0"])
     assert not any(e.tag.startswith(("query/check/", "query/exp")) for e in outcome.ledger)
 
 
@@ -60,12 +60,12 @@ def test_what_is_taken_is_gone() -> None:
     assert len(prepared) == 1 and len(first) == len(second) == 2
     assert first.name != second.name and not np.array_equal(first.covers, second.covers)
     for span in ((2, 4), (1, 3), (0, 5), (4, 5)):
-        with pytest.raises(ProtocolError, match="have been handed out before"):
+        with pytest.raises(ProtocolError, match="were handed out before"):
             prepared.hand_out(*span)
     prepared.hand_out(2, 3)
     assert len(prepared) == 0 and prepared.given == [(0, 5)]
     for span in ((5, 6), (-1, 1), (0, 0)):
-        with pytest.raises(ProtocolError, match="are asked for and 5 were prepared"):
+        with pytest.raises(ProtocolError, match="were requested, but 5 were prepared"):
             prepared.hand_out(*span)
 
 
@@ -104,7 +104,7 @@ def test_a_row_stands_once_in_a_query() -> None:
     batches = {me: MaskBatch.joined([b, b.rows(1, 2)]) for me, b in prepared.items()}
     outcome = memory.run(asking(FOREST, shares, batches, points(booleans(3), 3)))
     assert not outcome.results
-    assert "masks of one row stand twice" in str(outcome.lost["party0"])
+    assert "masks of one row occur twice" in str(outcome.lost["party0"])
     assert not any(e.tag.startswith("query/checks") for e in outcome.ledger)
 
 
@@ -119,7 +119,7 @@ def test_a_run_that_goes_on_uses_masks_for_the_same_points() -> None:
     fresh = {me: replace(b, used={}) for me, b in batches.items()}
     other = memory.run(asking(FOREST, shares, fresh, 1 - x), first.kept)
     assert not other.results
-    assert "have been used for another query" in str(other.lost["party0"])
+    assert "were used for another query" in str(other.lost["party0"])
     assert "query/exponents" not in {e.tag for e in other.ledger}
 
 

@@ -106,5 +106,5 @@ def test_a_wrong_share_is_found() -> None:
     own = outcome.results["party1"].shares.arrays
     own["root"][0, 0, 0] ^= np.uint64(4)
     found = opened(outcome)
-    assert "do not fit together" in str(next(iter(found.lost.values())))
+    assert "inconsistent shares" in str(next(iter(found.lost.values())))
     assert "coordinator" not in found.results

@@ -128,7 +128,7 @@ def test_an_inconsistent_sharing(count: int, which: int) -> None:
 
     outcome = refused(FOREST, count, honest(FOREST), change)
     for me in names(count):
-        assert "do not fit together" in str(outcome.lost[me])
+        assert "inconsistent shares" in str(outcome.lost[me])
 
 
 def _set(forest: Forest, at: tuple[int, int], value: int) -> Elements:
@@ -153,14 +153,14 @@ def _set(forest: Forest, at: tuple[int, int], value: int) -> Elements:
 def test_numbers_that_are_no_point(forest: Forest, bits: Elements, count: int) -> None:
     outcome = refused(forest, count, bits)
     for me in names(count):
-        assert f"what {ASKER} asks about is no point" in str(outcome.lost[me])
+        assert f"the query of {ASKER} is not a point" in str(outcome.lost[me])
 
 
 def test_one_wrong_pair_among_many() -> None:
     """(1, 1) for one boolean of one row, of 200 rows."""
     bits = honest(OPEN, 200)
     bits[77, 2:4, 0] = 1
-    assert "is no point" in str(refused(OPEN, 3, bits).lost["party0"])
+    assert "is not a point" in str(refused(OPEN, 3, bits).lost["party0"])
 
 
 # ---------------------------------------------------------------------- what messages show

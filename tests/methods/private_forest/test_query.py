@@ -326,7 +326,7 @@ def test_wrong_shares_of_the_model_are_caught(count: int) -> None:
     made = asking(FOREST, shares, taken(stores(FOREST, count, 1), 1), points(booleans(4), 1))
     outcome = memory.run(made)
     assert not outcome.results
-    assert "shares that do not fit together" in str(outcome.lost["party0"])
+    assert "inconsistent shares" in str(outcome.lost["party0"])
 
 
 # ---------------------------------------------------------------------- askers

@@ -148,7 +148,7 @@ def test_a_party_killed_in_every_round(tag: str, who: str) -> None:
 
 def test_a_flipped_share_is_caught() -> None:
     engine = Watched({("south", "em/values/0/total"): flipped(5, 1)})
-    with pytest.raises(PartyLostError, match="shares that do not fit together"):
+    with pytest.raises(PartyLostError, match="inconsistent shares"):
         fc.FedPC(QUICK, clusters=2, ensemble=1, weights="em", summation=Secret()).fit(
             three(), engine=engine
         )

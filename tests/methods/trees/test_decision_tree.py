@@ -210,7 +210,7 @@ def test_what_cannot_be_learned() -> None:
         DecisionTreeLeaf().fit(table, "kin")
     with pytest.raises(TableError, match="'kind' is the only column"):
         DecisionTreeLeaf().fit(table.select(["kind"]), "kind")
-    with pytest.raises(TableError, match="no row of weight"):
+    with pytest.raises(TableError, match="no row with positive weight"):
         DecisionTreeLeaf().fit(table, "kind", np.zeros(len(table)))
     with pytest.raises(TableError, match="sample_weight must be 300"):
         DecisionTreeLeaf().fit(table, "kind", [1.0])

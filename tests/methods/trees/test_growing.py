@@ -67,7 +67,7 @@ def test_laws(by: Any) -> None:
 def test_a_client_does_not_take_part_without_its_leave() -> None:
     parties = fc.split(table(), 2, target="risk", allow_collect=False)
     lost = memory.run(programs(parties, TreesPlan("risk", grow="together"))).lost
-    assert "party 1 did not allow what it has learned to leave it" in str(lost["party 1"])
+    assert "party 1 does not allow learned parameters to leave it" in str(lost["party 1"])
 
 
 def test_nothing_crosses_where_columns_differ() -> None:

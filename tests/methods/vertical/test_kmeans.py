@@ -95,7 +95,7 @@ def test_arguments_and_hubs() -> None:
         VerticalKMeans(2).predict(X)
     with pytest.raises(FederationError, match="n_clusters must be 'auto' or a whole number from 1"):
         VerticalKMeans(0).fit(PARTIES)
-    with pytest.raises(PartyLostError, match=r"999 clusters and \d+ rows: take at most"):
+    with pytest.raises(PartyLostError, match=r"999 clusters and \d+ rows: use at most"):
         VerticalKMeans(999).fit(PARTIES)
     with pytest.raises(FederationError, match=r"tol must be a number from 0, got -1\.0"):
         VerticalKMeans(2, tol=-1.0).fit(PARTIES)

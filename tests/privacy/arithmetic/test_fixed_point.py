@@ -47,7 +47,7 @@ def test_an_error_keeps_the_number_to_itself() -> None:
         FixedPoint(40, 10).encode(np.array([[1.0, 2.0], [4711.0, np.nan]]), "rows of 'x'")
     text = str(error.value)
     assert text.startswith("rows of 'x' must be numbers from −2^10 to 2^10") and "4711" not in text
-    assert "of 4 2 are not" in text and "scale or clip them" in text
+    assert "but 2 of 4 are not" in text and "scale or clip them" in text
     assert error.value.__notes__ == ["the first of them is 4711.0 at [1, 0]"]
 
 

@@ -157,7 +157,7 @@ def test_changed_messages(field: str, at: int) -> None:
 
     outcome = tricked("talk/1", flipped)
     text = str(outcome.lost["east"])
-    assert "'talk/1' from north to east has a broken seal: it was changed" in text
+    assert "'talk/1' from north to east has a broken seal: it was altered" in text
 
 
 @pytest.mark.parametrize("size", [0, 5, 15])
@@ -184,7 +184,7 @@ def test_messages_sent_again_or_out_of_place() -> None:
         first[count] = payload
         return first[count % 2]
 
-    assert "'talk/1' from north to east has come before: somebody" in str(
+    assert "'talk/1' from north to east was received before: someone" in str(
         tricked("talk/1", again).lost["east"]
     )
     held: list[Any] = []
@@ -257,7 +257,9 @@ def test_a_key_that_gives_no_secret() -> None:
     east = Handshake.of("east", IDENTITIES["east"], KNOWN, "run 1", key("east"))
     told = _signed("run 1", "north", bytes(32))
     hello = RunKey(bytes(32), IDENTITIES["north"].sign(told))
-    with pytest.raises(MessageError, match=r"north sent 'seal/hello' .* key that gives no secret"):
+    with pytest.raises(
+        MessageError, match=r"north sent 'seal/hello' .* key that yields no shared secret"
+    ):
         east.session("north", hello)
 
 
@@ -277,7 +279,9 @@ def test_identities() -> None:
     with pytest.raises(FederationError, match="a private key of 5 bytes: expected 32"):
         Identity(b"short")
     flow = sealed(talking()["north"], "north", identity, KNOWN, "run 1")
-    with pytest.raises(FederationError, match="known of north is not that of its identity"):
+    with pytest.raises(
+        FederationError, match="known public key of north does not match its identity"
+    ):
         next(flow)
 
 

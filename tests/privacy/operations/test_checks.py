@@ -54,7 +54,7 @@ def test_one_wrong_product_of_many_does_not(ring: Ring, count: int, liar: str) -
         outcome = together(multiplying, lies, ring=ring, shape=(40,))
         assert not outcome.results
         for me in names(count):
-            assert "a product is wrong" in str(outcome.lost[me])
+            assert "a product of shares is wrong" in str(outcome.lost[me])
 
 
 def test_what_is_opened_is_uniform() -> None:

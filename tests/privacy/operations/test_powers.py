@@ -170,7 +170,7 @@ def test_numbers_out_of_range_are_refused() -> None:
     logarithm = Logarithm(3)
     logarithm.check(np.array([2.0**-10, 1.0]))
     for wrong in (2.0**-10.1, 0.0, 1.001, np.nan):
-        with pytest.raises(ParameterError, match=r"from 2\^−10 to 1, of 2 1 are not"):
+        with pytest.raises(ParameterError, match=r"from 2\^−10 to 1, but 1 of 2 are not"):
             logarithm.check(np.array([0.5, wrong]))
 
 

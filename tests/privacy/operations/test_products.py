@@ -226,13 +226,15 @@ def test_a_value_beyond_the_stated_width_is_noticed() -> None:
     given = {n: np.array([[-(2.0**10) / 3] * 200, [2.0**10 / 3] * 200]) for n in names(3)}
     outcome = together(cuts, given, cut=Cut(40, 20))
     assert not outcome.results
-    assert "beyond the 40 bits that were stated" in str(outcome.lost["party0"])
+    assert "exceeds the 40 bits declared" in str(outcome.lost["party0"])
 
 
 def test_no_mask_is_used_twice() -> None:
     masks = Masks(CUT, FIELD.zeros((5,)), FIELD.zeros((5,)))
     masks.take(3, "a/b")
-    with pytest.raises(ProtocolError, match="'c/d' needs 3 masks and 2 are left: none is used twi"):
+    with pytest.raises(
+        ProtocolError, match="'c/d' needs 3 masks, but 2 are left: a mask is used on"
+    ):
         masks.take(3, "c/d")
     assert len(masks.take(2, "c/d")[0]) == 2 and len(masks) == 0
 

@@ -214,7 +214,7 @@ class Courier:
         again = bool(peer.epoch)
         try:
             secret = self.private.exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError:  # a key that gives no secret
+        except ValueError:  # a key that yields no shared secret
             return
         names = {self.epoch: self.me, epoch: peer.name}
         ends = [self.epoch, epoch]

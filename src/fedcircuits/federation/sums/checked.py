@@ -56,8 +56,8 @@ class CheckedSums:
         """ProtocolError if there is a problem; the sum does not show who caused it."""
         if problem:
             raise ProtocolError(
-                f"the sum under {tag!r} does not fit, {problem}: one of "
-                f"{', '.join(self.members)} has sent something wrong"
+                f"the sum under {tag!r} is invalid, {problem}: one of {', '.join(self.members)} "
+                "sent wrong numbers"
             )
 
 

@@ -326,8 +326,8 @@ class GossipSum(AlongTree):
         x = np.array(value, dtype=np.float64)
         if not np.isfinite(x).all():
             raise FederationError(
-                f"{self.me} has infinite or missing numbers under {tag!r}: gossip averages finite "
-                "ones; add up with Hub or Tree"
+                f"{self.me} has infinite or missing numbers under {tag!r}: gossip can average "
+                "only finite numbers; use Hub() or Tree(…)"
             )
         change, heard, scratch = np.zeros_like(x), np.zeros_like(x), np.empty_like(x)
         away = sum(share for _, share in self.weights)

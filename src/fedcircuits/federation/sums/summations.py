@@ -78,8 +78,8 @@ class Hub(Summation):
         _check_member(me, members)
         if COORDINATOR not in members:
             raise FederationError(
-                f"a hub adds up at {COORDINATOR!r}, which is not among the members "
-                f"{', '.join(members)}: let Hub().members(parties) say who they are"
+                f"Hub() adds up at {COORDINATOR!r}, which is not among the members "
+                f"{', '.join(members)}: use Hub().members(parties)"
             )
         return HubSum(me, tuple(members), COORDINATOR, self.dtype)
 

@@ -137,13 +137,12 @@ def plain(graph: Graph) -> PlainGraph:
     if isinstance(graph, NetworkxGraph):
         if graph.is_directed():
             raise FederationError(
-                "a directed graph, expected an undirected one: links work both ways; hand in "
-                "graph.to_undirected()"
+                "expected an undirected graph, got a directed one: pass graph.to_undirected()"
             )
         return Links(tuple(map(_node, graph.nodes)), _edges(graph.edges))
     if not isinstance(graph, Iterable):
         raise FederationError(
-            f"graph={graph!r}: expected the name of one, pairs of parties, or a networkx graph"
+            f"graph={graph!r}: expected the name of a graph, pairs of parties, or a networkx graph"
         )
     edges = _edges(graph)
     return Links(tuple(dict.fromkeys(node for edge in edges for node in edge)), edges)
@@ -187,7 +186,7 @@ def _from_links(graph: Links, names: tuple[str, ...]) -> Topology:
     for node in graph.nodes:
         if node not in parties:
             raise FederationError(
-                f"the graph has {node!r}, which is no party: expected "
+                f"the graph has {node!r}, which is not a party: expected "
                 f"{f'numbers 0 to {len(names) - 1}, or ' if numbered else ''}{', '.join(names)}"
             )
     absent = [name for node, name in parties.items() if node not in set(graph.nodes)]
@@ -213,11 +212,11 @@ def _linked(names: tuple[str, ...], edges: Iterable[tuple[str, str]]) -> Topolog
 
 def _checked(topology: Topology, advice: str = "") -> Topology:
     if not topology.names:
-        raise FederationError("a graph over no parties: expected at least one")
+        raise FederationError("a graph needs at least one party, got none")
     reached = within(topology, topology.names[0], len(topology.names))
     if apart := [name for name in topology.names if name not in reached]:
         raise FederationError(
-            f"the graph falls apart: no way leads from {topology.names[0]} to {apart[0]}; "
+            f"the graph is not connected: there is no path from {topology.names[0]} to {apart[0]}; "
             f"{advice or 'add links until every party can reach every other'}"
         )
     return topology

@@ -170,7 +170,7 @@ class BestEncoder(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> Encoder:
         if not hasattr(self, "encoder_"):
-            raise NotFittedError("this BestEncoder has learned nothing yet: call fit")
+            raise NotFittedError("this BestEncoder is not fitted yet: call fit")
         return self.encoder_
 
 

@@ -118,7 +118,7 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> Self:
         if not hasattr(self, "weights_"):
-            raise NotFittedError(f"this {type(self).__name__} has learned nothing yet: call fit")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit")
         return self
 
     @property

@@ -302,7 +302,7 @@ def _stored_foreign(encoder: ForeignEncoder, frozen: bool) -> Stored:
 
 def _stored_fixed(encoder: SummaryEncoder | RocketEncoder, frozen: bool) -> Stored:
     if not hasattr(encoder, "_centre"):
-        raise NotFittedError(f"this {type(encoder).__name__} has learned nothing yet: call fit")
+        raise NotFittedError(f"this {type(encoder).__name__} is not fitted yet: call fit")
     reading, arrays = stored_reading(encoder.reading_)
     arrays |= {"centre of numbers": encoder._centre, "spread of numbers": encoder._spread}
     arrays |= stored_rule(encoder)

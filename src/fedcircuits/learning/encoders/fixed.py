@@ -148,7 +148,7 @@ class FixedEncoder(RegressingEncoder):
     def encode(self, X: Table) -> Array:
         """(rows, width) at most; NaN in rows of which nothing is known."""
         if not hasattr(self, "_centre"):
-            raise NotFittedError(f"this {type(self).__name__} has learned nothing yet: call fit")
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit")
         known = self.reading_.read(X)[1]
         z = (self._numbers(X) - self._centre) / self._spread
         z = np.clip(z, -1e6, 1e6)

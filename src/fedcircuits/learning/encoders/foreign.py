@@ -213,7 +213,7 @@ class ForeignEncoder(RegressingEncoder):
 
     def encode(self, X: Table) -> Array:
         if not hasattr(self, "model_"):
-            raise NotFittedError("this encoder has learned nothing yet: call fit")
+            raise NotFittedError("this encoder is not fitted yet: call fit")
         if not len(X):  # many models refuse to be asked nothing
             return np.zeros((0, len(getattr(self, "_mean", "1"))))
         name = type(self.model).__name__

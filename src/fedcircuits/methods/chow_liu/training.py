@@ -147,11 +147,11 @@ def tables_of(
         total = np.where(_possible(starts), np.maximum(total, 0.0), 0.0)
     if not ((total >= 0) & (total < MOST)).all():
         raise ProtocolError(
-            f"sums under 'count/pairs' are no counts: one of {', '.join(taking)} has sent wrong "
+            f"sums under 'count/pairs' are not counts: one of {', '.join(taking)} sent wrong "
             "numbers; start again without that party"
         )
     if not total.any():
-        raise TableError("every value of all parties is missing: there is nothing to learn from")
+        raise TableError("all values of all parties are missing: there is nothing to learn from")
     return _both(total, starts), starts
 
 

@@ -329,7 +329,7 @@ def elect(
     """What has to be learned of it: a threshold, or who is best."""
     if kind == "threshold":
         if classes != 2:
-            raise ParameterError(f"a threshold is for two classes, got {classes}")
+            raise ParameterError(f"a threshold needs two classes, got {classes}")
         share = _shares(rows, 2)[:, 1]
         shares = np.unique(share)
         scores = [f1_score(y, share >= t, zero_division=0.0) for t in shares]

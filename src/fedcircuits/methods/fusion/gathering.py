@@ -174,7 +174,7 @@ def packed(kind: type[R], tokens: Tokens, values: Array, traffic: Traffic, **mor
     if np.isinf(small).any():
         other = "traffic='float32' or 'int8'" if traffic == "float16" else "an encoder of less"
         raise FederationError(
-            f"representations up to {np.abs(plain).max():.3g} do not fit into {traffic}: take "
+            f"representations up to {np.abs(plain).max():.3g} do not fit into {traffic}: use "
             f"{other}"
         )
     return kind(tokens=tokens, there=there, values=small, middle=None, step=None, **more)  # type: ignore[arg-type]
@@ -344,7 +344,9 @@ def gather_sums(listed: Mapping[str, ListedRows], summation: Summation) -> Flow[
     members, where = tuple(listed), match_messages(listed, {p: m.rows for p, m in listed.items()})
     widths = {m.width for m in listed.values()} - {0}
     if not widths:
-        raise FederationError("nobody holds a column beside the target: there is nothing to add up")
+        raise FederationError(
+            "no party holds a column besides the target: there is nothing to add up"
+        )
     if len(widths) > 1:
         by_width = {m.width: party for party, m in listed.items()}
         (a, one), (b, other) = ((w, by_width[w]) for w in (min(widths), max(widths)))
@@ -374,6 +376,7 @@ def _check_total(total: Array, members: Sequence[str]) -> None:
     whole = (np.abs(counts - np.rint(counts)) < 1e-3) & (np.rint(counts) >= 0)
     if not (np.abs(total) <= LARGEST).all() or not (whole & (counts < len(members) + 0.5)).all():
         raise FederationError(
-            f"representations of {', '.join(members)} add up to numbers that are not finite, above "
-            f"{LARGEST:g}, or of more owners than there are: one of them sent wrong ones"
+            f"representations of {', '.join(members)} add up to numbers that are not finite, "
+            f"exceed {LARGEST:g}, or count more owners than there are: one of them sent wrong "
+            "numbers"
         )

@@ -117,13 +117,13 @@ def vectors_of(encoder: Encoder, table: Table, owner: str, target: Variable, vot
     predicted = getattr(encoder, "target_", None)
     if predicted is None:
         raise FederationError(
-            f"{owner} has no values of {target.name!r} to learn predictions from: "
-            "share_target=True lets others tell it"
+            f"{owner} has no values of {target.name!r} to learn predictions from: with "
+            "share_target=True other parties send them"
         )
     if (predicted.name, predicted.categories) != (target.name, target.categories):
         raise FederationError(
             f"the encoder of {owner} predicts {predicted.name!r}, {predicted.described()}; "
-            f"expected {target.name!r}, {target.described()}: let it learn again"
+            f"expected {target.name!r}, {target.described()}: train it again"
         )
     predict = getattr(encoder, "predict_vector")  # noqa: B009
     return np.asarray(predict(table), dtype=np.float64)
@@ -215,7 +215,7 @@ def _vectors(view: OwnerView | None, table: Table, votes: bool) -> Array:
     if view is None:
         return np.zeros((len(table), 0))
     if votes and not view.votes and getattr(view.encoder, "target_", None) is None:
-        raise SiteError(f"{view.me} learned without labels: alone it predicts nothing")
+        raise SiteError(f"{view.me} learned without labels and cannot predict on its own")
     return vectors_of(view.encoder, table, view.me, view.target, votes)
 
 
@@ -308,8 +308,8 @@ def require_owners(
     the target alone."""
     if not isinstance(given, Federation):
         raise QueryError(
-            f"a fusion is asked with a Federation of new rows, got {type(given).__name__}: "
-            "Federation({'owner': table, …}) with the names of training"
+            f"a fusion predicts for a Federation of new rows, got {type(given).__name__}: "
+            "Federation({'owner': table, …}) with the same names as in training"
         )
     for party in given:
         if len(given) > 1 and party.table.row_ids is None:
@@ -321,11 +321,11 @@ def require_owners(
     strange = [p.name for p in asked if p.name not in owners]
     if strange:
         raise QueryError(
-            f"{strange[0]!r} is no owner of this fusion: {', '.join(owners[:8])} are; "
-            "Federation.select(names) leaves others out"
+            f"{strange[0]!r} is not an owner of this fusion, whose owners are "
+            f"{', '.join(owners[:8])}: drop it with Federation.select(names)"
         )
     if not any(len(p.table) for p in asked):
-        raise QueryError("there are no rows to predict: expected at least one of some owner")
+        raise QueryError("there are no rows to predict: expected at least one row at an owner")
     return given if labels or len(asked) == len(given) else given.select([p.name for p in asked])
 
 

@@ -293,7 +293,7 @@ def check_vote(vote: Vote | None, target: Variable) -> None:
     if vote == "threshold" and target.size != 2:
         kind = f"one of {target.size} classes" if target.size else "a number"
         raise FederationError(
-            f"head='threshold' is for a target of two classes, {target.name!r} is {kind}: use "
+            f"head='threshold' needs a target with two classes; {target.name!r} is {kind}: use "
             "head='vote'"
         )
 
@@ -329,14 +329,14 @@ def _widths(facts: Mapping[str, RowFacts]) -> dict[str, int]:
 def _check_widths(widths: Mapping[str, int], plan: FusionPlan) -> None:
     settings = plan.settings
     if not widths:
-        raise FederationError(f"nobody holds a column beside {plan.target!r} to predict it from")
+        raise FederationError(f"no party holds a column besides {plan.target!r} to predict it from")
     if len(set(widths.values())) == 1 or plan.vote or settings.head == "concat":
         return
     if settings.align != "linear":
         (a, x), (b, y), *_ = sorted({w: p for p, w in widths.items()}.items())
         raise FederationError(
-            f"{x} has representations of {a} numbers and {y} of {b}: align='linear' takes them to "
-            f"one width, align={settings.align!r} needs encoders of equal width"
+            f"{x} has representations of {a} numbers and {y} of {b}: align='linear' maps them to "
+            f"one width; align={settings.align!r} needs encoders of equal width"
         )
 
 
@@ -381,12 +381,12 @@ def _notes(hellos: Mapping[str, Hello], every: JoinedRows, plan: FusionPlan) -> 
     if unlabelled and not plan.share_target:
         names = ", ".join(unlabelled[:4]) + (" …" if len(unlabelled) > 4 else "")
         notes.append(
-            f"{names} learned without labels, from their rows alone: they lack {plan.target!r}; "
-            "share_target=True lets its holders tell them"
+            f"{names} learned without labels because they lack {plan.target!r}; with "
+            "share_target=True its holders send them its values"
         )
     if len(hellos) > 1 and (every.where >= 0).sum(axis=1).max() < 2:
         notes.append(
-            "no row is held by two owners, so nothing was fused: look whether they write row ids "
-            "in the same way"
+            "no row is held by two owners, so nothing was fused: check that all owners write row "
+            "ids in the same way"
         )
     return tuple(notes)

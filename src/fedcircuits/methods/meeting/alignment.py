@@ -83,7 +83,7 @@ def coordinator(plan: AlignmentPlan) -> Flow[int]:
         rows_at = {p: m.rows for p, m in (yield from gather(plan.members, SharedCount)).items()}
         if len(set(rows_at.values())) > 1:
             counts = ", ".join(f"{p} {rows:,}" for p, rows in rows_at.items())
-            raise SiteError(f"parties find different numbers of shared rows: {counts}")
+            raise SiteError(f"parties found different numbers of shared rows: {counts}")
         return rows_at[plan.members[0]]
     where = match_messages((yield from gather(plan.members, RowTokens)))
     shared = where[(where >= 0).all(axis=1)]
@@ -96,7 +96,7 @@ def id_texts(party: Party) -> list[str]:
     """The row ids of a party as texts, all of them different."""
     ids = [str(i) for i in row_ids(party).tolist()]
     if len(set(ids)) < len(ids):
-        raise FederationError(f"{party.name} has two rows with one id: ids must tell rows apart")
+        raise FederationError(f"{party.name} has two rows with the same id: ids must be unique")
     return ids
 
 
@@ -105,7 +105,8 @@ def restricted(federation: Federation, rows: Mapping[str, object], count: int) -
     if not count:
         sizes = ", ".join(f"{p.name} {len(p.table):,}" for p in federation)
         raise FederationError(
-            f"no row id is held by all parties (rows: {sizes}): do they write ids in the same way?"
+            f"no row id occurs at all parties (rows: {sizes}): check that they write ids in the "
+            "same way"
         )
     return federation.with_tables(
         {p.name: chosen_rows(p.table, rows[p.name], count) for p in federation}

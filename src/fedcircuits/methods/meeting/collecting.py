@@ -34,7 +34,7 @@ class LearnedPart(Message, frozen=True):
 def hand_over(me: str, part: object, allow: bool) -> Flow[None]:
     """``allow``: whether its owner lets what it has learned leave it."""
     if allow is not True:
-        raise SiteError(f"{me} does not let what it has learned leave it")
+        raise SiteError(f"{me} does not allow its learned parameters to leave it")
     yield from send(COORDINATOR, LearnedPart(pack(part)))
 
 

@@ -161,10 +161,10 @@ def _check_assignment(
         ("members", me in members, f"{me} is not among them"),
         ("members", len(set(members)) == len(members), "a party is named twice"),
         ("variables", names == set(table.names), f"expected those of {me}"),
-        ("holders", holders is None or target is not None, "nobody shares a target"),
+        ("holders", holders is None or target is not None, "the target is not shared"),
         ("holders", ordered, "expected members in their order"),
         ("holders", same, f"expected {me} if it holds {target!r}"),
-        ("tokens", assignment.tokens or not asked, "values of the target are told by token"),
+        ("tokens", assignment.tokens or not asked, "values of the target are sent by row token"),
         ("tokens", not assignment.tokens or table.row_ids is not None, "rows have no ids"),
     ):
         require(holds, COORDINATOR, assignment.tag, field, problem)
@@ -251,7 +251,9 @@ def _check_settings(
     me: str, ours: Mapping[str, str], other: str, theirs: Mapping[str, str]
 ) -> None:
     if ours.keys() != theirs.keys():
-        raise FederationError(f"{other} has other settings than {me}: give all the same plan")
+        raise FederationError(
+            f"{other} has different settings from {me}: give all parties the same plan"
+        )
     for name, value in ours.items():
         if theirs[name] != value:
             raise FederationError(
@@ -267,14 +269,14 @@ def same_variables(schemas: Mapping[str, Schema], model: str) -> Schema:
         if absent := [n for n in agreed.names if n not in schema]:
             holder = next(p for p, s in schemas.items() if absent[0] in s)
             raise FederationError(
-                f"{party} has no column {absent[0]!r}, which {holder} has: a {model} is for "
+                f"{party} has no column {absent[0]!r}, which {holder} has: a {model} needs "
                 "parties with different rows of the same columns"
             )
     for variable in agreed:
         if not variable.size:
             raise FederationError(
-                f"{variable.name!r} is a {variable.kind}: a {model} is of categories and "
-                "booleans; cut numbers into categories"
+                f"{variable.name!r} is a {variable.kind}: a {model} supports categories and "
+                "booleans only; bin numbers into categories"
             )
     return agreed
 
@@ -295,6 +297,6 @@ def same_structures(me: str, members: Sequence[str], digest: str) -> Flow[None]:
     for other, theirs in (yield from gather(others, StructureDigest)).items():
         if theirs.digest != digest:
             raise FederationError(
-                f"{other} has drawn other structures than {me} from the same seed: install the "
+                f"{other} drew different structures from the same seed than {me}: install the "
                 "same versions of fedcircuits and numpy at all parties"
             )

@@ -167,7 +167,7 @@ def _read(work: Callable[[], T], sender: str, message: Message, field: str) -> T
     try:
         return work()
     except Exception as error:
-        problem = "it is no message of private set intersection"
+        problem = "it is not a message of private set intersection"
         raise MessageError(sender, message.tag, field, problem) from error
 
 

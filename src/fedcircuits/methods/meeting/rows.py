@@ -52,8 +52,8 @@ from fedcircuits.methods.meeting.tokens import (
 from fedcircuits.tables.schema import Schema
 
 BY_POSITION = (
-    "parties have no row ids: their rows are taken to be in the same order; give row ids, "
-    "Federation(…, row_id='…'), if they are not"
+    "parties have no row ids, so their rows are assumed to be in the same order; otherwise give "
+    "row ids, Federation(…, row_id='…')"
 )
 NOTHING: Labels = np.zeros(0, np.int64)
 
@@ -63,8 +63,8 @@ class RowPlaces(Message, frozen=True):
 
     tag: ClassVar[str] = "rows/places"
     reveals: ClassVar[str] = (
-        "the positions of the reader's rows among the rows of all parties; the weights of all rows, "
-        "if they have any"
+        "the positions of the reader's rows among the rows of all parties; the weights of all "
+        "rows, if they have any"
     )
 
     total: RowCount
@@ -96,8 +96,8 @@ class SampleWeights:
         ids = row_texts(party)
         if absent := sum(i not in known for i in ids):
             raise SiteError(
-                f"sample_weight has none for {absent:,} of the rows of {party.name}: give a Series "
-                "or mapping of row ids to weights that has all"
+                f"sample_weight lacks {absent:,} of the rows of {party.name}: give a Series or "
+                "mapping from every row id to its weight"
             )
         return np.array([known[i] for i in ids])
 
@@ -257,8 +257,8 @@ def _alone(parties: Sequence[str], where: Labels) -> tuple[str, ...]:
     """Notes on parties that share no rows: nothing shows how their columns depend on others'."""
     shared = (where >= 0).sum(axis=1) > 1
     return tuple(
-        f"{party} has no row in common with another party: its columns say nothing about the "
-        "others'; are row ids written alike?"
+        f"{party} has no row in common with another party: nothing can be learned about how its "
+        "columns depend on others; check that row ids are written in the same way"
         for i, party in enumerate(parties)
         if len(parties) > 1 and not (shared & (where[:, i] >= 0)).any()
     )
@@ -284,7 +284,7 @@ def _merged_weights(listed: Mapping[str, RowTokens], where: Labels) -> Array | N
     merged = agreed_values(where, weights, tuple(listed), "weight")
     for i, party in enumerate(listed):  # who knows none of its weights may have further rows
         absent = int(np.isnan(merged[where[:, i] >= 0]).sum())
-        problem = f"nobody knows the weights of {absent:,} rows: give sample_weight by row id"
+        problem = f"no party knows the weights of {absent:,} rows: give sample_weight by row id"
         require(not absent, party, RowTokens, "weights", problem)
     return merged
 

@@ -116,7 +116,7 @@ def key_of(me: str, parties: Sequence[str], secret: bytes) -> Flow[bytes]:
 def _check_secret(me: str, secret: bytes) -> None:
     """An error for a secret that could be guessed, which would identify rows."""
     if not isinstance(secret, bytes) or len(secret) < LEAST_SECRET:
-        raise ProtocolError(f"{me} needs a secret of its own, of {LEAST_SECRET} bytes or more")
+        raise ProtocolError(f"{me} needs its own secret of at least {LEAST_SECRET} bytes")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,7 +156,7 @@ def rising_order(unsorted: Tokens) -> tuple[Tokens, Labels]:
     order = np.argsort(unsorted)
     rising = unsorted[order]
     if (rising[1:] == rising[:-1]).any():
-        raise FederationError("two rows have the same id: ids must tell rows apart")
+        raise FederationError("two rows have the same id: ids must be unique")
     return rising, order
 
 
@@ -247,7 +247,7 @@ def target_of(
         y = table.values[:, table.schema.index(target)]
     if not receivers and not senders:
         return y
-    assert order is not None, "rows are matched before values of the target are told"
+    assert order is not None, "rows must be matched before values of the target are sent"
     shared = yield from receive(COORDINATOR, SharedPlaces)
     rows = {
         p: order[places_of]
@@ -277,8 +277,8 @@ def _places(shared: SharedPlaces, others: Sequence[str], rows: int) -> dict[str,
 def _target_values(heard: TargetValues, sender: str, rows: int, size: int | None) -> Array:
     if len(heard.values) != rows:
         raise FederationError(
-            f"{sender} tells {len(heard.values):,} values of the target, and the {COORDINATOR} "
-            f"says that {rows:,} rows are shared with it: one of them is wrong"
+            f"{sender} sent {len(heard.values):,} values of the target, but according to the "
+            f"{COORDINATOR} it shares {rows:,} rows: one of the two is wrong"
         )
     known = heard.values[~np.isnan(heard.values)]
     fits = bool(np.isfinite(known).all())

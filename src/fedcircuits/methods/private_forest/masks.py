@@ -83,7 +83,9 @@ class MaskBatch:
         spans = sorted(self.spans)
         for (name, _, stop), (other, start, _) in pairwise(spans):
             if name == other and start < stop:
-                raise ProtocolError("masks of one row stand twice in a query: none is used twice")
+                raise ProtocolError(
+                    "the masks of one row occur twice in a query: a mask is used only once"
+                )
 
     def spend(self, query: bytes) -> Flow[None]:
         """ProtocolError if another query has had these masks: the difference would show.
@@ -94,8 +96,8 @@ class MaskBatch:
         kept = yield from compute("spending masks", lambda: query)
         if kept != query or self.used.setdefault("by", query) != query:
             raise ProtocolError(
-                f"masks of {len(self)} rows have been used for another query: none is used twice, "
-                "take others from what is prepared"
+                f"masks of {len(self)} rows were used for another query: a mask is used only "
+                "once, so take unused ones"
             )
 
     def rows(self, start: int, stop: int) -> MaskBatch:
@@ -136,13 +138,13 @@ class MaskStore:
         rows = sum(map(len, self.lots))
         if not 0 <= start < stop <= rows:
             raise ProtocolError(
-                f"masks {start:,} to {stop:,} are asked for and {rows:,} were prepared: prepare "
-                "more of them, none is used twice"
+                f"masks {start:,} to {stop:,} were requested, but {rows:,} were prepared: "
+                "prepare more, since a mask is used only once"
             )
         if any(start < end and begin < stop for begin, end in self.given):
             raise ProtocolError(
-                f"masks {start:,} to {stop:,} have been handed out before: none is used twice, "
-                "prepare more of them"
+                f"masks {start:,} to {stop:,} were handed out before: a mask is used only once, "
+                "so prepare more"
             )
         self.given = with_span(self.given, start, stop)
         batches, first = [], 0

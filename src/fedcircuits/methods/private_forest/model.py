@@ -259,7 +259,7 @@ def _check_graph(circuit: Circuit) -> None:
             kind = node.family if isinstance(node, Leaf) else "fuse"
             raise StructureError(
                 f"{node.name!r} is of kind {kind!r}: a private forest has sums, products and "
-                f"leaves of the families {' and '.join(FAMILIES)}; cut numbers into categories"
+                f"leaves of the families {' and '.join(FAMILIES)}; bin numbers into categories"
             )
         if isinstance(node, Sum) and len(set(node.children)) < len(node.children):
             raise StructureError(f"sum {node.name!r} reads a child twice: add up their weights")
@@ -338,8 +338,8 @@ def _raised(p: Array, least: float) -> Array:
     even, lowest = 1 / p.shape[-1], p.min(-1, keepdims=True)
     if least > even:
         raise ParameterError(
-            f"{p.shape[-1]} numbers that add up to 1 cannot all be {least:.3g} or more: take fewer "
-            "categories or components"
+            f"{p.shape[-1]} numbers that add up to 1 cannot all be at least {least:.3g}: use "
+            "fewer categories or components"
         )
     with np.errstate(divide="ignore", invalid="ignore"):
         part = np.where(lowest < least, (least - lowest) / (even - lowest), 0.0)
@@ -389,6 +389,6 @@ def check_bounds(forest: Forest, parameters: Parameters) -> None:
 
 def _beyond(what: str, bits: int) -> ParameterError:
     return ParameterError(
-        f"{what} is below 2^−{bits}, for which shares have no room: smooth the parameters with "
+        f"{what} is below 2^−{bits}, which shares cannot represent: smooth the parameters with "
         "bounded(forest, parameters)"
     )

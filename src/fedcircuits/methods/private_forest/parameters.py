@@ -97,7 +97,9 @@ def dealt(
     secrets: dict[str, Elements] = {}
     if group.me in pieces.values():
         if parameters is None:
-            raise ParameterError(f"{group.me} deals parameters of the forest and was given none")
+            raise ParameterError(
+                f"{group.me} must deal the parameters of the forest but was given none"
+            )
         secrets = encoded(forest, _part_of(group.me, parameters, pieces), len(group.members))
     arrays = {n: layout.ring.zeros(layout.shape) for n, layout in layouts.items()}
     for dealer in sorted(set(pieces.values()), key=lambda name: name != group.me):  # mine go first
@@ -207,7 +209,7 @@ def averaged(
     if total is None and rows > (most := (1 << row_bits) // len(group.members)):
         raise ParameterError(
             f"a secret number of rows needs at most {most:,} at each of {len(group.members)} "
-            f"parties, {group.me} has more: take public_total=True, or fewer rows"
+            f"parties, {group.me} has more: use public_total=True, or fewer rows"
         )
     rule.check(flat if total is not None else flat * 2.0**-row_bits)
     share = rows / (1 << row_bits if total is None else total)

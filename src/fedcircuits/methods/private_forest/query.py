@@ -116,7 +116,7 @@ def respond(
     with blaming(asker, POINTS, "data"):  # a resumed run is about the same points
         for part in masks:
             yield from part.spend(sha256(FIELD.packed(bits).tobytes()).digest())
-    wrong = f"what {asker} asks about is no point, or its shares do not fit together"
+    wrong = f"the query of {asker} is not a point, or its shares are inconsistent"
     yield from checks.check("query/check", [_point_claim(forest, bits)], wrong)
     root = yield from drowned_root(group, forest, shares, batch, bits, checks)
     return (yield from _answer(group, forest, asker, rows, root))
@@ -128,7 +128,7 @@ def ask(
     """An asker that is not a party: log-likelihoods in nats (rows,)."""
     group = Group.of(me, members, key, "query")
     if group.inside:
-        raise QueryError(f"{me} is one of the parties: it asks as a party that has points")
+        raise QueryError(f"{me} is one of the parties: it must ask as a party that holds points")
     bits = one_hot(forest, _codes(forest, points))
     yield from _points_dealt(group, forest, me, len(bits), bits)
     answer = yield from _answer(group, forest, me, len(bits), None)
@@ -160,13 +160,13 @@ def one_hot(forest: Forest, points: Array) -> Elements:
         raise QueryError(
             f"{int(missing.any(1).sum()):,} points have values of "
             f"{', '.join(map(repr, names[:4]))} left out, which the parties do not allow: give "
-            "complete points, or ask for a forest with marginals=True"
+            "complete points, or train the forest with marginals=True"
         )
     known = np.where(missing, 0.0, plain)
     if ((known < 0) | (known >= codes) | (known != np.floor(known))).any():
         raise QueryError(
             "points must be codes of their variables, whole numbers from 0 to the number of codes "
-            "less one: encode them by the schema"
+            "minus one: encode them with the schema"
         )
     starts = np.cumsum(codes) - codes
     bits = FIELD.zeros((len(plain), int(codes.sum())))
@@ -241,9 +241,9 @@ def _log_likelihoods(scale: ValueScale, values: Elements, members: tuple[str, ..
         value = int(result) - mean
         if not least <= value < 1 << scale.top:
             raise ProtocolError(
-                f"the answer for row {i} is no likelihood: one of {', '.join(members)} has a wrong "
-                "share of the model, of masks or of the result; nothing is returned, ask again "
-                "with other masks"
+                f"the answer for row {i} is not a likelihood: one of {', '.join(members)} has a "
+                "wrong share of the model, of masks or of the result; nothing is returned: ask "
+                "again with new masks"
             )
         beyond = value.bit_length() - 64
         logs[i] = log2(value >> beyond) + beyond - scale.root - scale.shift
@@ -297,5 +297,5 @@ class PrivateDistribution(Queryable):
 def _unanswered(what: str) -> QueryError:
     return QueryError(
         f"{what}: a private forest answers likelihoods of points and posteriors of classes; for "
-        "all other questions its parties must open it, open_parameters()"
+        "all other queries its parties must open the parameters, open_parameters()"
     )

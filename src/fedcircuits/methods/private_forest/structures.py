@@ -89,7 +89,7 @@ class ForestShape:
                 units += 1
         if not units or parties * _weights(replace(one, units=units), schema) > budget:
             raise StructureError(
-                f"{budget} weights cannot be divided between {parties} parties: take more units or "
+                f"{budget} weights cannot be divided among {parties} parties: use more units or "
                 "structures, or fewer repetitions"
             )
         return replace(one, units=units)

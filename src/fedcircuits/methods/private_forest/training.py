@@ -141,19 +141,19 @@ class ForestPlan:
         most = threshold(parties)
         if self.threshold not in ("majority", *range(1, most + 1)):
             raise FederationError(
-                f"{parties} parties can keep secrets from at most {most} of them together, "
-                f"threshold is {self.threshold!r}: take 'majority', or more parties"
+                f"{parties} parties can keep secrets from coalitions of at most {most}, but "
+                f"threshold is {self.threshold!r}: use 'majority', or more parties"
             )
         check_arguments(self, FederationError)
         if not self.public_total and self.combine != "average":
             why = "counts add up to it" if self.combine == "em" else "each weighs its own by it"
             raise FederationError(
-                f"combine={self.combine!r} shows the number of all rows ({why}): take "
+                f"combine={self.combine!r} shows the number of all rows ({why}): use "
                 "public_total=True, or combine='average'"
             )
         if self.together and self.combine != "average":
             raise FederationError(
-                f"together={self.together} is for combine='average', got {self.combine!r}"
+                f"together={self.together} needs combine='average', got {self.combine!r}"
             )
 
     @property
@@ -358,8 +358,8 @@ def _part_of_forest(
     weights = learned[circuit.root.name][WEIGHT][0]
     if least * len(weights) > 1:
         raise ParameterError(
-            f"a party has too small a part of all rows for {len(weights)} weights of its own: take "
-            "fewer units, or combine='average'"
+            f"a party has too small a fraction of all rows for {len(weights)} weights of its own: "
+            "use fewer units, or combine='average'"
         )
     kept = share * ((1 - least * len(weights)) * weights + least)
     values = {f"{local.place}/{n}": learned[n] for n in learned if n != circuit.root.name}

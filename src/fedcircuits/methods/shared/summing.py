@@ -166,7 +166,7 @@ def summed_rows(
     information = mutual_information(tables, np.concatenate([[0], np.cumsum(sizes)]))
     moments = total[number:]
     if moments[0] < 0.5:
-        raise TableError("every value of all parties is missing: there is nothing to learn from")
+        raise TableError("all values of all parties are missing: there is nothing to learn from")
     with rows.making("shared/pairs"):
         centres = SummedCentres.drawn(features, moments, clusters, classes, rng)
     spread = yield from _clusters(rows, centres)

@@ -134,7 +134,9 @@ class FlatTree:
         unknown = category >= np.array([v.size for v in schema])[column]
         if unknown.any():
             name = schema.names[int(column[unknown][0])]
-            raise ParameterError(f"a decision tree: it asks for a category that {name!r} has not")
+            raise ParameterError(
+                f"a decision tree: it splits on a category that {name!r} does not have"
+            )
         # an infinite threshold sends all that is known one way and what is missing the other
         if np.isnan(self.threshold).any() or not np.isfinite(self.value).all():
             raise ParameterError("a decision tree: thresholds and values must be numbers")
@@ -217,7 +219,7 @@ class DecisionTreeLeaf(BaseEstimator):  # type: ignore[misc]
         weight = row_weights(sample_weight, len(table))
         known = ~np.isnan(y) & (weight > 0)
         if not known.any():
-            raise TableError(f"no row of weight has a value of the target {target!r}")
+            raise TableError(f"no row with positive weight has a value of the target {target!r}")
         layout = _layout(features.schema)
         kind = DecisionTreeClassifier if variable.size else DecisionTreeRegressor
         settings = {"min_samples_leaf": self.min_rows, "random_state": self.random_state}
@@ -251,7 +253,7 @@ class DecisionTreeLeaf(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self) -> FlatTree:
         if not hasattr(self, "tree_"):
-            raise NotFittedError("this DecisionTreeLeaf has learned nothing yet: call fit first")
+            raise NotFittedError("this DecisionTreeLeaf is not fitted yet: call fit first")
         return self.tree_
 
 

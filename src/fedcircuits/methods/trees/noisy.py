@@ -49,8 +49,9 @@ PACE = 20.0  # rate × trees: random trees take longer steps than chosen ones
 EVEN = 32  # cells of a public range
 Ranges: TypeAlias = Mapping[str, tuple[float, float]]
 DROWNED = (
-    "the trees ask nothing: noise drowned the counts by which columns are cut; give public ranges, "
-    "DifferentialPrivacy(…, ranges={'age': (0, 120)}), fewer columns, more rows or a larger epsilon"
+    "the trees have no splits: noise drowned the counts from which bins are made; give public "
+    "ranges, DifferentialPrivacy(…, ranges={'age': (0, 120)}), fewer columns, more rows or a "
+    "larger epsilon"
 )
 LEAVES = "noisy sums of gradients in the leaves of a tree with random splits"
 

@@ -73,8 +73,8 @@ from fedcircuits.tables.table import Table
 
 METHOD = hello.Method("trees", 2)
 NOBODY = (
-    "nobody can learn to predict {!r}: no party has it beside different columns; share_target=True "
-    "lets its holders tell the others the values of shared rows"
+    "no party can learn to predict {!r}: no party holds it together with other columns; with "
+    "share_target=True its holders send its values in shared rows to the others"
 )
 
 
@@ -141,7 +141,7 @@ class TreesGraph(Message, frozen=True):
 
 def client(party: Party, plan: TreesPlan, leaf: Predictor, secret: bytes) -> Flow[TreeEnsemble]:
     if plan.noise is not None and plan.task != "given":
-        raise SiteError("classes that are found in rows have no noise: privacy needs declared ones")
+        raise SiteError("classes read from rows have no noise: with privacy, declare the classes")
     party = yield from with_task(party, plan.target, plan.task)
     shared = plan.target if plan.share_target else None
     task, table = yield from hello.introduce(party, METHOD, TreesAssignment, shared)
@@ -188,13 +188,13 @@ def _grow(
         return (yield from growing.bagged(rows, leaf, trees, share, plan.seed))
     if plan.adds_up(group) and not party.allow_collect:
         raise FederationError(
-            f"{party.name} did not allow what it has learned to leave it, and trees that are grown "
-            "together are known to all: Federation(…, allow_collect=True), or grow='auto'"
+            f"{party.name} does not allow learned parameters to leave it, but trees that are "
+            "grown together are known to all: use Federation(…, allow_collect=True), or grow='auto'"
         )
     if plan.adds_up(group) and party.least_count > plan.least:
         raise FederationError(
-            f"{party.name} has least_count={party.least_count}, and nodes of trees that are grown "
-            f"together may hold {plan.least} rows of all parties: expected a plan with the largest"
+            f"{party.name} has least_count={party.least_count}, but nodes of trees that are grown "
+            f"together may hold {plan.least} rows of all parties: plan with the largest"
         )
     if plan.noise is None:
         return (yield from growing.boosted(rows, plan.number(True), group, plan.summation))
@@ -322,7 +322,7 @@ def _assignments(
         raise FederationError(f"none of {', '.join(schemas)} holds the target {plan.target!r}")
     target = schema[plan.target]
     if plan.threshold and target.size != 2:
-        raise FederationError(f"a threshold is for two classes, {plan.target!r} has {target.size}")
+        raise FederationError(f"a threshold needs two classes, {plan.target!r} has {target.size}")
     shared = plan.share_target and ids and any(target.name not in held for held in schemas.values())
     holders = tuple(p for p, held in schemas.items() if target.name in held) if shared else None
     groups: dict[str, int] = {}
@@ -389,12 +389,12 @@ def _overall(tallies: Sequence[Array], target: Variable) -> Array:
 def _note(idle: Sequence[str], plan: TreesPlan, shared: bool) -> str:
     names = ", ".join(idle[:4]) + (" …" if len(idle) > 4 else "")
     if shared:
-        why = f"no row of theirs has a value of {plan.target!r}, here or at another party"
+        why = f"none of their rows has a value of {plan.target!r}, at any party"
     elif plan.share_target:
-        why = f"they lack {plan.target!r} and not all parties have row ids to be told it by"
+        why = f"they lack {plan.target!r}, and not all parties have row ids to match rows by"
     else:
         why = (
-            f"they lack {plan.target!r}, or all its values; share_target=True lets its holders "
-            "tell them the values of shared rows"
+            f"they lack {plan.target!r} or all its values; with share_target=True its holders "
+            "send them its values in shared rows"
         )
-    return f"{names} took no part in predicting: {why}"
+    return f"{names} did not contribute to predictions: {why}"

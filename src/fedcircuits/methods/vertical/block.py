@@ -252,7 +252,7 @@ def check_leaves(leaves: Mapping[str, str], schema: Schema) -> None:
         )
     for name in leaves:
         if name not in schema:
-            raise FederationError(f"leaves names {name!r}, which is no column of any party")
+            raise FederationError(f"leaves names {name!r}, which is not a column of any party")
         _family_of(schema[name], leaves)
 
 
@@ -265,7 +265,7 @@ def _family_of(variable: Variable, leaves: Mapping[str, str]) -> Family | None:
     if not isinstance(rule, Family) or variable.kind not in rule.kinds:
         expected = ", ".join(sorted(rule.kinds)) if isinstance(rule, Family) else "one column"
         raise FederationError(
-            f"the leaf of {variable.name!r}, a {variable.kind}, cannot be {name!r}, which is for "
+            f"the leaf of {variable.name!r}, a {variable.kind}, cannot be {name!r}, which models "
             f"{expected}"
         )
     return rule

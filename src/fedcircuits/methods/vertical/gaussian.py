@@ -154,7 +154,7 @@ class GaussianFactor:
             raise ParameterError(
                 f"component {component} has collapsed in {_listed(self.names)}: its covariance is "
                 f"not positive definite with reg_covar={self.reg_covar:g}; raise reg_covar, or "
-                "take fewer components"
+                "use fewer components"
             ) from None
 
     # ------------------------------------------------------------------ starts

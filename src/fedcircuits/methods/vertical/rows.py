@@ -56,8 +56,8 @@ from fedcircuits.tables.table import Table
 
 Columns = dict[str, tuple[Variable, ...]]  # by party
 TWO_PARTIES = (
-    "there are two parties with columns: each can work out the other's terms of every row from the "
-    "result, and nearly its values where these are few columns"
+    "only two parties have columns: each can compute the other's terms for every row from the "
+    "result, and with few columns nearly its values"
 )
 
 LARGE = 1 << 20
@@ -353,8 +353,8 @@ def check_holders(schemas: Mapping[str, Schema]) -> None:
         for name in schema.names:
             if name in holder:
                 raise FederationError(
-                    f"{holder[name]} and {party} both have a column {name!r}: columns of a "
-                    "vertical mixture have one holder; rename one, leave it out, or use FedPC"
+                    f"{holder[name]} and {party} both have a column {name!r}: each column of a "
+                    "vertical mixture has one holder; rename one, drop it, or use FedPC"
                 )
             holder[name] = party
 
@@ -362,10 +362,10 @@ def check_holders(schemas: Mapping[str, Schema]) -> None:
 def check_enough(rows: MatchedRows, number: int, groups: str) -> None:
     """SiteError if there are fewer rows than components or clusters, or none that counts."""
     if not rows.weight.any():
-        raise SiteError("sample_weight must be above 0 for some row, all are 0")
+        raise SiteError("sample_weight must be positive for some row, but all are 0")
     if number > rows.total:
         raise SiteError(
-            f"{number:,} {groups} and {rows.total:,} rows: take at most as many as there are rows"
+            f"{number:,} {groups} and {rows.total:,} rows: use at most as many as there are rows"
         )
 
 

@@ -288,8 +288,8 @@ def trained_mixture(
 
 def _collapsed(me: str, columns: Mapping[str, Sequence[int]], reg_covar: float) -> list[str]:
     return [
-        f"{_named(which)} collapsed at {me}: {column!r} varies no more there than reg_covar="
-        f"{reg_covar:g} says; raise reg_covar, or take fewer components"
+        f"{_named(which)} collapsed at {me}: the variance of {column!r} there is no larger "
+        f"than reg_covar={reg_covar:g}; raise reg_covar, or use fewer components"
         for column, which in columns.items()
     ]
 
@@ -303,4 +303,4 @@ def _named(which: Sequence[int]) -> str:
 def _restarted(restarts: Sequence[tuple[int, int]]) -> list[str]:
     which = ", ".join(f"component {k} after {t} iterations" for k, t in restarts[:5])
     which += ", …" if len(restarts) > 5 else ""
-    return [f"without rows, and begun anew at the row of lowest density: {which}"] if which else []
+    return [f"restarted at the row of lowest density, being empty: {which}"] if which else []

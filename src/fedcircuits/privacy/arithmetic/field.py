@@ -48,8 +48,8 @@ class Ring:
     def __post_init__(self) -> None:
         if self.bits < 3 or not is_prime(self.bits):
             raise ParameterError(
-                f"no ring of 2^{self.bits} − 1 for shares: the exponent must be an odd prime, "
-                f"such as {next_prime(max(self.bits, 3))}"
+                f"the ring 2^{self.bits} − 1 cannot be used for shares: the exponent must be an "
+                f"odd prime, such as {next_prime(max(self.bits, 3))}"
             )
 
     @property
@@ -134,7 +134,7 @@ class Ring:
             full[:, : self.bytes] = data.reshape(count, self.bytes)
             full[:, self.bytes :] = 0
         if not self._inside(elements.reshape(count, self.limbs)):
-            raise ValueError(f"a number that is not below 2^{self.bits} − 1")
+            raise ValueError(f"a number is not below 2^{self.bits} − 1")
         return elements
 
     def cropped(self, flat: Elements) -> bool:

@@ -37,7 +37,7 @@ class FixedPoint:
         if self.fraction < 0 or need > self.ring.bits:
             raise ParameterError(
                 f"numbers up to 2^{self.magnitude} in steps of 2^−{self.fraction} need {need} bits,"
-                f" a ring of 2^{self.ring.bits} − 1 has {self.ring.bits}: take fewer bits for one "
+                f" a ring of 2^{self.ring.bits} − 1 has {self.ring.bits}: use fewer bits for one "
                 "of them, or a larger ring"
             )
 
@@ -68,8 +68,9 @@ class FixedPoint:
             return
         error = ParameterError(
             f"{what} must be numbers from −2^{self.magnitude} to 2^{self.magnitude} to be shared, "
-            f"of {plain.size:,} {int(outside.sum()):,} are not: scale or clip them, fill missing "
-            f"ones, or take fewer than {self.fraction} fractional bits and a larger magnitude"
+            f"but {int(outside.sum()):,} of {plain.size:,} are not: scale or clip them, fill in "
+            f"missing values, or use fewer than {self.fraction} fractional bits and a larger "
+            "magnitude"
         )
         at = tuple(int(i) for i in np.unravel_index(int(np.argmax(outside)), plain.shape))
         error.add_note(f"the first of them is {float(plain[at])!r} at {list(at)}")

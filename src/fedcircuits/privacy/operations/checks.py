@@ -209,7 +209,7 @@ class Tosses:
             kept = (
                 _commitment(self.tag, member, k, number) == all_of[k * 32 : (k + 1) * 32].tobytes()
             )
-            require(kept, member, tag, "data", "another number than it has committed to")
+            require(kept, member, tag, "data", "a different number from the one it committed to")
             _require_same(group, member, theirs[KEY:].tobytes() == digest, "has seen other numbers")
             whole.update(number)
         return whole.digest()
@@ -236,8 +236,8 @@ def tosses_made(group: Group, tag: str, count: int, agreed: bytes = b"") -> Flow
 def _require_same(group: Group, member: str, same: bool, words: str) -> None:
     if not same:
         raise ProtocolError(
-            f"{member} {words} than {group.me}: one of {', '.join(group.members)} has told others "
-            "different things, or they are not in step; nothing is answered, prepare anew"
+            f"{member} {words} than {group.me}: one of {', '.join(group.members)} sent others "
+            "different messages, or they are out of step; nothing is returned: prepare new masks"
         )
 
 
@@ -263,7 +263,7 @@ class Checks:
         self,
         tag: str,
         claims: Sequence[Claim],
-        wrong: str = "a product is wrong",
+        wrong: str = "a product of shares is wrong",
         seen: bytes = b"",
     ) -> Flow[None]:
         """ProtocolError unless all claims hold; ``wrong``: what it says then."""
@@ -358,6 +358,6 @@ def _opened(
             for seen in reconstruct(rule.ring, rows, group.threshold, group.members):
                 a, b = seen[: rule.size], seen[rule.size : 2 * rule.size]
                 if (dot(rule.ring, a, b) != seen[-1]).any():
-                    raise ProtocolError(f"one of {', '.join(group.members)} has dealt wrong shares")
+                    raise ProtocolError(f"one of {', '.join(group.members)} dealt wrong shares")
     except ProtocolError as error:
-        raise ProtocolError(f"{wrong}: {error}; nothing is answered") from None
+        raise ProtocolError(f"{wrong}: {error}; nothing is returned") from None

@@ -334,8 +334,8 @@ class Logarithm:
         inside = (p >= 2.0**-self.least) & (p <= 1)
         if not inside.all():
             raise ParameterError(
-                f"logarithms are taken of numbers from 2^−{self.least} to 1, of {p.size:,} "
-                f"{int((~inside).sum()):,} are not: smooth them, or take a larger least"
+                f"logarithms need numbers from 2^−{self.least} to 1, but {int((~inside).sum()):,} "
+                f"of {p.size:,} are not: smooth them, or increase least"
             )
 
 

@@ -84,8 +84,8 @@ class Masks:
     def take(self, count: int, tag: str) -> tuple[Elements, Elements]:
         if count > len(self):
             raise ProtocolError(
-                f"{tag!r} needs {count} masks and {len(self)} are left: none is used twice, make "
-                "more of them ahead"
+                f"{tag!r} needs {count} masks, but {len(self)} are left: a mask is used only "
+                "once, so prepare more"
             )
         taken = slice(self._used, self._used + count)
         self._used += count
@@ -139,9 +139,8 @@ def truncated(group: Group, tag: str, values: Elements, masks: Masks) -> Flow[El
         shares, fits = landing.cut(seen, size, cut.shift, centre, rest[piece])
         if not fits:
             raise ProtocolError(
-                f"a number under {tag!r} is beyond the {cut.width} bits that were stated for it: "
-                f"one of {', '.join(group.members)} has sent a wrong share, or shared a number "
-                "out of range"
+                f"a number under {tag!r} exceeds the {cut.width} bits declared for it: one of "
+                f"{', '.join(group.members)} sent a wrong share, or shared a number out of range"
             )
         return shares
 

@@ -137,7 +137,8 @@ def _received_part(
     if sha256(data.tobytes()).digest() != digest.tobytes():
         raise ProtocolError(
             f"shares that {pair[0]} has dealt to {group.me} are not those that {pair[1]} has drawn "
-            "from the same key: one of the two deceives; nothing is used, start again without it"
+            "from the same key: one of the two is dishonest; nothing is used: start again without "
+            "it"
         )
     return data
 

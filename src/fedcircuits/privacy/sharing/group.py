@@ -208,7 +208,7 @@ def _unpacked(data: Bytes, ring: Ring, sender: str, tag: str, row: Elements) -> 
     try:
         ring.unpacked(data, row.shape[:-1], row)
     except ValueError as error:
-        raise MessageError(sender, tag, "data", f"no shares: {error}") from None
+        raise MessageError(sender, tag, "data", f"invalid shares: {error}") from None
 
 
 # ---------------------------------------------------------------------- sharing and opening

@@ -29,8 +29,8 @@ def threshold(parties: int) -> int:
     """The largest coalition that learns nothing: fewer than half."""
     if parties < 3:
         raise FederationError(
-            f"secrets are shared among at least 3 parties, got {parties}: of two each finds the "
-            "other's value in whatever is opened; take in another party, or another way to add up"
+            f"secret sharing needs at least 3 parties, got {parties}: of two, each can compute "
+            "the other's value from whatever is opened; add a party, or use another summation"
         )
     return (parties - 1) // 2
 
@@ -108,8 +108,8 @@ def _inconsistent(
     wrong = _suspects(ring, values, degree)
     who = names[wrong[0]] if len(wrong) == 1 else f"one of {', '.join(names)}"
     return ProtocolError(
-        f"{int(off.sum())} opened values have shares that do not fit together: {who} has sent a "
-        "wrong share or dealt a wrong one; the result is not used, start again without that party"
+        f"{int(off.sum())} opened values have inconsistent shares: {who} sent or dealt a wrong "
+        "share; the result is discarded: start again without that party"
     )
 
 
