@@ -149,11 +149,11 @@ def test_a_model_is_trained_asked_next_week_and_forgotten(clinics: Consortium) -
     kept = clinics.run(*PAGE.words("models", **kit), "--json")
     assert json.loads(kept)["models"] == {"risk": ["north", "south"]}
     taken = clinics.run("train", "consortium.toml", *train[2:], code=1)
-    assert "there is a model 'risk' already" in taken
+    assert "a model 'risk' already exists" in taken
     assert "rows/tokens" in clinics.run(*PAGE.words("audit"))
     assert "forgotten" in clinics.run(*PAGE.words("forget", **kit))
     gone = clinics.run(*ask, code=1)
-    assert "north, south keeps no model 'risk'" in gone
+    assert "north, south has no model 'risk'" in gone
     audit = (clinics.kits / "north" / "store" / "audit.jsonl").read_text()
     assert '"event": "begun"' in audit and '"tag": "rows/tokens"' in audit
     assert not re.search(r"\b(high|low)\b", audit)
@@ -206,7 +206,7 @@ def test_a_caller_that_is_killed_goes_on_in_a_new_process(clinics: Consortium) -
         np.testing.assert_allclose(answers, expected.score_samples(rows), rtol=0, atol=1e-8)
         assert model.ledger_.bytes == expected.ledger_.bytes
     line = clinics.run("train", "kits/coordinator", "--resume", name, "-o", output, code=1)
-    assert f"no training {name!r} was broken off here" in line
+    assert f"no training {name!r} was interrupted here" in line
 
 
 def test_an_audit_is_read_as_a_table(clinics: Consortium) -> None:
@@ -224,15 +224,16 @@ def test_an_audit_is_read_as_a_table(clinics: Consortium) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("train", "kits/north", "-o", "m.fc"), "is the kit of north: whoever trains and asks"),
+        (("train", "kits/north", "-o", "m.fc"), "is the kit of north: training and querying"),
         (("train", "nowhere.toml", "-o", "m.fc"), "there is no such file or folder"),
-        (("status", "kits/server"), "is no kit: it has no consortium.toml"),
-        (("audit", "kits/server"), "is no kit: it has no consortium.toml"),
+        (("status", "kits/server"), "is not a kit: it has no consortium.toml"),
+        (("audit", "kits/server"), "is not a kit: it has no consortium.toml"),
         (("query", "nothing.fc", "P(risk)"), "there is no such file"),
         (("train", "kits/coordinator", "--resume", "no", "-o", "m.fc"), "no training 'no' was bro"),
-        (("train", "kits/coordinator", "--name", "a/b", "-o", "m.fc"), "'a/b' is not a valid name of a run"),
+        (("train", "kits/coordinator", "--name", "a/b", "-o", "m.fc"), "'a/b' is not a valid name "
+                                                                       "of a run"),
         (("train", "kits/coordinator", "--resume", "x", "--clusters", "2", "-o", "m.fc"),
-         "--resume goes on with what was begun: leave other options out"),
+         "--resume continues an interrupted run with its own options: leave other options out"),
     ],
 )  # fmt: skip
 def test_mistakes_end_with_one_line(clinics: Consortium, words: tuple[str, ...], line: str) -> None:

@@ -204,7 +204,7 @@ def test_a_split_writes_over_nothing(run: Run, home: Path) -> None:
     (home / "mine").mkdir()
     (home / "mine" / "party-2.csv").write_text("precious")
     found = run("split", "all.csv", "--row-id", "id", "-o", "mine")
-    assert found.exit_code == 1 and "party-2.csv exists already" in found.stderr
+    assert found.exit_code == 1 and "party-2.csv already exists" in found.stderr
     assert [p.name for p in (home / "mine").iterdir()] == ["party-2.csv"]
     assert (home / "mine" / "party-2.csv").read_text() == "precious"
 

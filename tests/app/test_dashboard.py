@@ -246,7 +246,7 @@ def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_p
                     os.kill(killed[0], signal.SIGKILL)
                     assert seen.wait(WAIT), "the page has shown no party"
 
-            with pytest.warns(UserWarning, match="going on without south"):
+            with pytest.warns(UserWarning, match="continuing without south"):
                 model.fit(parties, engine="process", callback=callback)
 
     with browser.served(Shown(events=path)) as address:
@@ -271,7 +271,7 @@ def test_a_training_is_watched_to_its_end_with_a_party_killed(driver: Any, tmp_p
         assert shown == pytest.approx(told["likelihood"])
         assert css(driver, "#likelihood canvas").is_displayed()
         assert browser.complaints(driver) == []
-    assert "going on without south" in model.notes_[0]
+    assert "continuing without south" in model.notes_[0]
 
 
 def _process_of(party: str) -> int:

@@ -225,7 +225,7 @@ def test_events_are_read_as_the_file_grows(tmp_path: Path) -> None:
 def test_what_is_no_file_of_events_is_named(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.write_text("[1]\n")
-    with pytest.raises(FileError, match="tells of no event"):
+    with pytest.raises(FileError, match="is not an event"):
         events.read_from(path, 0)
     with pytest.raises(FileError, match=r"ending in \.jsonl"), events.written(tmp_path / "run.txt"):
         pass
@@ -238,7 +238,7 @@ def test_what_is_no_file_of_events_is_named(tmp_path: Path) -> None:
     ("words", "error"),
     [
         (["gone.fc"], "gone.fc: there is no such file"),
-        (["a.jsonl", "b.jsonl"], "two of one kind: a.jsonl and b.jsonl; show one of them"),
+        (["a.jsonl", "b.jsonl"], "two of the same kind: a.jsonl and b.jsonl; give one of them"),
         (["run.jsonl", "--host", "256.1.1.1", "--port", "0"], "cannot serve at 256.1.1.1"),
     ],
 )

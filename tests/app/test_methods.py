@@ -75,8 +75,8 @@ def test_clusters_are_written_as_a_table(home: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("--method mixture --learner einsum -o m.fc", "--learner is not for mixture"),
-        ("--method kmeans --target risk -o m.csv", "--target is not for kmeans"),
+        ("--method mixture --learner einsum -o m.fc", "--learner does not apply to mixture"),
+        ("--method kmeans --target risk -o m.csv", "--target does not apply to kmeans"),
         ("--method kmeans -o m.fc", "expected the name of a table of clusters, ending in .csv"),
         ("--set nothing=3 -o m.fc", "--set nothing: fedpc has no such argument; it has answers"),
         ("--set refine -o m.fc", "--set refine: expected NAME=VALUE"),

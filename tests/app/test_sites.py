@@ -51,10 +51,10 @@ def test_a_member_makes_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyP
     Path("north/data.csv").write_text("age\n" + "31\n47\n" * 40)
     assert "north of clinics: 80 rows" in said("site", "check", "north")
     said(*page.words("provision consortium.toml --renew"))
-    assert "south: taken off consortium.toml" in said(
+    assert "south: removed from consortium.toml" in said(
         *page.words("provision consortium.toml --revoke")
     )
     assert not page.left, "the page has commands that nobody runs"
     Path("north/site.key").unlink()
     assert "north/site.key: there is no such file" in said("site", "check", "north", code=1)
-    assert "is there already" in said("site", "request", "north", "-o", "north", code=1)
+    assert "already exists" in said("site", "request", "north", "-o", "north", code=1)

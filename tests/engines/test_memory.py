@@ -39,7 +39,7 @@ def test_everybody_waits() -> None:
         for me, other in (("a", "b"), ("b", "a"))
     }
     outcome = memory.run(programs)
-    text = "everybody waits and nobody sends: a for 'x/a' from b; b for 'x/b' from a"
+    text = "deadlock, every party waits and none sends: a for 'x/a' from b; b for 'x/b' from a"
     assert outcome.results["a"] == [f"b|a waits for 'x/a' from b: {text}"]
     assert not outcome.lost and outcome.results["b"][0].startswith("a|b waits for 'x/b' from a")
 
@@ -68,7 +68,7 @@ def test_a_sender_that_is_no_party() -> None:
     programs = {"a": Program(flows.hear_all, {"sender": "nobody", "tags": ["x/y"]})}
     for run in (memory.run, process.run):
         text = str(run(programs).lost["a"])
-        assert "a waits for 'x/y' from 'nobody', which is no other party of this run" in text
+        assert "a waits for 'x/y' from 'nobody', which is not another party of this run" in text
 
 
 def test_whoever_was_lost_first_is_blamed() -> None:

@@ -23,7 +23,7 @@ def test_what_a_party_returns_runs_nothing(tmp_path: Path, where: str) -> None:
     """It was unpickled in the caller, and ran a command there."""
     mark = tmp_path / "planted"
     outcome = process.run({"a": Program(flows.plant, {"path": str(mark), "where": where})})
-    assert "it holds posix.system, and nothing that this run was given" in str(outcome.lost["a"])
+    assert "it holds posix.system, and nothing passed to this run" in str(outcome.lost["a"])
     assert not mark.exists() and not outcome.results
 
 
@@ -74,7 +74,7 @@ def test_learners_of_other_packages_come_back() -> None:
         (SIZES.pack(4, 0) + b"1.25", "a frame whose head is no list in JSON"),
         (SIZES.pack(3, 0) + b"[1]", "a frame whose head begins with no word"),
         (SIZES.pack(8, 0) + b'["kept"]', "'kept' with 0 fields, which nobody says"),
-        (SIZES.pack(21, 0) + b'["mail","x","a/b",""]', "mail for 'x', which is no party"),
+        (SIZES.pack(21, 0) + b'["mail","x","a/b",""]', "mail for 'x', which is not a party"),
     ],
 )
 def test_frames_that_are_none(data: bytes, problem: str) -> None:

@@ -71,7 +71,7 @@ def test_a_sender_that_keeps_silent(tmp_path: Path) -> None:
         "b": Program(flows.hear_and_mark, {"sender": "a", "tag": "x/y", "mark": mark}),
     }
     outcome = process.run(programs, timeout=0.25)
-    text = "a|b waits for 'x/y' from a: it is alive and has sent nothing for 0.25 s"
+    text = "a|b waits for 'x/y' from a: it is running but has sent nothing for 0.25 s"
     assert outcome.results == {"a": None, "b": [text]} and not outcome.lost
 
 

@@ -41,7 +41,7 @@ def heard(model: Any, federation: fc.Federation, **settings: Any) -> list[Progre
 @pytest.mark.parametrize("engine", ["memory", "process"])
 def test_every_message_round_and_party_is_told(engine: str) -> None:
     parties = fc.split(COLUMNS, ["north", "south", "west"], by="columns")
-    with pytest.warns(UserWarning, match="EM has not settled"):
+    with pytest.warns(UserWarning, match="EM has not converged"):
         found = heard(MIXTURE, parties, engine=engine)
     first, last = found[0], found[-1]
     assert first.kind == "begin" and {"north", "south", "west"} <= set(first.party.split(", "))

@@ -63,7 +63,7 @@ def test_notes_say_what_was_tried_and_what_was_not() -> None:
     late = fc.best_density(two_clusters(80), budget=1.0, random_state=0, clock=ticking(10.0))
     said = " ".join(late.notes_)
     assert "80 rows held back, a fifth at a time" in said and "mixture of products 1" in said
-    assert "lack of time (budget 1 CPU s): LearnSPN" in said and "not learned again" in said
+    assert "lack of time (budget 1 CPU s): LearnSPN" in said and "not refitted" in said
 
 
 def test_weights_of_a_mixture_follow_the_rows() -> None:
@@ -84,7 +84,7 @@ def test_of_a_table_too_long_for_the_budget_learners_see_a_part() -> None:
     model = fc.best_density(two_clusters(6000), 18.0, random_state=0, clock=ticking(1.0))
     parts = [t for t in model.tried_ if t.rows]
     assert parts and all(2000 <= t.rows < 5100 and t.epochs is None for t in parts)
-    assert any("as many as the budget held" in note for note in model.notes_)
+    assert any("the most that the budget allowed" in note for note in model.notes_)
 
 
 def test_what_is_compiled_at_its_first_use_is_no_cost_of_a_learner() -> None:

@@ -69,7 +69,7 @@ def test_three_classes_together() -> None:
     model = fc.FedTrees(target="y", grow="together", trees=10)
     model.fit(fc.split(whole.rows(slice(0, 400)), 3, skew="label", target="y"))
     assert model.score(whole.rows(slice(400, None))) > 0.9
-    with pytest.raises(PartyLostError, match="a threshold is for two classes, 'y' has 3"):
+    with pytest.raises(PartyLostError, match="a threshold needs two classes, 'y' has 3"):
         model.set_params(threshold="macro-f1").fit(fc.split(whole, 3, target="y"))
 
 
@@ -81,7 +81,7 @@ def test_a_group_is_lost_with_a_party() -> None:
         return memory.run(gone, kept)
 
     model = fc.FedTrees(target="diagnosis", grow="together", trees=3, on_lost="continue")
-    with pytest.warns(UserWarning, match="going on without party 3"):
+    with pytest.warns(UserWarning, match="continuing without party 3"):
         model.fit(parties, engine=engine)
     rest = parties.select(["party 1", "party 2", "party 4"])
     fresh = clone(model).fit(rest)

@@ -162,7 +162,7 @@ def test_samples_are_seeded_through_the_object() -> None:
         (lambda m: m.mpe(rows(5).assign(age=np.nan)), "explanation: NaN in column 'age'"),
         (lambda m: m.plot(), "be drawn"),
         (lambda m: m.save("never.fc"), "be saved"),
-        (lambda m: m.to_circuit(), "become a circuit"),
+        (lambda m: m.to_circuit(), "be converted to a circuit"),
     ],
 )  # fmt: skip
 def test_what_it_cannot_answer_it_says(question: object, words: str) -> None:

@@ -208,7 +208,7 @@ def test_an_owner_that_is_lost() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         rest = model(encoder=encoder, on_lost="continue").fit(TRAIN, target="event")
-    assert any("going on without owner 2" in str(w.message) for w in told)
+    assert any("continuing without owner 2" in str(w.message) for w in told)
     assert set(rest.views_) == {"owner 0", "owner 1", "owner 3"}
 
 
@@ -290,9 +290,9 @@ def test_it_is_saved_only_if_all_allow(fitted: FeatureFusion, tmp_path: Path) ->
         ({"owner_dropout": 1.0}, "owner_dropout must be a share"),
         ({"temperature": 0}, "temperature must be"),
         ({"hidden": 0}, "hidden must be"),
-        ({"noise": 0.1}, "say clip"),
+        ({"noise": 0.1}, "give clip"),
         ({"summation": fc.Hub()}, "align=None"),
-        ({"encoder": {"owner 0": QUICK}}, "none for 'owner 1'"),
+        ({"encoder": {"owner 0": QUICK}}, "no entry for 'owner 1'"),
         ({"encoder": 3}, "an encoder must"),
     ],
 )

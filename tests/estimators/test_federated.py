@@ -138,14 +138,14 @@ def test_warnings_name_the_line_that_called_fit(name: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         make(random_state=0, on_lost="continue").fit(parties, engine=Failing("party 3"))
-    lost = [w for w in caught if "going on without party 3" in str(w.message)]
+    lost = [w for w in caught if "continuing without party 3" in str(w.message)]
     assert [w.filename for w in lost] == [__file__]
 
 
 def test_the_last_party_cannot_be_missed() -> None:
     make, parties, _ = MODELS["VerticalGaussianMixture"]
     with pytest.raises(
-        PartyLostError, match="party 1 is gone; going on without it is not possible"
+        PartyLostError, match="party 1 is gone; continuing without it is not possible"
     ):
         make(on_lost="continue").fit(parties.select(["party 1"]), engine=Failing("party 1"))
     with pytest.raises(PartyLostError, match="nobody else holds 'x2', 'x3'"):
@@ -154,5 +154,5 @@ def test_the_last_party_cannot_be_missed() -> None:
 
 def test_what_has_no_form_in_one_place_says_so() -> None:
     model = fc.VerticalKMeans(2, random_state=0).fit(COLUMNS)
-    with pytest.raises(QueryError, match="VerticalKMeans has no form in one place"):
+    with pytest.raises(QueryError, match="VerticalKMeans cannot be collected in one place"):
         model.save("never.fc")

@@ -177,7 +177,7 @@ def test_the_circuit_is_collected_only_if_all_allow() -> None:
     whole = mixed_table()
     parties = {"left": whole.select(["age", "risk"]), "right": whole.select(["visits"])}
     model = fc.FedPC(QUICK, clusters=2).fit(fc.Federation(parties, allow_collect=["left"]))
-    with pytest.raises(FederationError, match=r"^right did not allow what they have learned"):
+    with pytest.raises(FederationError, match=r"^right did not allow learned parameters"):
         model.collect()
     with pytest.raises(FederationError, match="right did not allow"):
         model.save("never.fc")
@@ -244,7 +244,10 @@ def test_settings_are_checked() -> None:
         ({"validation": np.nan}, "validation must be a share of rows from 0 to below 1, got nan"),
         ({"validation": "10%"}, "validation must be a share of rows from 0 to below 1, got '10%'"),
         ({"validation": None}, "validation must be a share of rows from 0 to below 1, got None"),
-        ({"learner": {"north": QUICK}}, "learner has none for 'south': give one for each party"),
+        (
+            {"learner": {"north": QUICK}},
+            "learner has no entry for 'south': give one for each party",
+        ),
     ):
         with pytest.raises(FederationError, match=text):
             fc.FedPC(**{"learner": QUICK, **wrong}).fit(parties)  # type: ignore[arg-type]

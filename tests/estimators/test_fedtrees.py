@@ -201,12 +201,12 @@ def test_settings_are_checked() -> None:
             {"threshold": 1.5},
             "threshold must be 'macro-f1' or a probability above 0 and below 1, got 1.5",
         ),
-        ({"summation": Chebyshev("cycle")}, "Chebyshev adds up within a tolerance"),
-        ({"leaf": fc.DecisionTreeLeaf(), "grow": "together"}, "leaf grows bagged trees"),
+        ({"summation": Chebyshev("cycle")}, "Chebyshev adds up approximately"),
+        ({"leaf": fc.DecisionTreeLeaf(), "grow": "together"}, "leaf= applies to bagged trees"),
         ({"weights": "size"}, "weights must be one of 'rows', 'equal', got 'size'"),
         ({"fuse": "sum"}, "fuse must be one of 'auto', 'mean', got 'sum'"),
         ({"on_lost": "wait"}, "on_lost must be one of 'stop', 'continue'"),
-        ({"leaf": {"party 1": fc.DecisionTreeLeaf()}}, "leaf has none for 'party 2'"),
+        ({"leaf": {"party 1": fc.DecisionTreeLeaf()}}, "leaf has no entry for 'party 2'"),
     ):
         with pytest.raises(FederationError, match=text):
             fc.FedTrees(**{"target": "diagnosis", **wrong}).fit(parties)  # type: ignore[arg-type]
@@ -220,7 +220,7 @@ def test_questions_are_checked() -> None:
     with pytest.raises(NotFittedError, match="FedTrees is not fitted yet"):
         fc.FedTrees(target="diagnosis").predict(CANCER)
     model = fitted("horizontal", trees=1)
-    with pytest.raises(QueryError, match="these trees predict 'diagnosis' and not 'mean area'"):
+    with pytest.raises(QueryError, match="these trees predict 'diagnosis', not 'mean area'"):
         model.predict(CANCER, "mean area")
     with pytest.raises(QueryError, match="no row has a value of 'diagnosis'"):
         model.score(CANCER.select(["mean area"]))
@@ -302,7 +302,7 @@ def test_a_run_is_resumed(leaves: dict[str, Any]) -> None:
 def test_a_run_goes_on_without_a_party(leaves: dict[str, Any]) -> None:
     parties = federation("horizontal")
     model = fc.FedTrees(leaves, target="diagnosis", trees=2, on_lost="continue", random_state=0)
-    with pytest.warns(UserWarning, match="going on without party 2"):
+    with pytest.warns(UserWarning, match="continuing without party 2"):
         model.fit(parties)
     assert set(model.views_) == {"coordinator", "party 1", "party 3", "party 4"}
     rest = parties.select(["party 1", "party 3", "party 4"])

@@ -68,7 +68,7 @@ def test_who_holds_the_target_alone_tells_labels(options: dict[str, Any]) -> Non
 
 
 def test_nobody_has_anything_but_the_target() -> None:
-    with pytest.raises(FederationError, match="nobody holds a column beside 'event'"):
+    with pytest.raises(FederationError, match="no party holds a column besides 'event'"):
         model().fit(fc.Federation({"a": LABELS, "b": LABELS}))
     with pytest.raises(QueryError, match="there are no rows to predict"):
         model(share_target=True).fit(APART).predict(APART.select(["office"]))
@@ -119,7 +119,7 @@ def test_an_owner_whose_rows_are_empty_is_lost() -> None:
     parties = fc.Federation({"a": owner(0), "b": empty, "c": owner(2)})
     with pytest.raises(fc.FedcircuitsError, match="all values are missing"):
         model().fit(parties)
-    with pytest.warns(UserWarning, match="going on without b"):
+    with pytest.warns(UserWarning, match="continuing without b"):
         found = model(on_lost="continue").fit(parties)
     assert set(found.views_) == {"a", "c"}
 

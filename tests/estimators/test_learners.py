@@ -92,7 +92,7 @@ def test_one_column(learner: fc.Model) -> None:
 @each
 def test_nothing_to_learn_from(learner: fc.Model) -> None:
     nothing = fc.Table(fc.Schema.real(2), np.full((4, 2), np.nan))
-    with pytest.raises(TableError, match="every value of the table is missing"):
+    with pytest.raises(TableError, match="all values of the table are missing"):
         learner.fit(nothing)
     with pytest.raises(TableError, match="sample_weight must be"):
         learner.fit(mixed(20), sample_weight=np.ones(3))
@@ -139,7 +139,7 @@ def test_a_file_is_learned_like_the_table(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         whole.fit(source).score_samples(table), whole.fit(table).score_samples(table)
     )
-    with pytest.raises(TableError, match="sample_weight is for tables in memory"):
+    with pytest.raises(TableError, match="sample_weight works for tables in memory only"):
         fc.MixtureOfProducts().fit(source, sample_weight=np.ones(500))
 
 

@@ -96,10 +96,12 @@ def test_rows_go_on_without_a_party(tmp_path: Path, engine: str, how: How) -> No
     parties = federation("rows")
     own, places = learners(tmp_path, parties, how, "party 2")
     model = fc.FedPC(own, on_lost="continue", random_state=0)
-    with pytest.warns(UserWarning, match=r"party 2 (failed|died) while .*going on without party 2"):
+    with pytest.warns(
+        UserWarning, match=r"party 2 (failed|died) while .*continuing without party 2"
+    ):
         model.fit(parties, engine=engine)
     assert set(model.views_) == {"party 1", "party 3"}
-    assert "going on without party 2" in model.notes_[0]
+    assert "continuing without party 2" in model.notes_[0]
     if engine == "memory":
         assert learned(places["party 1"]) == learned(places["party 3"]) == 1  # not once more
     rest = fc.FedPC(own, random_state=0).fit(parties.select(["party 1", "party 3"]))
@@ -114,7 +116,7 @@ def test_columns_of_nobody_else_cannot_be_done_without(tmp_path: Path) -> None:
     with pytest.raises(PartyLostError) as lost:
         model.fit(parties)
     text = str(lost.value)
-    assert "south failed while" in text and "going on without it is not possible" in text
+    assert "south failed while" in text and "continuing without it is not possible" in text
     assert text.endswith("nobody else holds 'smoker'")  # others hold age and visits
 
 
@@ -123,7 +125,7 @@ def test_columns_that_others_hold_are_not_missed(tmp_path: Path) -> None:
     parties = fc.Federation({"all": whole, "part": whole.select(["age", "risk"])})
     own, _ = learners(tmp_path, parties, "raise", "part")
     model = fc.FedPC(own, clusters=2, on_lost="continue", random_state=0)
-    with pytest.warns(UserWarning, match="going on without part"):
+    with pytest.warns(UserWarning, match="continuing without part"):
         model.fit(parties)
     rest = fc.FedPC(own, clusters=2, ensemble=1, random_state=0).fit(parties.select(["all"]))
     assert model.kind_ == "horizontal"
@@ -146,7 +148,7 @@ def test_em_goes_on_without_a_party(tag: str) -> None:
     )
     settings: dict[str, Any] = {"clusters": 2, "ensemble": 1, "refine": 2, "random_state": 0}
     model = fc.FedPC(QUICK, on_lost="continue", **settings)
-    with pytest.warns(UserWarning, match="c failed while .*; going on without c"):
+    with pytest.warns(UserWarning, match="c failed while .*; continuing without c"):
         model.fit(parties, engine=Broken("c", tag))
     rest = fc.FedPC(QUICK, **settings).fit(parties.select(["a", "b"]))
     assert model.history_ == pytest.approx(rest.history_, abs=1e-9)

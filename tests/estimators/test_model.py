@@ -350,7 +350,7 @@ def test_nothing_can_be_asked_before_fit(rows: pd.DataFrame, tmp_path: Path) -> 
         lambda: model.classes("colour"),
         lambda: model.save(tmp_path / "m.fc"),
     ):
-        with pytest.raises(NotFittedError, match="this MixtureOfProducts has learned nothing"):
+        with pytest.raises(NotFittedError, match="this MixtureOfProducts is not fitted"):
             question()
     assert not hasattr(model, "schema_") and not list(tmp_path.iterdir())
 

@@ -15,7 +15,7 @@ REFUSING: dict[str, Any] = {
     "FedPC, EM": (lambda **o: fc.FedPC(refine=2, **o), "leaves are learned from rows"),
     "PrivateForest": (lambda **o: fc.PrivateForest(**o), "EM on shares adds no noise"),
     "VerticalGaussianMixture": (lambda **o: fc.VerticalGaussianMixture(2, **o), "single rows"),
-    "VerticalKMeans": (lambda **o: fc.VerticalKMeans(2, **o), "single rows without noise"),
+    "VerticalKMeans": (lambda **o: fc.VerticalKMeans(2, **o), "single rows have no noise"),
 }
 
 

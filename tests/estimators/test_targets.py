@@ -77,9 +77,9 @@ def test_what_is_refused() -> None:
         learner.fit(X.assign(target=KIND), KIND)
     with pytest.raises(TableError, match="one value for each of the 300 rows of X"):
         learner.fit(X, KIND[:-1])
-    with pytest.raises(TableError, match="every value of y is missing"):
+    with pytest.raises(TableError, match="all values of y are missing"):
         learner.fit(X, [None] * 300)
-    with pytest.raises(TableError, match="y is for rows in memory"):
+    with pytest.raises(TableError, match="y works for rows in memory only"):
         learner.fit("rows.parquet", KIND)
     with pytest.raises(QueryError, match="name the column to predict"):
         learner.fit(X).score(X, KIND)

@@ -134,7 +134,7 @@ def test_other_columns_are_refused() -> None:
         FederationError, match="'age' is a real: a Chow–Liu tree supports categories"
     ):
         fc.ChowLiuTree().fit(fc.Federation(numbers))
-    with pytest.raises(FederationError, match="sample_weight is for one table"):
+    with pytest.raises(FederationError, match="sample_weight works for one table only"):
         fc.ChowLiuTree().fit(fc.split(table(), 3), sample_weight=np.ones(120))
 
 

@@ -69,7 +69,7 @@ def test_em_goes_on_without_a_party(summation: Any) -> None:
     """From what the others had learned: the mixture of their columns is the exact marginal."""
     parties = federation(X, blocks_of(7, 4))
     model = VerticalGaussianMixture(**settings(12), on_lost="continue", summation=summation)
-    with pytest.warns(UserWarning, match="south failed while .*going on without south"):
+    with pytest.warns(UserWarning, match="south failed while .*continuing without south"):
         quiet(model, parties, engine=Broken("south", "em/terms/0/7"))
     before = VerticalGaussianMixture(**settings(5), warm_start=True)
     quiet(before, parties)
@@ -88,6 +88,6 @@ def test_peers_that_cannot_reach_each_other_do_not_go_on() -> None:
     model = VerticalGaussianMixture(**settings(9), on_lost="continue", summation=Tree("path"))
     with (
         pytest.raises(FederationError, match="is not connected"),
-        pytest.warns(UserWarning, match="going on without east"),
+        pytest.warns(UserWarning, match="continuing without east"),
     ):
         model.fit(parties, engine=Broken("east", "em/terms/0/3"))

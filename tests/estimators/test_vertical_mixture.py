@@ -83,7 +83,7 @@ def test_warm_start_goes_on() -> None:
     second = list(quiet(part, parties).lower_bounds_)
     np.testing.assert_allclose(first + second, whole.lower_bounds_, atol=1e-10)
     part.n_components = 2
-    with pytest.raises(FederationError, match="goes on with 3 components"):
+    with pytest.raises(FederationError, match="continues with 3 components"):
         part.fit(parties)
 
 
@@ -109,7 +109,7 @@ def test_it_says_when_it_has_not_settled() -> None:
         ({"means_init": np.zeros((1, 3))}, r"means_init: expected .* \(1, 7\)"),
         ({"hops": 1}, "Hub has none"),
         ({"hops": -1}, "hops must be a whole number from 0, got -1"),
-        ({"leaves": {"y": "gamma"}}, "leaves names 'y', which is no column"),
+        ({"leaves": {"y": "gamma"}}, "leaves names 'y', which is not a column"),
         ({"leaves": {"x0": "poisson"}}, "'x0', a real, cannot be 'poisson', which models count"),
         ({"summation": Tree([("north", "east"), ("south", "south")])}, "is not connected"),
         (
@@ -186,7 +186,7 @@ def test_parties_without_common_rows_are_named() -> None:
     parts = {"a": frame[["id", "x0"]], "b": frame[["id", "x1"]]}
     parts["c"] = frame[["x2"]].assign(id=np.arange(len(frame)) + 1000)
     with pytest.warns(
-        UserWarning, match="c has no row in common with another party.*alike"
+        UserWarning, match="c has no row in common with another party.*same way"
     ) as told:
         VerticalGaussianMixture(2, random_state=0).fit(fc.Federation(parts, row_id="id"))
     assert len(told) == 1
@@ -221,7 +221,7 @@ def test_weights_count_as_repetitions() -> None:
     np.testing.assert_allclose(same.means_, weighed.means_, atol=1e-10)
     with pytest.raises(FederationError, match="expected one for each of the 240 rows of north"):
         VerticalGaussianMixture().fit(parties, sample_weight=[1.0])
-    with pytest.raises(PartyLostError, match="has none for 239 of the rows of north"):
+    with pytest.raises(PartyLostError, match="lacks 239 of the rows of north"):
         VerticalGaussianMixture().fit(parties, sample_weight={"1000": 1.0})
     with pytest.raises(FederationError, match="must be numbers from 0"):
         VerticalGaussianMixture().fit(parties, sample_weight=-by_order)
@@ -245,7 +245,7 @@ def test_new_rows_at_parties_or_in_a_table() -> None:
     alone = model.score_samples(parties.select(["south"]))  # others are summed out
     south = parties["south"].table
     np.testing.assert_allclose(alone, model.score_samples(south), atol=1e-9)
-    with pytest.raises(QueryError, match="a column is predicted for rows of a table"):
+    with pytest.raises(QueryError, match="predicting a column needs rows of a table"):
         model.predict(parties, "x0")
     with pytest.raises(QueryError, match="south has 'x0', which the model has learned at north"):
         model.predict(fc.Federation({"south": FRAME[["x0"]]}))

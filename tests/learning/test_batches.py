@@ -127,7 +127,7 @@ def test_rows_without_a_value_are_left_out(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.testing.assert_array_equal(ParquetRows(path).some(9, rng), [[1.5, 2.5]])
     nothing = saved(pd.DataFrame({"x": [np.nan] * 3}), tmp_path / "b.pq", 2)
-    with pytest.raises(TableError, match="every value is missing"):
+    with pytest.raises(TableError, match="all values are missing"):
         ParquetRows(nothing, fc.Schema((fc.Variable("x"),))).some(2, rng)
 
 

@@ -336,5 +336,5 @@ def test_broken_summations_are_caught(fault: str, words: str) -> None:
 
 
 def test_a_hub_that_is_not_there() -> None:
-    with pytest.raises(AssertionError, match="no other party of this run"):
+    with pytest.raises(AssertionError, match="not another party of this run"):
         check_summation(lambda me, members: HubSum(me, members, "nobody"))

@@ -47,12 +47,12 @@ def train(
             model, federation = _begun(federation, resume, words)
         training.describe(federation)
         how = f"fedcircuits train {place} --resume {run} -o {output}"
-        screen.say(f"training {run}; if it is broken off, {how} goes on\n")
+        screen.say(f"training {run}; if it is interrupted, {how} resumes it\n")
         try:
             settings = {"name": run} if resume is None else {"resume": run}
             training.fit(model, federation, watch, **settings)
         except PartyLostError as error:
-            raise PartyLostError(error.party, f"{error}; {how} goes on") from error
+            raise PartyLostError(error.party, f"{error}; {how} resumes the run") from error
         training.show_ledger(model)
         model.save(output)
         screen.say(
@@ -70,11 +70,13 @@ def _begun(
     from fedcircuits.estimators.parts import recall
 
     if words.method or words.said or words.settings:
-        raise FederationError("--resume goes on with what was begun: leave other options out")
+        raise FederationError(
+            "--resume continues an interrupted run with its own options: leave other options out"
+        )
     begun = recall(federation.engine, name)
     if not isinstance(begun.estimator, FederatedEstimator):
         raise FederationError(
-            f"the training {name!r} has arguments of other libraries: go on with it in Python, "
+            f"the training {name!r} has arguments of other libraries: resume it in Python, "
             f"fit(federation, resume={name!r})"
         )
     return begun.estimator, federation.select(begun.parties)
@@ -116,7 +118,7 @@ def models(place: Path, timeout: float, as_json: bool) -> None:
         screen.data({"models": kept, "broken off": broken})
         return
     rows = [[name, ", ".join(sites)] for name, sites in kept.items() if name not in broken]
-    rows += [[name, f"broken off: train --resume {name} goes on"] for name in broken]
+    rows += [[name, f"interrupted: train --resume {name} resumes it"] for name in broken]
     if rows:
         screen.show(TextTable(("model", "kept by"), rows, texts=2))
     else:
@@ -161,7 +163,7 @@ def audit_lines(folder: Path) -> list[dict[str, object]]:
             line = json.loads(text)
         except ValueError:
             line = None
-        torn: dict[str, object] = {"event": "damaged", "why": f"line {number} is no JSON object"}
+        torn: dict[str, object] = {"event": "damaged", "why": f"line {number} is not a JSON object"}
         lines.append(line if isinstance(line, dict) else torn)
     return lines
 

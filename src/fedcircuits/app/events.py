@@ -88,6 +88,6 @@ def read_from(path: Path, offset: int) -> tuple[list[dict[str, object]], int]:
         except ValueError:
             event = None
         if not isinstance(event, dict) or "kind" not in event:
-            raise FileError(f"{path}: it has a line that tells of no event of a training")
+            raise FileError(f"{path}: it has a line that is not an event of a training run")
         events.append(event)
     return events, start + end

@@ -31,8 +31,8 @@ def any_model(path: Path, consortium: Path | None = None) -> Iterator[AnyModel]:
     model = load(path)
     if not isinstance(model, Model | Predictions):
         raise FederationError(
-            f"{path} holds {type(model).__name__}, whose owners keep the rows it reads: ask it in "
-            "Python, fedcircuits.load(path, federation)"
+            f"{path} holds {type(model).__name__}, whose owners keep the rows it reads: query it "
+            "in Python, fedcircuits.load(path, federation)"
         )
     with connected(model, path, consortium) as at_sites:
         yield at_sites
@@ -55,7 +55,9 @@ def connected(model: M, path: Path, consortium: Path | None) -> Iterator[M]:
         raise FileError(f"{path} does not say where its parts are")
     place = consortium or Path(model.where_.kit)
     if not place.exists():
-        raise FileError(f"{path}: its consortium was at {place}, which is gone: give --consortium")
+        raise FileError(
+            f"{path}: its consortium was at {place}, which no longer exists: give --consortium"
+        )
     with Federation.connect(place, sites=list(model._allow_collect)) as federation:
         yield model.reconnect(federation)
 

@@ -47,8 +47,8 @@ def opened(path: Path, consortium: Path | None) -> Iterator[Model]:
         return
     if not isinstance(model, Model):
         raise FederationError(
-            f"{path} holds {type(model).__name__}, which is not a distribution: ask it in Python, "
-            "fedcircuits.load(path, federation)"
+            f"{path} holds {type(model).__name__}, which is not a distribution: query it in "
+            "Python, fedcircuits.load(path, federation)"
         )
     with connected(model, path, consortium) as at_sites:
         yield at_sites

@@ -61,12 +61,15 @@ def provision(
 
         if revoke:
             if renew or request:
-                raise FederationError("--revoke stands alone: renew or admit others after it")
+                raise FederationError(
+                    "--revoke cannot be combined with other changes: renew or "
+                    "admit members afterwards"
+                )
             sites.revoke(consortium, output, revoke)
             return
         asked = sites.asked_by(request or ())
         if asked and sys.stdin.isatty():
-            typer.confirm("Is this what they see?", abort=True)
+            typer.confirm("Does the member see the same fingerprint?", abort=True)
         sites.provision(consortium, output, renew or (), asked)
 
 

@@ -51,7 +51,7 @@ sites = ["north", "south"]        # lower case letters, digits, - and _
 def init(path: Path) -> None:
     """Write a consortium.toml to be filled in."""
     if path.exists():
-        raise FederationError(f"{path} exists already, and is not overwritten")
+        raise FederationError(f"{path} already exists and is not overwritten")
     write(path, TEMPLATE.encode())
     screen.say(f"wrote {path}: edit it, then run  fedcircuits provision {path}")
 
@@ -59,8 +59,10 @@ def init(path: Path) -> None:
 def request(name: str, output: Path) -> None:
     """Create a member's keys locally, and a request to the lead."""
     asked = make_request(output, name)
-    screen.say(f"made the keys of {name} in {output}: they stay there")
-    screen.say(f"send {output / REQUEST} to the lead of the consortium, who sees the fingerprint")
+    screen.say(f"created the keys of {name} in {output}; they stay there")
+    screen.say(
+        f"send {output / REQUEST} to the lead of the consortium, who must see the fingerprint"
+    )
     screen.say(f"  {asked.fingerprint}")
     screen.say(f"copy what comes back ({', '.join(RETURNED)}) into {output}")
 
@@ -96,15 +98,15 @@ def revoke(path: Path, output: Path, names: Sequence[str]) -> None:
     """Remove sites from a consortium and its file, and revoke their certificates."""
     consortium = read_toml(path, ConsortiumFile)
     if not output.is_dir():
-        raise FederationError(f"{output}: there are no kits here: name their folder by --output")
+        raise FederationError(f"{output}: there are no kits here: give their folder with --output")
     text = path.read_text(encoding="utf-8")
     smaller = revoke_sites(consortium, output, names)
     listed = ", ".join(f'"{site}"' for site in smaller.sites)
     write(path, LISTED.sub(f"sites = [{listed}]", text, count=1).encode())
     if read_toml(path, ConsortiumFile).sites != smaller.sites:
         write(path, text.encode())
-        raise FederationError(f"{path}: take {', '.join(names)} off sites by hand")
-    screen.say(f"{', '.join(names)}: taken off {path}, and refused from now on")
+        raise FederationError(f"{path}: remove {', '.join(names)} from sites by hand")
+    screen.say(f"{', '.join(names)}: removed from {path}, and refused from now on")
     new = "consortium.toml" + (" and revoked.crl" if consortium.engine == "sites" else "")
     screen.say(f"restart the server, and send the new {new} to the others:")
     for member in smaller.members:
@@ -155,12 +157,12 @@ def start(folder: Path, data: Path | None) -> None:
 def stop(folder: Path) -> None:
     kit = Kit(folder)
     if (process := process_of(_store_of(kit))) is None:
-        raise FederationError(f"{kit.name} does not run here")
+        raise FederationError(f"{kit.name} is not running here")
     try:
         os.kill(process, signal.SIGTERM)
     except PermissionError:
         raise FederationError(
-            f"{kit.name} runs as another user (process {process}), who alone may stop it"
+            f"{kit.name} runs as another user (process {process}), and only that user may stop it"
         ) from None
     screen.say(f"{kit.name} stops")
 

@@ -194,14 +194,14 @@ class CsvFolder:
         """FileError if a file exists already: nothing is overwritten."""
         if self.row_id in table.names:
             raise TableError(
-                f"the table has a column {self.row_id!r}, which is to be that of row ids: "
-                f"if it holds them, give --row-id {self.row_id}"
+                f"the table has a column {self.row_id!r}, which is the name for row ids: if it "
+                f"holds them, give --row-id {self.row_id}"
             )
         if self.folder.exists() and not self.folder.is_dir():
-            raise FileError(f"{self.folder}: expected a folder, got a file: name another -o")
+            raise FileError(f"{self.folder}: expected a folder, got a file: give another -o")
         for name in names:
             if self.path(name).exists():
-                raise FileError(f"{self.path(name)} exists already: remove it, or name another -o")
+                raise FileError(f"{self.path(name)} already exists: remove it, or give another -o")
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.csv"

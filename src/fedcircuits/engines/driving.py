@@ -96,7 +96,7 @@ class NumberedMail:
                 raise self._broken
             if box:
                 return box.popleft()
-            late = f"it is alive and has sent nothing for {timeout:g} s"
+            late = f"it is running but has sent nothing for {timeout:g} s"
             reason = self._ended(wanted.sender) or late
         raise PartyLostError(wanted.sender, waits(me, wanted, reason))
 

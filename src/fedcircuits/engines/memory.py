@@ -173,4 +173,4 @@ def _break_the_wait(parties: Mapping[str, _Member]) -> None:
     stuck = [(p, p.waiting) for p in parties.values() if isinstance(p.waiting, Recv)]
     waits = "; ".join(f"{p.name} for {w.tag!r} from {w.sender}" for p, w in stuck)
     first, waiting = stuck[0]
-    first.lose(waiting.sender, f"everybody waits and nobody sends: {waits}")
+    first.lose(waiting.sender, f"deadlock, every party waits and none sends: {waits}")

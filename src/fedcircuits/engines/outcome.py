@@ -127,7 +127,7 @@ def check_other_party(me: str, effect: Send | Recv, members: frozenset[str]) -> 
         return
     raise ProtocolError(
         f"{me} {'sends' if sends else 'waits for'} {effect.tag!r} {'to' if sends else 'from'} "
-        f"{other!r}, which is no other party of this run: {', '.join(sorted(members - {me}))}"
+        f"{other!r}, which is not another party of this run: {', '.join(sorted(members - {me}))}"
     )
 
 

@@ -338,13 +338,13 @@ class _Search:
             f"tried, by nats per row: {', '.join(tried)}",
         ]
         if late := [t.name for t in self.tried if t.score is None and not t.error]:
-            found.append(f"left out for lack of time (budget {self.budget:g} CPU s): "
+            found.append(f"skipped for lack of time (budget {self.budget:g} CPU s): "
                          f"{', '.join(late)}")  # fmt: skip
-        found += [f"{t.name} learned from {t.rows:,} rows, as many as the budget held"
+        found += [f"{t.name} learned from {t.rows:,} rows, the most that the budget allowed"
                   for t in self.tried if t.rows]  # fmt: skip
         found += [f"{t.name} could not be learned: {t.error}" for t in self.tried if t.error]
         if not refitted:
-            found.append("not learned again with the rows held back: no time was left for it")
+            found.append("not refitted with the held-out rows: no time was left")
         return tuple(found)
 
 

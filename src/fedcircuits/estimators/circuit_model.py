@@ -83,8 +83,8 @@ class CircuitModel(Model):
         """The model of a module made by ``to_module``, with the parameters it has now."""
         if not isinstance(module, Differentiable):
             raise ParameterError(
-                f"expected a module made by to_module, got {type(module).__name__}; of a network "
-                "around it give the part that is the circuit"
+                f"expected a module made by to_module, got {type(module).__name__}; from a larger "
+                "network, give the part that is the circuit"
             )
         program = module.program
         learned = program.unpack(module.packed())

@@ -72,12 +72,12 @@ class External(Learner):
 
     def to_circuit(self) -> CircuitModel:
         """The circuit alone, without the original estimator."""
-        self._require_circuit("become a circuit: only a GaussianMixture can")
+        self._require_circuit("be converted to a circuit: only a GaussianMixture can")
         return CircuitModel(self.circuit_, self.parameters_, self.target)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the circuit as one .fc file; other estimators cannot be saved."""
-        self._require_circuit("be saved: files hold circuits, no objects of other libraries")
+        self._require_circuit("be saved: files hold circuits, not objects of other libraries")
         super().save(path)
 
     def plot(

@@ -265,15 +265,15 @@ class FeatureFusion(FusionModel):
                 f"owners), got {self.graph!r}"
             )
         if self.noise and self.clip is None:
-            raise FederationError("noise is a share of clip: say clip=… too")
+            raise FederationError("noise is a fraction of clip: give clip=…, too")
         if self.noise:
             accountant_library()  # an error before training if it is missing
         complete = isinstance(self.graph, str) and self.graph == "complete"
         needs_sums = self.align is None and complete and self.head == "gcn"
         if self.summation is not None and not needs_sums:
             raise FederationError(
-                "summation shows the fusion sums of representations alone, which is enough for "
-                "align=None, graph='complete' and head='gcn' only"
+                "with summation= the fusion sees only sums of representations, which suffices "
+                "only for align=None, graph='complete' and head='gcn'"
             )
 
     def _encoder_of(self, party: Party) -> Encoder:
@@ -384,8 +384,7 @@ def _check_owners(federation: Federation, target: str) -> None:
     for party in federation:
         if target in party.table.series:
             raise FederationError(
-                f"{target!r} is a series of {party.name}: what is predicted must be an ordinary "
-                "column"
+                f"{target!r} is a series of {party.name}: the target must be an ordinary column"
             )
         if not len(party.table):
             raise FederationError(f"{party.name} has no rows to learn from")
@@ -395,4 +394,4 @@ def _check_owners(federation: Federation, target: str) -> None:
                 "row_id='…') or Table.from_series(…, row_id=ids)"
             )
     if all(nothing_to_read(party.table, target) for party in federation):
-        raise FederationError(f"nobody holds a column beside {target!r} to predict it from")
+        raise FederationError(f"no party holds a column besides {target!r} to predict it from")

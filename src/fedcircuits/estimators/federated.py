@@ -52,7 +52,7 @@ R = TypeVar("R")  # what a role returns at the end of training
 T = TypeVar("T")
 ON_LOST = Choice("stop", "continue")
 ROWS = Choice(*get_args(RowRule))
-AGAIN = "release sums of the same rows with other noise, and spend the privacy budget again"
+AGAIN = "release sums of the same rows with fresh noise, and spend the privacy budget again"
 CALLBACK = Instance(Callable, "a function of one argument, a Progress", or_=(None,))  # type: ignore[arg-type]
 SUMMATION = Instance(
     Summation,
@@ -186,7 +186,7 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             )
         check_arguments(self, FederationError)
         if self.privacy is not None and self.on_lost == "continue":
-            raise FederationError(f"on_lost='continue' would {AGAIN}: take on_lost='stop'")
+            raise FederationError(f"on_lost='continue' would {AGAIN}: use on_lost='stop'")
         federation = require_federation(given, type(self).__name__, self.reads_series)
         summation = getattr(self, "summation", None)
         if isinstance(summation, Summation):
@@ -287,9 +287,9 @@ class FederatedEstimator(ModelInParts, Generic[R]):
             if self.on_lost == "stop" or error.party not in federation.parties:
                 raise _resumable(error, state, engine) from error
             if missing := self._missing_without(federation, error.party):
-                text = f"{error}; going on without it is not possible: {missing}"
+                text = f"{error}; continuing without it is not possible: {missing}"
                 raise PartyLostError(error.party, text) from error
-            state.losses.append(f"{error}; going on without {error.party}")
+            state.losses.append(f"{error}; continuing without {error.party}")
             warnings.warn(state.losses[-1], UserWarning, stacklevel=4)
             federation = federation.select([n for n in federation.names if n != error.party])
             state.run, state.again = parts.next_name(engine, state.run), False
@@ -359,11 +359,11 @@ def ask(engine: Engine, programs: Mapping[str, Program[T]], ledger: Ledger) -> M
 
 def _resumable(error: PartyLostError, state: TrainingState, engine: Engine) -> PartyLostError:
     if hasattr(engine, "named"):
-        how = f"its work at the sites is kept: fit(…, resume={state.run!r}) goes on from there"
+        how = f"its work at the sites is kept: fit(…, resume={state.run!r}) continues from there"
         return PartyLostError(error.party, f"{error}; {how}")
     if error.party == COORDINATOR or not state.kept:
         return error
-    text = f"{error}; the others' work is kept: fit(…, resume=True) goes on from there"
+    text = f"{error}; the others' work is kept: fit(…, resume=True) continues from there"
     return PartyLostError(error.party, text)
 
 
@@ -384,4 +384,4 @@ def check_one_each(name: str, given: object, federation: Federation) -> None:
     """FederationError unless a parameter given as a mapping has an entry for each party."""
     absent = [n for n in federation.names if isinstance(given, Mapping) and n not in given]
     if absent:
-        raise FederationError(f"{name} has none for {absent[0]!r}: give one for each party")
+        raise FederationError(f"{name} has no entry for {absent[0]!r}: give one for each party")

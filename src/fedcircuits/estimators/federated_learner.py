@@ -21,10 +21,11 @@ from fedcircuits.methods.shared.training import LearnedTogether, SharedPlan
 from fedcircuits.privacy.differential import no_privacy
 
 R = TypeVar("R")
-TWO = "of two parties each works out the other's counts: it takes its own off the sum"
+TWO = "with two parties, each can compute the other's counts by subtracting its own from the sum"
 NO_PRIVACY = no_privacy(
-    "a row has no bounded share in sums of numbers: HiddenChowLiuTree, MixtureOfProducts and "
-    "ChowLiuTree learn from categories and booleans with noise, FedTrees from all"
+    "the contribution of a row to sums of numbers is unbounded: with noise, HiddenChowLiuTree, "
+    "MixtureOfProducts and ChowLiuTree learn from categories and booleans, and FedTrees from all "
+    "kinds"
 )
 
 
@@ -54,12 +55,14 @@ class FederatedLearner(Learner, FederatedEstimator[R], Generic[R]):
         if not isinstance(X, Federation):
             if self.privacy is not None:
                 raise FederationError(
-                    "privacy is for federations, whose parties add the noise; of one table: "
+                    "privacy needs a federation, whose parties add the noise; for one table: "
                     "fit(Federation({'all': table}))"
                 )
             return super().fit(X, y, sample_weight)
         if sample_weight is not None:
-            raise FederationError("sample_weight is for one table: parties count whole rows")
+            raise FederationError(
+                "sample_weight works for one table only: parties count whole rows"
+            )
         federation = self._checked(X, y)
         self.target_ = self.target
         if len(federation) == 2 and self.privacy is None:
@@ -83,8 +86,8 @@ class SharedByEM(FederatedLearner[LearnedTogether]):
         for argument, wanted, why in self.alone:
             if getattr(self, argument) != wanted:
                 raise FederationError(
-                    f"{name}({argument}={getattr(self, argument)!r}) is for one table: {why}; "
-                    f"take {argument}={wanted!r} for a federation"
+                    f"{name}({argument}={getattr(self, argument)!r}) works for one table only: "
+                    f"{why}; use {argument}={wanted!r} for a federation"
                 )
         if not self.summation.exact:
             raise FederationError(

@@ -110,7 +110,7 @@ class Predictions(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         if not hasattr(self, "circuit_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
         if target not in (None, self.target):
-            raise QueryError(f"these trees predict {self.target!r} and not {target!r}")
+            raise QueryError(f"these trees predict {self.target!r}, not {target!r}")
         return str(self.target)
 
     def _vectors(self, X: Rows) -> Array:
@@ -273,11 +273,13 @@ class FedTrees(FederatedEstimator[Result], Predictions):
     def _check_federation(self, federation: Federation) -> Federation:
         task_of_parties(federation.schema, self.target, self.task)  # an error if it cannot be
         if self.leaf is not None and self.grow == "together":
-            raise FederationError("leaf grows bagged trees; with grow='together' leave it out")
+            raise FederationError(
+                "leaf= applies to bagged trees: leave it out with grow='together'"
+            )
         if self.summation is not None and not self.summation.exact:
             raise FederationError(
-                f"{type(self.summation).__name__} adds up within a tolerance, and parties could "
-                "grow different trees: add up with Hub() or Tree(…)"
+                f"{type(self.summation).__name__} adds up approximately, so parties could grow "
+                "different trees: use Hub() or Tree(…)"
             )
         check_one_each("leaf", self.leaf, federation)
         if self.target is None:
@@ -296,17 +298,18 @@ class FedTrees(FederatedEstimator[Result], Predictions):
         """FederationError unless noise in everything sent about rows gives a guarantee."""
         assert self.privacy is not None
         for holds, why in (
-            (self.grow == "together", "trees that parties grow alone are of rows without noise: "
-             "privacy needs grow='together'"),
-            (federation.kind == "horizontal", "privacy is for parties with the same columns: what "
-             "parties with different columns tell each other of a row has no noise"),
-            (federation.schema[target].size > 0 and self.task != "number", "privacy is for "
-             f"classes, and {target!r} is a number: trees that predict numbers are grown without "
-             "noise, and so are classes found in rows; declare them as categories"),
+            (self.grow == "together", "trees that parties grow alone have no noise: privacy needs "
+                                      "grow='together'"),
+            (federation.kind == "horizontal", "privacy needs parties with the same columns: "
+                                              "messages about single rows between parties with "
+                                              "different columns have no noise"),
+            (federation.schema[target].size > 0 and self.task != "number", "privacy needs "
+             f"declared classes, but {target!r} is a number: trees that predict numbers have no "
+             "noise; if its numbers are classes, declare them as categories"),
             (self.threshold != "macro-f1", "threshold='macro-f1' counts rows without noise: with "
-             "privacy give a probability"),
-            ({*self.privacy.ranges} <= {*federation.schema.names}, "privacy has ranges of columns "
-             "that no party has"),
+                                           "privacy, give a probability"),
+            ({*self.privacy.ranges} <= {*federation.schema.names}, "privacy names ranges of "
+                                                                   "columns that no party has"),
         ):  # fmt: skip
             if not holds:
                 raise FederationError(why)

@@ -132,8 +132,8 @@ class Holders:
         """Log-likelihoods (rows,) of points known only to the asker."""
         if asker in getattr(self.engine, "sites", ()):
             raise QueryError(
-                f"{asker} has a site of its own, and these points are here: ask under another "
-                f"name, or about {asker}'s own rows there with score_party"
+                f"{asker} has its own site, but these points are here: ask under another name, or "
+                f"about {asker}'s rows at its site with score_party"
             )
         row = self.forest.exponents * self.forest.ring(len(self.members)).limbs * 8  # bytes
         batch = max(1, ROOM // row)

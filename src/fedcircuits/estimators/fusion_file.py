@@ -249,9 +249,9 @@ def _check_given(
     for name, (model, needs) in needed.items():
         if name not in given:
             raise FileError(
-                f"{path} does not hold the encoder of {name!r}, a {model} of yours: "
-                f"FeatureFusion.load(path, encoders={{{name!r}: model}}) with the one it was "
-                "learned with"
+                f"{path} does not hold the encoder of {name!r}, your own {model}: "
+                f"FeatureFusion.load(path, encoders={{{name!r}: model}}) with the one used in "
+                "training"
             )
         if not suits(given[name], needs):
             raise FileError(

@@ -174,8 +174,8 @@ class FusionModel(FederatedEstimator[FusionResult]):
         answers = self._predicted(programs)
         if not np.isfinite(answers.values).all():
             raise QueryError(
-                "the fusion predicts what is no number: its parameters are of absurd scale; was "
-                "its file changed?"
+                "the fusion predicts values that are not numbers: its parameters have an absurd "
+                "scale; was its file altered?"
             )
         return answers
 

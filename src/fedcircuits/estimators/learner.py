@@ -100,7 +100,7 @@ class Learner(Model):
         return self.fit(rows, sample_weight=np.append(np.ones(len(part)), share))
 
     def _learn(self, rows: Source, schema: Schema, rng: np.random.Generator) -> None:
-        raise NotImplementedError(f"{type(self).__name__} must say how it learns")
+        raise NotImplementedError(f"{type(self).__name__} must define how it learns")
 
     def _em(
         self,
@@ -157,7 +157,7 @@ def _rows_of(table: Table, sample_weight: Weights) -> InMemory:
     weight = None if sample_weight is None else row_weights(sample_weight, len(table))
     kept = np.isfinite(table.values).any(axis=1)
     if not kept.any():
-        raise TableError("every value of the table is missing: there is nothing to learn from")
+        raise TableError("all values of the table are missing: there is nothing to learn from")
     if weight is not None:
         kept &= weight > 0
         if not kept.any():
@@ -168,7 +168,8 @@ def _rows_of(table: Table, sample_weight: Weights) -> InMemory:
 def _refuse_weights(given: Weights, rows: ParquetRows) -> None:
     if given is not None:
         raise TableError(
-            f"sample_weight is for tables in memory: read {rows.path} with Table.read to weigh rows"
+            f"sample_weight works for tables in memory only: read {rows.path} with Table.read to "
+            "weight rows"
         )
 
 
@@ -180,8 +181,8 @@ def in_memory(rows: Source, learner: str) -> InMemory:
         return InMemory(np.concatenate([x for x, _ in rows.batches(PIECE, None)]))
     except MemoryError:
         raise TableError(
-            f"{learner} needs the whole table in memory, which {len(rows):,} rows do not fit into: "
-            "learn with MixtureOfProducts, EinsumNetwork or HiddenChowLiuTree"
+            f"{learner} needs the whole table in memory, but {len(rows):,} rows do not fit: use "
+            "MixtureOfProducts, EinsumNetwork or HiddenChowLiuTree"
         ) from None
 
 

@@ -33,7 +33,7 @@ def load(
     if part is None:
         return load_circuit(path)
     if not isinstance(part, FederatedEstimator):
-        raise _damaged(path, f"{type(part).__name__} is no federated estimator")
+        raise _damaged(path, f"{type(part).__name__} is not a federated estimator")
     try:
         check_arguments(part, FileError)
         part._check_fitted()

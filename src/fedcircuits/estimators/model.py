@@ -159,7 +159,9 @@ class Model(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
         """The circuit and its parameters, if they are held locally."""
         self._check_fitted()
         if not isinstance(self._distribution, Distribution):
-            raise QueryError("the parts of this circuit are at several parties: collect() it first")
+            raise QueryError(
+                "the parts of this circuit are held by several parties: call collect() first"
+            )
         return self.circuit_, self.parameters_
 
     def _posterior(self, target: str, given: Given) -> Array:

@@ -63,7 +63,7 @@ class ModelInParts(ShownInNotebooks, BaseEstimator):  # type: ignore[misc]
 
     def collect(self) -> Savable:
         """The whole model as a local object, if every party allows it."""
-        raise QueryError(f"{type(self).__name__} has no form in one place")
+        raise QueryError(f"{type(self).__name__} cannot be collected in one place")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model atomically as one .fc file.
@@ -124,8 +124,8 @@ def remember(
         return
     if store.recall(run) is not None:
         raise FederationError(
-            f"a training {run!r} was broken off: fit(…, resume={run!r}) goes on with it; or forget "
-            "it, or give the new one another name"
+            f"a training {run!r} was interrupted: fit(…, resume={run!r}) continues it; or forget "
+            "it, or choose another name"
         )
     try:
         training = pack(BegunTraining(clone(estimator), seed, parties))
@@ -138,15 +138,15 @@ def recall(engine: object, run: str) -> BegunTraining:
     """The interrupted training of that name, or FederationError."""
     if (store := getattr(engine, "kept_here", None)) is None:
         raise FederationError(
-            f"resume={run!r} goes on with a run on sites: the federation is not connected to any; "
-            "fit(…, resume=True) goes on with what this process has begun"
+            f"resume={run!r} continues a run on sites, but the federation is not connected to "
+            "any; fit(…, resume=True) continues a run of this process"
         )
     if (training := store.recall(run)) is None:
         others = ", ".join(map(repr, store.trainings())) or "none"
-        raise FederationError(f"no training {run!r} was broken off here; broken off: {others}")
+        raise FederationError(f"no training {run!r} was interrupted here; interrupted: {others}")
     content = unpack(training)
     if not isinstance(content, BegunTraining):
-        raise FederationError(f"what is kept of the training {run!r} is damaged: forget it")
+        raise FederationError(f"the stored state of the training {run!r} is damaged: forget it")
     return content
 
 
@@ -197,12 +197,12 @@ def engine_to(
 ) -> Engine:
     """The engine that reaches the parts of a model, or FederationError."""
     if where is None:
-        raise FederationError("all parts of this model are in this process: ask it")
+        raise FederationError("all parts of this model are in this process: query it directly")
     there = getattr(federation.engine, "where", None)
     if not isinstance(there, Whereabouts):
         kit = where.kit or "…"
         raise FederationError(
-            f"the federation is not connected to sites: take Federation.connect({kit!r})"
+            f"the federation is not connected to sites: use Federation.connect({kit!r})"
         )
     if there.consortium != where.consortium:
         raise FederationError(
@@ -216,7 +216,7 @@ def engine_to(
     kept = federation.models().get(model, ())
     if forgotten := [name for name in parties if name not in kept]:
         raise FederationError(
-            f"{', '.join(forgotten)} keeps no model {model!r}: it was forgotten there; train anew"
+            f"{', '.join(forgotten)} has no model {model!r}: it was forgotten there; train again"
         )
     engine: Engine = federation.engine  # type: ignore[assignment]
     return engine
@@ -227,6 +227,6 @@ def refuse_to_collect(allowed: Mapping[str, bool]) -> None:
     refused = [n for n, allows in allowed.items() if n != COORDINATOR and not allows]
     if refused:
         raise FederationError(
-            f"{', '.join(refused)} did not allow what they have learned to leave them: "
-            "Federation(…, allow_collect=True), or ask the model where it is"
+            f"{', '.join(refused)} did not allow learned parameters to leave them: use "
+            "Federation(…, allow_collect=True), or query the model in place"
         )

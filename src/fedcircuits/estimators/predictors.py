@@ -79,7 +79,7 @@ def learner_of(model: object, seed: int | None, target: str | None = None) -> Le
     learner = LearnSPN() if model is None else clone(model)
     if not isinstance(learner, Learner):
         raise ParameterError(
-            "model must be a learner such as LearnSPN(), or a model that has learned already, got "
+            "model must be a learner such as LearnSPN(), or a fitted model, got "
             f"{type(model).__name__}"
         )
     if learner.random_state is None:

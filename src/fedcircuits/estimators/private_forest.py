@@ -145,7 +145,7 @@ class PrivateForest(ModelOnShares, FederatedEstimator[ForestResult]):
         "target": COLUMN,
         "sealed": SEAL,
         "random_state": SEED,
-        "privacy": no_privacy("EM on shares adds no noise, and answers tell of its sums"),
+        "privacy": no_privacy("EM on shares adds no noise, and answers reveal its sums"),
     }
 
     def __init__(
@@ -314,7 +314,9 @@ class ConnectedForest(ModelOnShares):
 
     def __init__(self, holders: Holders, name: str, target: str | None = None) -> None:
         if not isinstance(name, str) or not name or name == COORDINATOR:
-            raise FederationError(f"who asks needs a name, text other than {COORDINATOR!r}")
+            raise FederationError(
+                f"the querying party needs a name, a text other than {COORDINATOR!r}"
+            )
         self.holders = holders
         self.name = name
         self.target = target
@@ -327,6 +329,6 @@ class ConnectedForest(ModelOnShares):
 
 def _secret(what: str) -> QueryError:
     return QueryError(
-        f"{what}: nobody has the parameters of a private forest; if its parties open them, "
+        f"{what}: no party has the parameters of a private forest; if its parties open them, use "
         f"open_parameters().{what}(…)"
     )

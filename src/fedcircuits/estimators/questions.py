@@ -144,8 +144,9 @@ def classes(target: str, schema: Schema) -> tuple[Scalar, ...]:
     variable = schema[target]
     if not variable.size:
         raise QueryError(
-            f"{target!r} is a {variable.kind}: it has no classes; predict tells its mean. If its "
-            f"numbers are labels, say so before fit: Table.of(…, kinds={{{target!r}: 'category'}})"
+            f"{target!r} is a {variable.kind}: it has no classes; predict returns its mean. If "
+            "its numbers are labels, declare it before fit: Table.of(…, "
+            f"kinds={{{target!r}: 'category'}})"
         )
     return variable.categories
 

@@ -43,14 +43,15 @@ def with_target(
     few distinct whole numbers are classes, as in scikit-learn."""
     if isinstance(X, ParquetRows | str | os.PathLike):
         raise TableError(
-            "y is for rows in memory: if the file has the column, name it, target='…', without y"
+            "y works for rows in memory only: if the file has the column, give target='…' instead "
+            "of y"
         )
     rest = None if schema is None or name is None else _without(schema, name)
     table = Table.of(X, schema=rest)
     values = one_column(y, len(table))
     chosen = name if name is not None else named(y) or TARGET
     if pd.isna(values).all():
-        raise TableError("every value of y is missing: there is nothing to learn to predict")
+        raise TableError("all values of y are missing: there is nothing to learn to predict")
     integers = values.dtype.kind in "iu"
     if schema is None and kind is None and integers and len(np.unique(values)) <= CLASSES:
         kind = "category"

@@ -80,8 +80,8 @@ def _tree_stored(leaf: Leaf, ensemble: TreeEnsemble, path: object) -> dict[str, 
     ours = type(tree).predict_vector is DecisionTreeLeaf.predict_vector
     if not isinstance(tree, DecisionTreeLeaf) or not ours:
         raise FileError(
-            f"cannot write {path}: {leaf.name!r} is a {type(tree).__name__} of yours, and files "
-            "hold DecisionTreeLeaf alone; ask the trees where they are, or learn with that leaf"
+            f"cannot write {path}: {leaf.name!r} is your own {type(tree).__name__}, but files "
+            "hold DecisionTreeLeaf only; query the trees in place, or train with that leaf"
         )
     if tree.schema_ != ensemble.circuit.schema.select(leaf.scope):
         raise FileError(f"cannot write {path}: {leaf.name!r} does not read the columns of its leaf")

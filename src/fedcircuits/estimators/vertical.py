@@ -113,8 +113,8 @@ class VerticalEstimator(FederatedEstimator[R]):
         self._check_with_auto()
         if isinstance(resume, str):
             raise FederationError(
-                f"{self.number_argument}='auto' goes on with resume=True in the program that began "
-                f"it; elsewhere, give a number: {self.number_argument}=3"
+                f"{self.number_argument}='auto' can be resumed with resume=True only in the "
+                f"program that started it; elsewhere, give a number: {self.number_argument}=3"
             )
         search = self.__dict__.get("_search") if resume else None
         if not isinstance(search, NumberSearch):
@@ -195,9 +195,9 @@ class VerticalEstimator(FederatedEstimator[R]):
         topology = self._summation(parties).topology(parties) if self.hops else None
         if self.hops and topology is None:
             raise FederationError(
-                f"hops={self.hops} moves columns to neighbours in a graph, and "
-                f"{type(self.summation).__name__} has none: take a Tree, Chebyshev or Metropolis "
-                "of a graph, or hops=0"
+                f"hops={self.hops} moves columns to neighbours in a graph, but "
+                f"{type(self.summation).__name__} has none: use Tree, Chebyshev or Metropolis "
+                "with a graph, or hops=0"
             )
         return () if topology is None else hubs(topology, int(self.hops))
 
@@ -233,8 +233,8 @@ class VerticalEstimator(FederatedEstimator[R]):
         if (X.engine is not None) != self._at_sites:
             where = "at sites" if self._at_sites else "in this process"
             raise QueryError(
-                f"the model has learned from parties {where}, and is asked about rows of others: "
-                "ask about the federation it has learned from, or about rows of a table"
+                f"the model has learned from parties {where}, but is asked about rows of others: "
+                "query the federation that it was trained on, or rows of a table"
             )
         moved = self._hubs(X.names)
         _check_readable(X, self.schema_, self._columns, moved)
@@ -266,7 +266,7 @@ def _check_readable(
                 holder = next((p for p, names in columns.items() if name in names), "another")
                 raise QueryError(
                     f"{party.name} has {name!r}, which the model has learned at {holder}: parties "
-                    "need the columns they had in training; or ask with a table"
+                    "need the columns that they had in training; or query with a table"
                 )
 
 

@@ -77,7 +77,7 @@ class VerticalKMeans(VerticalEstimator[Clusters]):
         "hops": Whole(0),
         "rows": ROWS,
         "random_state": SEED,
-        "privacy": no_privacy("parties tell each other of single rows without noise"),
+        "privacy": no_privacy("messages about single rows have no noise"),
     }
 
     number_argument = "n_clusters"

@@ -108,7 +108,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         "n_init": Whole(1),
         "init_params": Choice(*get_args(Init)),
         "random_state": SEED,
-        "privacy": no_privacy("parties tell each other of single rows without noise"),
+        "privacy": no_privacy("messages about single rows have no noise"),
         "warm_start": FLAG,
         "batch_size": Whole(1, or_=(None,)),
         "summation": SUMMATION,
@@ -203,7 +203,8 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         if self.warm_start and hasattr(self, "converged_"):
             if len(self.weights_) != self.n_components:
                 raise FederationError(
-                    f"warm_start goes on with {len(self.weights_)} components, n_components is "
+                    f"warm_start continues with {len(self.weights_)} components, but n_components "
+                    "is "
                     f"{self.n_components}"
                 )
             before = {n: part_of(kept, "progress") for n, kept in self._kept.items()}
@@ -211,7 +212,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         if self.means_init is not None:
             return self._given_start(federation, members), {}
         if self.weights_init is not None or self.precisions_init is not None:
-            raise FederationError("weights_init and precisions_init need means_init beside them")
+            raise FederationError("weights_init and precisions_init need means_init as well")
         return {}, {}
 
     def _given_start(self, federation: Federation, members: Sequence[str]) -> dict[str, EMProgress]:
@@ -250,9 +251,10 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
         if not self.converged_:
             change = abs(float(np.diff(self.lower_bounds_[-2:]).sum()))
             warnings.warn(
-                f"EM has not settled after {self.n_iter_} iterations: the log-likelihood per row "
-                f"still changed by {change:.2g}, tol is {self.tol:g}; raise max_iter or tol, go on "
-                "with warm_start=True, try other starts with n_init, or fewer components",
+                f"EM has not converged after {self.n_iter_} iterations: the log-likelihood per row "
+                f"still changed by {change:.2g}, tol is {self.tol:g}; raise max_iter or tol, "
+                "continue with warm_start=True, try other starts with n_init, or use fewer "
+                "components",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -299,7 +301,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
     def score(self, X: Rows | Federation, y: object = None) -> float:
         """Mean log-likelihood per row; y is not allowed."""
         if y is not None:
-            raise QueryError("y is not used: a mixture has no target to be judged by; score(X)")
+            raise QueryError("y is not used: a mixture has no target; call score(X)")
         return float(self.score_samples(X).mean())
 
     def bic(self, X: Rows | Federation) -> float:
@@ -356,7 +358,7 @@ class VerticalGaussianMixture(VerticalEstimator[Mixture], FederatedCircuit[Mixtu
 
 def _require_table(X: Rows | Federation) -> Rows:
     if isinstance(X, Federation):
-        raise QueryError("a column is predicted for rows of a table, got a Federation")
+        raise QueryError("predicting a column needs rows of a table, got a Federation")
     return X
 
 

@@ -151,7 +151,7 @@ class ParquetRows:
         parts = [v if share >= 1 else v[rng.random(len(v)) < share] for v in every]
         drawn = np.concatenate(parts) if parts else np.empty((0, len(self.schema)))
         if not len(drawn):
-            raise TableError(f"{self.path}: every value is missing, there is nothing to learn from")
+            raise TableError(f"{self.path}: all values are missing, there is nothing to learn from")
         return drawn
 
     def _pieces(self, rng: np.random.Generator | None) -> Iterator[Array]:

@@ -185,7 +185,7 @@ def check_learnable(circuit: Circuit, source: Source) -> None:
             f"{circuit.units[circuit.root.name]}"
         )
     if not source.weight > 0:
-        raise TableError("expected rows to learn from, got none that weighs anything")
+        raise TableError("expected rows to learn from, but no row has positive weight")
 
 
 def in_one_scale(program: CircuitProgram, start: Parameters, scale: float) -> Packed:

@@ -86,8 +86,8 @@ def _possible(model: Model, x: Array) -> Array:
         return x
     warnings.warn(
         f"{int(impossible.sum())} of {len(x)} rows have probability zero under the model (the "
-        f"first is row {int(np.flatnonzero(impossible)[0])}); their gaps are filled as if nothing "
-        "was known of them",
+        f"first is row {int(np.flatnonzero(impossible)[0])}); their gaps are filled from the "
+        "overall distribution",
         UserWarning,
         stacklevel=3,
     )

@@ -113,9 +113,9 @@ def test_a_site_that_comes_later_gets_a_kit_and_the_others_keep_theirs(kits: Pat
 
 
 def test_folders_that_are_no_kits_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FederationError, match="no startup kit of an NVFlare client"):
+    with pytest.raises(FederationError, match="not a startup kit of an NVFlare client"):
         NvflareClient(tmp_path)
-    with pytest.raises(FederationError, match="no kit of an NVFlare administrator"):
+    with pytest.raises(FederationError, match="not a kit of an NVFlare administrator"):
         JobKeeper(tmp_path, ())
 
 

@@ -168,6 +168,6 @@ def killed_and_taken_up_again(kits: Path, programs: list[subprocess.Popen[str]])
 def test_a_server_that_does_not_run_is_named(tmp_path: Path) -> None:
     kits = prepared(tmp_path)
     link = NvflareLink("north", kits / "north" / "nvflare", lambda *packet: None)
-    with pytest.raises(fc.errors.FederationError, match="has not let north in within 3 s: does it"):
+    with pytest.raises(fc.errors.FederationError, match="has not let north in within 3 s: is it"):
         link.connect(3.0)
     assert not (kits / "north" / "nvflare" / "fedcircuits.sock").exists()

@@ -52,9 +52,11 @@ def test_what_a_site_has_learned_stays_under_the_models_name(tmp_path: Path) -> 
     assert model.name_ == "risk 2026"
     assert model.views_ == {n: Held("risk 2026", n) for n in LOCAL.names}
     assert federation.models() == {"risk 2026": list(LOCAL.names)}
-    with pytest.raises(PartyLostError, match="there is a model 'risk 2026' already"):
+    with pytest.raises(PartyLostError, match="a model 'risk 2026' already exists"):
         learner().fit(federation, name="risk 2026")
-    with pytest.raises(FederationError, match=r"'\.\./etc' is not a valid name of a run, model or party"):
+    with pytest.raises(
+        FederationError, match=r"'\.\./etc' is not a valid name of a run, model or party"
+    ):
         learner().fit(federation, name="../etc")
     drawn = learner().fit(federation).name_
     assert set(federation.models()) == {"risk 2026", drawn}
@@ -76,7 +78,7 @@ def test_a_model_is_collected_by_a_flow_where_all_sites_allow_it(tmp_path: Path)
 
 def test_a_site_refuses_whatever_the_caller_claims(tmp_path: Path) -> None:
     model = learner().fit(sites_in(tmp_path).federation())
-    with pytest.raises(FederationError, match="did not allow what they have learned to leave them"):
+    with pytest.raises(FederationError, match="did not allow learned parameters to leave them"):
         model.collect()
     model._allow_collect = dict.fromkeys(LOCAL.names, True)
     with pytest.raises(FederationError, match=r"does not take part.*\(policy: collect = false\)"):
@@ -148,7 +150,7 @@ def test_who_has_forgotten_the_model_is_named(tmp_path: Path) -> None:
     model.save(tmp_path / "model.fc")
     sites.stations["party 3"].store.forget("risk")  # by its operator
     federation = sites.new_caller()
-    with pytest.raises(FederationError, match=r"^party 3 keeps no model 'risk'"):
+    with pytest.raises(FederationError, match=r"^party 3 has no model 'risk'"):
         fc.load(tmp_path / "model.fc", federation)
     some = federation.select(["party 1", "party 2"])
     with pytest.raises(FederationError, match=r"party 3 keeps a part.* not in the federation"):
@@ -237,7 +239,7 @@ def test_status_models_and_forgetting(tmp_path: Path) -> None:
     assert federation.forget("risk") == dict.fromkeys(LOCAL.names, "forgotten")
     assert federation.models() == {}
     assert not (tmp_path / "coordinator" / "models" / "risk").exists()
-    with pytest.raises(FederationError, match="keeps no model 'risk'"):
+    with pytest.raises(FederationError, match="has no model 'risk'"):
         model.score_samples(TABLE)
     sites.kill("party 2")
     status = federation.status(timeout=1.0)
@@ -272,16 +274,16 @@ def test_a_training_goes_on_by_its_name_from_a_new_caller(tmp_path: Path) -> Non
 
     sites.watch = watch
     sites.remote.patience = 2.0
-    with pytest.raises(PartyLostError, match=r"fit\(…, resume='risk'\) goes on from there"):
+    with pytest.raises(PartyLostError, match=r"fit\(…, resume='risk'\) continues from there"):
         fc.FedPC().fit(sites.federation(), name="risk")
     sites.watch = lambda site, head: None
     federation = sites.new_caller()
     assert federation.engine.kept_here.trainings() == ["risk"]  # type: ignore[attr-defined]
-    with pytest.raises(FederationError, match="a training 'risk' was broken off"):
+    with pytest.raises(FederationError, match="a training 'risk' was interrupted"):
         fc.FedPC().fit(federation, name="risk")
-    with pytest.raises(PartyLostError, match="a run 'risk' with another plan was begun before"):
+    with pytest.raises(PartyLostError, match="a run 'risk' was started before with another plan"):
         fc.FedPC(clusters=2).fit(federation, resume="risk")
-    with pytest.raises(FederationError, match=r"no training 'other' was broken off.*: 'risk'"):
+    with pytest.raises(FederationError, match=r"no training 'other' was interrupted.*: 'risk'"):
         fc.FedPC().fit(federation, resume="other")
     begun = recall(federation.engine, "risk")
     model = fc.FedPC().fit(federation, resume="risk")
@@ -306,5 +308,5 @@ def test_a_training_that_is_given_up_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_resuming_by_name_is_for_sites() -> None:
-    with pytest.raises(FederationError, match="resume='risk' goes on with a run on sites"):
+    with pytest.raises(FederationError, match="resume='risk' continues a run on sites"):
         learner().fit(LOCAL, resume="risk")

@@ -92,7 +92,7 @@ HOSTILE: dict[str, tuple[Policy, Program[Any], str]] = {
     "a part of a role": (
         Policy(),
         Program(columns_at, {"me": "x", "party": Here("party"), "rows": None, "hubs": []}),
-        "vertical.rows:columns_at is no role that sites play",
+        "vertical.rows:columns_at is not a role that sites play",
     ),
     "few rows": (Policy(least_rows=121), learning(), "least_rows = 121"),
     "classes": (Policy(), learning(replace(PLAN, share_target=True)), "share_target = false"),
@@ -133,21 +133,21 @@ HOSTILE: dict[str, tuple[Policy, Program[Any], str]] = {
         learning(replace(PLAN, dependence="tree")),
         "share_cells = false",
     ),
-    "a key for tokens": (Policy(), learning(secret=bytes(32)), "a recipe brings a key"),
+    "a key for tokens": (Policy(), learning(secret=bytes(32)), "the request contains a key"),
     "a key for masks": (
         Policy(),
         learning(replace(PLAN, summation=fc.Masked(key=bytes(32)))),
-        "a recipe brings a key",
+        "the request contains a key",
     ),
     "a key for noise": (
         Policy(),
         learning(given={"noise": Noise(1.0, 1, 3, bytes(32))}),
-        "a recipe brings a key",
+        "the request contains a key",
     ),
     "a made-up party": (
         Policy(),
         learning(party=Party("party 1", TABLE, least_count=1)),
-        "roles work on the site's own",
+        "roles use the site's own",
     ),
     "questions of a stranger": (
         Policy(askers=("party *",)),
@@ -186,9 +186,9 @@ def test_a_recipe_is_a_role_and_its_places_are_those_of_the_site(tmp_path: Path)
         (Program(query.respond, {"view": held, **asking}), "has nothing for Held"),
         (Program(query.respond, {"view": Held(held.model, "party 1"), **asking}), ""),
         (learning(party=Here("policy")), "has nothing for Here"),
-        ("no program", "no recipe of a role"),
-        ({"function": "training.client"}, "no recipe of a role"),
-        (Program(Program, {"function": 1}), "no role that sites play"),
+        ("no program", "not a recipe of a role"),
+        ({"function": "training.client"}, "not a recipe of a role"),
+        (Program(Program, {"function": 1}), "not a role that sites play"),
     ):
         assert told in hostile.begin("party 1", what), what
     assert hostile.begin("party 1", learning(secret=Own("../secret"))) == "ProtocolError"
@@ -206,8 +206,8 @@ def test_a_recipe_is_a_role_and_its_places_are_those_of_the_site(tmp_path: Path)
 )
 def test_parties_live_at_their_own_sites(tmp_path: Path, places: dict[str, str]) -> None:
     hostile = Hostile(sites_of(tmp_path, Policy()))
-    assert "places parties elsewhere" in hostile.begin("party 1", learning(), places)
-    assert "places parties elsewhere" in hostile.begin("party 1", learning(), party="party 2")
+    assert "places parties at sites other" in hostile.begin("party 1", learning(), places)
+    assert "places parties at sites other" in hostile.begin("party 1", learning(), party="party 2")
 
 
 def test_a_key_that_is_no_bytes_hides_nothing() -> None:
@@ -294,7 +294,7 @@ def test_questions_are_counted_by_the_day_and_by_the_row(tmp_path: Path) -> None
     with pytest.raises(FederationError, match="questions_per_day = 2"):
         model.score_samples(TABLE.rows([0, 1]))
     assert '"questions_per_day = 2' not in audits(tmp_path)  # a line of its own, in words
-    assert "no more questions today (policy: questions_per_day = 2)" in audits(tmp_path)
+    assert "no more queries today (policy: questions_per_day = 2)" in audits(tmp_path)
 
 
 def test_questions_at_once_do_not_overrun_a_budget(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_questions_at_once_do_not_overrun_a_budget(tmp_path: Path) -> None:
     def question(number: int) -> bool:
         def check(asked: int) -> None:
             if asked >= 5:
-                raise SiteError("no more questions today")
+                raise SiteError("no more queries today")
 
         try:
             store.count_question(check)

@@ -131,7 +131,7 @@ def test_an_outsider_asks_at_its_own_site(tmp_path: Path) -> None:
         assert not found_in(overheard.bytes, [answers])
     audit = (tmp_path / "clinic" / "audit.jsonl").read_text()
     assert "query/points" in audit and "query/exponents" not in audit
-    with pytest.raises(QueryError, match="clinic has a site of its own"):
+    with pytest.raises(QueryError, match="clinic has its own site"):
         model.connect("clinic").score_samples(ROWS)
 
 

@@ -66,7 +66,7 @@ def test_a_member_is_one_program(programs: Programs) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert again.returncode == 1
-    assert "north is connected already, by another program" in again.stderr
+    assert "north is already connected from another program" in again.stderr
 
 
 def test_the_dashboard_shows_a_training_while_it_goes_on(

@@ -113,7 +113,7 @@ def test_a_list_says_which_certificates_were_taken_back(tmp_path: Path) -> None:
     assert (kits / "north" / REVOKED).read_bytes() == told  # nothing new
     Kit(kits / "north").check()
     shutil.copy(kits / "north" / REVOKED, former)
-    with pytest.raises(FederationError, match=r"site\.crt was taken back by the lead"):
+    with pytest.raises(FederationError, match=r"site\.crt was revoked by the lead"):
         Access("tls://h:1", *(former / n for n in ("ca.crt", "site.crt", "site.key"))).context()
     provision(consortium("north"), tmp_path / "others")
     shutil.copy(tmp_path / "others" / "north" / REVOKED, kits / "north")
@@ -148,9 +148,9 @@ def test_a_site_is_revoked_by_a_command_and_comes_back_with_new_keys(
     serial, identity = certificate_of(old).serial_number, (kits / "south" / "identity").read_text()
     for wrong, line in (("east", "there are north, south"), ("coordinator", "are renewed")):
         assert line in said("--revoke", wrong, code=1)
-    assert "--revoke stands alone" in said("--revoke", "south", "--renew", "north", code=1)
+    assert "--revoke cannot be combined" in said("--revoke", "south", "--renew", "north", code=1)
     assert path.read_text() == written and listed() == []
-    assert "south: taken off consortium.toml" in said("--revoke", "south")
+    assert "south: removed from consortium.toml" in said("--revoke", "south")
     assert listed() == [serial] and "south" not in Kit(kits / "north").consortium.known
     assert "south" not in (kits / "server" / "nats.conf").read_text()
     now = path.read_text()
@@ -214,10 +214,10 @@ def test_mistakes_in_a_consortium_are_named(tmp_path: Path, text: str, told: str
         ("[policy]\nleast_rows = 1\n", "data: "),
         (f"{POLICY}least_rows = -5\n", r"line 4, policy\.least_rows: expected a number from 0"),
         (f"{POLICY}least_count = 0\n", r"line 4, policy\.least_count: expected a number from 1"),
-        (f'{POLICY}roles = ["fedpc.trainig:*"]\n', r"line 4, policy\.roles: .* is no role; "),
+        (f'{POLICY}roles = ["fedpc.trainig:*"]\n', r"line 4, policy\.roles: .* is not a role; "),
         (f"{POLICY}# least_rows = 1\nleast_rows = 2.5\n", r"line 5, policy\.least_rows: "),
         ('[data]\npath = "d"\n[data.codes.sex]\nf = [1]\n', r"line 4, data\.codes\.sex\.f: "),
-        ('[data]\npath = "d"\ndatabase = "sqlite:///d"\n', r"line 2, data\.path: .*; not both"),
+        ('[data]\npath = "d"\ndatabase = "sqlite:///d"\n', r"line 2, data\.path: .*, not both"),
         ('[data]\ndatabase = "sqlite:///d"\n', r"line 2, data\.database: expected a query"),
         ("[data" + ".a" * 50_000 + "]", "at most 32 levels"),
         (f"{POLICY}least_rows = {'9' * 10_000}\n", "this is no TOML: Exceeds the limit"),
@@ -247,7 +247,7 @@ categories = ["0", "A", "AB", "B"]
         ("weight,blood group\n70.5,A\n81.0,AB\n", ""),
         ("weight\n70.5\n81\n", ""),
         ("weight,blood group\n70.5,A\n81.0,C\n", "blood group"),
-        ("weight,height\n70.5,1.8\n", "'height' is no column of clinics"),
+        ("weight,height\n70.5,1.8\n", "'height' is not a column of clinics"),
         ("weight\nheavy\nlight\n", "weight"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_store_that_cannot_be_written_is_named_to_its_owner(tmp_path: Path) ->
 def test_one_program_uses_a_store(tmp_path: Path) -> None:
     first, second = Store(tmp_path), Store(tmp_path)
     first.hold("north")
-    with pytest.raises(FederationError, match="north is connected already, by another program"):
+    with pytest.raises(FederationError, match="north is already connected from another program"):
         second.hold("north")
     first.release()
     second.hold("north")

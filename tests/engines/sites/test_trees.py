@@ -122,7 +122,9 @@ def test_noise_is_drawn_at_the_sites(tmp_path: Path) -> None:
     assert 0 < model.epsilon_ <= 2.0 and model.predict(TABLE).shape == (90,)
     numbers = fc.split(TABLE.select(["smoker", "age"]), 3, by="rows", target="age")
     parties = fc.Federation({p.name: p.table for p in numbers}, allow_collect=True)
-    with pytest.raises(FederationError, match="privacy is for classes, and 'age' is a number"):
+    with pytest.raises(
+        FederationError, match="privacy needs declared classes, but 'age' is a number"
+    ):
         fc.FedTrees(target="age", **settings).fit(connected(parties, tmp_path / "numbers"))
 
 

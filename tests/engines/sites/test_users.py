@@ -24,8 +24,6 @@ AGE = np.random.default_rng(0).normal(50, 9, 100).round(1)
 TABLES = {
     "north": pd.DataFrame({"row": ROWS, "age": AGE}),
     "south": pd.DataFrame({"row": ROWS, "smoker": AGE > 52}),
-    "east": pd.DataFrame({"row": ROWS, "dose": (AGE / 9 + ROWS % 7).round(2)}),
-    "west": pd.DataFrame({"row": ROWS, "visits": ROWS % 5}),
 }
 USERS = {name: 51001 + i for i, name in enumerate(["server", "coordinator", *TABLES])}
 ASK = """

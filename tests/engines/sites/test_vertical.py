@@ -199,7 +199,7 @@ def test_weights_of_rows(tmp_path: Path, ids: bool) -> None:
     assert inertia[0] == pytest.approx(inertia[1], rel=1e-12)
     assert inertia[0] != fc.VerticalKMeans(2, random_state=0).fit(local).inertia_
     if ids:
-        with pytest.raises(PartyLostError, match=r"has none for \d+ of the rows of p\d"):
+        with pytest.raises(PartyLostError, match=r"lacks \d+ of the rows of p\d"):
             fc.VerticalKMeans(2).fit(there, sample_weight={"patient-0000": 1.0})
 
 

@@ -75,7 +75,7 @@ def test_tensors_with_gradients() -> None:
         (PCA(9), r"PCA.fit failed on \(50, 2\) with ValueError"),
         (torch.nn.Linear(7, 2), r"Linear failed on \(50, 2\) with RuntimeError"),
         (Unfit(), r"Unfit.fit\(table, target\) failed on a table of 50 rows with TypeError"),
-        (Given(np.full((ROWS, 2), np.nan)), "Given says nothing of any of the 50 rows"),
+        (Given(np.full((ROWS, 2), np.nan)), "Given returns nothing for any of the 50 rows"),
         (Given(np.full((ROWS, 2), np.inf)), "Given: expected finite numbers"),
         (Given(np.zeros((ROWS, 0))), r"got an array of the shape \(50, 0\)"),
         (Given([["a"]] * ROWS), "failed on a table of 50 rows with ValueError"),
@@ -100,7 +100,7 @@ def test_an_owner_predicts_whatever_the_scale_of_its_numbers(scale: float) -> No
 def test_what_cannot_be_frozen() -> None:
     with pytest.raises(ParameterError, match=r"expected|with encode\(table\), got PCA"):
         encoder_of(Frozen(PCA(2)))  # type: ignore[arg-type]
-    with pytest.raises(ParameterError, match=r"Frozen\(TabularEncoder\).* learned nothing"):
+    with pytest.raises(ParameterError, match=r"Frozen\(TabularEncoder\).* not fitted"):
         Frozen(TabularEncoder()).encode(OWN)
     with pytest.raises(ParameterError, match="such as TabularEncoder"):
         encoder_of("lstm")

@@ -72,7 +72,7 @@ def test_a_row_far_out_costs_tens_of_nats_and_not_thousands(
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(300, 3)) + rng.normal(size=(300, 1))
     parties = fc.Federation({"a": fc.Table.of(rows[:150]), "b": fc.Table.of(rows[150:])})
-    with pytest.warns(UserWarning, match="takes its own off the sum"):
+    with pytest.warns(UserWarning, match="subtracting its own from the sum"):
         model = learner.fit(parties)
     shift = np.array([0, 0, 500.0])
     usual, far = model.score_samples(rows[:5]), model.score_samples(rows[:5] + shift)

@@ -158,7 +158,7 @@ def test_much_data_gives_the_same_tree_and_less_noise_a_better_one() -> None:
 
 def test_what_would_spend_more_or_guarantee_nothing_is_refused() -> None:
     privacy = fc.DifferentialPrivacy(1.0)
-    with pytest.raises(FederationError, match="privacy is for federations"):
+    with pytest.raises(FederationError, match="privacy needs a federation"):
         fc.ChowLiuTree(privacy=privacy).fit(related(50))
     with pytest.raises(FederationError, match="resume=True would release sums of the same rows"):
         fc.ChowLiuTree(privacy=privacy).fit(fc.split(related(50), 3), resume=True)

@@ -33,7 +33,7 @@ def rest() -> fc.FedPC:
 )
 def test_em_goes_on_without_a_party(tag: str, summation: Any) -> None:
     model = fc.FedPC(QUICK, refine=2, on_lost="continue", summation=summation, random_state=0)
-    with pytest.warns(UserWarning, match="party 2 failed while .*; going on without party 2"):
+    with pytest.warns(UserWarning, match="party 2 failed while .*; continuing without party 2"):
         model.fit(parts(4), engine=Broken("party 2", tag))
     assert model.history_ == pytest.approx(rest().history_, abs=1e-9)
     np.testing.assert_allclose(model.score_samples(ROWS), rest().score_samples(ROWS), atol=1e-9)

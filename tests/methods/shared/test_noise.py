@@ -172,9 +172,9 @@ def test_what_would_guarantee_nothing_is_refused() -> None:
     privacy, parties = fc.DifferentialPrivacy(1.0), fc.split(rows(60), 3)
     with pytest.raises(FederationError, match="for categories and booleans, but 'x' is a real"):
         fc.MixtureOfProducts(2, privacy=privacy).fit(fc.split(mixed(60), 3))
-    with pytest.raises(FederationError, match="privacy must be None, as a row has no bounded"):
+    with pytest.raises(FederationError, match="privacy must be None, as the contribution of a row"):
         fc.MixtureOfNormals(2, privacy=privacy).fit(fc.split(mixed(60), 3))  # type: ignore[arg-type]
-    with pytest.raises(FederationError, match="privacy is for federations"):
+    with pytest.raises(FederationError, match="privacy needs a federation"):
         fc.MixtureOfProducts(2, privacy=privacy).fit(rows(60))
     with pytest.raises(FederationError, match="resume=True would release sums of the same rows"):
         fc.MixtureOfProducts(2, privacy=privacy).fit(parties, resume=True)

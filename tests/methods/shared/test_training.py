@@ -178,7 +178,9 @@ def test_with_secret_sums_a_party_tells_nothing_but_shares() -> None:
 
 def test_what_needs_one_table_is_refused() -> None:
     parties = fc.split(mixed(60), 3)
-    with pytest.raises(FederationError, match=r"HiddenChowLiuTree\(restarts=2\) is for one table"):
+    with pytest.raises(
+        FederationError, match=r"HiddenChowLiuTree\(restarts=2\) works for one table only"
+    ):
         fc.HiddenChowLiuTree(2, restarts=2).fit(parties)
     with pytest.raises(FederationError, match=r"EinsumNetwork\(training='gradient'\)"):
         fc.EinsumNetwork(2, training="gradient").fit(parties)
@@ -186,7 +188,7 @@ def test_what_needs_one_table_is_refused() -> None:
         mixture(summation=fc.Chebyshev("cycle")).fit(parties)
     with pytest.raises(FederationError, match="privacy is for categories and booleans"):
         mixture(privacy=fc.DifferentialPrivacy(1.0)).fit(parties)
-    with pytest.raises(FederationError, match="sample_weight is for one table"):
+    with pytest.raises(FederationError, match="sample_weight works for one table only"):
         mixture().fit(parties, sample_weight=np.ones(60))
     with pytest.raises(FederationError, match="has no column 'wet'"):
         less = mixed(20).select(["x", "y", "calls", "colour", "label"])
@@ -211,7 +213,7 @@ def test_a_party_keeps_its_least_count() -> None:
 
 
 def test_two_parties_are_warned() -> None:
-    with pytest.warns(UserWarning, match="of two parties each works out the other's counts"):
+    with pytest.warns(UserWarning, match="with two parties, each can compute the other's counts"):
         mixture().fit(fc.split(mixed(60), 2))
 
 

@@ -197,7 +197,7 @@ def test_trees_that_drowned_say_so() -> None:
         ({"grow": "auto"}, "privacy needs grow='together'"),
         ({"threshold": "macro-f1"}, "threshold='macro-f1' counts rows without noise"),
         ({"on_lost": "continue"}, "on_lost='continue' would release sums of the same rows"),
-        ({"target": "a", "task": "number"}, "privacy is for classes, and 'a' is a number"),
+        ({"target": "a", "task": "number"}, "privacy needs declared classes, but 'a' is a number"),
         ({"ranges": {"height": (0, 1)}}, "ranges of columns that no party has"),
     ],
 )
@@ -210,7 +210,7 @@ def test_where_no_guarantee_holds_privacy_is_refused(options: Any, words: str) -
 
 def test_different_columns_are_refused() -> None:
     split = fc.split(CANCER, 2, by="columns", target="diagnosis")
-    with pytest.raises(FederationError, match="privacy is for parties with the same columns"):
+    with pytest.raises(FederationError, match="privacy needs parties with the same columns"):
         private(share_target=True).set_params(target="diagnosis").fit(split)
 
 

@@ -47,7 +47,7 @@ def federation(
 
 
 def quiet(model: Any, parties: fc.Federation, **how: Any) -> Any:
-    """The fitted model, without a warning that EM has not settled."""
+    """The fitted model, without a warning that EM has not converged."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(parties, **how)

@@ -107,7 +107,9 @@ def shown(paths: Sequence[Path], consortium: Path | None) -> Iterator[Shown]:
         toml = path.suffix == ".toml" or path.is_dir()
         kind = "site" if toml else "events" if path.suffix == ENDING else "model"
         if kind in models:
-            raise FederationError(f"two of one kind: {models[kind]} and {path}; show one of them")
+            raise FederationError(
+                f"two of the same kind: {models[kind]} and {path}; give one of them"
+            )
         if kind != "events" and not path.exists():
             raise FileError(f"{path}: there is no such file")
         models[kind] = path

@@ -118,7 +118,7 @@ class _Gate:
 
     def _refusal(self, request: Request) -> Response | None:
         if _from_elsewhere(request):
-            return PlainTextResponse("pages of elsewhere may not ask this server", 403)
+            return PlainTextResponse("requests from other web pages are refused", 403)
         if not self.token:
             return None
         given = request.query_params.get("token")
@@ -129,7 +129,7 @@ class _Gate:
         if given is None and self._fits(request.cookies.get(COOKIE, "")):
             return None
         wrong = "the token is wrong" if given is not None else "a token is needed"
-        text = f"{wrong}: open the address that fedcircuits dashboard has printed"
+        text = f"{wrong}: open the address that fedcircuits dashboard printed"
         return PlainTextResponse(text, 403)
 
     def _fits(self, given: str) -> bool:

@@ -53,8 +53,8 @@ class NvflareLink:
             self._listening = listening(self.workspace)
         except OSError as error:
             raise FederationError(
-                f"{self.me} cannot listen at {self.workspace / SOCKET} ({error}): does another "
-                "program of this member run already?"
+                f"{self.me} cannot listen at {self.workspace / SOCKET} ({error}): is another "
+                "program of this member already running?"
             ) from None
         for work in (self._accept, self._write):
             Thread(target=work, daemon=True).start()
@@ -76,8 +76,8 @@ class NvflareLink:
             self._changed.wait_for(lambda: self._line is not None, timeout)
             if self._line is None:
                 raise FederationError(
-                    f"NVFlare has not started the standing job within {timeout:g} s: what hindered "
-                    f"it is in {self.programs[-1].log} and {self.workspace / 'log.txt'}"
+                    f"NVFlare did not start the standing job within {timeout:g} s: the reason is "
+                    f"in {self.programs[-1].log} and {self.workspace / 'log.txt'}"
                 )
 
     def send(self, site: str, packet: bytes) -> None:

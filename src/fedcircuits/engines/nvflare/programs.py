@@ -69,7 +69,7 @@ class NvflareProgram:
         wait = AGAIN
         while not self._over.wait(AGAIN):
             if self._ended():
-                LOG.warning("%s has ended and is started again", self.command()[1])
+                LOG.warning("%s has ended and is being restarted", self.command()[1])
                 self._over.wait(wait)
                 wait = min(2 * wait, RAREST)
                 self._launch()
@@ -106,7 +106,7 @@ class NvflareClient(NvflareProgram):
         self._left = 0  # one that was left by a program that was killed
         if not (workspace / "startup" / "fed_client.json").is_file():
             raise FederationError(
-                f"{workspace} is no startup kit of an NVFlare client: it has no "
+                f"{workspace} is not a startup kit of an NVFlare client: it has no "
                 "startup/fed_client.json"
             )
 
@@ -131,8 +131,8 @@ class NvflareClient(NvflareProgram):
                 self.stop()
                 raise FederationError(
                     f"NVFlare's server has not let {self.folder.parent.name} in within "
-                    f"{timeout:g} s: does it run, and does it know this certificate? What "
-                    f"happened is in {self.log}"
+                    f"{timeout:g} s: is it running, and does it accept this certificate? Details "
+                    f"are in {self.log}"
                 )
             time.sleep(0.1)
 
@@ -162,7 +162,7 @@ class JobKeeper(NvflareProgram):
         self.members = tuple(members)
         if not (lead / "startup" / "fed_admin.json").is_file():
             raise FederationError(
-                f"{lead} is no kit of an NVFlare administrator: it has no startup/fed_admin.json"
+                f"{lead} is not a kit of an NVFlare administrator: it has no startup/fed_admin.json"
             )
 
     def command(self) -> list[str]:

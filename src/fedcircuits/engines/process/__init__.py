@@ -147,8 +147,8 @@ class _Switchboard(Generic[T]):
             return Parcel.of((program, kept))
         except Exception as error:
             raise ProtocolError(
-                f"the program of {name} cannot be sent to a process: {error}; give it a function "
-                "of a module, and arguments whose classes stand in modules"
+                f"the program of {name} cannot be sent to a process: {error}; use a function "
+                "defined in a module, and arguments whose classes are defined in modules"
             ) from error
 
     def serve(self) -> None:
@@ -207,7 +207,7 @@ class _Switchboard(Generic[T]):
             case "mail", str(receiver), str(tag), str(reveals):
                 seat.at = f"sending {tag!r} to {receiver}"
                 if receiver not in self.seats:
-                    raise ProtocolError(f"mail for {receiver!r}, which is no party of this run")
+                    raise ProtocolError(f"mail for {receiver!r}, which is not a party of this run")
                 with self.lock:
                     self.outcome.send(Entry(seat.name, receiver, tag, len(body), reveals))
                 self._tell(receiver, "mail", seat.name, tag, body)
@@ -225,7 +225,7 @@ class _Switchboard(Generic[T]):
                 seat.parcel.free()
             case "result", str(form):
                 self.outcome.end(seat.name, unpack(form, body, self.trusted))
-                self._leave(seat, f"{seat.name} has finished and sends nothing more")
+                self._leave(seat, f"{seat.name} has finished and will send nothing more")
             case "failed", str(blamed), str(text), str(safe_text), places:
                 lost = PartyLostError(blamed, text, safe_text)
                 lost.add_note(f"in the process of {seat.name}, where these lines called each other")

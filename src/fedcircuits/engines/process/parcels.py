@@ -90,8 +90,8 @@ class _Unpickler(pickle.Unpickler):
             if defined_there and (isinstance(kind, type) or name.startswith("__pyx_unpickle_")):
                 return kind
         raise ProtocolError(
-            f"it holds {module}.{name}, and nothing that this run was given comes from there: "
-            f"if you trust the package, engine=partial(process.run, trusted=({package!r},))"
+            f"it holds {module}.{name}, and nothing passed to this run comes from there: if you "
+            f"trust the package, engine=partial(process.run, trusted=({package!r},))"
         )
 
 

@@ -89,7 +89,7 @@ class PartyProcess:
         except Exception as error:
             raise ProtocolError(
                 f"its program cannot be opened ({type(error).__name__}): functions and classes "
-                "must stand in a module that can be imported, not in a notebook or a prompt"
+                "must be defined in an importable module, not in a notebook or at a prompt"
             ) from error
         self.line.send("ready")
         assert isinstance(program, Program)
@@ -112,7 +112,7 @@ class PartyProcess:
         except Exception as error:
             raise ProtocolError(
                 f"{what} cannot leave the process of {self.me} ({type(error).__name__}): return "
-                "arrays and instances of classes that stand in a module, no functions or handles"
+                "arrays and instances of classes defined in a module, not functions or handles"
             ) from error
 
 

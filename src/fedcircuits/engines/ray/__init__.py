@@ -278,7 +278,7 @@ class _ClusterRun(Generic[T]):
     def _leave(self, party: str, sent: Mapping[str, int]) -> None:
         """Tell the others that nothing more will come after this many messages, and why."""
         lost = self.outcome.lost.get(party)
-        reason = f"{party} has finished and sends nothing more"
+        reason = f"{party} has finished and will send nothing more"
         if lost is not None:
             reason = f"{party} is lost ({lost.safe_text})"
         for actor in set(self.actors.values()):

@@ -81,8 +81,8 @@ def connect(address: str | None) -> Any:
         return ray
     if address is not None and address.startswith("ray://"):
         raise FederationError(
-            f"address: {address!r} is that of Ray's client, which carries no streams: run this on "
-            "a machine of the cluster, with address='auto'"
+            f"address: {address!r} is an address of Ray's client, which does not support streams: "
+            "run this on a machine of the cluster, with address='auto'"
         )
     quiet = {"namespace": "fedcircuits", "logging_level": logging.ERROR, "log_to_driver": False}
     local = {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}

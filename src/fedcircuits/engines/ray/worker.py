@@ -146,7 +146,7 @@ class Worker:
         try:
             table = StoredTable.of_file(path, row_id, least)
             if (ids := table.row_ids) is not None and len(set(map(str, ids))) < len(table):
-                raise TableError(f"{path}: two rows have one id: ids must differ")
+                raise TableError(f"{path}: two rows have the same id: ids must be unique")
         except FedcircuitsError as error:
             return pack(str(error))
         return pack(table)

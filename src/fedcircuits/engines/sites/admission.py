@@ -69,7 +69,7 @@ class Admission:
         strange = any(name in self.members for name in at_caller if name != CALLER)
         if party != self.me or not placed or strange or len(at_caller) > 1:
             raise SiteError(
-                "the run places parties elsewhere than at their own sites, or several at the caller"
+                "the run places parties at sites other than their own, or several at the caller"
             )
 
     def opened(
@@ -102,7 +102,7 @@ class Admission:
 
         program, kept = unpack(body, filled_in, self.policy.rooms)
         if not isinstance(program, Program) or not isinstance(kept, dict):
-            raise SiteError("what was sent is no recipe of a role")
+            raise SiteError("the request is not a recipe of a role")
         self._check(program, places, known)
         if folder is not None and any(isinstance(value, Party) for value in places):
             folder.check_rows(self.rows_mark)
@@ -122,7 +122,7 @@ class Admission:
         for run in runs:
             where = self._model(run, party.name)
             if not isinstance(where, np.ndarray) or where.dtype != np.int64 or where.ndim != 1:
-                raise SiteError(f"{run!r} has not left rows of {party.name} to take")
+                raise SiteError(f"{run!r} did not select any rows of {party.name}")
             party = replace(party, table=party.table.rows(where))
         return party
 
@@ -131,7 +131,9 @@ class Admission:
         assert self.store is not None
         kept = self._model(model, holder)
         if isinstance(kept, UsedOnce):
-            raise SiteError("what is used once is handed out by rows, not as a whole")
+            raise SiteError(
+                "data that may be used only once are handed out by rows, not as a whole"
+            )
         value = _part(kept, part)
         if isinstance(value, View) and self.party is not None and not self.policy.results:
             budget, rules = value.budget, self.policy

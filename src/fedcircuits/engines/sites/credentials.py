@@ -32,7 +32,7 @@ LASTS = datetime.timedelta(days=3650)  # as the authority: an old list is better
 def check_there(path: Path) -> None:
     if not path.is_file():
         raise FederationError(
-            f"{path}: there is no such file; kits, made by fedcircuits provision, have one"
+            f"{path}: there is no such file; kits created by fedcircuits provision have one"
         )
 
 
@@ -42,8 +42,8 @@ def check_private(path: Path) -> None:
     mode = stat.S_IMODE(status.st_mode)
     if os.name == "posix" and mode & (0o037 if status.st_uid == 0 else 0o077):
         raise FederationError(
-            f"{path} may be read by others than its owner (rights {mode:03o}, expected 600): "
-            f"chmod 600 {path}, and have the key renewed if it may have been read"
+            f"{path} may be read by other users (mode {mode:03o}, expected 600): "
+            f"chmod 600 {path}, and have the key renewed if someone may have read it"
         )
 
 
@@ -65,12 +65,12 @@ def check_dates(path: Path, now: datetime.datetime | None = None) -> None:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
         raise FederationError(
-            f"{path} has ended on {ends:%Y-%m-%d} (this machine says {now:%Y-%m-%d %H:%M} UTC): "
+            f"{path} expired on {ends:%Y-%m-%d} (this machine says {now:%Y-%m-%d %H:%M} UTC): "
             "ask the lead of the consortium to renew it (fedcircuits provision --renew)"
         )
     if now < begins:
         raise FederationError(
-            f"{path} begins on {begins:%Y-%m-%d %H:%M} UTC, and this machine says "
+            f"{path} is valid from {begins:%Y-%m-%d %H:%M} UTC, but this machine's clock says "
             f"{now:%Y-%m-%d %H:%M}: is its clock right?"
         )
 
@@ -80,7 +80,7 @@ def ends_soon(path: Path) -> str:
     ends = valid_until(path)
     if ends - datetime.datetime.now(datetime.UTC) > SOON:
         return ""
-    return f"the certificate ends on {ends:%Y-%m-%d}: ask the lead of the consortium to renew it"
+    return f"the certificate expires on {ends:%Y-%m-%d}: ask the lead of the consortium to renew it"
 
 
 # ---------------------------------------------------------------------- revocation
@@ -120,7 +120,7 @@ def refuse_revoked(context: ssl.SSLContext, path: Path, own: Path, authority: Pa
         raise FederationError(f"{path} is not signed by the authority in {authority}")
     if revoked.get_revoked_certificate_by_serial_number(certificate_of(own).serial_number):
         raise FederationError(
-            f"{own} was taken back by the lead of the consortium, it stands in {path}: ask for a "
+            f"{own} was revoked by the lead of the consortium (it is listed in {path}): ask for a "
             "new kit"
         )
     context.load_verify_locations(path)

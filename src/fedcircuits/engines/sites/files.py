@@ -73,9 +73,9 @@ class DataFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.path and self.database:
-            raise ValueError("path: expected the path of a file, or a database; not both")
+            raise ValueError("path: expected the path of a file or a database, not both")
         if self.database and not self.query:
-            raise ValueError("database: expected a query beside it, which says what is read")
+            raise ValueError("database: expected a query as well, which selects what is read")
 
 
 class SiteFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,7 +151,7 @@ def coordinators_kit(path: Path) -> Kit:
     kit = Kit(folder)
     if kit.name != COORDINATOR:
         raise FederationError(
-            f"{folder} is the kit of {kit.name}: whoever trains and asks needs the coordinator's"
+            f"{folder} is the kit of {kit.name}: training and querying need the coordinator's kit"
         )
     return kit
 
@@ -174,7 +174,8 @@ class Kit:
         self.folder = folder.resolve()
         if not (self.folder / CONSORTIUM).is_file():
             raise FederationError(
-                f"{folder} is no kit: it has no {CONSORTIUM}; make one by fedcircuits provision"
+                f"{folder} is not a kit: it has no {CONSORTIUM}; create one with fedcircuits "
+                "provision"
             )
         self.consortium = read_toml(self.folder / CONSORTIUM, ConsortiumFile)
         self.identity = read_identity(self.folder / "identity")
@@ -182,8 +183,8 @@ class Kit:
         names = [name for name, key in self.consortium.known.items() if key == public]
         if not names:
             raise FederationError(
-                f"{folder}: nobody in {CONSORTIUM} has the identity of this kit: was the "
-                "consortium provisioned anew?"
+                f"{folder}: no member in {CONSORTIUM} has the identity of this kit: was the "
+                "consortium provisioned again?"
             )
         self.name = names[0]
 

@@ -62,7 +62,7 @@ class SiteInquiries:
         try:
             return {**facts, "variables": unpack(facts["variables"])}
         except (KeyError, TypeError, ProtocolError):
-            raise PartyLostError(site, f"{site} does not say which columns it holds") from None
+            raise PartyLostError(site, f"{site} did not report which columns it holds") from None
 
     def forget_there(
         self, sites: Sequence[str], model: str, timeout: float
@@ -87,12 +87,12 @@ class SiteInquiries:
             facts = answer.get(timeout=timeout)
         except Empty:
             raise PartyLostError(
-                site, f"{site} has not answered for {timeout:g} s: is it started, and connected?"
+                site, f"{site} has not answered for {timeout:g} s: is it running and connected?"
             ) from None
         finally:
             del self.answers[question], self._asked[question]
         if not isinstance(facts, dict):
-            raise PartyLostError(site, f"{site} does not say what it holds")
+            raise PartyLostError(site, f"{site} did not report what it holds")
         return facts
 
     def ask_again(self, site: str) -> None:

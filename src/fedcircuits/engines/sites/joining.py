@@ -85,14 +85,14 @@ def make_request(folder: Path, name: str) -> JoinRequest:
     """Private keys in ``folder``, and a request for the lead beside them."""
     if there := [f for f in ("site.key", "identity") if (folder / f).exists()]:
         raise FederationError(
-            f"{folder / there[0]} is there already, and is not overwritten: take an empty folder; "
+            f"{folder / there[0]} already exists and is not overwritten: use an empty folder; "
             "store and site.toml of an older kit can be moved into it"
         )
     try:
         msgspec.convert(name, SiteName)
     except msgspec.ValidationError:
         raise FederationError(
-            f"{name!r} is no name of a member: lower case letters, digits, - and _"
+            f"{name!r} is not a valid name of a member: use lower case letters, digits, - and _"
         ) from None
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key, identity = ec.generate_private_key(ec.SECP256R1()), Identity.fresh()
@@ -114,10 +114,10 @@ def read_request(path: Path) -> JoinRequest:
             bytes.fromhex(request.identity), bytes.fromhex(request.proof), request._said
         )
     except ValueError as error:
-        raise FederationError(f"{path}: this is no request of a member: {error}") from None
+        raise FederationError(f"{path}: this is not a request of a member: {error}") from None
     if not signed:
         raise FederationError(
-            f"{path}: it is not signed by the identity that it names; was it changed on its way?"
+            f"{path}: it is not signed by the identity that it names; was it altered on the way?"
         )
     return request
 
@@ -128,5 +128,5 @@ def _checked_key(request: JoinRequest) -> ec.EllipticCurvePublicKey:
     if not asked.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
         raise ValueError("the signing request is not signed by its own key")
     if asked.public_bytes(serialization.Encoding.PEM).decode() != request.certificate:
-        raise ValueError("there is more in it than a signing request")  # it is written down here
+        raise ValueError("it contains more than a signing request")  # it is written down here
     return key

@@ -141,8 +141,8 @@ class NatsLink:
         if self._taken.wait(GRACE):
             self.close()
             raise FederationError(
-                f"{self.me} is connected already, by another program, perhaps on another machine "
-                "with a copy of this kit: end that one first"
+                f"{self.me} is already connected from another program, perhaps on another machine "
+                "with a copy of this kit: stop that one first"
             )
         self._claimed = True
 
@@ -202,7 +202,7 @@ def _unreachable(error: BaseException) -> str:
     """Why a server could not be reached, and what to do."""
     match error:
         case ConnectionRefusedError():
-            return "nobody listens there; does the server run there?"
+            return "nothing listens there; is the server running?"
         case socket.gaierror():
             return "there is no such host; is the address in consortium.toml right?"
         case ssl.SSLCertVerificationError():
@@ -212,8 +212,8 @@ def _unreachable(error: BaseException) -> str:
                 "consortium and this address, and is the clock of this machine right?"
             )
         case TimeoutError():
-            return "it does not answer; does the server run there, and may it be reached?"
+            return "it does not answer; is the server running and reachable?"
     return (
-        f"it ended the connection ({str(error) or type(error).__name__}); does it know this "
-        "certificate, or was it renewed, or the member taken off? Its log says more"
+        f"it ended the connection ({str(error) or type(error).__name__}); was this certificate "
+        "renewed, or the member removed? See the server's log"
     )

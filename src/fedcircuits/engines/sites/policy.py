@@ -199,7 +199,7 @@ class Policy:
         for pattern in () if self.results else self.roles:
             if not any(_matches(name, pattern) for name in ROLES):
                 raise ValueError(
-                    f"roles: {pattern!r} is no role; fedcircuits site check lists those there are"
+                    f"roles: {pattern!r} is not a role; fedcircuits site check lists all roles"
                 )
 
     @property
@@ -224,9 +224,9 @@ class Policy:
             raise PolicyError(line, "this site has too few rows to take part")
         for name, value in parts("", program, places):
             if isinstance(value, Party | Table):
-                raise SiteError("a recipe brings rows: roles work on the site's own")
+                raise SiteError("the request contains rows: roles use the site's own rows")
             if isinstance(value, bytes) and value:  # with which others would read what they hide
-                raise SiteError("a recipe brings a key: roles work with those that the site draws")
+                raise SiteError("the request contains a key: roles use keys that the site draws")
             self._check_part(name, value)
         return role
 
@@ -234,7 +234,7 @@ class Policy:
         name = name_of(program.function)
         inner = program.arguments.get("program")
         if name not in ROLES or isinstance(inner, Program):
-            raise PolicyError("roles", f"{name} is no role that sites play")
+            raise PolicyError("roles", f"{name} is not a role that sites play")
         if not self.plays(name):
             raise PolicyError("roles", f"this site does not play {name}")
         return ROLES[name]
@@ -252,11 +252,14 @@ class Policy:
         if name == "dependence" and value == "tree" and not self.share_cells:
             raise self._refused("share_cells")
         if self.hidden_sums and isinstance(value, Summation) and not value.hides:
-            problem = f"this site adds to no sum by {type(value).__name__}, which shows its part"
+            problem = (
+                f"this site takes part in no sum by {type(value).__name__}, which would show its "
+                "part"
+            )
             raise PolicyError("hidden_sums = true", problem)
         if name == "least" and isinstance(value, int) and value < self.least_count:
             line = f"least_count = {self.least_count}"
-            raise PolicyError(line, f"this site tells no count of {value} rows")
+            raise PolicyError(line, f"this site releases no count of {value} rows")
 
     def _refused(self, line: str) -> PolicyError:
         return PolicyError(f"{line} = false", f"this site does not allow {line}")
@@ -267,10 +270,12 @@ class Policy:
             raise PolicyError("askers", f"this site does not answer {asker}")
         if self.questions_per_day is not None and asked >= self.questions_per_day:
             line = f"questions_per_day = {self.questions_per_day}"
-            raise PolicyError(line, "this site answers no more questions today")
+            raise PolicyError(line, "this site answers no more queries today")
         if self.least_rows_behind and not role.counts_rows:
             line = f"least_rows_behind = {self.least_rows_behind}"
-            raise PolicyError(line, "of such a question nobody can tell how many rows are behind")
+            raise PolicyError(
+                line, "it is unknown how many rows support the answer to such a query"
+            )
 
     # ------------------------------------------------------------------ before mail leaves
 
@@ -291,7 +296,7 @@ def parts(
     """Everything within a value, by the name of the field, key or argument that it stands under,
     but for what is the site's ``own``."""
     if depth > DEEPEST:
-        raise SiteError("a recipe has parts within parts without end")
+        raise SiteError("the request is nested without end")
     if any(value is known for known in places):
         return
     yield name, value

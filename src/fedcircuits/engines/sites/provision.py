@@ -111,9 +111,11 @@ class Authority:
             key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
             certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
         except (OSError, ValueError, TypeError) as error:
-            raise FederationError(f"{folder} holds no authority of a consortium: {error}") from None
+            raise FederationError(
+                f"{folder} does not hold the authority of a consortium: {error}"
+            ) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise FederationError(f"{folder / 'ca.key'} is no key of an authority made here")
+            raise FederationError(f"{folder / 'ca.key'} is not a key of an authority created here")
         name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         return cls(str(name), key, certificate)
 
@@ -280,8 +282,8 @@ def _check_members(
     for request in requests:
         if (folder / request.name / "consortium.toml").exists() and request.name not in renew:
             raise FederationError(
-                f"{request.name} has a kit already: if it asks for a new one, and you have made "
-                f"sure that it does, add --renew {request.name}"
+                f"{request.name} already has a kit: if you have verified that it asks for a new "
+                f"one, add --renew {request.name}"
             )
 
 

@@ -161,7 +161,7 @@ class Remote(SiteInquiries):
         this = _Run(name, places, {}, Outcome(kept=dict(kept or {})), threads, at)
         with self._lock:
             if name in self._runs:
-                raise FederationError(f"a run {name!r} goes on already: give it another name")
+                raise FederationError(f"a run {name!r} is already in progress: choose another name")
             self._runs[name] = this
         this.outcome.begin(places)
         try:
@@ -272,7 +272,7 @@ class Remote(SiteInquiries):
                 run.hear(Entry(sender, party, tag, size))
             case ["result", list(entries)]:
                 run.outcome.end(party, self._result(run, party, body))
-                self._leave(run, party, entries, f"{party} has finished and sends nothing more")
+                self._leave(run, party, entries, f"{party} has finished and will send nothing more")
             case ["failed", str(blamed), str(text), list(entries)]:
                 self._shown(run, party, body)
                 self._lost(run, party, PartyLostError(blamed, text), entries)
@@ -382,5 +382,5 @@ class CallerStore:
 
     def kept(self, model: str) -> object:
         if self.store is None:
-            raise FederationError(f"nothing is kept here of a model {model!r}")
+            raise FederationError(f"nothing is stored here of a model {model!r}")
         return self.store.model(model, COORDINATOR)

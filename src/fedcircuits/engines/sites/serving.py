@@ -67,15 +67,15 @@ def _table(kit: Kit, data: DataFile, policy: Policy) -> Table:
     )  # fmt: skip
     if unknown := [name for name in policy.never if name not in frame]:
         raise TableError(
-            f"policy.never has {unknown[0]!r}, which is no column here: there are "
-            f"{', '.join(map(str, frame))}, in the consortium's words"
+            f"policy.never has {unknown[0]!r}, which is not a column here: there are "
+            f"{', '.join(map(str, frame))}, by the consortium's names"
         )
     kept = [name for name in frame if name not in policy.never]
     declared = kit.consortium.columns
     strange = [name for name in kept if name not in declared and name != data.row_id]
     if declared and strange:
         raise TableError(
-            f"{strange[0]!r} is no column of {kit.consortium.name}, which has "
+            f"{strange[0]!r} is not a column of {kit.consortium.name}, which has "
             f"{', '.join(declared)}: name the columns to use under [data.columns]"
         )
     options = DeclaredTable(data.reading, declared).options(kept)

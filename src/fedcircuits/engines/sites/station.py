@@ -217,11 +217,11 @@ class Station:
         """Delete what is kept of a model or an interrupted training; whether there was anything."""
         try:
             if self.store is None:
-                raise SiteError("this site keeps nothing")
+                raise SiteError("this site stores nothing")
             if not self.policy.forget:
                 raise PolicyError("forget = false", "this site does not delete models when asked")
             if self._of(model):
-                raise SiteError(f"a run {model!r} goes on here")
+                raise SiteError(f"a run {model!r} is in progress here")
             forgotten = self.store.forget(model)
         except FederationError as error:
             self.note("refused", forget=model, why=_text_for_others(error))
@@ -270,9 +270,7 @@ class Station:
     def _check_free(self, run: str, party: str, folder: RunFolder) -> None:
         """A model is never overwritten, but by the run that makes it."""
         if self.store is not None and self.store.has_model(run, party) and not folder.begun:
-            raise SiteError(
-                f"there is a model {run!r} already: give the new one another name, or forget it"
-            )
+            raise SiteError(f"a model {run!r} already exists: choose another name, or forget it")
 
     def seat(
         self,
@@ -358,7 +356,7 @@ def _checked_begin(about: Head) -> tuple[dict[str, str], int, float, bool]:
             isinstance(word, str) for pair in places.items() for word in pair
         ):
             return places, threads, timeout, again
-    raise SiteError("what was sent is no beginning of a run")
+    raise SiteError("the request does not start a run")
 
 
 def _log(error: Exception, text: str, *about: str) -> None:

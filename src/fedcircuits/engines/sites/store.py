@@ -63,8 +63,8 @@ class Store:
         except OSError:
             file.close()
             raise FederationError(
-                f"{who} is connected already, by another program that uses {self.folder}: end it, "
-                "or close its federation, first"
+                f"{who} is already connected from another program that uses {self.folder}: stop "
+                "it, or close its federation, first"
             ) from None
         self._held = file
 
@@ -152,7 +152,7 @@ class Store:
             return unpack(path.read_bytes())
         except FileNotFoundError:
             raise SiteError(
-                f"{party} keeps no model {model!r}: it was forgotten, used up, or learned elsewhere"
+                f"{party} has no model {model!r}: it was forgotten, used up, or learned elsewhere"
             ) from None
 
     def has_model(self, model: str, party: str) -> bool:
@@ -217,13 +217,13 @@ class RunFolder:
         """Make the folder; refuse a run whose name is taken by one that has not ended."""
         if self.begun and not again:
             raise SiteError(
-                f"a run {self.path.parent.name!r} was broken off: resume it, forget it, or give "
-                "the new one another name"
+                f"a run {self.path.parent.name!r} was interrupted: resume it, forget it, or "
+                "choose another name"
             )
         if self.begun and (self.path / "recipe").read_bytes() != recipe:
             raise SiteError(
-                f"a run {self.path.parent.name!r} with another plan was begun before: give a new "
-                "run another name, or forget the old one"
+                f"a run {self.path.parent.name!r} was started before with another plan: choose "
+                "another name, or forget the old run"
             )
         if not self.begun:
             write(self.path / "recipe", recipe)
@@ -235,8 +235,8 @@ class RunFolder:
             write(path, mark.encode())
         elif path.read_text() != mark:
             raise SiteError(
-                f"the rows of this site have changed since {self.path.parent.name!r} was begun: "
-                "put the old ones back, or forget the run and begin anew"
+                f"the rows of this site have changed since {self.path.parent.name!r} was started: "
+                "restore them, or forget the run and start again"
             )
 
     def own_key(self, what: str) -> bytes:

@@ -98,7 +98,7 @@ class NetworkEncoder(BaseEstimator):  # type: ignore[misc]
         """(rows, classes) probabilities or (rows, 1) numbers, as this owner alone predicts them."""
         if self._fitted().target_ is None:
             raise ParameterError(
-                f"this {type(self).__name__} learned without labels: no predictions"
+                f"this {type(self).__name__} learned without labels and makes no predictions"
             )
         output = self._asked(X, 1)
         if not self.target_.size:  # type: ignore[union-attr]

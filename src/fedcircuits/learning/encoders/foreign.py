@@ -58,8 +58,8 @@ class Frozen:
         except NotFittedError:
             name = type(self.encoder).__name__
             raise ParameterError(
-                f"Frozen({name}) uses an encoder as it is, and this one has learned nothing: fit "
-                f"it first, or give the {name} without Frozen"
+                f"Frozen({name}) uses an encoder as it is, and this one is not fitted: fit it "
+                f"first, or give the {name} without Frozen"
             ) from None
 
     def predict_vector(self, X: Table) -> Array:
@@ -139,7 +139,7 @@ class RegressingEncoder(BaseEstimator):  # type: ignore[misc]
         known = ~np.isnan(h).any(axis=1) & ~np.isnan(y)
         if not known.any():
             raise ParameterError(
-                f"{self._model_name} says nothing of any of the {len(X)} rows with a "
+                f"{self._model_name} returns nothing for any of the {len(X)} rows with a "
                 "value to predict: expected finite numbers, got NaN"
             )
         self._mean = h[known].mean(axis=0)
@@ -301,5 +301,7 @@ def _checked(output: npt.ArrayLike, rows: int, name: str) -> Array:
             f"the shape {array.shape}"
         )
     if np.isinf(array).any():
-        raise ParameterError(f"{name}: expected finite numbers, or NaN in rows it knows nothing of")
+        raise ParameterError(
+            f"{name}: expected finite numbers, or NaN in rows that it cannot encode"
+        )
     return array

@@ -81,7 +81,7 @@ def sensitivity(circuit: Circuit) -> float:
         if isinstance(node, Leaf):
             if node.family not in DISCRETE:
                 raise FederationError(
-                    f"privacy is for leaves of {', '.join(DISCRETE)}: {node.name!r} is "
+                    f"privacy needs leaves of {', '.join(DISCRETE)}: {node.name!r} is "
                     f"{node.family}, of which a row has no bounded share in the statistics"
                 )
             largest[node.name] = len(node.scope)
