@@ -79,7 +79,7 @@ bench: $(READY)
 
 # Tables and figures of the papers, small; FULL=1 takes hours. Writes docs/results/paper.json and .md.
 paper: $(READY)
-	$(BIN)/python -m benchmarks.paper $(if $(FULL),--full)
+	$(BIN)/python -m benchmarks.paper $(if $(FULL),--full) $(if $(SEEDS),--seeds $(SEEDS))
 
 docs: $(READY)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs

@@ -57,7 +57,7 @@ def run(cases: tuple[Case, ...] = CASES, picture: Path = PICTURE) -> list[Json]:
         images = found["x_train"]
         if case.mirrored:
             images = np.concatenate([images, images[:, :, ::-1]])
-        train, test = _table(images), _table(found["x_test"])
+        train, test = as_table(images), as_table(found["x_test"])
         begin = time.process_time()
         model = fc.HiddenChowLiuTree(random_state=0).set_params(**case.settings).fit(train)
         seconds = time.process_time() - begin
@@ -77,7 +77,7 @@ def run(cases: tuple[Case, ...] = CASES, picture: Path = PICTURE) -> list[Json]:
     return found_rows + curves
 
 
-def _table(images: np.ndarray) -> fc.Table:
+def as_table(images: np.ndarray) -> fc.Table:
     """Grey images as they are, colours as YCoCg-R."""
     if images.ndim == 3:
         return fc.Table.of(images)

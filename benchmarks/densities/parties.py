@@ -25,19 +25,20 @@ def run(parties: tuple[int, ...] = PARTIES, images: int = IMAGES) -> list[Json]:
     except DatasetError as error:
         print(f"  densities: parties left out: {error}")
         return []
-    train, test = fc.Table.of(arrays["x_train"][:images]), arrays["x_test"][:TESTED]
-    rows = [_row(train, test, number) for number in parties]
+    train = fc.Table.of(arrays["x_train"][:images])
+    test = fc.Table.of(arrays["x_test"][:TESTED], schema=train.schema)
+    rows = [measured(train, test, number, **SETTINGS) for number in parties]
     print("\nHidden Chow–Liu trees of parties that split images by rows")
     print_table(rows)
     return [{"part": "parties", **row} for row in rows]
 
 
-def _row(train: fc.Table, test: np.ndarray, number: int) -> dict[str, Cell]:
+def measured(train: fc.Table, test: fc.Table, number: int, **settings: int) -> dict[str, Cell]:
     watch = Stopwatch()
-    learner = fc.HiddenChowLiuTree(random_state=0, **SETTINGS)
+    learner = fc.HiddenChowLiuTree(random_state=0).set_params(**settings)
     federation = fc.split(train, number, seed=0)
     model = fc.FedPC(learner, random_state=0).fit(federation, engine=watch)
-    nats = float(model.collect().score(fc.Table.of(test, schema=train.schema)))
+    nats = float(model.collect().score(test))
     return {
         "images": len(train), "parties": number,
         "bits per dimension": -nats / len(train.schema) / np.log(2),

@@ -2,6 +2,7 @@
 
     make paper                                          # small: one seed, few rows
     make paper FULL=1                                   # hours: all seeds, all rows, peers
+    make paper FULL=1 SEEDS=1                           # all rows, one seed
     python -m benchmarks.paper fedpc-table-1 mixture    # some items, or all of a paper
 
 Every item writes docs/results/paper.json as it ends; items that are not run again keep their rows,
@@ -32,9 +33,9 @@ PAPERS: Sequence[Paper] = (circuits.PAPER, forests.PAPER, mixtures.PAPER, fusion
 INTRODUCTION = (
     "This page reproduces every table and figure of the four papers for which data are available. "
     "`make paper` runs them at small scale (one seed, few rows: this shows that they run, not how "
-    "good they are). `make paper FULL=1` runs them in full, and resumes if it was interrupted. "
-    "Each section states its size. The figures come from the JSON file next to this page. The "
-    "other results pages have longer tables on the same subjects."
+    "good they are). `make paper FULL=1` runs them in full, or with fewer seeds by `SEEDS=1`, and "
+    "resumes if it was interrupted. Each section states its size. The figures come from the JSON "
+    "file next to this page. The other results pages have longer tables on the same subjects."
 )
 
 
@@ -45,8 +46,11 @@ def record(item: Item, full: bool) -> dict[str, Any]:
     rows = [line.cells() for line in item.run(full)]
     own = sum(p["cpu_seconds"] for key, p in pieces.known.items() if key not in known)
     seconds = time.process_time() - began - own + pieces.seconds - already  # also of earlier runs
-    size = "full" if full else "small"
-    return {"rows": rows, "size": size, "cpu seconds": round(max(seconds, 0.0), 1)}
+    most, size = pieces.most_seeds, "full" if full else "small"
+    options = " --full" * full + f" --seeds {most}" * (full and most is not None)
+    size += f", at most {most} seed{'s' * (most > 1)}" if full and most is not None else ""
+    spent = round(max(seconds, 0.0), 1)
+    return {"rows": rows, "size": size, "options": options, "cpu seconds": spent}
 
 
 def page(found: dict[str, dict[str, Any]], machine: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +74,6 @@ def _item(item: Item, found: dict[str, Any] | None) -> list[dict[str, Any]]:
     head = [{"heading": item.title, "level": 3}]
     if found is None:
         return [*head, {"text": f"Not run yet: `python -m benchmarks.paper {item.key}`."}]
-    full = " --full" if found["size"] == "full" else ""
     seconds = found["cpu seconds"]
     cost = "" if seconds is None else f", {seconds:,.0f} CPU seconds"
     if "error" in found:
@@ -78,7 +81,7 @@ def _item(item: Item, found: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [
         *head,
         {"text": f"{item.about} Size: {found['size']}{cost}."},
-        {"code": f"python -m benchmarks.paper {item.key}{full}"},
+        {"code": f"python -m benchmarks.paper {item.key}{found['options']}"},
         {"columns": list(COLUMNS), "rows": found["rows"]},
     ]
 
@@ -96,12 +99,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("items", nargs="*", help="keys of items or papers; all by default")
     parser.add_argument("--full", action="store_true", help="all seeds and rows, and peers: hours")
+    parser.add_argument("--seeds", type=int, help="at most so many seeds of a full run")
     parser.add_argument("--output", type=Path, default=pages.RESULTS / "paper.json")
     told = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     path: Path = told.output
     found = json.loads(path.read_text("utf-8"))["found"] if path.is_file() else {}
-    CURRENT.append(Pieces(place() if told.full else None))
+    CURRENT.append(Pieces(place() if told.full else None, told.seeds))
     try:
         failed = [item.key for item in chosen(told.items) if not _run(item, told.full, found, path)]
     finally:

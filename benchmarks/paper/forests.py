@@ -10,7 +10,7 @@ import numpy as np
 import fedcircuits as fc
 from benchmarks.paper.circuits import quiet
 from benchmarks.paper.items import Item, Line, Missing, Paper, listed, number
-from benchmarks.paper.pieces import kept
+from benchmarks.paper.pieces import kept, some
 from benchmarks.private import forests, times
 from fedcircuits.estimators.private_forest import PrivateForest
 from fedcircuits.methods.private_forest.structures import ForestShape, Weighting
@@ -41,11 +41,12 @@ TRAINING = {3: 380, 4: 485, 5: 597, 6: 731, 7: 848, 8: 985, 9: 1078, 10: 1228, 1
 CRYPTEN = {3: 1873, 4: 2325, 5: 3494, 10: 10923}
 BY_SIZE = {24: (380, 115), 40: (603, 180), 60: (888, 269), 100: (1625, 442)}  # s, MB of a member
 INFERENCE = {3: (1306, 433), 5: (2238, 577), 10: (4601, 938)}
+SEEDS = range(5)
 CLUSTERED = "a party has too few rows of a cluster"
 
 
 def _learned(
-    name: str, parties: int, split: str, weights: int, seeds: int, **rule: Any
+    name: str, parties: int, split: str, weights: int, full: bool, **rule: Any
 ) -> list[float]:
     train, test = forests.tables(name)
 
@@ -55,14 +56,14 @@ def _learned(
         return model.open_parameters().score(test)
 
     about = f"forest · {name} · {parties} · {split} · {weights} · {rule}"
-    return [kept(f"{about} · {seed}", partial(one, seed)) for seed in range(seeds)]
+    return [kept(f"{about} · {seed}", partial(one, seed)) for seed in some(SEEDS, full)]
 
 
-def _ours(name: str, parties: int, split: str, weights: int, seeds: int) -> str:
+def _ours(name: str, parties: int, split: str, weights: int, full: bool) -> str:
     found: dict[str, list[float]] = {}
     for rule, options in (("together", forests.RULES["together"]), ("em", forests.RULES["em"])):
         try:
-            found[rule] = _learned(name, parties, split, weights, seeds, **options)
+            found[rule] = _learned(name, parties, split, weights, full, **options)
         except fc.FedcircuitsError as error:
             print(f"  {name}, {parties}, {split}, {rule}: {error}")
     return listed(found) or CLUSTERED
@@ -74,7 +75,7 @@ def _plain(name: str) -> float:
 
 
 def tables_4_and_5(full: bool) -> list[Line]:
-    seeds, lines = (5 if full else 1), []
+    lines = []
     with quiet():
         for name in SETS if full else SETS[:1]:
             train, test = forests.tables(name)
@@ -82,25 +83,25 @@ def tables_4_and_5(full: bool) -> list[Line]:
             found = [
                 kept(f"forest · {name} · one place · {seed}",
                      partial(forests.central, train, test, shape, seed))
-                for seed in range(seeds)
+                for seed in some(SEEDS, full)
             ]  # fmt: skip
             base = f"independent columns {number(_plain(name))}"
             lines.append(Line(f"{name}, one place", ONE_PLACE[name], number(found), "", base))
             for parties in (3, 5) if full else (3,):
                 for split, theirs in zip(SPLITS, PAPER_LIKELIHOODS[name, parties], strict=True):
-                    ours = _ours(name, parties, split, 100, seeds)
+                    ours = _ours(name, parties, split, 100, full)
                     lines.append(Line(f"{name}, {parties} parties, {split}", theirs, ours))
     return lines
 
 
 def figures_3_and_4(full: bool) -> list[Line]:
     """Likelihood by the number of weights."""
-    name, seeds, lines = ("bnetflix" if full else "nltcs"), (5 if full else 1), []
+    name, lines = ("bnetflix" if full else "nltcs"), []
     with quiet():
         base = f"independent columns {number(_plain(name))}"
         for weights in UNITS if full else (24, 100):
             for split in SPLITS if full else SPLITS[:1]:
-                ours = _ours(name, 3, split, weights, seeds)
+                ours = _ours(name, 3, split, weights, full)
                 paper = BY_WEIGHTS[name][weights] if split == "iid" else ""
                 lines.append(Line(f"{name}, {weights} weights, {split}", paper, ours, "", base))
                 base = ""
@@ -162,8 +163,7 @@ def figure_7(full: bool) -> list[Line]:
     with quiet():
         for rounds in (20, 30, 40, 100, 300) if full else (20, 100):
             found = {
-                rule: _learned("nltcs", 3, "iid", 24, 5 if full else 1, max_iter=rounds,
-                               weighting=rule)
+                rule: _learned("nltcs", 3, "iid", 24, full, max_iter=rounds, weighting=rule)
                 for rule in get_args(Weighting)
             }  # fmt: skip
             lines.append(Line(f"at most {rounds} iterations", "drawn", listed(found, 3)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,8 +21,8 @@ FOLDER = Path(__file__).parents[2] / "build" / "paper"
 class Pieces:
     """``seconds`` are the CPU seconds that the figures asked for have cost, whenever that was."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path, self.seconds = path, 0.0
+    def __init__(self, path: Path | None = None, seeds: int | None = None) -> None:
+        self.path, self.most_seeds, self.seconds = path, seeds, 0.0
         self.known: dict[str, dict[str, Any]] = {}
         if path is not None and path.is_file():
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -51,6 +51,11 @@ CURRENT = [Pieces()]
 def kept(key: str, work: Callable[[], T]) -> T:
     """In the file of this run."""
     return CURRENT[-1](key, work)
+
+
+def some(seeds: Sequence[int], full: bool) -> Sequence[int]:
+    """One seed of a small run; those of a full one, or as many as it may take."""
+    return seeds[: CURRENT[-1].most_seeds if full else 1]
 
 
 def place(folder: Path = FOLDER) -> Path:
