@@ -291,3 +291,20 @@ def test_a_site_s_policy_and_audit(tmp_path: Path) -> None:
     assert found["policy"]["collect"] == "no" and found["policy"]["least_count"] == "5"
     [row] = found["audit"]
     assert (row[0], row[1], row[-1]) == ("2026-01-02", "asked", "its columns")
+
+
+@pytest.mark.parametrize("low, high", [(40, None), (None, 30), (61.23, 61.24), (90, None)])
+def test_a_completed_row_lies_inside_the_ranges(
+    federated: fc.FedPC, low: float | None, high: float | None
+) -> None:
+    """Also where none of the points of the column is inside."""
+    desk = Desk(federated)
+    answer = desk.completed({"weight": {"low": low, "high": high}})
+    assert answer["inside"] == ["weight"] and answer["exact"] is False
+    row = answer["row"]
+    assert isinstance(row, dict)
+    assert (-np.inf if low is None else low) <= float(row["weight"])
+    assert float(row["weight"]) <= (np.inf if high is None else high)
+    others = {n: v for n, v in row.items() if n != "weight"}
+    completed = federated.mpe(pd.DataFrame({"weight": [float(row["weight"])]}))
+    assert others["risk"] == str(completed["risk"].iloc[0])

@@ -129,21 +129,26 @@ class Desk:
         return self._crossing(answer)
 
     def completed(self, known: Mapping[str, object]) -> Plain:
-        """The most probable row given exact values; ranges are ignored."""
+        """The most probable row. A column with a range has the most probable of its points inside,
+        given all evidence; the others are then completed."""
 
         def answer() -> Plain:
             x, event = self._given(known)
-            completed = self.ask_model.mpe(x)
-            ranges = sorted({name for box in event for name in box})
             given = [v.name for v, seen in zip(self.schema, ~np.isnan(x[0]), strict=True) if seen]
+            inside = sorted({name for box in event for name in box})
+            columns = [self.schema.index(name) for name in inside]
+            chances = self._marginals(x, event, columns)[1] if columns else {}
+            for i, name in zip(columns, inside, strict=True):
+                x[0, i] = self._inside(name, known[name], chances[name])
+            completed = self.ask_model.mpe(x)
             return {
                 "row": {
                     v.name: _shown(v.decode(code))
                     for v, code in zip(self.schema, completed.values[0].tolist(), strict=True)
                 },
                 "given": given,
-                "exact": completed.exact,
-                "ignored": ranges,
+                "exact": completed.exact and not inside,
+                "inside": inside,
             }
 
         return self._crossing(answer)
@@ -183,6 +188,16 @@ class Desk:
         parts = np.split(np.exp(logs[1:] - logs[0]), np.cumsum(sizes))[:-1]
         names = [self.schema.names[i] for i in columns]
         return float(logs[0]), {n: p.tolist() for n, p in zip(names, parts, strict=True)}
+
+    def _inside(self, name: str, said: object, chances: Sequence[float]) -> float:
+        """The most probable point of a column inside its range; its middle if none is inside."""
+        best = int(np.argmax(chances))
+        if chances[best] > 0:
+            return float(self.grids[self.schema.index(name)][best])
+        assert isinstance(said, Mapping)  # a category's codes are all points, but the rarest
+        ends = [float(end) for end in (said["low"], said["high"]) if end is not None]
+        middle = float(np.mean(ends))
+        return middle if self.schema[name].kind == "real" else float(np.ceil(middle))
 
     def _without_evidence(self, text: str, asked: Event) -> float:
         """P(event), which does not depend on the evidence."""

@@ -20,6 +20,7 @@ const Ask = {
     byId("download").addEventListener("click", (e) => { e.preventDefault(); this.download(); });
     byId("number").addEventListener("input", () => this.link());
     byId("seed").addEventListener("input", () => this.link());
+    if (innerWidth <= 700) byId("evidence-box").open = false;
     const target = this.columns.find((c) => c.name === start.target && c.labels.length);
     if (target) byId("event").value = `${target.name} = ${target.labels[target.labels.length - 1]}`;
     this.link();
@@ -44,13 +45,16 @@ const Ask = {
     const whole = column.kind !== "real";
     const [least, most] = [column.points[0], column.points[column.points.length - 1]];
     const step = whole ? 1 : (most - least) / 200;
+    const slider = element("div", { class: "slider" });
     const number = (text) => (text.value === "" ? null : column.dated ? Date.parse(text.value) / 864e5 : Number(text.value));
     const holder = element("div", { class: column.dated ? "ends dated" : "ends" });
     const fields = ["from", "to"].map((word, i) => {
-      const text = element("input", { type: column.dated ? "date" : "number", step: column.dated ? "1" : "any", "aria-label": `${column.name} ${word}` });
+      const text = element("input", { type: column.dated ? "date" : "number", step: column.dated ? "1" : "any", placeholder: "any", "aria-label": `${column.name} ${word}` });
       const slide = element("input", { type: "range", min: String(least), max: String(most), step: String(step),
         value: String(i ? most : least), "aria-label": `${column.name} ${word}, slider` });
       slide.addEventListener("input", () => {
+        const other = Number(fields[1 - i].slide.value);
+        if (i ? Number(slide.value) < other : Number(slide.value) > other) slide.value = String(other);
         const end = Number(slide.value) <= least + step / 2 && !i || Number(slide.value) >= most - step / 2 && i;
         text.value = end ? "" : column.dated ? iso(slide.value) : short(slide.value);
         tell();
@@ -61,12 +65,21 @@ const Ask = {
       });
       return { text, slide, word };
     });
+    const mark = () => {
+      const shares = fields.map((f) => (Number(f.slide.value) - least) / (most - least || 1));
+      slider.style.setProperty("--low", String(shares[0]));
+      slider.style.setProperty("--high", String(shares[1]));
+      fields[0].slide.style.zIndex = shares[0] > 0.5 ? "1" : "";
+    };
+    box.addEventListener("cleared", mark);
     const tell = () => {
+      mark();
       const [low, high] = fields.map((f) => number(f.text));
       const same = low !== null && low === high;
       this.set(column.name, low === null && high === null ? null : same ? { value: low } : { low, high });
     };
-    holder.append(...fields.map((f) => element("label", {}, f.word, f.text)), ...fields.map((f) => f.slide));
+    holder.append(...fields.map((f) => element("label", {}, f.word, f.text)), slider);
+    slider.append(...fields.map((f) => f.slide));
     return holder;
   },
 
@@ -74,14 +87,21 @@ const Ask = {
     if (said === null) delete this.known[name]; else this.known[name] = said;
     document.querySelectorAll("#controls fieldset").forEach((box) =>
       box.classList.toggle("known", box.dataset.column in this.known));
+    this.counted();
     this.link();
     this.changed();
+  },
+
+  counted() {
+    const number = Object.keys(this.known).length;
+    byId("evidence-title").textContent = number ? `Evidence: ${number} of ${this.columns.length} columns known` : "Evidence";
   },
 
   clear() {
     this.known = {};
     byId("evidence").reset();
-    document.querySelectorAll("#controls fieldset").forEach((box) => { box.classList.remove("known"); box.hidden = false; });
+    document.querySelectorAll("#controls fieldset").forEach((box) => { box.classList.remove("known"); box.hidden = false; box.dispatchEvent(new Event("cleared")); });
+    this.counted();
     this.link();
     this.changed();
   },
@@ -111,7 +131,7 @@ const Ask = {
     const given = found.known.length > 0;
     for (const [name, panel] of this.panels) panel.show(given ? found.marginals[name] || null : null, found.known.includes(name), this.known[name]);
     const chance = found.probability === null || !given ? "" : ` (which ${percent(found.probability)} of rows are)`;
-    byId("words").textContent = given ? `Given ${found.words}${chance}:` : "No evidence yet:";
+    byId("words").textContent = given ? `Given ${found.words}${chance}:` : "Without evidence:";
     byId("words").dataset.milliseconds = found.milliseconds.toFixed(1);
     this.crossings.clear();
     this.crossed("the distributions", found);
@@ -178,9 +198,9 @@ const Ask = {
     const found = await ask("completed", { known: this.known });
     if (!found) return;
     const how = found.exact ? "No other row is more probable." : "The best single path through the circuit; another row may be more probable.";
-    const ranges = found.ignored.length ? ` Ranges cannot be used here: ${found.ignored.join(", ")}.` : "";
-    const rows = Object.entries(found.row).map(([name, value]) => [name, value, found.given.includes(name) ? "known" : "filled in"]);
-    byId("completed").replaceChildren(element("p", {}, how + ranges), grid(["column", "value", "how"], rows));
+    const words = (name) => (found.given.includes(name) ? "known" : found.inside.includes(name) ? "most probable value inside the range" : "filled in");
+    const rows = Object.entries(found.row).map(([name, value]) => [name, value, words(name)]);
+    byId("completed").replaceChildren(element("p", {}, how), grid(["column", "value", "how"], rows));
     this.crossed("the most probable row", found);
   },
 
@@ -312,4 +332,10 @@ class Panel {
   years() { return this.column.points[this.column.points.length - 1] - this.column.points[0] > 4 * 365; }
 
   resize() { if (this.chart) this.chart.setSize({ width: Math.max(this.plot.clientWidth, 100), height: 90 }); }
+
+  recolour() {
+    if (this.chart) this.chart.destroy();
+    this.chart = null;
+    this.draw();
+  }
 }

@@ -39,6 +39,15 @@ function resize() {
   Watch.resize();
 }
 
+function recolour() {
+  for (const panel of Ask.panels.values()) panel.recolour();
+  Watch.recolour();
+}
+
+// What a file says about its training, in this order; the rest follows under its own name.
+const FACTS = { parties: "parties, rows × columns", split: "split", engine: "engine", learner: "learner of a party",
+  weights: "weights of combinations", seed: "seed", notes: "notes" };
+
 const Model = {
   begun: false,
 
@@ -57,13 +66,19 @@ const Model = {
 
   parts(m) {
     const parts = [element("h2", {}, `${m.file}: ${m.estimator}`)];
-    const facts = [["target", m.target || "none"], ["nodes", m.nodes]];
-    for (const [name, value] of Object.entries(m.learned)) facts.push([name, fact(value)]);
+    const facts = [["column to predict", m.target || "none"]];
+    const { messages, bytes, ...learned } = m.learned;
+    for (const name of new Set([...Object.keys(FACTS), ...Object.keys(learned)])) {
+      if (name in learned) facts.push([FACTS[name] || name, fact(learned[name])]);
+    }
+    if (bytes !== undefined) facts.push(["sent in training", `${Number(messages).toLocaleString("en")} messages, ${bytesWords(bytes)}`]);
+    facts.push(["nodes of the circuit", m.nodes.toLocaleString("en")]);
     if (m.where) facts.push(["parts at", m.where.sites.join(", ")], ["consortium", m.where.consortium]);
     parts.push(grid(["what", "value"], facts));
-    parts.push(element("h2", {}, "The circuit"), element("img", { class: "circuit", src: "api/circuit.svg",
-      alt: m.parties.length ? `the circuit: ${m.parties.map((p) => `${p.name} has ${p.circuits} circuits`).join(", ")}` : `the circuit of ${m.nodes} nodes` }));
-    if (m.parties.length) parts.push(grid(["party", "circuits", "columns"], m.parties.map((p) => [p.name, p.circuits, p.columns.join(", ")])));
+    parts.push(element("h2", {}, "The circuit"), scroll(element("img", { class: "circuit", src: "api/circuit.svg",
+      alt: m.parties.length ? `the circuit: ${m.parties.map((p) => `${p.name} has ${p.circuits} circuits`).join(", ")}` : `the circuit of ${m.nodes} nodes` })));
+    if (m.parties.length) parts.push(element("p", { class: "faint" }, "Every party keeps the circuits that it learned. The coordinator combines them. Darker squares describe more rows."),
+      grid(["party", "circuits", "columns"], m.parties.map((p) => [p.name, p.circuits, p.columns.join(", ")])));
     if (m.revealed) parts.push(element("h2", {}, "What was revealed to whom"), scroll(grid(["phase", "to", "from", "what"], m.revealed)));
     if (m.crossed) parts.push(element("h2", {}, "What was sent in training"), scroll(grid(["phase", "messages", "bytes"], m.crossed)));
     return parts;
@@ -104,13 +119,14 @@ async function begin() {
   Model.hasSite = start.site !== null;
   byId("tab-ask").disabled = start.columns === null;
   byId("tab-watch").disabled = start.events === null;
+  if (start.events === null) byId("tab-watch").title = "To watch a training, name the file of train --watch: fedcircuits dashboard run.jsonl";
   byId("tab-model").disabled = start.columns === null && start.site === null;
   show(start.columns ? "ask" : start.events ? "watch" : "model");
   if (start.columns) Ask.begin(start);
   if (start.events) Watch.begin(start.events);
   let waits = null;
   addEventListener("resize", () => { clearTimeout(waits); waits = setTimeout(resize, 100); });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => location.reload());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
 }
 
 begin();

@@ -89,6 +89,12 @@ const Watch = {
     this.bytes.setData([some(this.times), some(this.sizes)]);
   },
 
+  recolour() {
+    for (const plot of [this.likelihood, this.bytes]) if (plot) plot.destroy();
+    this.likelihood = this.bytes = null;
+    this.curves();
+  },
+
   resize() {
     for (const [plot, id] of [[this.likelihood, "likelihood"], [this.bytes, "bytes"]])
       if (plot) plot.setSize({ width: Math.max(byId(id).clientWidth, 100), height: 180 });
