@@ -217,6 +217,26 @@ def test_on_a_phone_in_light_and_dark(opened: Any, scheme: str) -> None:
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
+def test_colours_change_and_evidence_stays(opened: Any) -> None:
+    """As when a system turns dark in the evening; and the handle of a slider sets a range."""
+    from selenium.webdriver.common.keys import Keys
+
+    handle = css(opened, "input[aria-label='weight from, slider']")
+    settled(opened, lambda: handle.send_keys(Keys.ARROW_RIGHT * 20))
+    assert "Given weight ≥" in css(opened, "#words").text
+    assert css(opened, "#evidence-title").text == "Evidence: 1 of 6 columns known"
+    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    until(
+        opened,
+        lambda: script(opened, "return Ask.panels.get('age').chart.series[3]._stroke") == "#6aa9ea",
+    )
+    assert "Given weight ≥" in css(opened, "#words").text
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    settled(opened, lambda: css(opened, "#clear").click())
+    assert css(opened, "#evidence-title").text == "Evidence"
+
+
 def test_a_wrong_token_is_refused(driver: Any, model: tuple[Path, fc.CircuitModel]) -> None:
     with browser.served(Shown(model[0], Desk(model[1])), token="right") as address:
         driver.get(f"{address}?token=wrong")
