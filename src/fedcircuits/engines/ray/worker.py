@@ -77,6 +77,7 @@ class ActorSeat:
         self.kept: dict[str, object] = {}
         self.received: list[list[object]] = []
         self.trouble: FedcircuitsError | None = None  # with an argument
+        self.step = ""  # that it is at
 
     def program(self) -> Program[Any]:
         """Its recipe, opened here."""
@@ -95,6 +96,7 @@ class ActorSeat:
             peer.deliver.remote(self.run, number, *facts, effect.data)
 
     def at(self, step: str) -> None:
+        self.step = step
         self.report("at", step)
 
     def tell(self, news: Tell) -> None:
@@ -114,14 +116,18 @@ class _ReportedWork(dict[str, object]):
 
     def __setitem__(self, name: str, value: object) -> None:
         super().__setitem__(name, value)
-        self.seat.report("kept", name, packed(value, f"the result of {name!r}", self.seat.party))
+        what = f"the result of {self.seat.step!r}"  # the name has a digest of values in it
+        self.seat.report("kept", name, packed(value, what, self.seat.party))
 
 
 def packed(value: object, what: str, party: str) -> bytes:
     try:
         return pack(value)
     except ProtocolError as error:
-        raise ProtocolError(f"{what} cannot leave the worker of {party}: {error}") from error
+        raise ProtocolError(
+            f"{what} cannot leave the worker of {party}: {error}; take a learner of this library, or "
+            "run it with engine='process' or 'memory'"
+        ) from error
 
 
 @dataclass(slots=True)
