@@ -10,6 +10,8 @@
     tables     from objects of Python, numpy, pandas and pyarrow
     questions  and evidence, as text and as objects
     requests   to the dashboard, over HTTP
+    records    recipes of runs, requests to join a consortium, certificates, audit logs, events of
+               a training, and schema.toml as it is written
 
 An input must be answered sensibly or refused by an error of ours. It fails if its process dies,
 hangs, takes too much memory or time, raises any other error, or answers NaN or what is no
@@ -29,7 +31,8 @@ from dataclasses import dataclass, field
 from benchmarks.fuzz.worker import KINDS
 from benchmarks.runner import THREAD_LIMITS, Cell, print_table
 
-SHARES = {"messages": 30, "frames": 10, "files": 14, "tables": 16, "questions": 30, "requests": 4}
+SHARES = {"messages": 30, "frames": 10, "files": 14, "tables": 16, "questions": 30, "requests": 4,
+          "records": 6}  # fmt: skip
 PREPARING, PATIENCE = 600.0, 180.0  # seconds without a word; a machine may have other work
 Part = tuple[str, int, int]  # kind, first and last number
 

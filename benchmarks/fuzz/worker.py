@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.fuzz.judging import Attempt, WrongAnswerError
 from fedcircuits.errors import FedcircuitsError
 
-KINDS = ("messages", "frames", "files", "tables", "questions", "requests")
+KINDS = ("messages", "frames", "files", "tables", "questions", "requests", "records")
 ADDRESSES = 2 << 30
 MEMORY = 768 << 20
 SECONDS = 20.0

@@ -222,9 +222,10 @@ def test_events_are_read_as_the_file_grows(tmp_path: Path) -> None:
     assert events.read_from(path, end) == ([{"kind": "end"}], 16), "another run"
 
 
-def test_what_is_no_file_of_events_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", ["[1]", "[" * 100_000])
+def test_what_is_no_file_of_events_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "run.jsonl"
-    path.write_text("[1]\n")
+    path.write_text(f"{line}\n")
     with pytest.raises(FileError, match="is not an event"):
         events.read_from(path, 0)
     with pytest.raises(FileError, match=r"ending in \.jsonl"), events.written(tmp_path / "run.txt"):

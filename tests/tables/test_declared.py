@@ -8,6 +8,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.errors import TableError
 from fedcircuits.tables.declared import DeclaredTable, read_schema, read_table, schema_text
+from fedcircuits.tables.reading import ColumnReading
 
 LINES = ["nr;born;dose;town;note"] + [
     f"{i:04d};{1 + i % 28:02d}.{1 + i % 12:02d}.19{40 + i % 50};{i % 7},{i % 10};t{i % 3};said {i}"
@@ -116,3 +117,12 @@ def test_a_long_word_takes_no_time_and_a_mark_of_an_editor_is_allowed(tmp_path: 
     schema = tmp_path / "schema.toml"
     schema.write_bytes(b"\xef\xbb\xbf[columns." + b"a" * 1_000_000 + b"]\r\nkind = 'real'\r\n")
     assert [c.kind for c in read_schema(schema).columns.values()] == ["real"]
+
+
+def test_how_a_column_was_read_cannot_spoil_the_file(tmp_path: Path) -> None:
+    """It stands in a comment, in which TOML allows no control character."""
+    schema = fc.Table.of({"a": [0.5, 1.5]}).schema
+    text = schema_text(schema, [ColumnReading("a", "real", "\x00 \x1b[31m \x85\n[columns.b]")])
+    path = tmp_path / "schema.toml"
+    path.write_text(text)
+    assert list(read_schema(path).columns) == ["a"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,8 @@ from fedcircuits.app.report import TextTable
 from fedcircuits.engines.sites.files import SITE, Kit
 from fedcircuits.engines.sites.remote import Remote
 from fedcircuits.engines.sites.serving import connect
+from fedcircuits.engines.sites.store import AUDIT as LOG
+from fedcircuits.engines.sites.store import audit_entries
 from fedcircuits.errors import FederationError, FileError, PartyLostError
 from fedcircuits.federation import described
 from fedcircuits.federation.federation import Federation
@@ -154,18 +155,13 @@ def audit(folder: Path, run: str | None, last: int | None, as_json: bool) -> Non
 def audit_lines(folder: Path) -> list[dict[str, object]]:
     kit = Kit(folder)
     store = kit.site_file().store if (kit.folder / SITE).is_file() else "store"
-    path = kit.folder / store / "audit.jsonl"
+    path = kit.folder / store / LOG
     if not path.is_file():
         raise FileError(f"{path}: there is no such file; {kit.name} has not been started yet")
-    lines: list[dict[str, object]] = []
-    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            line = json.loads(text)
-        except ValueError:
-            line = None
-        torn: dict[str, object] = {"event": "damaged", "why": f"line {number} is not a JSON object"}
-        lines.append(line if isinstance(line, dict) else torn)
-    return lines
+    return [
+        {"event": "damaged", "why": f"line {number} is not a JSON object"} if line is None else line
+        for number, line in enumerate(audit_entries(path), 1)
+    ]
 
 
 def audit_row(line: dict[str, object]) -> list[str]:

@@ -85,7 +85,7 @@ def read_from(path: Path, offset: int) -> tuple[list[dict[str, object]], int]:
     for line in data[:end].splitlines():
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             event = None
         if not isinstance(event, dict) or "kind" not in event:
             raise FileError(f"{path}: it has a line that is not an event of a training run")

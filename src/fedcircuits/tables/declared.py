@@ -168,6 +168,7 @@ def _column(variable: Variable, reading: ColumnReading | None, taken: Sequence[D
 def _remark(reading: ColumnReading) -> str:
     """How a column was read, without examples of its cells, as the file may be passed on."""
     how = EXAMPLES.sub("", " ".join(reading.how.split()))
+    how = "".join(c for c in how if c.isprintable())  # others may not stand in a comment
     return f"  # {how}" if how else ""
 
 

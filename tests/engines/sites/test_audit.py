@@ -15,7 +15,7 @@ import pytest
 import fedcircuits as fc
 from fedcircuits.engines.sites.policy import Policy
 from fedcircuits.engines.sites.station import Head
-from fedcircuits.engines.sites.store import Store
+from fedcircuits.engines.sites.store import Store, audit_entries
 from tests.engines.sites.links import Relay
 from tests.engines.sites.local import LocalSites
 from tests.engines.sites.relays import NatsRelay, nats_server, needs_server
@@ -86,6 +86,19 @@ def test_a_line_that_was_torn_spoils_no_other(tmp_path: Path) -> None:
     store.audit("stopped", site="north")
     assert [line["event"] for line in store.audited()] == ["started", "stopped"]
     assert len(path.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    "line", [b"\xff\xfe", b"[" * 100_000, b"[]", '{"event": "a\u2028b"'.encode()]
+)
+def test_a_line_that_is_damaged_spoils_no_other(tmp_path: Path, line: bytes) -> None:
+    """Nor does a character at which some readers end a line."""
+    store, path = Store(tmp_path), tmp_path / "audit.jsonl"
+    store.audit("refused", why="a\u2028b\x85c")
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    store.audit("stopped", site="north")
+    assert [e and e["event"] for e in audit_entries(path)] == ["refused", None, "stopped"]
+    assert [e["event"] for e in store.audited()] == ["refused", "stopped"]
 
 
 @needs_server

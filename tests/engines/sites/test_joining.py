@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import json
 import re
@@ -201,3 +202,25 @@ def test_two_programs_with_copies_of_one_kit_are_told_apart(tmp_path: Path) -> N
         third.connect()
         third.claim()
         third.close()
+
+
+CURVE = b"\x2a\x86\x48\xce\x3d\x03\x01"
+
+
+@pytest.mark.parametrize(
+    "change", [(CURVE + b"\x07", CURVE + b"\x7f"), (b"\x02\x01\x00", b"\x02\x01\x4c")]
+)
+def test_a_curve_or_version_that_nobody_knows_is_refused(
+    tmp_path: Path, change: tuple[bytes, bytes]
+) -> None:
+    make_request(tmp_path / "north", "north")
+    path = tmp_path / "north" / REQUEST
+    begin, end = (f"-----{w} CERTIFICATE REQUEST-----" for w in ("BEGIN", "END"))
+    head, _, rest = path.read_text().partition(f"{begin}\n")
+    body, _, tail = rest.partition(end)
+    der = base64.b64decode(body)
+    assert change[0] in der
+    other = base64.encodebytes(der.replace(*change, 1)).decode()
+    path.write_text(f"{head}{begin}\n{other}{end}{tail}")
+    with pytest.raises(FederationError, match="not a request of a member"):
+        read_request(path)

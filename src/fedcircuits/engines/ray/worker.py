@@ -125,8 +125,8 @@ def packed(value: object, what: str, party: str) -> bytes:
         return pack(value)
     except ProtocolError as error:
         raise ProtocolError(
-            f"{what} cannot leave the worker of {party}: {error}; take a learner of this library, or "
-            "run it with engine='process' or 'memory'"
+            f"{what} cannot leave the worker of {party}: {error}; take a learner of this library, "
+            "or run it with engine='process' or 'memory'"
         ) from error
 
 

@@ -50,7 +50,7 @@ def check_private(path: Path) -> None:
 def certificate_of(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, x509.InvalidVersion) as error:
         raise FederationError(f"{path} cannot be read as a certificate: {error}") from None
 
 
@@ -130,5 +130,5 @@ def refuse_revoked(context: ssl.SSLContext, path: Path, own: Path, authority: Pa
 def _read(path: Path) -> x509.CertificateRevocationList:
     try:
         return x509.load_pem_x509_crl(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, x509.InvalidVersion) as error:
         raise FederationError(f"{path} cannot be read as a revocation list: {error}") from None

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -113,7 +114,7 @@ def read_request(path: Path) -> JoinRequest:
         signed = is_signed(
             bytes.fromhex(request.identity), bytes.fromhex(request.proof), request._said
         )
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise FederationError(f"{path}: this is not a request of a member: {error}") from None
     if not signed:
         raise FederationError(

@@ -40,6 +40,7 @@ from fedcircuits.errors import FederationError, ProtocolError, SiteError
 from fedcircuits.federation.described import checked_name
 from fedcircuits.federation.recipes import UsedOnce, pack, unpack, with_span
 
+AUDIT = "audit.jsonl"
 QUESTIONS = "questions.json"  # of today
 ENTRY = struct.Struct("<IIQ")  # size of sender and tag, number, size of the data
 Mail = tuple[str, int, str, bytes]  # sender, number, tag, data
@@ -76,21 +77,15 @@ class Store:
         """One line; facts are public words and sizes, never values."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         line = json.dumps({"time": moment, "event": event, **facts}, ensure_ascii=False)
-        path = self.folder / "audit.jsonl"
+        path = self.folder / AUDIT
         with self._lock, _disk_errors(path), path.open("ab+") as file:
             if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
                 line = "\n" + line  # the last one was torn: the disk was full
             file.write((line + "\n").encode())
 
     def audited(self) -> list[dict[str, object]]:
-        """What was written down; a torn last line is left out."""
-        path = self.folder / "audit.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        entries = []
-        for line in lines:
-            with suppress(ValueError):
-                entries.append(json.loads(line))
-        return entries
+        """What was written down; damaged lines are left out."""
+        return [entry for entry in audit_entries(self.folder / AUDIT) if entry is not None]
 
     def run(self, run: str, party: str) -> RunFolder:
         return RunFolder(self._run(run) / checked_name(party))
@@ -382,3 +377,15 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 def _today() -> str:
     return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def audit_entries(path: Path) -> list[dict[str, object] | None]:
+    """The lines of an audit log, None for each that is damaged; none if there is no log."""
+    entries: list[dict[str, object] | None] = []
+    for line in path.read_bytes().removesuffix(b"\n").split(b"\n") if path.is_file() else ():
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        entries.append(entry if isinstance(entry, dict) else None)
+    return entries
