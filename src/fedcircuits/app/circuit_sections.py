@@ -25,7 +25,6 @@ from fedcircuits.pictures.marginals import Beliefs, marginals_drawing
 from fedcircuits.reports.comparison import Comparison, compare
 from fedcircuits.tables.table import Table
 
-MOST_LEAVES = 40  # that are drawn one by one
 MOST_PANELS = 12
 
 
@@ -50,7 +49,7 @@ def beliefs(model: Model, test: Table | None, seed: int) -> Iterator[Block]:
         yield Picture(
             report.png_of(figure_of(_pairs_drawing(comparison, test))),
             "How strongly columns depend on each other: below the diagonal in the model, above it "
-            "in the test rows.",
+            "in the test rows. The strongest dependence is the darkest.",
         )
         yield comparing.dependencies(comparison, ("model", "test rows"))
 
@@ -75,12 +74,12 @@ def graph(model: AnyModel, record: TrainingRecord | None) -> Iterator[Block]:
     placed = {node.name for node in circuit.nodes} == placement.keys()
     if placed:
         yield places(circuit, placement)
-    if placed and circuit.is_density and len(list(circuit.leaves())) <= MOST_LEAVES:
+    if placed and circuit.is_density:
         parties = sorted({p for p in placement.values() if p != COORDINATOR})
         drawing = federated_drawing(circuit, placement, parties, _weights(model, circuit))
         caption = (
-            "Squares are circuits that a party has learned, one per cluster of its rows; dots join "
-            "clusters that meet in a row; wider lines weigh more."
+            "Squares are circuits that a party has learned and keeps; the coordinator combines "
+            "them. Wider lines and darker squares describe more rows."
         )
     else:
         drawing = graph_drawing(circuit, getattr(model, "parameters_", None))

@@ -26,7 +26,6 @@ from fedcircuits.version import __version__
 
 BEST = {"log_likelihood": max, "accuracy": max, "macro_f1": max, "auc": max, "r2": max,
         "log_loss": min, "rmse": min}  # fmt: skip
-IN_WORDS = {"log_likelihood": "log-likelihood", "auc": "AUC", "r2": "r²"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ def _best(evaluation: Evaluation) -> str:
             continue
         values = evaluation.scores[measure].dropna()
         if len(values) > 1 and THE_MODEL in values:
-            name = IN_WORDS.get(measure, measure.replace("_", " "))
+            name = evaluating.TITLES.get(measure, measure)
             winners.append(f"by {name}: {values.index[values == better(values)][0]}")
     return f"Best {'; '.join(winners)}." if winners else "There is nothing to compare it with."
 

@@ -227,7 +227,8 @@ class CsvFolder:
 
     def say(self, names: Sequence[str], target: str | None) -> None:
         """Say what was written, and what to type next."""
-        words = ["fedcircuits", "train", *(str(self.path(n)) for n in names)]
+        learned = [n for n in names if n != "test"] or names  # test rows are kept for evaluate
+        words = ["fedcircuits", "train", *(str(self.path(n)) for n in learned)]
         words += ["--row-id", self.row_id, *(["--target", target] if target else [])]
         screen.say(f"wrote {', '.join(str(self.path(n)) for n in names)}; now try\n")
         screen.say("  " + shlex.join([*words, "-o", "model.fc"]))

@@ -58,10 +58,11 @@ def dependence_drawing(names: Sequence[str], first: Array, second: Array) -> Dra
     lower = np.tril(np.ones((n, n), bool), -1)
     cells = np.where(lower, first[:n, :n], second[:n, :n])
     np.fill_diagonal(cells, np.nan)
+    darkest = max(0.1, float(np.nanmax(cells, initial=0.0)))
 
     def paint(figure: Figure, left: float, bottom: float) -> None:
         axes = axes_at(figure, left + room, bottom + room, side, side)
-        axes.imshow(cells, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        axes.imshow(cells, cmap="Blues", vmin=0, vmax=darkest, interpolation="nearest")
         axes.set_yticks(range(n), shown, size=TEXT, color=INK, parse_math=False)
         axes.set_xticks(range(n), shown, size=TEXT, color=INK, parse_math=False, rotation=90)
         axes.tick_params(length=0)
