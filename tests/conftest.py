@@ -44,6 +44,14 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, min((cores or 1) + 1, room))
 
 
+LONG = ("test_walk.py", "test_readme.py", "test_release.py", "test_docs.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest start first: at the end no worker is left alone with one."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 def pytest_collection_finish() -> None:
     """Libraries and tests are there until the end: they need not be looked through for garbage."""
     if WORKER:
