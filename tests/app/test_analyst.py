@@ -192,7 +192,7 @@ def test_a_caller_that_is_killed_goes_on_in_a_new_process(clinics: Consortium) -
         os.kill(program.pid, signal.SIGKILL)
         program.communicate()
         assert program.returncode == -signal.SIGKILL and not (clinics.folder / output).exists()
-        assert f"train --resume {name} goes on" in clinics.run("models", "kits/coordinator")
+        assert f"train --resume {name} resumes it" in clinics.run("models", "kits/coordinator")
         again = PAGE.words("train kits/coordinator --resume", risk=name, model=name)
         program = clinics.begin(*again)
     _, error = program.communicate()
@@ -229,7 +229,7 @@ def test_an_audit_is_read_as_a_table(clinics: Consortium) -> None:
         (("status", "kits/server"), "is not a kit: it has no consortium.toml"),
         (("audit", "kits/server"), "is not a kit: it has no consortium.toml"),
         (("query", "nothing.fc", "P(risk)"), "there is no such file"),
-        (("train", "kits/coordinator", "--resume", "no", "-o", "m.fc"), "no training 'no' was bro"),
+        (("train", "kits/coordinator", "--resume", "no", "-o", "m.fc"), "no training 'no' was int"),
         (("train", "kits/coordinator", "--name", "a/b", "-o", "m.fc"), "'a/b' is not a valid name "
                                                                        "of a run"),
         (("train", "kits/coordinator", "--resume", "x", "--clusters", "2", "-o", "m.fc"),

@@ -62,7 +62,7 @@ def test_binary_tables_and_saving(tmp_path: object) -> None:
 def test_notes_say_what_was_tried_and_what_was_not() -> None:
     late = fc.best_density(two_clusters(80), budget=1.0, random_state=0, clock=ticking(10.0))
     said = " ".join(late.notes_)
-    assert "80 rows held back, a fifth at a time" in said and "mixture of products 1" in said
+    assert "80 held-out rows, a fifth at a time" in said and "mixture of products 1" in said
     assert "lack of time (budget 1 CPU s): LearnSPN" in said and "not refitted" in said
 
 

@@ -169,7 +169,7 @@ def _compute_at_once(parties: Mapping[str, _Member], threads: int) -> bool:
 
 
 def _break_the_wait(parties: Mapping[str, _Member]) -> None:
-    """Deadlock: the first party is told that its message will never come."""
+    """Deadlock: the first party gets an error, because its message will never arrive."""
     stuck = [(p, p.waiting) for p in parties.values() if isinstance(p.waiting, Recv)]
     waits = "; ".join(f"{p.name} for {w.tag!r} from {w.sender}" for p, w in stuck)
     first, waiting = stuck[0]

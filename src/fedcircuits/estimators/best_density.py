@@ -1,18 +1,18 @@
-"""The best density that a budget of CPU time finds: learners tried by one rule, judged on held-back
-rows.
+"""The best density that can be found within a budget of CPU time: learners are tried in a fixed
+order and compared on held-out rows.
 
-1  A share of the rows is held back; of a table of few rows each fifth in turn. Nothing is learned
-   from them until the choice is made.
-2  Learners are tried in a fixed order (``candidates``), sizes of one kind in ascending order. Of a
-   kind that has not gained by growing, larger ones are left out; where epochs are dear, small sizes
-   make way for the next if the budget holds that one.
-3  What a learner will cost is told by a trial on a few hundred rows, or by the size before it. Of a
-   learner that runs EM over batches as many epochs are planned as half of the budget that is left
-   holds. Any other that does not fit is learned from as many rows as do; else it is left out.
-4  Mixtures of the best two to five are candidates as well. Their weights are those that suit one
-   half of the rows held back, and they are judged on the other half.
-5  The best on the rows held back is learned again from all rows if the budget still holds it, and
-   is returned as it is otherwise.
+1  A fraction of the rows is held out; in small tables, each fifth in turn. Nothing is learned from
+   them until the choice is made.
+2  Learners are tried in a fixed order (``candidates``), sizes of one kind in ascending order. If a
+   kind has not gained by growing, its larger sizes are skipped. If epochs are expensive, small
+   sizes are skipped in favour of the next one, provided that the budget allows it.
+3  The cost of a learner is estimated by a trial on a few hundred rows, or from the previous size. A
+   learner that runs EM over batches gets as many epochs as half of the remaining budget allows. Any
+   other learner that exceeds the budget is trained on fewer rows, or else skipped.
+4  Mixtures of the best two to five are candidates as well. Their weights are fitted on one half of
+   the held-out rows, and they are scored on the other half.
+5  The best model is trained again on all rows if the budget allows it, and otherwise returned as it
+   is.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Tried:
     """One line of ``model.tried_``."""
 
     name: str
-    score: float | None  # mean log-likelihood of the rows held back; None: left out
+    score: float | None  # mean log-likelihood of the held-out rows; None: left out
     seconds: float  # of CPU; expected ones where it was left out
     epochs: int | None = None
     rows: int | None = None  # that it was learned from, where those are not all
@@ -87,12 +87,12 @@ def best_density(
         CPU seconds, which begin when what is loaded once has been. The cheapest learner is tried
         whatever it costs. Costs are estimates: the whole may take half as much again.
     validation : float, default=0.15
-        The share of rows held back, by which learners are compared. Of fewer than 2,000 rows each
-        fifth is held back in turn.
+        The share of held-out rows, by which learners are compared. Of fewer than 2,000 rows each
+        fifth is held out in turn.
     target : str or None, default=None
         The column that ``predict`` predicts by default; it does not affect the choice.
     random_state : int or None, default=None
-        The seed of the rows held back and of all learners; None draws one.
+        The seed of the held-out rows and of all learners; None draws one.
     clock : callable, default=time.process_time
         Tells the seconds that count.
 
@@ -128,7 +128,7 @@ class Fit:
     candidate: Candidate
     epochs: int  # planned
     seconds: float  # of all folds
-    logs: Array  # log-likelihoods of the rows held back
+    logs: Array  # log-likelihoods of the held-out rows
     learned: Learned  # of the first fold
     rows: int | None  # where those were not all
 
@@ -240,7 +240,7 @@ class _Search:
         return bool(2 * FEWEST * dearer < self.left() / 2)
 
     def _folded(self, candidate: Candidate, epochs: int, rows: int) -> tuple[Learner, Array] | None:
-        """The model of the first fold and log-likelihoods of all rows held back; None where two
+        """The model of the first fold and log-likelihoods of all held-out rows; None where two
         folds show that the others would take too long."""
         models, logs, begin = [], [], self.clock() if len(self.folds) > 1 else 0.0
         for train, held in self.folds:
@@ -331,7 +331,7 @@ class _Search:
             for f, w in zip(chosen, weights, strict=True)
         ]
         held = sum(len(h) for _, h in self.folds)
-        how = f"{held:,} rows held back" + (", a fifth at a time" if len(self.folds) > 1 else "")
+        how = f"{held:,} held-out rows" + (", a fifth at a time" if len(self.folds) > 1 else "")
         tried = [f"{f.candidate.name} {f.score:.3f}" for f in self.fits]
         found = [
             f"chosen by {how}: {' + '.join(names)}, {score:.3f} nats per row",

@@ -249,7 +249,7 @@ class HiddenChowLiuTree(SharedByEM):
         rules: Rules,
         rng: np.random.Generator,
     ) -> Parameters:
-        """From clusters of the rows; of several starts the best on the rows held back, if any."""
+        """From clusters of the rows; of several starts the best on the held-out rows, if any."""
         best, most = None, -np.inf
         for _ in range(self.restarts):
             soft = clusters(x, circuit.schema, self.units, rng)

@@ -56,7 +56,7 @@ class LearnSPN(Learner):
     refine : int, default=0
         The largest number of iterations of EM over weights and leaves afterwards.
     validation : float, default=0.1
-        The share of rows held back that EM stops by, if there is any.
+        The share of held-out rows that EM stops by, if there is any.
     target : str or None, default=None
         The column that ``predict`` predicts by default. If it has classes and any column
         depends on it, rows are split by class first, so that all that depends on it helps.

@@ -119,7 +119,7 @@ class EMSchedule:
         return FallingStep(self.step, self.last_step, self.epochs, rows / (self.batch_size or rows))
 
     def stopped(self, scores: Sequence[float], step: FallingStep) -> bool:
-        """Whether rows held back end learning; where a step can still fall, it does so first."""
+        """Whether held-out rows end learning; where a step can still fall, it does so first."""
         if step.settling:
             return step.over
         falls = self.batch_size is not None

@@ -1,9 +1,9 @@
 """Early stopping, by rows that are not used for learning.
 
-A share of the rows is held back and scored before the first round and after every round. Learning
+A share of the rows is held out and scored before the first round and after every round. Learning
 ends when ``patience`` rounds have improved the score by nothing, or by less than ``tolerance``, and
 keeps the parameters with the best score, which may be those at the start. With fewer than ``FEW``
-rows none are held back.
+rows none are held out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class EarlyStopping:
-    """The rule, for scores of the rows held back of which more is better.
+    """The rule, for scores of the held-out rows of which more is better.
 
     >>> rule, scores = EarlyStopping(patience=2), [-3.0, -2.0, -2.5, -2.1]
     >>> rule.best(scores), rule.ends(scores), rule.ends(scores[:3])
@@ -47,12 +47,12 @@ class EarlyStopping:
 
 
 def held_share(rows: int, share: float) -> float:
-    """The share of this many rows that is held back."""
+    """The share of this many rows that is held out."""
     return share if rows >= FEW and round(share * rows) >= 1 else 0.0
 
 
 def held_back(lots: Array, share: float) -> Mask:
-    """Which rows are held back: those with the smallest lots, a share of them and never all."""
+    """Which rows are held out: those with the smallest lots, a share of them and never all."""
     number = min(round(held_share(len(lots), share) * len(lots)), len(lots) - 1)
     held = np.zeros(len(lots), np.bool_)
     held[np.argsort(lots)[: max(number, 0)]] = True

@@ -60,7 +60,7 @@ def compare(
     other : Model, DataFrame, Table or array
         Another distribution, or rows.
     data : DataFrame, Table or array, optional
-        Of two models: rows whose likelihood under both is told.
+        For two models: rows whose likelihood under both is reported.
     draws : int, default=5000
         Rows that are drawn from models.
     random_state : int, default=0

@@ -40,8 +40,8 @@ COMPONENTS = (2, 4, 8, 16)  # tried one after the other
 DRAWN = (1.0, 5.0)  # pseudo-rows that shrink components towards all rows
 FACTORS = 1, 2, 4  # numbers that are tried
 CLUSTERS = 1, 8  # of rows, each with its own factors
-HELD = 5  # one row in five is held back
-FEW = 40  # rows that have most columns: with fewer none are held back
+HELD = 5  # one row in five is held out
+FEW = 40  # rows that have most columns: with fewer none are held out
 FOLDS = (150, 5), (1_000, 3)  # folds for tables of fewer rows; one fold otherwise
 MOST_ROWS = 20_000  # used to choose
 LEAST_GAIN = 0.05  # nats per row that further components must gain
@@ -57,9 +57,9 @@ class LearnedForest:
 
     weights: Array  # (components,)
     components: list[tuple[Edges, Tables]]
-    judged: tuple[Array, Array, Array]  # of rows held back, if there are: nats over independence,
+    judged: tuple[Array, Array, Array]  # of held-out rows, if there are: nats over independence,
     # the share of columns that they have, and for how many rows each of them stands
-    refused: bool = False  # whether edges were found, and rows held back were likelier without
+    refused: bool = False  # whether edges were found, and held-out rows were likelier without
 
     @property
     def gain(self) -> float:

@@ -117,7 +117,7 @@ def losses(goal: Goal, output: Tensor, y: Tensor) -> Tensor:
 
 
 def ends(losses: Sequence[float], patience: int) -> bool:
-    """Whether training ends by its losses on rows held back (stopping.py)."""
+    """Whether training ends by its losses on held-out rows (stopping.py)."""
     return EarlyStopping(patience).ends([-loss if isfinite(loss) else -inf for loss in losses])
 
 
@@ -217,7 +217,7 @@ class Training:
 
 
 def _stacked(jobs: Sequence[TrainingJob], held: bool) -> tuple[Tensor, Tensor]:
-    """(owners, rows, …) of the rows to learn from, or of those held back."""
+    """(owners, rows, …) of the rows to learn from, or of the held-out ones."""
     x = np.stack([job.x[job.held == held] for job in jobs])
     y = np.stack([job.y[job.held == held] for job in jobs])
     return torch.from_numpy(x), torch.from_numpy(y)

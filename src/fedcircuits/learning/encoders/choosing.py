@@ -51,7 +51,7 @@ from fedcircuits.learning.encoders.foreign import (
 from fedcircuits.tables.table import Table
 
 COLUMNS, WIDEST = 2, 8  # by default: columns per number of a representation, numbers at most
-FEWEST = 8  # labelled rows held back that a choice can be made by
+FEWEST = 8  # labelled held-out rows that a choice can be made by
 SURE = 2.0  # standard errors by which a later candidate must be better
 Group: TypeAlias = list[tuple[int, NetworkEncoder, ReadyTraining]]
 

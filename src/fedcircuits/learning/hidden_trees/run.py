@@ -5,7 +5,7 @@ start and do not replace it.
 
 How many pseudo-rows leaves need depends on the columns: those of photographs six times as many as
 those of drawn digits. Unless the number is given, it is doubled or halved after every epoch for as
-long as rows held back gain by it.
+long as held-out rows gain by it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 PROBABILITY = "probability"
 PICTURED = 50  # updates after which the pictures of ranges are drawn anew
 MOST_RANGES = 16.0  # times as many pseudo-rows as at first, or as few
-ASKED = 500  # rows held back that decide on their number
+ASKED = 500  # held-out rows that decide on their number
 
 
 class TreeRun:

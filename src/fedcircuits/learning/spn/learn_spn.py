@@ -35,7 +35,7 @@ from fedcircuits.learning.spn.normals import NormalGroup, Normals
 from fedcircuits.tables.schema import Schema
 
 SMALL = 5  # times the fewest rows: of a part whose clusters are judged
-SURE = 10.0  # nats that a leaf of a class must gain on rows held back to be more than the simplest
+SURE = 10.0  # nats that a leaf of a class must gain on held-out rows to be more than the simplest
 Test = Literal["evidence", "g", "rdc"]
 
 
@@ -216,7 +216,7 @@ class _Growth:
         return self.normals.of(rows, columns) if self.settings.trees else []
 
     def _stays(self, rows: Index, columns: Index, parts: list[Index]) -> bool:
-        """Whether clusters describe no more than leaves of one part do, by rows held back: of
+        """Whether clusters describe no more than leaves of one part do, by held-out rows: of
         columns in normals, and of all where a part is small and clusters are smaller still, or
         where a class is to be told: clusters that are not there cost more then."""
         normals = self._normals(rows, columns)

@@ -2,7 +2,7 @@
 
 Discrete columns take frequencies that are drawn towards the whole table's by as many rows as suits
 them, histograms too: what few rows say of many categories does not drown the rest. A column of
-numbers takes the family of highest likelihood on rows held back, in ``FOLDS`` folds.
+numbers takes the family of highest likelihood on held-out rows, in ``FOLDS`` folds.
 
     real    gaussian, student_t; in parts of ``MANY`` rows also histogram and, where the whole
             column is positive, gamma and exponential; in parts of fewer than ``FEW`` gaussian;
@@ -159,7 +159,7 @@ class Marginals:
         return "bernoulli" if self.schema.variables[column].kind == "boolean" else "categorical"
 
     def _chosen(self, rows: Index, columns: list[int]) -> list[str]:
-        """The best family for every column of numbers, by rows held back."""
+        """The best family for every column of numbers, by held-out rows."""
         gain = max(GAIN, self.sure / max(min(len(rows), MOST_ROWS), 1))
         return [_best(score, gain) for score in self.scores(rows, columns)]
 

@@ -1,7 +1,7 @@
 """Real columns that depend on each other as in a multivariate normal.
 
 Of a part of the table, real columns whose correlations are no chance form groups. A group becomes
-one leaf with a full covariance where rows held back are more likely under it than under the best
+one leaf with a full covariance where held-out rows are more likely under it than under the best
 leaves side by side. Correlations are shrunk towards none, by as much as is best on these rows.
 
 Rows with gaps in a group take no part here; where most have some, the columns stay side by side.
@@ -32,7 +32,7 @@ FAMILY = "multivariate_gaussian"
 class NormalGroup:
     columns: Index
     shrinkage: float
-    score: float  # mean log-likelihood of rows held back
+    score: float  # mean log-likelihood of held-out rows
     beside: float  # that of the best leaves side by side
 
 
@@ -99,7 +99,7 @@ class Normals:
         )
 
     def score(self, rows: Index, columns: Index) -> float:
-        """Mean log-likelihood of rows held back under what suits the columns best."""
+        """Mean log-likelihood of held-out rows under what suits the columns best."""
         self.marginals.scores(rows, columns.tolist())  # all at once, which takes half the time
         normals = self.of(rows, columns)
         alone = columns[~np.isin(columns, [c for n in normals for c in n.columns])].tolist()

@@ -147,7 +147,7 @@ def fuse(
     seed: int,
     given: Array | None = None,
 ) -> Fusion:
-    """Learn to predict y (rows,) codes, or (rows, 1) numbers, stopping by the rows held back."""
+    """Learn to predict y (rows,) codes, or (rows, 1) numbers, stopping by the held-out rows."""
     scale = Standardisation.of(rows.rows(~held)) if settings.standardises else None
     run = FusionTraining(rows, y, held, goal, outputs, settings, seed, given, scale)
     for epoch in range(settings.epochs):
@@ -256,7 +256,7 @@ class FusionTraining:
         return h[kept], None if there is None else there[:, kept]
 
     def judge(self) -> None:
-        """The loss on rows held back, and whether these parameters are the best so far."""
+        """The loss on held-out rows, and whether these parameters are the best so far."""
         with torch.no_grad():
             h, there = self.valid
             seen = self._scaled(h, there)

@@ -14,7 +14,7 @@ their sums. If the user gives a summation, representations of single owners are 
                  row; by the summation, so on secret shares with ``Secret()``
     sum/total    first owner → coordinator, where it takes no part in adding up: the total
 
-In training, gather/rows and sum/tokens also contain labels, which rows are held back, and which
+In training, gather/rows and sum/tokens also contain labels, which rows are held out, and which
 columns were read. With ``Secret()`` everybody learns the sums; a row that only one owner holds is
 not hidden.
 
@@ -91,7 +91,7 @@ class RowFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     width: Width  # of its representations; 0 of a party that holds labels only
     columns: tuple[str, ...]  # that its encoder reads
-    held: Booleans  # (rows,): whether a row is held back, to stop by
+    held: Booleans  # (rows,): whether a row is held out, to stop by
     labels: AnyNumbers | None  # (rows,): codes, −1 where missing, or numbers; None if it has none
 
 

@@ -16,7 +16,7 @@ and a coordinator without data.
              (methods/meeting/tokens.py). Only with ``share_target``; without it, those owners
              learn from their rows without labels.
     gather   owner → coordinator, once: tokens (rows,), representations (rows, width) in float32,
-             float16 or int8, labels (rows,) where the owner has them, which rows are held back;
+             float16 or int8, labels (rows,) where the owner has them, which rows are held out;
              and which columns were read (gathering.py, where sums replace single rows if asked).
     graph    coordinator → owner: whose columns are read, the width of representations, and how
              they are fused.
@@ -29,7 +29,7 @@ learns representations, labels, and which rows of different owners belong togeth
 identify the rows; owners learn who takes part, and the graph. Encoders stay with their owners.
 
 Owners may lack rows, in training and in queries: an owner is absent from rows that it lacks or in
-which all its values are missing. The rows that are held back for early stopping follow from ids and
+which all its values are missing. The held-out rows for early stopping follow from ids and
 seed (``held_back``), so no owner has trained on rows by which the fusion stops. A lost owner ends
 training; the encoders of the others are kept, and the run can be repeated without it.
 """
@@ -252,7 +252,7 @@ def coordinator(plan: FusionPlan) -> Flow[TrainedFusion]:
     labels = [gathering.labels_of(said) for said in facts.values()]
     y = agreed_values(every.where, labels, plan.members, plan.target)
     flags = [said.held for said in facts.values()]
-    held = agreed_values(every.where, flags, plan.members, "rows held back") > 0
+    held = agreed_values(every.where, flags, plan.members, "held-out rows") > 0
     about = repr((plan.settings, plan.vote, plan.seed, *plan.members))
     view = yield from compute(
         "learning the fusion",
@@ -344,7 +344,7 @@ def _fused(
     every: OwnerRows, y: Array, held: Flags, facts: Mapping[str, RowFacts], plan: FusionPlan,
     target: Variable,
 ) -> FusionView:  # fmt: skip
-    """The fusion of rows with a label (y is NaN without), which stops by those held back."""
+    """The fusion of rows with a label (y is NaN without), which stops by the held-out ones."""
     known = np.flatnonzero(~np.isnan(y) & every.there.any(axis=1))
     if not len(known):
         raise FederationError(f"no row has both a representation and a value of {plan.target!r}")

@@ -8,13 +8,13 @@ one party is component j of another.
 
 usage      how often a draw from the circuit passes through each unit. Where the weights are
            normalised counts, as after every step of EM on a tree, it is the expected count per row.
-weighting  of structures by the likelihood of rows that were held back: "rank" (1 for the worst),
+weighting  of structures by the likelihood of held-out rows: "rank" (1 for the worst),
            "uniform", "loglik" 1/|LL|, "loglik2" 1/LL²
 
 Learned together, expected counts are added up on shares, as if all rows were in one place:
 
     em/counts/t/…   party → party: shares of the expected counts of every unit of every structure,
-                    of the log-likelihoods of its rows and of those held back, and of their
+                    of the log-likelihoods of its rows and of the held-out ones, and of their
                     numbers; then shares of the totals
 
 One iteration of EM is two rounds of messages. All parties learn the totals, and so the parameters
@@ -54,7 +54,7 @@ Weighting = Literal["rank", "uniform", "loglik", "loglik2"]
 RULES = {"bernoulli": Bernoulli(0.1), "categorical": Categorical(0.1)}  # pseudo-counts of a code
 ROOT = "root"
 COUNTS = "expected counts of all units, and the log-likelihood of held-out rows"
-JUDGED = 4  # numbers beside the counts: log-likelihood and number of rows, seen and held back
+JUDGED = 4  # numbers beside the counts: log-likelihood and number of rows, seen and held out
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def joined_parameters(
 
 
 def structure_weights(likelihoods: Array, rule: Weighting) -> Array:
-    """(structures,) from mean log-likelihoods of rows held back; they add up to 1."""
+    """(structures,) from mean log-likelihoods of held-out rows; they add up to 1."""
     if rule == "rank":
         weights = np.argsort(np.argsort(likelihoods, kind="stable"), kind="stable") + 1.0
     elif rule == "uniform":
@@ -200,8 +200,8 @@ def usage(circuit: Circuit, parameters: Parameters) -> dict[str, Array]:
 def learned_alone(
     circuit: Circuit, start: Parameters, rows: Array, held: Array, schedule: EMSchedule
 ) -> tuple[Parameters, float]:
-    """EM from a start, stopped by rows held back; and their mean log-likelihood, or that of the
-    rows themselves where none are held back."""
+    """EM from a start, stopped by held-out rows; and their mean log-likelihood, or that of the
+    rows themselves where none are held out."""
     validation = InMemory(held) if len(held) else None
     fitted = maximise_likelihood(
         circuit, start, InMemory(rows), schedule=schedule, validation=validation, rules=RULES
@@ -223,8 +223,8 @@ class StructureFit:
     template: Counts
     rows: Array
     held: Array
-    best: Packed | None = None  # on the rows held back, where they decide
-    history: list[float] = field(default_factory=list)  # mean over the rows held back
+    best: Packed | None = None  # on the held-out rows, where they decide
+    history: list[float] = field(default_factory=list)  # mean over the held-out rows
     finished: bool = False
 
     @classmethod

@@ -93,7 +93,7 @@ from fedcircuits.tables.table import Table
 
 METHOD = Method("private_forest", 1)
 FOREST = "private forest"  # in the words of errors
-LEAST_ROWS = 2  # of a party: one to learn from and one to hold back
+LEAST_ROWS = 2  # of a party: one to learn from and one to hold out
 Combine = Literal["average", "concatenate", "em"]
 History = tuple[tuple[float, ...], ...]
 SETTINGS: Declared = {
@@ -105,7 +105,7 @@ SETTINGS: Declared = {
     "max_iter": Whole(1),
     "marginals": FLAG,
 }
-PATIENCE = 5  # iterations without a gain on rows held back
+PATIENCE = 5  # iterations without a gain on held-out rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class ForestPlan:
     """The settings that all parties must share.
 
     threshold   the largest coalition that learns nothing; "majority": fewer than half
-    validation  part of its rows that a party holds back, to stop by and to weight structures
+    validation  part of its rows that a party holds out, to stop by and to weight structures
     together    iterations of EM with counts added up on shares, before each continues alone
     marginals   whether an asker may leave out values
     run         a name that no other run of these parties has
@@ -284,7 +284,7 @@ class LocalTraining:
         return digest.hexdigest()
 
     def alone(self, i: int, start: Parameters, plan: ForestPlan) -> Flow[tuple[Parameters, float]]:
-        """Structure i learned from the party's rows, and the likelihood of those held back."""
+        """Structure i learned from the party's rows, and the likelihood of the held-out ones."""
         return (
             yield from compute(
                 f"learning structure {i}",
