@@ -114,6 +114,7 @@ def pictures(path: Path, folder: Path) -> None:
         )
         driver.find_element("css selector", "body[data-answered='2']")
         browser.picture(driver, folder / "dashboard-ask.png", 1200, 800)
+        driver.execute_script("byId('evidence-box').open = false")  # as a phone begins
         browser.picture(driver, folder / "dashboard-phone.png", 390, 844)
         driver.execute_script("show('watch')")
         driver.find_element("css selector", "#watch-state[data-over=true]")

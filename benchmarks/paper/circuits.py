@@ -136,7 +136,7 @@ def table_2(full: bool) -> list[Line]:
     lines: list[Line] = []
     with quiet():
         for name in sets if full else ("mnist",):
-            lines += _by_parties(name, *sets[name], parties.PARTIES if full else (1, 4))
+            lines += _by_parties(name, *sets[name], parties.PARTIES if full else (1, 4, 16))
     return lines
 
 

@@ -42,7 +42,9 @@ const Watch = {
       if (e.kind === "done") Object.assign(party, { state: "has finished", waits: "", since: e.seconds });
       if (e.kind === "lost") Object.assign(party, { state: "lost", waits: "", since: e.seconds });
     }
-    if (e.kind === "lost") this.faults.push(`${seconds(e.seconds)}: ${e.text}`);
+    // Who waits for a lost party is lost with it, and says why: that is not a fault of its own.
+    if (e.kind === "lost" && !this.faults.some((f) => e.text.includes(f.text))) this.faults.push({ at: e.seconds, text: e.text });
+    if (e.kind === "end") for (const p of this.parties.values()) if (p.state !== "lost" && p.state !== "left out") Object.assign(p, { state: "has finished", waits: "" });
     if (e.phase) {
       const before = this.last || { messages: 0, bytes: 0, seconds: 0 };
       const phase = this.phases.get(e.phase) || { messages: 0, bytes: 0, seconds: 0 };
@@ -67,7 +69,7 @@ const Watch = {
     if (e.rounds) { bar.max = e.rounds; bar.value = e.round; }
     byId("parties").tBodies[0].replaceChildren(...[...this.parties].map(([name, p]) => element("tr", { class: p.state === "lost" ? "lost" : "", "data-party": name },
       ...[name, p.state, p.waits, p.round, seconds(p.since)].map((t, i) => element(i ? "td" : "th", i ? {} : { scope: "row" }, t)))));
-    byId("faults").replaceChildren(...(this.faults.length ? this.faults : ["none"]).map((t) => element("li", {}, t)));
+    byId("faults").replaceChildren(...(this.faults.length ? this.faults.map((f) => `${seconds(f.at)}: ${f.text}`) : ["none"]).map((t) => element("li", {}, t)));
     byId("phases").tBodies[0].replaceChildren(...[...this.phases].map(([name, p]) => element("tr", {},
       ...[name, p.messages.toLocaleString("en"), bytesWords(p.bytes), seconds(p.seconds)].map((t) => element("td", {}, t)))));
     this.curves();
