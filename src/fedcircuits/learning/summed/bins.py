@@ -5,8 +5,8 @@
     count    the rows are spread over bins otherwise than by a Poisson distribution, by more than
              the bins cost to learn (half the log of the rows for each of them)
 
-Bins are those of the sketch, joined to about ``BINS`` of equally many rows; a common value keeps
-its own. One more bin on either side reaches far beyond, so that no number is impossible.
+Bins are those of the sketch. Neighbours that differ by no more than chance are merged, so that
+``BINS`` or fewer are left; a common value keeps its own. One more bin on either side reaches far beyond, so that no number is impossible.
 
 A normal distribution finds a row that lies far out so unlikely that it outweighs all others. So
 beside all components stands one more, of independent columns, that is as wide as the numbers are
@@ -24,10 +24,11 @@ from fedcircuits.circuits.graph.family import Array, Arrays
 from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
 from fedcircuits.circuits.graph.structures import by_kind
 from fedcircuits.learning.starts import start_from
-from fedcircuits.learning.summed.sketches import Sketch
+from fedcircuits.learning.summed.sketches import Sketch, joined
 from fedcircuits.leaves import CountHistogram, Histogram
 
-BINS = 40
+BINS, FEWEST = 40, 12  # at most, and about how many there are at least
+ALIKE = 3.0  # nats of all rows that merging two bins may lose
 FAR = 10.0  # the ends of a column with outliers, in widths of nine tenths of the rows
 SKEW = 6.0  # these nine tenths, in widths of the half of the rows in the middle
 SURE = 0.02  # nats per row by which bins must beat a Poisson distribution as well
@@ -98,26 +99,39 @@ def _three(sketch: Sketch, column: int) -> Arrays:
 
 def _bins(sketch: Sketch, column: int) -> tuple[Array, Array]:
     """Edges, and rows in every bin; the first and the last bin reach far and are empty."""
-    [levels], _ = sketch.merged_bins([column], BINS)
-    first = np.flatnonzero(np.diff(levels, prepend=-1))
-    edges = np.append(sketch.edges[column][first], sketch.edges[column][-1])
-    held = np.add.reduceat(sketch.counts[column], first)
+    edges, held = sketch.edges[column], sketch.counts[column]
     if sketch.schema.variables[column].kind == "count":
-        return _whole(edges, held)
+        return _whole(*_merged(*_halves(edges, held)))
+    edges, held = _merged(edges, held)
     far = REACH * (edges[-1] - edges[0] + abs(edges[-1]))
     bounds = np.concatenate([[edges[0] - far], edges, [edges[-1] + far]])
     return bounds, np.concatenate([[0.0], held, [0.0]])
 
 
-def _whole(edges: Array, held: Array) -> tuple[Array, Array]:
-    """The same between whole numbers, from 0 on."""
+def _merged(edges: Array, held: Array) -> tuple[Array, Array]:
+    """Neighbours that differ little in one bin, until there are ``BINS`` of them at most."""
+    alike = ALIKE
+    while True:
+        ends = joined(np.diff(edges), held, alike, held.sum() / FEWEST)
+        if len(ends) <= BINS + 1 or alike > held.sum():
+            return edges[ends], np.add.reduceat(held, ends[:-1])
+        alike *= 2
+
+
+def _halves(edges: Array, held: Array) -> tuple[Array, Array]:
+    """The same bins between whole numbers."""
     halves = np.maximum(np.ceil(edges) - 0.5, -0.5)
     kept = np.flatnonzero(np.diff(halves) > 0)
-    held = np.add.reduceat(held, kept) if len(kept) else np.array([held.sum()])
-    inner = halves[kept] if len(kept) else halves[:1]
-    end = max(halves[-1], inner[-1] + 1)
-    low = [] if inner[0] <= 0 else [-0.5]
-    bounds = np.array([*low, *inner, end, np.floor(REACH * (end + 1)) + 0.5])
+    if not len(kept):
+        return np.array([halves[0], halves[0] + 1]), np.array([held.sum()])
+    kept[0] = 0  # what lies below the first whole number
+    return np.append(halves[kept], halves[-1]), np.add.reduceat(held, kept)
+
+
+def _whole(edges: Array, held: Array) -> tuple[Array, Array]:
+    """From 0 on, and far beyond."""
+    low = [] if edges[0] <= 0 else [-0.5]
+    bounds = np.array([*low, *edges, np.floor(REACH * (edges[-1] + 1)) + 0.5])
     return bounds, np.concatenate([np.zeros(len(low)), held, [0.0]])
 
 
@@ -131,8 +145,8 @@ def _far(sketch: Sketch, column: int) -> bool:
 def _not_poisson(sketch: Sketch, column: int) -> bool:
     edges, held = _bins(sketch, column)
     total = held.sum()
-    seen, middle = sketch.counts[column], sketch.edges[column]
-    mean = max(float(seen @ (middle[1:] + middle[:-1]) / 2 / total), 1e-3)
+    halves, seen = _halves(sketch.edges[column], sketch.counts[column])
+    mean = max(float(seen @ (halves[1:] + halves[:-1]) / 2 / total), 1e-3)
     below = np.where(edges < 0, 0.0, pdtr(np.maximum(np.floor(edges), 0.0), mean))
     chance = np.maximum(np.diff(below), 1e-12)
     gain = float(held @ np.log(np.maximum(held / total, 1e-12) / chance)) / total

@@ -5,9 +5,9 @@ are bounded by powers of two, on either side of 0. Their counts determine finer 
 about equally many rows each, and so on. A value that many rows share ends up in a narrow separate
 bin. Bins depend only on sums, so all who know the sums have the same.
 
-Fine bins of few rows would reveal the values of these rows. Bins of fewer than ``2 · least`` rows
-are therefore never divided but merged with their neighbours, and the number of finer bins is such
-that each would hold that many rows.
+Fine bins of few rows would reveal the values of these rows. So a bin is divided into as many as
+would hold ``2 · least`` rows each, and one of fewer rows keeps its width. Neighbours that differ
+by no more than chance are merged. Far numbers thus stay in bins between powers of two.
 
     score    of a number: the normal quantile of the share of rows below the middle of its bin
     coarse   bins of few levels, for the mutual information of pairs of columns
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, xlogy
 
 from fedcircuits.circuits.graph.family import Array
 from fedcircuits.learning.least_counts import RareValues
@@ -32,6 +32,7 @@ FINER = 3  # times that bins are made finer
 POWERS = 2.0 ** np.arange(-40, 61)
 FIRST = np.concatenate([-POWERS[::-1], POWERS])  # edges; values beyond count in the last bins
 NARROW = 1e-9  # of the larger edge: bins are not made narrower
+ALIKE = 4.0  # nats of all rows that merging two bins may lose
 HEAVY = 0.2  # share of the rows that one value must have to stand apart
 
 
@@ -77,10 +78,12 @@ class Sketch:
         return tuple(one for of_column in found for one in of_column)
 
     def finer(self, least: int) -> Sketch:
-        """Bins of equally many rows, as far as is known, and of ``2 · least`` at least; without
-        counts."""
+        """Bins of about equally many rows, as far as is known. None of fewer than ``4 · least`` is
+        divided. Without counts."""
         triples = zip(self.schema, self.edges, self.counts, strict=True)
-        edges = (e if v.levels else _finer(e, c, 2 * least) for v, e, c in triples)
+        edges = (
+            e if v.levels else _finer(e, c, 2 * least, v.kind == "count") for v, e, c in triples
+        )
         return Sketch(self.schema, tuple(edges))
 
     # ------------------------------------------------------------------ what follows from counts
@@ -127,19 +130,6 @@ class Sketch:
             sizes.append(int(bins.max()) + 1)
         return levels, sizes
 
-    def merged_bins(self, columns: Sequence[int], most: int) -> tuple[list[Codes], list[int]]:
-        """Neighbouring bins of numbers in a limited number of groups; common ones separately."""
-        levels = []
-        for i in columns:
-            counts = self.counts[i]
-            share = np.cumsum(counts) - counts / 2
-            group = (share * most // max(counts.sum(), 1.0)).astype(np.int64)
-            heavy = counts > max(counts.sum(), 1.0) / most
-            change = np.diff(group, prepend=-1) > 0
-            change |= heavy | np.concatenate([[False], heavy[:-1]])
-            levels.append(np.cumsum(change) - 1)
-        return levels, [int(bins.max()) + 1 for bins in levels]
-
     def one_hot(self, values: Array, levels: Sequence[Codes], sizes: Sequence[int]) -> Array:
         """(rows, levels of all columns) of 0 and 1; a missing value has none."""
         bins, starts = self.bins(values), np.concatenate([[0], np.cumsum(sizes)])
@@ -150,37 +140,64 @@ class Sketch:
         return indicators
 
 
-def _finer(edges: Array, counts: Array, fewest: int) -> Array:
+def _finer(edges: Array, counts: Array, fewest: int, whole: bool) -> Array:
+    """Bins that differ little are merged; then each is divided by the rows that it holds. None is
+    narrower than numbers lie apart, where that is known."""
     used = np.flatnonzero(counts)
     if not len(used):
         return edges[:2]
     edges, counts = edges[used[0] : used[-1] + 2], counts[used[0] : used[-1] + 1]
-    ends = _joined(counts, fewest)
-    edges, counts = edges[ends], np.add.reduceat(counts, ends[:-1])
+    narrow = 0.5 if whole else _spacing(edges, counts)
+    narrow = max(narrow, NARROW * max(abs(edges[0]), abs(edges[-1]), POWERS[0]))
+    edges, counts = _merged_at(_apart(edges, narrow), edges, counts)
+    edges, counts = _merged_at(joined(np.diff(edges), counts, ALIKE), edges, counts)
+    narrowest = np.maximum(np.diff(edges) / narrow, 1.0)
+    parts = np.clip(counts // max(fewest, counts.sum() / BINS), 1, narrowest).astype(int)
+    pieces = [np.linspace(*edges[i : i + 2], n, endpoint=False) for i, n in enumerate(parts)]
+    return np.unique(np.append(np.concatenate(pieces), edges[-1]))
+
+
+def _spacing(edges: Array, counts: Array) -> float:
+    """Half of the mean distance between numbers, in the half of the rows in the middle; 0 where a
+    single number may have a large share of the rows."""
+    if counts.max() > HEAVY * counts.sum():
+        return 0.0
     share = np.concatenate([[0.0], np.cumsum(counts)]) / counts.sum()
-    bins = int(np.clip(counts.sum() // fewest, 1, BINS))
-    points = np.interp(np.linspace(0, 1, bins + 1), share, edges)
-    least = NARROW * max(abs(points[0]), abs(points[-1]), POWERS[0])
-    apart = [points[0]]
-    for point in points[1:-1]:
-        if point - apart[-1] > least and points[-1] - point > least:
-            apart.append(point)
-    return np.array([*apart, points[-1]])
+    low, high = np.interp([0.25, 0.75], share, edges)
+    return float(high - low) / counts.sum()
 
 
-def _joined(counts: Array, fewest: int) -> Codes:
-    """Ends of bins of at least this many rows, or none: smaller bins are merged."""
-    ends, held = [0], 0.0
-    for i, counts_of in enumerate(counts):
-        if not held and counts_of and ends[-1] != i:
-            ends.append(i)  # of a gap
-        held += counts_of
-        if held >= fewest:
-            ends.append(i + 1)
-            held = 0.0
-    while len(ends) > 1 and 0 < counts[ends[-1] :].sum() < fewest:
-        ends.pop()
-    return np.array(ends if ends[-1] == len(counts) else [*ends, len(counts)])
+def _apart(edges: Array, narrow: float) -> Codes:
+    """Places of edges of which none is closer to the one before it; the ends stay."""
+    kept = [0]
+    for i in range(1, len(edges) - 1):
+        if edges[i] - edges[kept[-1]] >= narrow and edges[-1] - edges[i] >= narrow:
+            kept.append(i)
+    return np.array([*kept, len(edges) - 1])
+
+
+def _merged_at(ends: Codes, edges: Array, counts: Array) -> tuple[Array, Array]:
+    return edges[ends], np.add.reduceat(counts, ends[:-1])
+
+
+def joined(widths: Array, counts: Array, alike: float, most: float = np.inf) -> Codes:
+    """Ends of bins, from 0 on, after neighbours were merged that lose fewer than ``alike`` nats of
+    all rows by it, the most similar first. No bin of more than ``most`` rows is formed."""
+    ends = np.arange(len(widths) + 1)
+    while len(widths) > 1:
+        both, wide = counts[1:] + counts[:-1], widths[1:] + widths[:-1]
+        apart = xlogy(counts, np.maximum(counts, 1.0) / widths)
+        loss = apart[1:] + apart[:-1] - xlogy(both, np.maximum(both, 1.0) / wide)
+        loss = np.where(both <= most, loss, np.inf)
+        padded = np.concatenate([[np.inf], loss, [np.inf]])
+        least = (loss < alike) & (loss < padded[:-2]) & (loss <= padded[2:])
+        if not least.any():
+            break
+        kept = np.append(True, ~least)
+        first = np.flatnonzero(kept)
+        ends = np.append(ends[first], ends[-1])
+        widths, counts = np.add.reduceat(widths, first), np.add.reduceat(counts, first)
+    return ends
 
 
 def _merged(counts: Array, order: Codes, most: int) -> Codes:
