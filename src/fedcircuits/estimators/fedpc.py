@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 
+import numpy as np
+
 from fedcircuits.arguments import (
     COLUMN,
     FLAG,
@@ -41,6 +43,7 @@ from fedcircuits.methods.fedpc import training
 from fedcircuits.methods.fedpc.leaves import LeafLearner
 from fedcircuits.methods.fedpc.planning import HUB, Dependence, FedPCPlan, Rule, Shared
 from fedcircuits.methods.fedpc.training import TrainedCircuit
+from fedcircuits.methods.shared.mixing import FEW_ROWS
 from fedcircuits.privacy.differential import no_privacy
 from fedcircuits.privacy.hidden_sums import Masked
 from fedcircuits.privacy.sharing.shares import threshold
@@ -71,7 +74,7 @@ class FedPC(FederatedCircuit[Result]):
         Where parties hold different rows of the same columns. "one_pass": what each learns alone,
         mixed by rows. An estimator that learns by EM (``MixtureOfNormals``, ``HiddenChowLiuTree``,
         ``MixtureOfProducts``, ``EinsumNetwork``): one circuit by sums, mixed with these as is best
-        on rows held back. "auto": the best of a few such circuits where three or more parties
+        on rows held back. "auto": a mixture of a few such circuits where three or more parties
         have few rows, fewer than 2,000 in the middle, and ``summation`` hides what a single party
         adds, as it does by default, unless ``learner`` or ``refine`` is given. ``notes_`` say what
         was chosen and why.
@@ -269,14 +272,23 @@ class FedPC(FederatedCircuit[Result]):
         classes = None if self.target is None else federation.schema[self.target].size
         rows = sum(len(party.table) for party in federation)
         several = min(4, max(2, rows // (30 * (classes or 1))))
+        alike = 10.0 * len(federation.schema)  # one covariance for all classes, but for many rows
         learners: list[SharedByEM] = [
             MixtureOfNormals(1, target=self.target),
+            MixtureOfNormals(1, target=self.target, pooled=alike),
             MixtureOfNormals(several, target=self.target),
+            HiddenChowLiuTree(1, epochs=3, target=self.target).to_send(),  # independent columns
         ]
         if sum(v.kind != "real" for v in federation.schema) > 2:
             units = min(32, max(16, 2 * (classes or 1)))
             learners.append(HiddenChowLiuTree(units, epochs=20, target=self.target).to_send())
         return tuple(learners)
+
+    def _by_sums(self, federation: Federation) -> bool:
+        """Whether circuits by sums are learned, for which a column may be empty at a party."""
+        rows = [len(party.table) for party in federation]
+        few = isinstance(self.method, SharedByEM) or float(np.median(rows)) < FEW_ROWS
+        return few and bool(self._sharers(federation))
 
     def _learner(self, party: str) -> LeafLearner:
         if isinstance(self.learner, Mapping):
@@ -302,7 +314,7 @@ class FedPC(FederatedCircuit[Result]):
         self.circuit_, self.placement_ = self.joint_.circuit, self.joint_.placement
 
     def _check_federation(self, federation: Federation) -> Federation:
-        if not isinstance(self.method, SharedByEM):
+        if not self._by_sums(federation):
             federation = federation.without_empty()
         summation = self._adding(federation)
         summation.prepare("summation")

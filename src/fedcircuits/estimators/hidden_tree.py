@@ -189,7 +189,7 @@ class HiddenChowLiuTree(SharedByEM):
         """The tree of summed information, and states from summed clusters."""
         self._check_channels(schema)
         usual = self.leaf_family in (by_kind, by_kind.__name__) and self.channels == 1
-        binned = binned_columns(rows.sketch) if usual else {}
+        binned = binned_columns(rows.sketch, self.units == 1) if usual else {}
         families = {schema.names[i]: rule for i, rule in binned.items()}
         tree = tree_of_groups(schema, rows.information, self.channels)
         circuit = self._with_states(tree, schema, families)

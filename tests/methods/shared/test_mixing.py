@@ -14,7 +14,6 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import Own
 from fedcircuits.methods.fedpc.planning import FedPCPlan
-from fedcircuits.methods.shared.mixing import SHARES
 from fedcircuits.methods.shared.suspects import FAR, Judge, named, standing_out
 from fedcircuits.methods.shared.training import SharedPlan, in_one_place
 from fedcircuits.testing import check_messages, check_protocol
@@ -56,7 +55,7 @@ def test_twenty_parties_of_few_rows_are_as_good_as_one_place() -> None:
     assert model.score(new) > single.score(new) - 0.5
     assert macro_f1(model, new) > macro_f1(single, new) - 0.02
     [note] = model.notes_
-    assert "one circuit by sums, MixtureOfNormals" in note and "rows held back" in note
+    assert "by sums: MixtureOfNormals" in note and "rows held back" in note
     once = learned(fc.split(table, 20), method="one_pass")
     assert model.score(new) > once.score(new) + 1 and not once.notes_
 
@@ -68,6 +67,52 @@ def test_never_below_what_parties_learn_alone() -> None:
         parties = fc.split(table, 4, skew=skew, target="speaker")
         model, once = learned(parties), learned(parties, method="one_pass")
         assert model.score(new) > once.score(new) - 0.3
+
+
+def apart(rows: int, seed: int) -> fc.Table:
+    """Independent columns with a common value, a few numbers far out and counts in two heaps."""
+    rng = np.random.default_rng(seed)
+    share = np.where(rng.random(rows) < 0.08, 1.0, rng.beta(0.6, 0.9, rows))
+    far = np.where(rng.random(rows) < 0.01, rng.uniform(2e3, 9e3, rows), share)
+    counts = np.where(rng.random(rows) < 0.02, 98, rng.poisson(0.3, rows))
+    income = np.where(rng.random(rows) < 0.1, 0.0, rng.lognormal(8, 1, rows))
+    humps = rng.normal(size=rows) + 8 * (rng.random(rows) < 0.5)
+    return fc.Table.of({"far": far, "counts": counts, "income": income, "humps": humps})
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_never_below_independence(seed: int) -> None:
+    """Lumpy columns and numbers far out are described as in one place; where nothing depends on
+    anything, nothing is lost by having looked for it."""
+    table, new = apart(600, seed), apart(2000, seed + 10)
+    alone = sum(
+        fc.LearnSPN(random_state=0).fit(table.select([n])).score(new.select([n]))
+        for n in table.names
+    )
+    model = fc.FedPC(random_state=0).fit(fc.split(table, 12, seed=seed))
+    assert model.score(new) > alone - 0.1
+
+
+def test_a_factor_behind_all_columns_is_found() -> None:
+    """Early stopping ends EM before it fits rows too closely; what follows from all rows, too."""
+    rng = np.random.default_rng(0)
+    x = 0.6 * rng.normal(size=(800, 1)) + 0.8 * rng.normal(size=(800, 25))
+    table, new = fc.Table.of(x[:500]), fc.Table.of(x[500:])
+    single = fc.LearnSPN(random_state=0).fit(table).score(new)
+    assert fc.FedPC(random_state=0).fit(fc.split(table, 10)).score(new) > single - 0.3
+
+
+def test_a_column_that_is_empty_at_one_party_is_learned_from_the_others() -> None:
+    table = spoken(240)
+    parties = fc.split(table, 4)
+    values = parties["party 2"].table.values.copy()
+    values[:, 0] = np.nan
+    tables = {p.name: p.table for p in parties} | {"party 2": fc.Table(table.schema, values)}
+    model = learned(fc.Federation(tables))
+    assert model.kind_ == "horizontal" and any("by sums" in note for note in model.notes_)
+    mean = float(np.nanmean(np.concatenate([t.values[:, 0] for t in tables.values()])))
+    spread = float(table.values[:, 0].std())
+    assert abs(float(model.expect([table.names[0]]).iloc[0, 0]) - mean) < 0.2 * spread
 
 
 def test_what_a_user_says_is_done() -> None:
@@ -255,6 +300,3 @@ def test_laws_of_protocols() -> None:
     check_protocol(made, equal=lambda a, b: repr(a) == repr(b))
     assert check_messages(made, most=80) > 60
 
-
-def test_shares_begin_with_the_circuit_by_sums_alone_and_end_with_parties_own() -> None:
-    assert SHARES[0] == 0 and SHARES[-1] == 1

@@ -6,7 +6,8 @@
              the bins cost to learn (half the log of the rows for each of them)
 
 Bins are those of the sketch. Neighbours that differ by no more than chance are merged, so that
-``BINS`` or fewer are left; a common value keeps its own. One more bin on either side reaches far beyond, so that no number is impossible.
+``BINS`` or fewer are left; a common value keeps its own. One more bin on either side reaches far
+beyond, so that no number is impossible.
 
 A normal distribution finds a row that lies far out so unlikely that it outweighs all others. So
 beside all components stands one more, of independent columns, that is as wide as the numbers are
@@ -16,7 +17,7 @@ and reaches as far beyond: rows that nothing else describes are its own.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import pdtr
+from scipy.special import ndtr, pdtr
 
 from fedcircuits.circuits.evaluation.step import Rules
 from fedcircuits.circuits.graph.circuit import Circuit, Leaf, Node, Product, Sum
@@ -39,13 +40,15 @@ FAMILY = {"real": "histogram", "count": "count_histogram"}
 RULES: Rules = {"histogram": Histogram(OUTSIDE), "count_histogram": CountHistogram(OUTSIDE)}
 
 
-def binned_columns(sketch: Sketch) -> dict[int, str]:
-    """The family of each column that takes a histogram."""
+def binned_columns(sketch: Sketch, single: bool = False) -> dict[int, str]:
+    """The family of each column that takes a histogram. ``single``: nothing else describes it, so
+    that reals which are not normal take one as well."""
     found = {}
     for i, variable in enumerate(sketch.schema):
         if not variable.levels and sketch.counts[i].any():
             real = variable.kind == "real"
             odd = sketch.lumpy(i) or _far(sketch, i) if real else _not_poisson(sketch, i)
+            odd = odd or (real and single and _not_normal(sketch, i))
             if odd:
                 found[i] = FAMILY[variable.kind]
     return found
@@ -149,5 +152,21 @@ def _not_poisson(sketch: Sketch, column: int) -> bool:
     mean = max(float(seen @ (halves[1:] + halves[:-1]) / 2 / total), 1e-3)
     below = np.where(edges < 0, 0.0, pdtr(np.maximum(np.floor(edges), 0.0), mean))
     chance = np.maximum(np.diff(below), 1e-12)
+    return _worth_bins(held, chance)
+
+
+def _not_normal(sketch: Sketch, column: int) -> bool:
+    edges, held = _bins(sketch, column)
+    seen, ends = sketch.counts[column], sketch.edges[column]
+    middle = (ends[1:] + ends[:-1]) / 2
+    mean = float(seen @ middle / seen.sum())
+    deviation = float(np.sqrt(seen @ np.square(middle - mean) / seen.sum())) or 1.0
+    chance = np.maximum(np.diff(ndtr((edges - mean) / deviation)), 1e-12)
+    return _worth_bins(held, chance)
+
+
+def _worth_bins(held: Array, chance: Array) -> bool:
+    """Whether bins with these rows gain more over another distribution than they cost."""
+    total = held.sum()
     gain = float(held @ np.log(np.maximum(held / total, 1e-12) / chance)) / total
     return bool(gain > SURE + len(held) * np.log(total) / (2 * total))

@@ -95,6 +95,12 @@ class SummedFeatures:
         second = x.T @ x if len(self.layout) <= WIDE else np.square(x).sum(axis=0)
         return np.concatenate([[float(len(x))], x.sum(axis=0), second.reshape(-1)])
 
+    def weighted(self, moments: Array) -> Array:
+        """Moments of features without weights, as those of the features with them."""
+        d, w = len(self.layout), self.weight
+        square = np.outer(w, w).reshape(-1) if d <= WIDE else np.square(w)
+        return np.asarray(moments * np.concatenate([[1.0], w, square]))
+
     def drawn_centres(self, moments: Array, clusters: int, rng: np.random.Generator) -> Array:
         d = len(self.layout)
         total, first, second = max(moments[0], 1.0), moments[1 : 1 + d], moments[1 + d :]

@@ -10,7 +10,8 @@ What a party adds in round t, and all learn the total of:
                       leaf, of units with enough rows of all parties (size,)
 
 Rows held back are judged before the first M-step and after every one, and EM ends with the
-parameters that were best on them.
+parameters that were best on them. The last rounds before these may then be made again from all
+rows: more rounds than were best would fit the rows too closely.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 
 from fedcircuits.circuits.evaluation.program import CircuitProgram, Packed
 from fedcircuits.circuits.graph.family import Array
+from fedcircuits.circuits.graph.parameters import Parameters
 from fedcircuits.errors import TableError
 from fedcircuits.federation.flow import Flow
 from fedcircuits.learning.em import EMSchedule, Fitted, in_one_scale, with_pseudo_rows
@@ -35,6 +37,7 @@ from fedcircuits.methods.shared.units import Units
 ROWS = "log-likelihood and number of its rows, and how many pass through every unit of a node"
 COUNTS = "expected statistics of its rows for every unit that enough rows of all pass through"
 HEAD = 6  # numbers before those of units
+AGAIN = 3  # rounds at most that are made again from all rows
 SCALE = 2.0**12  # as which they are added: sums on shares have a fixed point
 
 
@@ -50,9 +53,18 @@ class OwnRows:
         return cls(torch.from_numpy(values[~held].copy()), torch.from_numpy(values[held].copy()))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounds:
+    """What EM has found, and from where the last rounds up to it began."""
+
+    fitted: Fitted
+    before: Parameters
+    number: int  # of rounds from there
+
+
 def em_by_sums(
     rows: SummedRows, held: Mask, beginning: Beginning, plan: EMSchedule
-) -> Flow[Fitted]:
+) -> Flow[Rounds]:
     """``held``: which of a member's rows are held back."""
     program, held_rows = CircuitProgram(beginning.circuit), OwnRows.of(rows.values, held)
     start, scale = beginning.start, beginning.scale
@@ -61,7 +73,8 @@ def em_by_sums(
     units, sound = Units.of(program, shape), SoundStatistics(are_counts(shape), program)
     history: list[float] = []
     scores: list[float] = []
-    best, converged = packed, False
+    best, converged = [packed], False  # the best parameters, after those of rounds before
+    recent = [packed]
     while True:
         t, work = len(history), _Statistics(program, packed, held_rows)
         own = yield from rows.counted(f"shared/counts/{t}", work)
@@ -72,19 +85,22 @@ def em_by_sums(
         history.append(mean_likelihood(*total[:3]))
         if total[5] >= 0.5:
             scores.append(mean_likelihood(*total[3:HEAD]))
-            best = packed if scores[-1] >= max(scores) else best
+            best = recent if scores[-1] >= max(scores) else best
             converged = plan.stopping.ends(scores)
         else:
-            best = packed
+            best = recent
             converged = len(history) > 1 and history[-1] - history[-2] < plan.tolerance
         if converged or len(history) > plan.epochs:
-            return Fitted(program.unpack(best), tuple(history), tuple(scores), converged)
+            learned = program.unpack(best[-1])
+            fitted = Fitted(learned, tuple(history), tuple(scores), converged)
+            return Rounds(fitted, program.unpack(best[0]), len(best) - 1)
         told = np.append(own[2], units.only(own[HEAD:], total[HEAD:], rows.least))
         tag = f"shared/counts/{t}"
         summed = (yield from rows.add(tag, told, COUNTS, sound.problem)) / SCALE
         with rows.making(tag):
             counts = with_pseudo_rows(program, shape.like(summed[1:]), packed, plan)
             packed = program.maximise(counts, packed, beginning.rules)
+            recent = [*recent, packed][-1 - AGAIN :]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

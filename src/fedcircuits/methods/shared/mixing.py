@@ -1,20 +1,22 @@
-"""FedPC of parties with few rows each: one circuit by sums, beside what each has learned alone.
+"""FedPC of parties with few rows each: circuits by sums, beside what each has learned alone.
 
 Circuits of thirty rows each are worth little, however many are mixed. So where parties hold
-different rows of the same columns, and few each, they learn circuits by sums too (training.py), and
-judge by rows that they hold back:
+different rows of the same columns, and few each, they learn circuits by sums too (training.py), of
+which one takes all columns as independent, and weigh them by rows that they hold back:
 
-    shared/ask       coordinator → client: whether they do
-    shared/…         sums, for each of the circuits in question; then a few more rounds for the
-                     best of them, from all rows
-    shared/judged    client → sum: log-likelihoods of its rows held back under the best circuit,
-                     mixed with its own in several shares (shares + 2,)
-    shared/choice    first client → coordinator: which circuit it is, the share, and how likely the
-                     rows were
+    shared/ask        coordinator → client: whether they do
+    shared/…          sums, for each of the circuits in question
+    shared/judged     client → sum: log-likelihoods of its rows held back under each circuit and
+                      under its own, and their number (circuits + 2,)
+    shared/weights/t  client → sum: how many of these rows each of them explains, by the weights
+                      so far, and the log-likelihood of their mixture (circuits + 2,): EM
+    shared/…          sums: the last rounds of those that have any weight, from all rows
+    shared/choice     first client → coordinator: weights, and how likely the rows were
 
-Of others' circuits a party has none, so that the mixture is judged as if it had no part of theirs:
-it is at least as good as that. The circuit by sums is a leaf of the joint one that the first party
-answers for. Everybody knows it, and the likelihood of all rows held back together. Then parties are
+The mixture is as likely on rows held back as the best of its parts, or more. Of others' circuits a
+party has none, so that the mixture is judged as if it had no part of theirs: it is at least as good
+as that. What was learned by sums is one leaf of the joint circuit, for which the first party
+answers. Everybody knows it, and the likelihood of all rows held back together. Then parties are
 found whose rows make it worse for the others (suspects.py).
 """
 
@@ -29,19 +31,19 @@ from scipy.special import logsumexp
 
 from fedcircuits.circuits.graph.circuit import CIRCUIT, Circuit, Leaf, Sum
 from fedcircuits.circuits.graph.family import Array
-from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters
+from fedcircuits.circuits.graph.parameters import WEIGHT, Parameters, inline
 from fedcircuits.circuits.questions.distribution import Distribution
 from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Flow, broadcast, compute, receive, send
-from fedcircuits.federation.messages import Count, FiniteVector, Message, Share, require
+from fedcircuits.federation.messages import Count, FiniteVector, Message, require
 from fedcircuits.federation.placement import Joint, View
 from fedcircuits.federation.sums.collectives import Collective
-from fedcircuits.learning.least_counts import without_rare
+from fedcircuits.learning.least_counts import RareValues, without_rare
 from fedcircuits.learning.stopping import FEW, Mask
 from fedcircuits.methods.refinement.roles import are_likelihoods, statistics_problem
 from fedcircuits.methods.shared import suspects
-from fedcircuits.methods.shared.em import em_by_sums
-from fedcircuits.methods.shared.summing import SummedRows
+from fedcircuits.methods.shared.em import SCALE, em_by_sums
+from fedcircuits.methods.shared.summing import SummedColumns, SummedRows, summed_columns
 from fedcircuits.methods.shared.suspects import Judge
 from fedcircuits.methods.shared.training import (
     LearnedTogether,
@@ -53,12 +55,16 @@ from fedcircuits.methods.shared.training import (
 from fedcircuits.tables.table import Table
 
 NAME = "shared"  # of the leaf
-SHARES = np.array([0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 1.0])  # of parties' own circuits
 FEW_ROWS = 2_000  # of a party: with more it learns well enough alone
-MORE_ROUNDS = 3  # of EM, once the rows held back are learned from as well
 HELD = 0.2  # of the rows, at least, that are held back from few
+ALONE = 20  # rows from which a party learns a circuit that is worth judging
+PREFERRED = 5.0  # rows that speak for the best circuit beforehand, of 0.1 · (circuits + this)
+BEHIND = 0.1
+ROUNDS = 10  # of EM over weights
+LEAST_WEIGHT = 0.02  # of a circuit that is kept
 FLOOR = -1e4  # nats of a row that a circuit finds impossible
 JUDGED = "log-likelihoods of its rows held back, and their number"
+EXPLAINED = "how many of its rows held back each circuit explains, and their log-likelihood"
 Learned = tuple[Circuit, Parameters]
 
 
@@ -76,12 +82,19 @@ class SharedChoice(Message, frozen=True):
     """First client → coordinator: what rows held back have said."""
 
     tag: ClassVar[str] = "shared/choice"
-    reveals: ClassVar[str] = "which circuit was chosen, and how likely rows held back are"
+    reveals: ClassVar[str] = "how circuits are weighed, and how likely rows held back are"
 
-    chosen: Count
-    own: Share  # of parties' circuits in the mixture
-    scores: FiniteVector  # of circuits by sums
-    mixed: FiniteVector  # of mixtures in all shares; none if no rows were held back
+    weights: FiniteVector  # of circuits by sums, and at last of parties' own together
+    scores: FiniteVector  # of the same, and of the mixture; none if no rows were held back
+
+    @property
+    def own(self) -> float:
+        return float(self.weights[-1])
+
+    @property
+    def best(self) -> int:
+        """The circuit by sums under which rows held back are likeliest."""
+        return int(self.scores[:-2].argmax()) if len(self.scores) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +121,33 @@ class Sharing:
         about = self.me, values, self.held, learned, learner.rounds()[0], self.collective
         return Judge.of(*about, plan.least, plan.draws, learner.target)
 
-    def fitted(self, learner: SharedLearner) -> Flow[LearnedTogether]:
-        about = self.me, self.table.values, self.table.schema, self.plan, learner, self.held
-        return learned_together(*about, self.collective)
+    def columns(self) -> Flow[SummedColumns]:
+        """What is summed once for all circuits."""
+        rows = self._rows((), self.plan)
+        return (yield from summed_columns(rows, self.table.schema, self.plan.least))
 
-    def from_all_rows(self, learned: LearnedTogether, chosen: int) -> Flow[LearnedTogether]:
-        """A few more rounds of EM, in which no rows are held back."""
+    def fitted(self, learner: SharedLearner, columns: SummedColumns) -> Flow[LearnedTogether]:
+        about = self.me, self.table.values, self.table.schema, self.plan, learner, self.held
+        return learned_together(*about, self.collective, columns)
+
+    def from_all_rows(self, learned: LearnedTogether, chosen: int) -> Flow[Learned]:
+        """With the last rounds of EM once more, in which no rows are held back."""
+        circuit, rounds, learned_from = learned.beginning.circuit, learned.rounds, learned.fitted
+        assert rounds is not None, "this member has made them"
+        if not rounds.number:
+            return circuit, learned_from.parameters
         schedule = self.learners[chosen].rounds()[0]
-        schedule = replace(schedule, epochs=MORE_ROUNDS, tolerance=-np.inf)
-        about = f"{self.plan} {chosen} {learned.fitted.history} {learned.fitted.validation}"
-        values = without_rare(self.table.values, learned.rare)
-        rows = SummedRows(values, self.collective, self.plan.members, about, self.plan.least)
-        beginning = replace(learned.beginning, start=learned.fitted.parameters)
+        schedule = replace(schedule, epochs=rounds.number, tolerance=-np.inf)
+        about = self.plan, chosen, learned_from.history, learned_from.validation
+        rows = self._rows(learned.rare, *about)
+        beginning = replace(learned.beginning, start=rounds.before)
         nobody = np.zeros(len(self.table), np.bool_)
-        fitted = yield from em_by_sums(rows, nobody, beginning, schedule)
-        return LearnedTogether(beginning, fitted, learned.rare)
+        again = yield from em_by_sums(rows, nobody, beginning, schedule)
+        return circuit, again.fitted.parameters
+
+    def _rows(self, rare: Sequence[RareValues], *about: object) -> SummedRows:
+        values, plan = without_rare(self.table.values, rare), self.plan
+        return SummedRows(values, self.collective, plan.members, f"{about}", plan.least)
 
 
 def client(
@@ -139,16 +164,16 @@ def client(
     table = table.select(sorted(table.names))  # in one order at all parties
     collective = plan.collective(view.me)
     site = Sharing(view.me, table, plan, learners, asked.number, validation, collective)
-    choice, learned, kept = yield from _chosen(site, alone)
+    choice, learned, best = yield from _chosen(site, alone)
     if view.me == plan.members[0]:
         yield from send(COORDINATOR, choice)
-    if len(choice.mixed):
-        yield from suspects.client(site.judge(kept, choice.chosen), plan.members)
+    if len(choice.scores):
+        yield from suspects.client(site.judge(best, choice.best), plan.members)
     leaves = view.leaves if choice.own else ()
     circuits = {leaf.name: view.parameters.circuits[leaf.name] for leaf in leaves}
-    if view.me == plan.members[0] and choice.own < 1:
-        circuits[NAME] = learned.beginning.circuit, learned.fitted.parameters
-        leaves = (*leaves, Leaf(NAME, CIRCUIT, learned.beginning.circuit.schema.names))
+    if view.me == plan.members[0] and learned is not None:
+        circuits[NAME] = learned
+        leaves = (*leaves, Leaf(NAME, CIRCUIT, learned[0].schema.names))
     return replace(view, leaves=leaves, parameters=Parameters({}, circuits), _ready={})
 
 
@@ -171,58 +196,90 @@ def coordinator(
         nothing = Table(schema, np.zeros((0, len(schema))))
         collective = plan.collective(COORDINATOR)
         site = Sharing(COORDINATOR, nothing, plan, learners, sum(rows), validation, collective)
-        share, _, kept = yield from _chosen(site, None)
-        judge = site.judge(kept, share.chosen)
+        share, _, best = yield from _chosen(site, None)
+        judge = site.judge(best, share.best)
     first = plan.members[0]
     choice = yield from receive(first, SharedChoice)
     _check(choice, len(learners), len(schema), first)
     odd: tuple[str, ...] = ()
-    if len(choice.mixed):
+    if len(choice.scores):
         odd = yield from suspects.coordinator(judge, plan.members, len(schema))
     return with_shared(joint, choice.own, first), _reason(choice, learners, rows), odd
 
 
 def _chosen(
     site: Sharing, alone: Callable[[Table], Learned] | None
-) -> Flow[tuple[SharedChoice, LearnedTogether, LearnedTogether]]:
-    """The best circuit by sums on rows held back: learned from all rows, and without these."""
+) -> Flow[tuple[SharedChoice, Learned | None, LearnedTogether]]:
+    """Circuits by sums, mixed as is best on rows held back and learned from all rows, if they have
+    any weight; and the best of them, without the rows held back."""
+    columns = yield from site.columns()
     learned_all = []
     for learner in site.learners:
-        learned_all.append((yield from site.fitted(learner)))
+        learned_all.append((yield from site.fitted(learner, columns)))
         if not learned_all[-1].fitted.validation:
-            nothing = np.zeros(0)
-            return SharedChoice(0, 0.0, nothing, nothing), learned_all[0], learned_all[0]
-    scores = np.array([max(f.fitted.validation) for f in learned_all])
-    best = int(scores.argmax())
-    mixed = yield from _judged(site, site.held, learned_all[best], alone)
-    learned = yield from site.from_all_rows(learned_all[best], best)
-    share = float(SHARES[int(mixed.argmax())])
-    return SharedChoice(best, share, np.maximum(scores, FLOOR), mixed), learned, learned_all[best]
+            first = learned_all[0]
+            weights = np.eye(len(site.learners) + 1)[0]
+            learned = first.beginning.circuit, first.fitted.parameters
+            return SharedChoice(weights, np.zeros(0)), learned, first
+    choice = yield from _weighed(site, (yield from _judged(site, learned_all, alone)))
+    again = []
+    for i in np.flatnonzero(choice.weights[:-1]):
+        again.append((yield from site.from_all_rows(learned_all[i], int(i))))
+    shares = choice.weights[:-1][choice.weights[:-1] > 0]
+    return choice, _mixture(again, shares) if again else None, learned_all[choice.best]
+
+
+def _mixture(members: Sequence[Learned], shares: Array) -> Learned:
+    if len(members) == 1:
+        return members[0]
+    schema = members[0][0].schema
+    leaves = tuple(Leaf(f"{i}", CIRCUIT, schema.names) for i in range(len(members)))
+    root = Sum(NAME, tuple(leaf.name for leaf in leaves))
+    weights = {NAME: {WEIGHT: (shares / shares.sum())[None]}}
+    inner = {leaf.name: member for leaf, member in zip(leaves, members, strict=True)}
+    return inline(Circuit((*leaves, root), schema), Parameters(weights, inner))
 
 
 def _judged(
-    site: Sharing, held: Mask, learned: LearnedTogether, alone: Callable[[Table], Learned] | None
+    site: Sharing,
+    learned: Sequence[LearnedTogether],
+    alone: Callable[[Table], Learned] | None,
 ) -> Flow[Array]:
-    """Mean log-likelihood of all rows held back, for every share of parties' own circuits."""
-    total = np.zeros(len(SHARES) + 1)
-    if alone is not None and held.any() and not held.all():
-        kept, rows = site.table.rows(~held), site.table.rows(held)
-        alone_model = yield from compute(
-            "learning from rows that are not held back", lambda: alone(kept)
-        )
-        share = len(site.table) / max(site.number, 1)
-        logs = np.stack(
-            [
-                _log_values((learned.beginning.circuit, learned.fitted.parameters), rows),
-                _log_values(alone_model, rows) + np.log(share),
-            ]
-        )
-        with np.errstate(divide="ignore"):
-            weights = np.log(np.stack([1 - SHARES, SHARES]))  # (2, shares)
-        mixed = logsumexp(logs[:, :, None] + weights[:, None], axis=0)  # (rows, shares)
-        total[:-1], total[-1] = np.maximum(mixed, FLOOR).sum(axis=0), len(rows)
-    sums = yield from site.collective.sum("shared/judged", total, JUDGED, check=statistics_problem)
-    return np.asarray(sums[:-1] / max(float(sums[-1]), 1.0))
+    """Log-likelihoods of a member's rows held back, under every circuit and under its own, which
+    counts by its share of all rows (circuits + 1, rows)."""
+    kept, rows = site.table.rows(~site.held), site.table.rows(site.held)
+    logs = [_log_values((one.beginning.circuit, one.fitted.parameters), rows) for one in learned]
+    logs.append(np.full(len(rows), FLOOR))
+    whole = not np.isnan(site.table.values).all(axis=0).any()  # it knows something of all columns
+    if alone is not None and whole and len(rows) and len(kept) >= ALONE:
+        own = yield from compute("learning from rows that are not held back", lambda: alone(kept))
+        logs[-1] = _log_values(own, rows) + np.log(len(site.table) / max(site.number, 1))
+    return np.maximum(np.stack(logs), FLOOR)
+
+
+def _weighed(site: Sharing, logs: Array) -> Flow[SharedChoice]:
+    """Weights under which all rows held back are likeliest, by EM."""
+
+    def summed(tag: str, numbers: Array, last: float, reveals: str) -> Flow[Array]:
+        mine = SCALE * np.append(numbers, last)
+        total = yield from site.collective.sum(tag, mine, reveals, check=statistics_problem)
+        return np.asarray(total / SCALE)
+
+    total = yield from summed("shared/judged", logs.sum(axis=1), logs.shape[1], JUDGED)
+    number = max(float(total[-1]), 1.0)
+    scores = total[:-1] / number
+    behind = np.ones(len(logs))
+    behind[scores.argmax()] += PREFERRED
+    weights, likely = behind / behind.sum(), 0.0
+    for t in range(ROUNDS):
+        share = logs + np.log(weights)[:, None]
+        mixed = np.asarray(logsumexp(share, axis=0))
+        explained = np.exp(share - mixed).sum(axis=1)
+        total = yield from summed(f"shared/weights/{t}", explained, mixed.sum(), EXPLAINED)
+        weights = np.maximum(total[:-1], 0.0) + BEHIND * behind
+        weights, likely = weights / weights.sum(), float(total[-1]) / number
+    weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
+    return SharedChoice(weights / weights.sum(), np.maximum(np.append(scores, likely), FLOOR))
 
 
 def _log_values(learned: Learned, rows: Table) -> Array:
@@ -232,13 +289,13 @@ def _log_values(learned: Learned, rows: Table) -> Array:
 
 
 def _check(choice: SharedChoice, circuits: int, columns: int, sender: str) -> None:
+    weights, scores = choice.weights, choice.scores
+    shares = len(weights) == circuits + 1 and (weights >= 0).all()
+    shares = bool(shares and abs(weights.sum() - 1) < 1e-9)
     for field, sound, problem in (
-        ("chosen", choice.chosen < circuits, f"expected one of {circuits} circuits"),
-        ("own", choice.own in SHARES.tolist(), "expected a share that was judged"),
-        ("scores", len(choice.scores) in (0, circuits), "expected one for every circuit"),
-        ("mixed", len(choice.mixed) in (0, len(SHARES)), "expected one for every share"),
-        ("scores", are_likelihoods(choice.scores, columns), "expected log-likelihoods"),
-        ("mixed", are_likelihoods(choice.mixed, columns), "expected log-likelihoods"),
+        ("weights", shares, "expected shares of every circuit and of parties' own"),
+        ("scores", len(scores) in (0, circuits + 2), "expected one for every circuit"),
+        ("scores", are_likelihoods(scores, columns), "expected log-likelihoods"),
     ):
         require(sound, sender, SharedChoice, field, problem)
 
@@ -259,20 +316,19 @@ def with_shared(joint: Joint, share: float, holder: str) -> Joint:
 
 
 def _reason(choice: SharedChoice, learners: Sequence[SharedLearner], rows: Sequence[int]) -> str:
-    name = str(learners[choice.chosen])
     few = f"parties have {int(np.median(rows))} rows each in the middle, fewer than {FEW_ROWS}"
-    if not len(choice.mixed):
+    if not len(choice.scores):
+        name = str(learners[0])
         return f"one circuit by sums, {name}, because {few}; rows are too few to hold some back"
-    likely = dict(zip(SHARES.tolist(), choice.mixed.tolist(), strict=True))
-    best = likely[choice.own]
-    judged = f"log-likelihood of rows held back {best:.2f}, under parties' own {likely[1.0]:.2f}"
+    *_, own, mixed = choice.scores
+    judged = f"log-likelihood of rows held back {mixed:.2f}"
+    judged += f", under parties' own {own:.2f}" if own > FLOOR else ""
     if choice.own == 1:
         return (
             f"parties' own circuits, though {few}: they are the best on rows held back ({judged})"
         )
-    if choice.own == 0:
-        return f"one circuit by sums, {name}, because {few} ({judged})"
-    return (
-        f"one circuit by sums, {name}, mixed with parties' own, which weigh {choice.own:g}, "
-        f"because {few} ({judged})"
-    )
+    pairs = zip(learners, choice.weights[:-1], strict=True)
+    names = [f"{learner}, weight {weight:.2g}" for learner, weight in pairs if weight]
+    names += [f"parties' own circuits, weight {choice.own:.2g}"] if choice.own else []
+    what = "circuits by sums" if len(names) > 1 else "one circuit by sums"
+    return f"{what}: {'; '.join(names)}; because {few} ({judged})"

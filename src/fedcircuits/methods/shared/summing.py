@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -141,17 +142,28 @@ def _clusters_problem(clusters: int, values: Array) -> str:
     return statistics_problem(values) or counts_problem(values.reshape(clusters, -1)[:, 0])
 
 
-def summed_rows(
-    rows: SummedRows, schema: Schema, clusters: int, classes: int | None, seed: int, least: int
-) -> Flow[ClusteredRows]:
-    """Rows drawn from clusters of all parties' rows: so many, or so many of each class. ``least``:
-    rows of a bin. Rare values of the rows are replaced."""
-    rng = np.random.default_rng([seed, 1])
+@dataclass(frozen=True, slots=True, eq=False)
+class SummedColumns:
+    """What all members know of columns and pairs of columns."""
+
+    sketch: Sketch
+    information: Array  # (columns, columns) nats that columns say about each other
+    moments: Array  # of features without weights
+    rare: tuple[RareValues, ...]  # values that were replaced in all rows
+    mark: str  # of the sums that it follows from
+
+    @property
+    def rows(self) -> int:
+        return int(np.rint(self.moments[0]))
+
+
+def summed_columns(rows: SummedRows, schema: Schema, least: int) -> Flow[SummedColumns]:
+    """``least``: rows of a bin. Rare values of the rows are replaced."""
     sketch, rare = yield from _sketch(rows, schema, least)
     most = max(float(c.sum()) for c in sketch.counts)
     few = int(np.sqrt(most) / ROWS_A_LEVEL**0.5)
     levels, sizes = sketch.coarse(max(3, min(levels_for(len(schema)), few)))
-    features = SummedFeatures.of(sketch, classes)
+    features = SummedFeatures.of(sketch, None)
     triangle = np.triu_indices(sum(sizes))
 
     def pairs() -> Array:
@@ -164,14 +176,24 @@ def summed_rows(
     tables[triangle] = np.maximum(np.rint(total[:number]), 0.0)
     tables = np.maximum(tables, tables.T)
     information = mutual_information(tables, np.concatenate([[0], np.cumsum(sizes)]))
-    moments = total[number:]
-    if moments[0] < 0.5:
+    if total[number] < 0.5:
         raise TableError("all values of all parties are missing: there is nothing to learn from")
+    return SummedColumns(sketch, information, total[number:], rare, rows.mark)
+
+
+def summed_rows(
+    rows: SummedRows, columns: SummedColumns, clusters: int, classes: int | None, seed: int
+) -> Flow[ClusteredRows]:
+    """Rows drawn from clusters of all parties' rows: so many, or so many of each class."""
+    rng = np.random.default_rng([seed, 1])
+    features = SummedFeatures.of(columns.sketch, classes)
     with rows.making("shared/pairs"):
+        moments = features.weighted(columns.moments)
         centres = SummedCentres.drawn(features, moments, clusters, classes, rng)
     spread = yield from _clusters(rows, centres)
     drawn = drawn_rows(features, spread, rng)
-    return ClusteredRows(*drawn, information, sketch, int(np.rint(moments[0])), rare)
+    known = columns.information, columns.sketch, columns.rows, columns.rare
+    return ClusteredRows(*drawn, *known)
 
 
 def _sketch(

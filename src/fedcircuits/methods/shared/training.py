@@ -51,14 +51,19 @@ from fedcircuits.federation.recipes import own_key
 from fedcircuits.federation.sums.collectives import Collective, Summation
 from fedcircuits.federation.sums.summations import Hub, Tree
 from fedcircuits.learning.em import EMSchedule, Fitted
-from fedcircuits.learning.least_counts import RareValues
+from fedcircuits.learning.least_counts import RareValues, without_rare
 from fedcircuits.learning.stopping import Mask, held_share
 from fedcircuits.learning.summed.clusters import Beginning, ClusteredRows
 from fedcircuits.methods.meeting.hello import Assignment, Method, hellos_of, introduce
 from fedcircuits.methods.refinement.rows import LeafCircuit
 from fedcircuits.methods.shared import noisy
-from fedcircuits.methods.shared.em import em_by_sums
-from fedcircuits.methods.shared.summing import SummedRows, summed_rows
+from fedcircuits.methods.shared.em import Rounds, em_by_sums
+from fedcircuits.methods.shared.summing import (
+    SummedColumns,
+    SummedRows,
+    summed_columns,
+    summed_rows,
+)
 from fedcircuits.privacy.differential import Noise
 from fedcircuits.tables.schema import Schema
 
@@ -114,6 +119,7 @@ class LearnedTogether:
     beginning: Beginning
     fitted: Fitted
     rare: tuple[RareValues, ...] = ()  # values that were replaced in all rows
+    rounds: Rounds | None = None  # of EM, where this member has made them
 
 
 class SharedCircuit(Message, frozen=True):
@@ -212,28 +218,32 @@ def learned_together(
     learner: SharedLearner,
     held: Mask | None = None,
     collective: Collective | None = None,
+    columns: SummedColumns | None = None,
     least: int | None = None,
 ) -> Flow[LearnedTogether]:
     """A member's part, with rows or without. ``held``: which of its rows are held back, by default
-    as the learner says; ``collective``: its end of all sums of a run, where several circuits are
-    learned in it; ``least``: rows of all parties that a statistic is about, if not as planned."""
+    as the learner says; ``collective``: its end of all sums of a run, and ``columns``: what is
+    known of columns, where several circuits are learned in it; ``least``: rows of all parties that
+    a statistic is about, if not as planned."""
     collective = plan.collective(me) if collective is None else collective
     schedule, share = learner.rounds()
     about = f"{plan} {learner} {None if held is None else held.tolist()}"
     rows = SummedRows(values, collective, plan.members, about, least or plan.least)
     if plan.noise is not None:
         return (yield from _learned_noisily(rows, schema, plan, learner, plan.noise))
-    drawn = yield from summed_rows(
-        rows, schema, *learner.clusters_summed(schema), plan.seed, plan.least
-    )
+    if columns is None:
+        columns = yield from summed_columns(rows, schema, plan.least)
+    rows.values = without_rare(rows.values, columns.rare)
+    rows.mark = digest(rows.mark, columns.mark)
+    drawn = yield from summed_rows(rows, columns, *learner.clusters_summed(schema), plan.seed)
     if held is None:
         held = lots_of(me, plan.seed, len(values)) < held_share(drawn.rows, share)
     rng = np.random.default_rng([plan.seed, 2])
     with rows.making("shared/spread"):
         beginning = learner.beginning(drawn, schema, rng)
     yield from _same_circuit(beginning.circuit, collective)
-    fitted = yield from em_by_sums(rows, held, beginning, schedule)
-    return LearnedTogether(beginning, fitted, drawn.rare)
+    rounds = yield from em_by_sums(rows, held, beginning, schedule)
+    return LearnedTogether(beginning, rounds.fitted, drawn.rare, rounds)
 
 
 def _learned_noisily(
