@@ -14,7 +14,7 @@ from fedcircuits.federation.federation import COORDINATOR
 from fedcircuits.federation.flow import Program
 from fedcircuits.federation.recipes import Own
 from fedcircuits.methods.fedpc.planning import FedPCPlan
-from fedcircuits.methods.shared.suspects import FAR, Judge, named, standing_out
+from fedcircuits.methods.shared.suspects import FAR, SURE, Judge, named, standing_out
 from fedcircuits.methods.shared.training import SharedPlan, in_one_place
 from fedcircuits.testing import check_messages, check_protocol
 from tests.drawn import drawn
@@ -257,21 +257,32 @@ def test_sums_of_two_runs_are_over_different_rows() -> None:
     assert not np.array_equal(added(b""), added(b""))  # without a key nobody knows them either
 
 
+def fit(**facts: float) -> Any:
+    """What a party tells of how its rows fit: as usual, but for what is given."""
+    usual = {"mean": -10, "variance": 4, "rows": 40, "still": 0, "said": 1, "right": 1,
+             "spread": 0.1, "common": -1.1, "varied": 0.1}  # fmt: skip
+    return np.array([*(usual | facts).values()], np.float64)
+
+
 def test_parties_of_few_rows_tell_nothing_of_how_they_fit() -> None:
-    usual = {f"p{i}": np.array([-10 + 0.1 * i, 4, 40, 0, 0.5, 0.2]) for i in range(8)}
-    assert standing_out(usual | {"few": np.zeros(6)}) == {}
+    usual = {f"p{i}": fit(mean=-10 + 0.1 * i) for i in range(8)}
+    assert standing_out(usual | {"few": np.zeros(9)}) == {}
 
 
 def test_who_stands_out() -> None:
-    usual = {f"p{i}": np.array([-10 + 0.1 * i, 4, 40, 0, 0.5, 0.2]) for i in range(8)}
+    usual = {f"p{i}": fit(mean=-10 + 0.1 * i) for i in range(8)}
     assert standing_out(usual) == {}
-    assert list(standing_out(usual | {"odd": np.array([-30, 4, 40, 0, 0.5, 0.2])})) == ["odd"]
-    assert standing_out(usual | {"still": np.array([-10, 4, 40, 2, 0.5, 0.2])}) == {"still": FAR}
-    labels = {"labels": np.array([-10, 4, 40, 0, 0.5, -0.8])}
-    assert list(standing_out(usual | labels)) == ["labels"]
-    assert standing_out(usual | {"clear": np.array([-10, 4, 40, 0, 0.5, 2.0])}) == {}
+    assert list(standing_out(usual | {"odd": fit(mean=-30)})) == ["odd"]
+    assert standing_out(usual | {"still": fit(still=2)}) == {"still": FAR}
+    assert standing_out(usual | {"labels": fit(said=-0.8)}) == {"labels": SURE}
+    assert standing_out(usual | {"some wrong": fit(said=0.5)}) == {}
+    assert standing_out(usual | {"few rows": fit(said=-0.2, rows=6)}) == {}
+    assert standing_out(usual | {"other classes": fit(said=2, right=2, common=-3)}) == {}
+    weak = {f"p{i}": fit(said=0.05, right=0.05, common=-0.2) for i in range(8)}
+    assert standing_out(weak | {"labels": fit(said=-0.03, right=0.1, common=-1.4)})
     assert not named(4.0, 1.0, 5.0, 40.0) and named(4.0, 20.0, 15.0, 40.0)
     assert named(10.0, 0.0, 5.0, 40.0) and not named(10.0, -20.0, 15.0, 40.0)
+    assert named(SURE, -20.0, 15.0, 40.0) and not named(SURE, 0.0, 0.0, 1.0)
 
 
 # ---------------------------------------------------------------------- laws
@@ -299,4 +310,3 @@ def test_laws_of_protocols() -> None:
     made = programs(fc.Tree("cycle"))
     check_protocol(made, equal=lambda a, b: repr(a) == repr(b))
     assert check_messages(made, most=80) > 60
-

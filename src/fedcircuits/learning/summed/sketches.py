@@ -153,7 +153,8 @@ def _finer(edges: Array, counts: Array, fewest: int, whole: bool) -> Array:
     edges, counts = _merged_at(joined(np.diff(edges), counts, ALIKE), edges, counts)
     narrowest = np.maximum(np.diff(edges) / narrow, 1.0)
     parts = np.clip(counts // max(fewest, counts.sum() / BINS), 1, narrowest).astype(int)
-    pieces = [np.linspace(*edges[i : i + 2], n, endpoint=False) for i, n in enumerate(parts)]
+    ends = zip(edges[:-1], edges[1:], parts, strict=True)
+    pieces = [np.linspace(low, high, n, endpoint=False) for low, high, n in ends]
     return np.unique(np.append(np.concatenate(pieces), edges[-1]))
 
 
@@ -164,7 +165,7 @@ def _spacing(edges: Array, counts: Array) -> float:
         return 0.0
     share = np.concatenate([[0.0], np.cumsum(counts)]) / counts.sum()
     low, high = np.interp([0.25, 0.75], share, edges)
-    return float(high - low) / counts.sum()
+    return float((high - low) / counts.sum())
 
 
 def _apart(edges: Array, narrow: float) -> Codes:

@@ -290,8 +290,8 @@ def _log_values(learned: Learned, rows: Table) -> Array:
 
 def _check(choice: SharedChoice, circuits: int, columns: int, sender: str) -> None:
     weights, scores = choice.weights, choice.scores
-    shares = len(weights) == circuits + 1 and (weights >= 0).all()
-    shares = bool(shares and abs(weights.sum() - 1) < 1e-9)
+    shares = bool((weights >= 0).all() and abs(weights.sum() - 1) < 1e-9)
+    shares = shares and len(weights) == circuits + 1
     for field, sound, problem in (
         ("weights", shares, "expected shares of every circuit and of parties' own"),
         ("scores", len(scores) in (0, circuits + 2), "expected one for every circuit"),

@@ -2,20 +2,26 @@
 sensor that stands still.
 
 Each party first takes its own statistics off the total, and so knows the circuit that the others
-would have without it. How likely its rows are there, it tells the coordinator, and how many of its
-columns stand still. Where a party stands out by that, it need not be wrong: it may be unlike the
-others, as they are unlike each other. So the others learn once more without it. It is named if
-their own rows, held back, are likelier then by more than chance; and if it stands out by far, or by
-columns that stand still at no other party, unless the others' rows are less likely without it.
+would have without it. How likely the middle half of its rows is there, it tells the coordinator
+(single rows may be odd at any party), and how many of its columns stand still. Where a party
+deviates from the others by more than chance, given how many there are, it need not be wrong: it may
+be unlike the others, as they are unlike each other. So the others learn once more without it. It is
+named if their own rows, held back, are likelier then by more than chance; and if it deviates by
+far, or by columns that stand still at no other party, unless the others' rows are less likely
+without it; and beyond doubt in any case.
+
 Wrong labels hardly change how likely whole rows are. So with a target a party also tells how much
-its labels say about its rows by what the others have learned, log p(x, y) − log p(x) − log p(y):
-less than nothing if they are wrong, whichever classes the party has.
+its labels say about its rows by what the others have learned, log p(x, y) − log p(x) − log p(y),
+within bounds, how much right labels of the same classes would, and log p(y). It is named as well
+where labels say hardly any of what right ones would, if it is by more than chance less than
+elsewhere, or if they are less common than elsewhere.
 
     shared/totals        client → sum: expected statistics of its rows for every unit of a node
     shared/fit           client → coordinator: mean and variance of the log-likelihoods of its rows
-                         under what the others have learned; how many columns stand still; mean
-                         and variance of what its labels say. Nothing of fewer rows than the least
-                         count
+                         under what the others have learned, by the middle half of them; how many
+                         columns stand still; what its labels say, what right ones would, and the
+                         variance of that; mean and variance of how likely labels are by
+                         themselves. Nothing of fewer rows than the least count
     shared/suspects      coordinator → client: parties that stand out, at most two
     shared/with/i/t      client → sum: statistics of most of its rows, drawn anew for each of these
     shared/without/i/t   sums; the second without those of suspect i
@@ -40,6 +46,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 
 from fedcircuits.circuits.evaluation.counts import Counts, Derivative
 from fedcircuits.circuits.evaluation.direct import JointCounts
@@ -60,7 +67,13 @@ from fedcircuits.methods.shared.training import LearnedTogether
 from fedcircuits.methods.shared.units import Units
 
 FEWEST = 4  # parties among which one can stand out
-OUT, FAR = 2.0, 6.0  # deviations by which a party stands out, and by far
+ALARM = 0.01  # chance that any party stands out where all are right
+FAR, SURE = 6.0, 12.0  # deviations of a party by far, and beyond doubt
+SAID = 3.0  # nats at most that a label counts
+LITTLE = 0.25  # of what right labels would say, which wrong ones do not reach
+RARE = np.log(2.0)  # nats by which labels are less common than elsewhere: half as common
+ODD = 0.1  # of the labels, which may be wrong at any party
+DRAWS = 400  # rows by which that is known
 CHANCE = 3.0  # deviations of a gain that is no chance
 GAIN = 0.05  # nats per row that it is at least
 MOST = 2  # suspects
@@ -70,7 +83,7 @@ ROUNDING = 1e-9  # rows: fewer of a unit are none
 SMOOTH = ("gaussian", "multivariate_gaussian")
 FLOOR = -1e4  # nats of a row that the circuit finds impossible
 DRAWN = 0.8  # of the rows, for sums with and without a suspect
-FACTS = 6  # that a party tells of how its rows fit
+FACTS = 9  # that a party tells of how its rows fit
 PASSING = "how many of its rows pass through every unit of a node"
 TOTALS = "expected statistics of its rows for every unit that enough rows of all pass through"
 EFFECT = "what its rows held back gain without a suspect, and their number"
@@ -78,13 +91,13 @@ EFFECT = "what its rows held back gain without a suspect, and their number"
 
 class RowsFit(Message, frozen=True):
     """How well a party's rows fit what the others have learned: mean, variance and number of their
-    log-likelihoods, how many columns of reals have one value, and mean and variance of what labels
-    say about rows."""
+    log-likelihoods, how many columns of reals have one value, what labels say about rows, what
+    right ones would and its variance, and mean and variance of how likely labels are."""
 
     tag: ClassVar[str] = "shared/fit"
     reveals: ClassVar[str] = (
         "how likely its rows are under what the others have learned, how many columns stand still, "
-        "how much its labels say about its rows"
+        "how much its labels say about its rows, and would if they were right, how common they are"
     )
 
     facts: FiniteVector
@@ -163,17 +176,38 @@ class Judge:
         return np.asarray(np.maximum(self.program.log_values(x, packed).double().numpy(), FLOOR))
 
     def labels(self, packed: Packed) -> Array:
-        """What the label of every row that has one says about it, in nats."""
+        """What labels say about rows in the mean, what right labels of the same classes would by
+        this circuit, by rows drawn from it, and the variance of that for a row; mean and variance
+        of how likely the labels are by themselves."""
         schema = self.beginning.circuit.schema
         if self.target is None or not schema[self.target].size:
-            return np.zeros(1)
+            return np.zeros(5)
         at = schema.index(self.target)
-        both = self.values[~np.isnan(self.values[:, at])].copy()
+        both = self.values[~np.isnan(self.values[:, at])]
+        if not len(both):
+            return np.zeros(5)
+        nothing = torch.full((DRAWS, len(schema)), torch.nan, dtype=torch.float64)
+        drawn = self.program.complete(nothing, packed, np.random.default_rng(0))[0]
+        usual, class_of = self._said(drawn, at, packed)[0], drawn[:, at]
+        mean, variance = [], []
+        for label in both[:, at]:
+            of_class = usual[class_of == label]
+            mean.append(of_class.mean() if len(of_class) else 0.0)
+            variance.append(of_class.var() if len(of_class) else 0.0)
+        said, common = self._said(both, at, packed)
+        return np.array(
+            [said.mean(), np.mean(mean), np.mean(variance), common.mean(), common.var()]
+        )
+
+    def _said(self, both: Array, at: int, packed: Packed) -> tuple[Array, Array]:
+        """What the label of every row says about it, in nats within bounds, and how likely it is
+        by itself."""
         row, label = both.copy(), np.full_like(both, np.nan)
         row[:, at], label[:, at] = np.nan, both[:, at]
-        parts = (self.program.log_values(torch.from_numpy(x), packed) for x in (both, row, label))
-        joint, alone, marginal = (np.maximum(p.double().numpy(), FLOOR) for p in parts)
-        return np.asarray(joint - alone - marginal) if len(both) else np.zeros(1)
+        every = (torch.from_numpy(x.copy()) for x in (both, row, label))
+        logs = (self.program.log_values(x, packed).double().numpy() for x in every)
+        joint, alone, marginal = (np.maximum(x, FLOOR) for x in logs)
+        return np.clip(joint - alone - marginal, -SAID, SAID), np.clip(marginal, FLOOR, 0.0)
 
     def still(self) -> int:
         """How many real columns that are not in histograms have one value at this party."""
@@ -236,10 +270,7 @@ def client(judge: Judge, members: Sequence[str]) -> Flow[None]:
         logs = judge.log_values(every, others)
         if len(logs) < judge.least:
             return np.zeros(FACTS)
-        said = judge.labels(others)
-        return np.array(
-            [logs.mean(), logs.var(), len(logs), judge.still(), said.var(), said.mean()]
-        )
+        return np.array([*_middle(logs), len(logs), judge.still(), *judge.labels(others)])
 
     mark = digest(judge.values, total)
     facts = yield from compute("judging its rows by what others have learned", fit, key=mark)
@@ -261,7 +292,7 @@ def coordinator(judge: Judge | None, members: Sequence[str], columns: int) -> Fl
     fits = {p: f.facts for p, f in (yield from gather(members, RowsFit)).items()}
     for party, facts in fits.items():
         require_shape(facts, (FACTS,), party, RowsFit, "facts")
-        sound = bool((facts[1:-1] >= 0).all() and (np.abs(facts) < 1e12).all())
+        sound = bool((facts[[1, 2, 3, 6, 8]] >= 0).all() and (np.abs(facts) < 1e12).all())
         require(sound, party, RowsFit, "facts", "expected mean, variance and number of rows")
     outliers = standing_out(fits)
     suspects = tuple(outliers)
@@ -284,26 +315,37 @@ def standing_out(fits: Mapping[str, Array]) -> dict[str, float]:
     fits = {party: facts for party, facts in fits.items() if facts[2] > 0}
     if len(fits) < FEWEST:
         return {}
-    mean, variance, rows, still, spread, said = np.stack(list(fits.values())).T
-    out = np.maximum(np.abs(_away(mean, variance, rows)), -_away(said, spread, rows))
+    mean, variance, rows, still, said, right, spread, common, varied = np.stack([*fits.values()]).T
+    enough = float(ndtri(1 - ALARM / (2 * len(fits))))
+    out = np.abs(_away(mean, variance, rows))
+    spread = spread + ODD * (1 - ODD) * np.square(SAID + right)
+    rare = (common < np.median(common) - RARE) & (_away(common, varied, rows) < -enough)
+    wrong = (said < LITTLE * right) & (rare | (_away(said - right, spread, rows) < -enough))
     alone = (still > 0) & (np.quantile(still, 0.75) == 0)
-    out = np.where(alone, np.maximum(out, FAR), out)
-    order = [i for i in np.argsort(-out, kind="stable") if out[i] > OUT]
+    out = np.maximum(out, np.where(wrong, SURE, np.where(alone, FAR, 0.0)))
+    order = [i for i in np.argsort(-out, kind="stable") if out[i] > enough]
     return {list(fits)[i]: float(out[i]) for i in order[:MOST]}
+
+
+def _middle(values: Array) -> tuple[float, float]:
+    """Mean of the middle half, and the variance of a normal whose middle half is as wide."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    inner = values[(values >= low) & (values <= high)]
+    return float(inner.mean()), float(((high - low) / 1.349) ** 2)
 
 
 def _away(mean: Array, variance: Array, rows: Array) -> Array:
     """How far means of parties' rows are from their median, in deviations of what is usual."""
     away = mean - np.median(mean)
     usual = 1.4826 * np.median(np.abs(away))
-    chance = np.sqrt(np.median(variance) / np.maximum(rows, 1.0))
+    chance = np.sqrt(np.maximum(variance, variance.mean()) / np.maximum(rows, 1.0))
     return np.asarray(away / np.maximum(np.maximum(usual, chance), 1e-9))
 
 
 def named(out: float, gain: float, square: float, rows: float) -> bool:
     """Whether a party that stands out so far is named, by what others gain without it."""
-    if rows < 2:
-        return False
+    if rows < 2 or out >= SURE:
+        return bool(rows >= 2)
     mean = gain / rows
     spread = np.sqrt(max(square / rows - mean**2, 0.0) / rows)
     if out >= FAR:
