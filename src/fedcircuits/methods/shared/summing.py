@@ -191,9 +191,10 @@ def summed_rows(
         moments = features.weighted(columns.moments)
         centres = SummedCentres.drawn(features, moments, clusters, classes, rng)
     spread = yield from _clusters(rows, centres)
-    drawn = drawn_rows(features, spread, rng)
-    known = columns.information, columns.sketch, columns.rows, columns.rare
-    return ClusteredRows(*drawn, *known)
+    values, labels = drawn_rows(features, spread, rng)
+    return ClusteredRows(
+        values, labels, columns.information, columns.sketch, columns.rows, columns.rare
+    )
 
 
 def _sketch(
